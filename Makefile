@@ -1,0 +1,65 @@
+# Everything here works on a fresh machine with Python 3.11 or newer and nothing else.
+#
+#   make view     look at attention          make view REGARD_ARGS="--help"
+#   make test     lint, types, all tests     what CI runs
+#   make check    lint and types only
+#   make bench    every benchmark, in turn
+#   make clean    remove what make made
+#
+# Another Python: make test PYTHON=/path/to/python
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+REGARD_ARGS ?=
+
+# A name on the PATH is not yet a Python that runs, so each one is asked; venv and ensurepip because some
+# Linux distributions ship Python without them.
+PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
+	if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+	then echo $$candidate; break; fi; done)
+
+.PHONY: help view test check bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+view: $(VENV)/.installed
+	$(BIN)/regard view $(REGARD_ARGS)
+
+test: check
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+bench: $(VENV)/.installed
+	@set -e; found=; for script in benchmarks/*.py; do \
+		[ -e "$$script" ] || continue; found=yes; echo "== $$script"; $(BIN)/python "$$script"; done; \
+		[ -n "$$found" ] || echo "No benchmarks yet: benchmarks/ holds no .py file."
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: an install runs again only when what it installs has changed, and never upgrades on its own.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.created
+	$(PIP_INSTALL) -e .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml constraints.txt | $(VENV)/.created
+	$(PIP_INSTALL) -e '.[test]'
+	@touch $@
+
+$(VENV)/.created:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "regard needs Python 3.11 or newer with venv, and found none on the PATH." >&2; \
+		echo "Install one (Debian, Ubuntu: apt install python3 python3-venv), or name one:" >&2; \
+		echo "  make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; \
+		exit 1; fi
+	$(PYTHON) -m venv $(VENV)
+	@touch $@

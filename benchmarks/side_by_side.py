@@ -1,0 +1,63 @@
+"""How benchmarks here are run: contestants interleaved in one process, medians, ratios to a named baseline."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import regard
+
+__all__ = ["header", "race", "table"]
+
+
+def header(title: str) -> None:
+    """The hardware, the versions and the command, so that a number can be judged."""
+    print(f"# {title}\n")
+    print(f"- machine: {cpu_name()}, {torch.get_num_threads()} threads, {platform.system()}")
+    if torch.cuda.is_available():
+        print(f"- gpu: {torch.cuda.get_device_name()}")
+    versions = f"regard {regard.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
+    print(f"- versions: {versions}")
+    print(f"- command: python benchmarks/{Path(sys.argv[0]).name} {' '.join(sys.argv[1:])}".rstrip())
+    print("- times are medians of interleaved runs; ratios are taken within this run\n")
+
+
+def cpu_name() -> str:
+    """The processor as the system names it, with its widest vector unit."""
+    name = platform.processor() or platform.machine()
+    if platform.system() == "Linux":
+        text = subprocess.run(["lscpu"], capture_output=True, text=True, check=False).stdout
+        names = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("Model name")]
+        name = names[0] if names else name
+    return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
+
+
+def race(contestants: dict[str, Callable[[], object]], repeats: int = 7) -> dict[str, float]:
+    """Median seconds of each contestant; one warm-up each, then everybody once per round."""
+    for run in contestants.values():
+        run()
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(repeats):
+        for name, run in contestants.items():
+            start = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(spent) for name, spent in times.items()}
+
+
+def table(case: str, seconds: dict[str, float], baseline: str) -> None:
+    """One row per contestant: milliseconds, time relative to the baseline, speed relative to it."""
+    print(f"## {case}\n")
+    print("| who | ms | time / baseline | speed / baseline |\n| --- | ---: | ---: | ---: |")
+    for name, spent in seconds.items():
+        ratio = spent / seconds[baseline]
+        mark = " (baseline)" if name == baseline else ""
+        print(f"| {name}{mark} | {1e3 * spent:.1f} | {ratio:.3f} | {1 / ratio:.2f} |")
+    print(flush=True)

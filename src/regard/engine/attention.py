@@ -1,0 +1,73 @@
+"""`attention`: the output and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.engine import sdpa as fused
+from regard.engine.autograd import attend
+from regard.engine.dispatch import Dispatch, choose
+from regard.engine.inputs import Options, Problem
+from regard.scores import DotProduct, Score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from regard.masks import Mask
+    from regard.scores import Bias
+
+__all__ = ["attention", "explain_dispatch"]
+
+_DOT = DotProduct()
+
+
+def attention(
+    q: Float[Tensor, "*batch q dim"],
+    k: Float[Tensor, "*kv_batch k k_dim"],
+    v: Float[Tensor, "*kv_batch k v_dim"],
+    mask: Mask | None = None,
+    *,
+    scale: float | None = None,
+    bias: Tensor | Bias | None = None,
+    softcap: float | None = None,
+    sink: Float[Tensor, "heads"] | None = None,
+    score: Score = _DOT,
+    score_mod: Callable[..., Tensor] | None = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+) -> Float[Tensor, "*batch q v_dim"]:
+    """Exact attention over any mask, in memory that grows with the length and time that follows the mask.
+
+    Layout (batch, heads, length, dim); (batch, length, dim) and (length, dim) work too. With more query
+    heads than key heads, neighbouring query heads share a key head (grouped-query attention). The logits are
+    `score_mod(soft_cap(scale * score(q, k) + bias))`, then the mask; `sink` adds one logit per head that takes
+    weight and gives nothing. `score_mod(score, b, h, q_pos, k_pos)` is called on whole tiles with index
+    tensors that broadcast. A query with nothing to attend to gets zeros. Dropout is applied whenever it is
+    not 0. Differentiable in q, k, v, bias, sink and the parameters of the score.
+
+    >>> import torch, regard
+    >>> q, k, v = torch.randn(3, 1, 8, 100, 64).unbind()
+    >>> regard.attention(q, k, v, mask=regard.Causal() & regard.Window(16)).shape
+    torch.Size([1, 8, 100, 64])
+    """
+    options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
+    problem = Problem.of(q, k, v, options)
+    chosen = choose(problem, backend)
+    if chosen.backend == "sdpa" and fused.is_plain(problem) and sink is None:
+        return problem.restore(fused.plain(problem))
+    out, _ = attend(problem, chosen.backend)
+    return problem.restore(out)
+
+
+def explain_dispatch(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, *, backend: str = "auto", **options) -> Dispatch:
+    """Which backend `attention` would choose for this call, and why; nothing is computed.
+
+    >>> import torch, regard
+    >>> q, k, v = torch.randn(3, 1, 8, 100, 64).unbind()
+    >>> print(regard.explain_dispatch(q, k, v, softcap=30.0))
+    torch: PyTorch's kernels know no soft cap, score_mod, structured or trainable bias
+    """
+    return choose(Problem.of(q, k, v, Options(mask, **options)), backend)

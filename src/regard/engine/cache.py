@@ -1,0 +1,136 @@
+"""`KVCache`: keys and values of the past, for decoding step by step."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import DtypeError, MaskError, ShapeError
+from regard.masks import Causal, Mask, StreamingSinks
+
+__all__ = ["KVCache"]
+
+
+class KVCache:
+    """Keys and values of everything seen so far, growing in place; optionally only a window and some sinks.
+
+    With `window` the cache keeps the first `sinks` tokens and the last `window` (and, for a step of several
+    queries, what the earliest of them may still see). `mask` is the mask that goes with the kept keys: the
+    kept recent keys sit at the end, where the queries are, so it reads the same in kept coordinates.
+
+    >>> import torch, regard
+    >>> cache = regard.KVCache(window=4, sinks=1)
+    >>> for step in range(10):
+    ...     q, k, v = torch.randn(3, 1, 2, 1, 8).unbind()
+    ...     keys, values = cache.append(k, v)
+    ...     out = regard.attention(q, keys, values, mask=cache.mask)
+    >>> cache, keys.shape[2]
+    (KVCache(seen=10, kept=5, window=4, sinks=1), 5)
+    """
+
+    def __init__(self, window: int | None = None, sinks: int = 0) -> None:
+        if window is not None and window < 1:
+            raise MaskError(f"window is {window}; it must be at least 1, or None to keep everything.")
+        if sinks < 0 or (sinks and window is None):
+            raise MaskError(f"sinks is {sinks} and window is {window}; sinks must be 0 or more and need a window.")
+        self.window, self.sinks = window, sinks
+        self.seen = 0
+        self._length = 0
+        self._k: Tensor | None = None
+        self._v: Tensor | None = None
+
+    @property
+    def mask(self) -> Mask:
+        """What each of the newest queries may see of the kept keys."""
+        return Causal() if self.window is None else StreamingSinks(self.sinks, self.window)
+
+    @property
+    def k(self) -> Float[Tensor, "batch heads k dim"]:
+        return self._filled(self._k)
+
+    @property
+    def v(self) -> Float[Tensor, "batch heads k v_dim"]:
+        return self._filled(self._v)
+
+    def __len__(self) -> int:
+        """How many keys are kept."""
+        return self._length
+
+    def __repr__(self) -> str:
+        window = "" if self.window is None else f", window={self.window}, sinks={self.sinks}"
+        return f"KVCache(seen={self.seen}, kept={len(self)}{window})"
+
+    def append(
+        self, k: Float[Tensor, "batch heads new dim"], v: Float[Tensor, "batch heads new v_dim"]
+    ) -> tuple[Float[Tensor, "batch heads k dim"], Float[Tensor, "batch heads k v_dim"]]:
+        """Add new keys and values at the end; returns all that the new queries may see.
+
+        The result is a view of the cache's own memory: valid until the next append.
+        """
+        self._check(k, v)
+        new = k.shape[2]
+        if self.window is not None:
+            self._forget(self.window - 1)
+        keys, values = self._reserve(k, v, self._length + new)
+        keys[:, :, self._length : self._length + new] = k
+        values[:, :, self._length : self._length + new] = v
+        self._length += new
+        self.seen += new
+        return self.k, self.v
+
+    def reset(self) -> None:
+        """Forget everything, keep the memory."""
+        self.seen = self._length = 0
+
+    def reorder(self, rows: Tensor) -> None:
+        """Take batch rows in another order, as beam search does."""
+        if self._k is not None and self._v is not None:
+            self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)
+
+    def _filled(self, buffer: Tensor | None) -> Tensor:
+        if buffer is None:
+            raise ShapeError("the cache is empty; append keys and values first.")
+        return buffer[:, :, : self._length]
+
+    def _forget(self, recent: int) -> None:
+        """Keep the sinks and the last `recent` keys. They move only when the gap is worth it."""
+        extra = self._length - self.sinks - recent
+        if extra <= 0 or self._k is None or self._v is None:
+            return
+        for buffer in (self._k, self._v):
+            kept = buffer[:, :, self._length - recent : self._length].clone()
+            buffer[:, :, self.sinks : self.sinks + recent] = kept
+        self._length = self.sinks + recent
+
+    def _reserve(self, k: Tensor, v: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Double the room when it runs out, so that appending n tokens copies O(n)."""
+        if self._k is None or self._v is None or self._k.shape[2] < length:
+            room = max(length, 2 * self._length, 16)
+            self._k, self._v = self._moved(self._k, k, room), self._moved(self._v, v, room)
+        return self._k, self._v
+
+    def _moved(self, old: Tensor | None, like: Tensor, room: int) -> Tensor:
+        new = like.new_empty(*like.shape[:2], room, like.shape[3])
+        if old is not None:
+            new[:, :, : self._length] = old[:, :, : self._length]
+        return new
+
+    def _check(self, k: Tensor, v: Tensor) -> None:
+        if k.ndim != 4 or v.ndim != 4 or k.shape[:3] != v.shape[:3]:
+            raise ShapeError(
+                f"k has shape {tuple(k.shape)} and v {tuple(v.shape)}; both must be (batch, heads, new, dim) "
+                "with the same batch, heads and length."
+            )
+        if self._k is None or self._v is None:
+            return
+        for name, new, old in (("k", k, self._k), ("v", v, self._v)):
+            if (*new.shape[:2], new.shape[3]) != (*old.shape[:2], old.shape[3]):
+                raise ShapeError(
+                    f"{name} has shape {tuple(new.shape)}; this cache holds (batch, heads, dim) = "
+                    f"{(*old.shape[:2], old.shape[3])}. Use one cache per layer and batch."
+                )
+            if new.dtype != old.dtype or new.device != old.device:
+                raise DtypeError(
+                    f"{name} is {new.dtype} on {new.device}; this cache holds {old.dtype} on {old.device}."
+                )

@@ -1,0 +1,207 @@
+"""What the engine computes: checked inputs, in one layout, with nothing left to guess."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.engine.scoring import Scoring
+from regard.errors import DeviceError, DtypeError, MaskError, ShapeError
+from regard.masks import Coverage, Mask
+from regard.scores import DotProduct, Score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from regard.scores import Bias
+
+__all__ = ["Options", "Problem"]
+
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything about a call but its tensors q, k, v: the arguments shared by `attention` and `observe`."""
+
+    mask: Mask | None = None
+    scale: float | None = None
+    bias: Tensor | Bias | None = None
+    softcap: float | None = None
+    sink: Tensor | None = None
+    score: Score = DotProduct()
+    score_mod: Callable[..., Tensor] | None = None
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One attention call after validation: 4-d tensors, a bound mask, one scoring rule."""
+
+    q: Float[Tensor, "batch heads q dim"]
+    k: Float[Tensor, "batch kv_heads k dim"]
+    v: Float[Tensor, "batch kv_heads k v_dim"]
+    mask: Mask | None
+    scoring: Scoring
+    sink: Float[Tensor, "heads"] | None
+    dropout: float
+    rank: int
+    seed: int = 0
+
+    @classmethod
+    def of(cls, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
+        """Check everything a user can get wrong, then bring it into the engine's layout."""
+        q, k, v = _autocast(q, k, v)
+        _check_tensors(q, k, v)
+        rank = q.ndim
+        q, k, v = (_four_dims(x) for x in (q, k, v))
+        _check_shapes(q, k, v, options.score)
+        mask = _check_mask(options.mask, q, k)
+        _check_dropout(options.dropout)
+        dim = q.shape[-1]
+        q, k = options.score.prepare(q, k)
+        scale = options.score.default_scale(dim) if options.scale is None else float(options.scale)
+        if not math.isfinite(scale):
+            raise ShapeError(f"scale is {scale}; it must be a finite number, or None for 1/sqrt(dim).")
+        scoring = Scoring.of(options, scale, q, k)
+        seed = int(torch.randint(2**62, ())) if options.dropout > 0 else 0
+        return cls(q, k, v, mask, scoring, _check_sink(options.sink, q), options.dropout, rank, seed)
+
+    @property
+    def batch(self) -> int:
+        return self.q.shape[0]
+
+    @property
+    def heads(self) -> int:
+        return self.q.shape[1]
+
+    @property
+    def group(self) -> int:
+        """How many query heads share one key head."""
+        return self.q.shape[1] // max(1, self.k.shape[1])
+
+    @property
+    def q_len(self) -> int:
+        return self.q.shape[2]
+
+    @property
+    def k_len(self) -> int:
+        return self.k.shape[2]
+
+    @property
+    def offset(self) -> int:
+        """Position of query 0: the last query sits on the last key."""
+        return self.k_len - self.q_len
+
+    @property
+    def accumulate(self) -> torch.dtype:
+        """The dtype sums are kept in: half precision is never accumulated in half precision."""
+        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+
+    def restore(self, x: Tensor) -> Tensor:
+        """Give a (batch, heads, …) result the rank the user came with."""
+        return x if self.rank == 4 else x[:, 0] if self.rank == 3 else x[0, 0]
+
+    def without_mask(self) -> Problem:
+        return replace(self, mask=None)
+
+
+def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Follow torch.autocast as PyTorch's own attention does."""
+    if not isinstance(q, Tensor) or not torch.is_autocast_enabled(q.device.type):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(q.device.type)
+    return tuple(x.to(dtype) if isinstance(x, Tensor) and x.dtype == torch.float32 else x for x in (q, k, v))
+
+
+def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    named = {"q": q, "k": k, "v": v}
+    for name, x in named.items():
+        if not isinstance(x, Tensor):
+            raise DtypeError(f"{name} is a {type(x).__name__}; it must be a torch.Tensor.")
+        if x.dtype not in FLOATS:
+            raise DtypeError(
+                f"{name} is {x.dtype}; attention needs float64, float32, bfloat16 or float16. "
+                f"Convert it, for example {name}.float()."
+            )
+        if x.ndim not in (2, 3, 4):
+            raise ShapeError(
+                f"{name} has shape {tuple(x.shape)}; it must be (batch, heads, length, dim), "
+                "(batch, length, dim) or (length, dim)."
+            )
+    shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in named.items())
+    if not q.ndim == k.ndim == v.ndim:
+        raise ShapeError(f"q, k and v differ in rank: {shapes}. Give all three the same rank.")
+    if not q.dtype == k.dtype == v.dtype:
+        dtypes = ", ".join(f"{name} is {x.dtype}" for name, x in named.items())
+        raise DtypeError(f"{dtypes}; they must share one dtype. Convert with .to(q.dtype).")
+    if not q.device == k.device == v.device:
+        devices = ", ".join(f"{name} is on {x.device}" for name, x in named.items())
+        raise DeviceError(f"{devices}; they must share one device. Move with .to(q.device).")
+
+
+def _four_dims(x: Tensor) -> Tensor:
+    return x if x.ndim == 4 else x.unsqueeze(1) if x.ndim == 3 else x[None, None]
+
+
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor, score: Score) -> None:
+    if not q.shape[0] == k.shape[0] == v.shape[0]:
+        raise ShapeError(
+            f"q has batch {q.shape[0]}, k has {k.shape[0]} and v has {v.shape[0]}; they must be equal. "
+            "Use .expand to share one batch row."
+        )
+    if k.shape[1] != v.shape[1]:
+        raise ShapeError(f"k has {k.shape[1]} heads and v has {v.shape[1]}; they must be equal.")
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ShapeError(
+            f"q has {q.shape[1]} heads and k has {k.shape[1]}; q heads must be a multiple of k heads."
+        )
+    if k.shape[2] != v.shape[2]:
+        raise ShapeError(
+            f"k has length {k.shape[2]} and v has length {v.shape[2]}; each key needs exactly one value."
+        )
+    score.check(q, k)
+
+
+def _check_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Mask | None:
+    if mask is None:
+        return None
+    if isinstance(mask, Tensor):
+        if mask.dtype == torch.bool:
+            remedy = "wrap it: Dense(mask), or Padding(mask) for one flag per key (True = may attend)"
+        else:
+            remedy = "additive masks belong in bias=; for a bool mask use Dense(mask.bool()), True = may attend"
+        raise MaskError(f"mask is a {mask.dtype} tensor of shape {tuple(mask.shape)}; {remedy}.")
+    if not isinstance(mask, Mask):
+        remedy = " Wrap a mask_mod function: Where(fn)." if callable(mask) else ""
+        raise MaskError(f"mask is a {type(mask).__name__}; it must be a regard mask such as Causal().{remedy}")
+    batch, heads = q.shape[:2]
+    mask = mask.bind(batch, heads)
+    mask.check(q.shape[2], k.shape[2], batch, heads)
+    return None if _allows_everything(mask, q.shape[2], k.shape[2]) else mask
+
+
+def _allows_everything(mask: Mask, q: int, k: int) -> bool:
+    """A decode step under a causal mask, or a window wider than the text: no mask is needed at all."""
+    return bool(q and k) and mask.coverage((k - q, k), (0, k)) is Coverage.FULL
+
+
+def _check_dropout(dropout: float) -> None:
+    if not 0.0 <= dropout < 1.0:
+        raise ShapeError(f"dropout is {dropout}; it must be at least 0 and below 1.")
+
+
+def _check_sink(sink: Tensor | None, q: Tensor) -> Tensor | None:
+    if sink is None:
+        return None
+    if not isinstance(sink, Tensor) or sink.shape != (q.shape[1],):
+        got = tuple(sink.shape) if isinstance(sink, Tensor) else type(sink).__name__
+        raise ShapeError(f"sink is {got}; it must be one logit per query head, shape ({q.shape[1]},).")
+    if sink.device != q.device:
+        raise DeviceError(f"sink is on {sink.device} and q on {q.device}. Move it with .to(q.device).")
+    return sink

@@ -1,0 +1,121 @@
+"""Which tiles to visit: a mask becomes blocks of queries, each with the runs of keys it can see.
+
+Cost follows the mask: a run is either *full* (every pair allowed, no mask needed) or *partial* (the mask
+decides pair by pair); keys that no query of the block may see are in no run and are never touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+
+from regard.masks import Coverage, Mask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Row", "chunks", "schedule"]
+
+KEY_TILE = 128
+# Rows of the coverage grid looked at together: bounds the schedule's own memory at any length.
+GRID_CELLS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One block of queries and the keys it visits. All ranges are indices, not positions."""
+
+    queries: range
+    full: tuple[range, ...]
+    partial: tuple[range, ...]
+
+    @property
+    def keys(self) -> int:
+        return sum(map(len, self.full)) + sum(map(len, self.partial))
+
+
+def schedule(mask: Mask | None, q_len: int, k_len: int, block: int) -> Iterator[Row]:
+    """Blocks of `block` queries in order, each with its runs of visible keys."""
+    if mask is None:
+        everything = (range(k_len),) if k_len else ()
+        return (Row(queries, everything, ()) for queries in chunks(range(q_len), block))
+    if mask.repeatable and mask.batch is None and q_len <= 1 << 17:
+        return iter(_cached(mask, q_len, k_len, block))
+    return _rows(mask, q_len, k_len, block)
+
+
+def chunks(run: range, size: int) -> Iterator[range]:
+    """Cut a range into pieces of at most `size`."""
+    for start in range(run.start, run.stop, size):
+        yield range(start, min(start + size, run.stop))
+
+
+@lru_cache(maxsize=32)
+def _cached(mask: Mask, q_len: int, k_len: int, block: int) -> tuple[Row, ...]:
+    return tuple(_rows(mask, q_len, k_len, block))
+
+
+def _rows(mask: Mask, q_len: int, k_len: int, block: int) -> Iterator[Row]:
+    if k_len == 0 or q_len == 0:
+        return (Row(queries, (), ()) for queries in chunks(range(q_len), block))
+    return _by_spans(mask, q_len, k_len, block) or _by_cover(mask, q_len, k_len, block)
+
+
+def _by_spans(mask: Mask, q_len: int, k_len: int, block: int) -> Iterator[Row] | None:
+    """The exact schedule of a mask whose every query sees one interval of keys, in O(q)."""
+    spans = mask.spans(torch.arange(q_len) + k_len - q_len)
+    if spans is None:
+        return None
+    low, high = (edge.clamp(0, k_len) for edge in spans)
+    pad = -q_len % block
+    # Empty rows see nothing: they must not widen the visited run, and they forbid a full one.
+    empty = low >= high
+    padded = [
+        torch.nn.functional.pad(x, (0, pad), value=fill).view(-1, block)
+        for x, fill in (
+            (low.masked_fill(empty, k_len), k_len),
+            (high.masked_fill(empty, 0), 0),
+            (low.masked_fill(empty, k_len), 0),
+            (high.masked_fill(empty, 0), k_len),
+        )
+    ]
+    first, last = padded[0].amin(1), padded[1].amax(1)
+    full_first, full_last = padded[2].amax(1), padded[3].amin(1)
+    edges = torch.stack([first, last, full_first, full_last], 1).tolist()
+    return (_span_row(q, *edge) for q, edge in zip(chunks(range(q_len), block), edges, strict=True))
+
+
+def _span_row(queries: range, first: int, last: int, full_first: int, full_last: int) -> Row:
+    if first >= last:
+        return Row(queries, (), ())
+    if full_first >= full_last:
+        return Row(queries, (), (range(first, last),))
+    edges = (range(first, full_first), range(full_last, last))
+    return Row(queries, (range(full_first, full_last),), tuple(run for run in edges if run))
+
+
+def _by_cover(mask: Mask, q_len: int, k_len: int, block: int) -> Iterator[Row]:
+    """Classify a grid of tiles, a few rows of blocks at a time, and join neighbours into runs."""
+    k_start = torch.arange(0, k_len, KEY_TILE)
+    k_stop = (k_start + KEY_TILE).clamp(max=k_len)
+    offset = k_len - q_len
+    at_once = max(1, GRID_CELLS // len(k_start))
+    for band in chunks(range(0, -(-q_len // block)), at_once):
+        q_start = torch.arange(band.start, band.stop) * block
+        q_stop = (q_start + block).clamp(max=q_len)
+        cover = mask.cover(
+            (q_start + offset)[:, None], (q_stop + offset)[:, None], k_start[None], k_stop[None]
+        ).expand(len(band), len(k_start))
+        for start, stop, row in zip(q_start.tolist(), q_stop.tolist(), cover, strict=True):
+            full = tuple(_runs(row == Coverage.FULL, k_len))
+            yield Row(range(start, stop), full, tuple(_runs(row == Coverage.PARTIAL, k_len)))
+
+
+def _runs(hit: torch.Tensor, k_len: int) -> Iterator[range]:
+    """Neighbouring tiles as runs of keys."""
+    edges = torch.nn.functional.pad(hit.to(torch.int8), (1, 1)).diff().nonzero().flatten().tolist()
+    for first, last in zip(edges[::2], edges[1::2], strict=True):
+        yield range(first * KEY_TILE, min(last * KEY_TILE, k_len))

@@ -1,0 +1,185 @@
+"""The score of a tile: raw score, scale, bias, soft cap, then the user's own modification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.errors import DeviceError, ScoreError, ShapeError
+from regard.scores import Bias, Score, soft_cap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from regard.engine.inputs import Options
+    from regard.masks import Mask
+
+__all__ = ["Place", "Scoring"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tile sits: which batch rows, query heads, query rows and keys.
+
+    Rows and columns are ranges in the streaming loops, index tensors when a map is read cell by cell.
+    """
+
+    batch: range
+    heads: range
+    rows: range | Tensor
+    cols: range | Tensor
+    offset: int
+    device: torch.device
+
+    @cached_property
+    def q_pos(self) -> Int[Tensor, "q"]:
+        """Positions of the queries: the last query sits on the last key."""
+        return self._index(self.rows) + self.offset
+
+    @cached_property
+    def k_pos(self) -> Int[Tensor, "k"]:
+        return self._index(self.cols)
+
+    def index(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(b, h, q, k) as index tensors that broadcast to (batch, heads, q, k)."""
+        b, h = self._index(self.batch), self._index(self.heads)
+        return b.view(-1, 1, 1, 1), h.view(1, -1, 1, 1), self.q_pos.view(1, 1, -1, 1), self.k_pos.view(1, 1, 1, -1)
+
+    def take(self, x: Tensor) -> Tensor:
+        """This tile of a dense (batch|1, heads|1, q|1, k|1) tensor; a view where the tile is contiguous."""
+        for axis, index in enumerate((self.batch, self.heads, self.rows, self.cols)):
+            if x.shape[axis] > 1:
+                x = x.index_select(axis, index) if isinstance(index, Tensor) else x.narrow(axis, index.start, len(index))
+        return x
+
+    def allowed(self, mask: Mask) -> Bool[Tensor, "batch heads q k"]:
+        """This tile of the mask, with 4 dimensions, each full or 1."""
+        allowed = mask.allows(self.q_pos.view(-1, 1), self.k_pos.view(1, -1))
+        allowed = allowed.view((1,) * (4 - allowed.ndim) + tuple(allowed.shape))
+        for axis, index in ((0, self.batch), (1, self.heads)):
+            if allowed.shape[axis] > 1:
+                allowed = allowed.narrow(axis, index.start, len(index))
+        return allowed
+
+    def _index(self, index: range | Tensor) -> Tensor:
+        if isinstance(index, Tensor):
+            return index
+        return torch.arange(index.start, index.stop, index.step, device=self.device)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How raw scores become the logits that softmax sees (before the mask).
+
+    `s = score_mod(soft_cap(scale * score(q, k) + bias))`.
+    """
+
+    score: Score
+    scale: float
+    bias: Tensor | Bias | None = None
+    softcap: float | None = None
+    score_mod: Callable[..., Tensor] | None = None
+
+    @classmethod
+    def of(cls, options: Options, scale: float, q: Tensor, k: Tensor) -> Scoring:
+        """Check bias, soft cap and score_mod against the (prepared) queries and keys."""
+        bias = options.bias
+        if isinstance(bias, Tensor):
+            bias = _check_dense_bias(bias, q, k)
+        elif isinstance(bias, Bias):
+            bias.check(q.shape[1])
+        elif bias is not None:
+            raise ScoreError(f"bias is a {type(bias).__name__}; it must be a tensor, ALiBi or RelativeBias.")
+        if options.softcap is not None and not options.softcap > 0:
+            raise ScoreError(f"softcap is {options.softcap}; it must be positive, or None for no cap.")
+        _check_score_mod(options.score_mod)
+        return cls(options.score, scale, bias, options.softcap, options.score_mod)
+
+    @property
+    def linear(self) -> bool:
+        """Scores are a scaled dot product and nothing else, so their gradient is a matrix product."""
+        return self.score.is_dot and self.bias is None and self.softcap is None and self.score_mod is None
+
+    @property
+    def fusable(self) -> bool:
+        """PyTorch's fused kernels can compute this: a dot product plus at most a constant dense bias."""
+        constant = self.bias is None or (isinstance(self.bias, Tensor) and not self.bias.requires_grad)
+        return self.score.is_dot and constant and self.softcap is None and self.score_mod is None
+
+    def parameters(self) -> tuple[Tensor, ...]:
+        """Tensors inside the score and the bias that may want gradients, the bias's last."""
+        return (*self.score.parameters(), *self.bias_parameters())
+
+    def bias_parameters(self) -> tuple[Tensor, ...]:
+        if isinstance(self.bias, Tensor):
+            return (self.bias,)
+        return () if self.bias is None else self.bias.parameters()
+
+    def bias_tile(self, at: Place) -> Tensor | None:
+        """The bias of one tile, broadcastable to (batch, heads, q, k)."""
+        if isinstance(self.bias, Tensor):
+            return at.take(self.bias)
+        if self.bias is None:
+            return None
+        tile = self.bias.tile(at.q_pos, at.k_pos)
+        return tile[..., at.heads.start : at.heads.stop, :, :] if tile.ndim > 2 and tile.shape[-3] > 1 else tile
+
+    def modify(self, s: Float[Tensor, "batch heads q k"], bias: Tensor | None, at: Place) -> Tensor:
+        """Bias, soft cap and score_mod on scaled raw scores; a new tensor unless there is nothing to do."""
+        if bias is not None:
+            s = s + bias
+        if self.softcap is not None:
+            s = soft_cap(s, self.softcap)
+        if self.score_mod is not None:
+            modified = self.score_mod(s, *at.index())
+            if not isinstance(modified, Tensor) or modified.shape != s.shape:
+                got = tuple(modified.shape) if isinstance(modified, Tensor) else type(modified).__name__
+                raise ScoreError(
+                    f"score_mod returned {got} for a tile of shape {tuple(s.shape)}; it must return one score "
+                    "per pair. Index tensors come as (b,1,1,1), (1,h,1,1), (1,1,q,1) and (1,1,1,k)."
+                )
+            s = modified.to(s.dtype)
+        return s
+
+    def accumulate_bias(self, grads: tuple[Tensor, ...], d_tile: Tensor, at: Place) -> None:
+        """Add the gradient of one `bias_tile` into the gradients of `bias_parameters()`, in place."""
+        if isinstance(self.bias, Tensor):
+            at.take(grads[0]).add_(d_tile)
+        elif self.bias is not None:
+            d_tile = d_tile.view((1,) * (4 - d_tile.ndim) + tuple(d_tile.shape))
+            grads = tuple(grad[at.heads.start : at.heads.stop] for grad in grads)
+            self.bias.accumulate(grads, d_tile, at.q_pos, at.k_pos)
+
+
+def _check_dense_bias(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    want = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    if bias.dtype == torch.bool:
+        raise ScoreError("bias is a bool tensor; a bool mask belongs in mask=Dense(...), True = may attend.")
+    if not bias.is_floating_point():
+        raise ScoreError(f"bias is {bias.dtype}; it must be a float tensor.")
+    if bias.device != q.device:
+        raise DeviceError(f"bias is on {bias.device} and q on {q.device}. Move it with .to(q.device).")
+    if bias.ndim > 4 or any(b not in (1, w) for b, w in zip(bias.shape[::-1], want[::-1], strict=False)):
+        raise ShapeError(
+            f"bias has shape {tuple(bias.shape)}; it must broadcast to (batch, heads, q, k) = {want}."
+        )
+    return bias.view((1,) * (4 - bias.ndim) + tuple(bias.shape))
+
+
+def _check_score_mod(score_mod: Callable[..., Tensor] | None) -> None:
+    if score_mod is None:
+        return
+    if not callable(score_mod):
+        raise ScoreError(f"score_mod is a {type(score_mod).__name__}; it must be a function.")
+    cells = getattr(score_mod, "__closure__", None) or ()
+    for name, cell in zip(getattr(score_mod, "__code__", None).co_freevars if cells else (), cells, strict=True):
+        if isinstance(cell.cell_contents, Tensor) and cell.cell_contents.requires_grad:
+            raise ScoreError(
+                f"score_mod captures {name}, which requires grad; gradients do not flow into captured tensors. "
+                "Pass it as bias=, or detach it."
+            )

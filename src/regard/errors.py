@@ -1,0 +1,63 @@
+"""Every exception regard raises on purpose, one tree:
+
+    RegardError
+    ├── ShapeError          a tensor has the wrong rank, length or head count
+    ├── DtypeError          a tensor has a dtype that cannot be used here
+    ├── DeviceError         tensors that must sit together sit on different devices
+    ├── MaskError           a mask is impossible, or made for other lengths
+    ├── ScoreError          a score function, bias or position scheme is impossible
+    ├── StatisticError      a statistic is impossible, or asked for twice
+    ├── MapError            a map cannot be read: stale, too large, or out of range
+    └── BackendError        a named backend cannot do what was asked
+
+Each message says what was given, what was wanted and what to do. All of them are also `ValueError`s,
+so code that guards a call to PyTorch's attention keeps working.
+"""
+
+__all__ = [
+    "BackendError",
+    "DeviceError",
+    "DtypeError",
+    "MapError",
+    "MaskError",
+    "RegardError",
+    "ScoreError",
+    "ShapeError",
+    "StatisticError",
+]
+
+
+class RegardError(ValueError):
+    """Anything regard refuses to do."""
+
+
+class ShapeError(RegardError):
+    """A tensor has the wrong rank, length or head count."""
+
+
+class DtypeError(RegardError):
+    """A tensor has a dtype that cannot be used here."""
+
+
+class DeviceError(RegardError):
+    """Tensors that must sit together sit on different devices."""
+
+
+class MaskError(RegardError):
+    """A mask is impossible, or was made for other lengths."""
+
+
+class ScoreError(RegardError):
+    """A score function, bias or position scheme is impossible."""
+
+
+class StatisticError(RegardError):
+    """A statistic is impossible, or was asked for twice."""
+
+
+class MapError(RegardError):
+    """A map cannot be read: it is stale, too large, or the index is out of range."""
+
+
+class BackendError(RegardError):
+    """A named backend cannot do what was asked."""

@@ -1,0 +1,42 @@
+"""The refusals that masks share, worded once."""
+
+from __future__ import annotations
+
+import operator
+
+from regard.errors import MaskError
+
+__all__ = ["bounds", "fits", "whole"]
+
+
+def whole(mask: object, name: str, value: object, least: int | None = None, remedy: str = "") -> int:
+    """The value as an int, or MaskError if it is not a whole number, or is below `least`."""
+    given = f"{type(mask).__name__} got {name}={value!r}"
+    try:
+        number = operator.index(value)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise MaskError(f"{given}, a {type(value).__name__}; it must be a whole number.")
+    if least is not None and number < least:
+        raise MaskError(f"{given}; it must be at least {least}.{' ' + remedy if remedy else ''}")
+    return number
+
+
+def bounds(name: str, given: object) -> tuple[int, int]:
+    """The start and stop of a range of positions that holds at least one position."""
+    if isinstance(given, range) and given.step != 1:
+        raise MaskError(f"{name} is {given}; a tile is a range of positions with step 1.")
+    pair = (given.start, given.stop) if isinstance(given, range) else given
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise MaskError(f"{name} is {given!r}; a tile is a range of positions, range(a, b) or (a, b).")
+    start, stop = pair
+    if not start < stop:
+        raise MaskError(f"{name} is {given!r}, which holds no position; a tile holds at least one.")
+    return start, stop
+
+
+def fits(mask: object, what: str, held: int, name: str, got: int, remedy: str) -> None:
+    """Raise MaskError unless a mask that holds `held` of something meets exactly as many."""
+    if held != got:
+        raise MaskError(f"{type(mask).__name__} holds {held} {what} and {name} has {got}; {remedy}.")

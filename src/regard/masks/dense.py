@@ -1,0 +1,145 @@
+"""A matrix somebody already has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
+from torch.nn.functional import pad
+
+from regard.errors import MaskError
+from regard.masks.base import Mask
+from regard.masks.checks import fits
+from regard.masks.held import HeldMask
+from regard.masks.tiles import verdict
+
+__all__ = ["Dense", "check_allowed"]
+
+BLOCK = 32
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Dense(HeldMask):
+    """Any pairs at all, from a bool tensor (q, k) or (batch or 1, heads or 1, q, k), True = may attend.
+
+    It is good for exactly its own lengths. Empty and full tiles are found in blocks of 32 × 32.
+
+    >>> print(Dense(torch.tensor([[True, False, True], [False, True, True]])).draw(2, 3))
+    # . #
+    . # #
+    """
+
+    allowed: Tensor
+
+    def __post_init__(self) -> None:
+        check_allowed("Dense", self.allowed)
+        if self.allowed.ndim not in (2, 4):
+            raise MaskError(
+                f"Dense got shape {tuple(self.allowed.shape)}; wanted (q, k) or (batch, heads, q, k). "
+                "Of three dimensions the first could be either: write mask[:, None] if it is batch, "
+                "mask[None] if it is heads."
+            )
+        object.__setattr__(self, "allowed", _unexpanded(self.allowed.detach()).clone())
+
+    @property
+    def content(self) -> Tensor:
+        return self.allowed
+
+    def holding(self, content: Tensor) -> Mask:
+        return Dense(content)
+
+    @property
+    def batch(self) -> int | None:
+        return self.allowed.shape[0] if self.allowed.ndim == 4 and self.allowed.shape[0] != 1 else None
+
+    @property
+    def heads(self) -> int | None:
+        return self.allowed.shape[1] if self.allowed.ndim == 4 and self.allowed.shape[1] != 1 else None
+
+    def check(self, q: int, k: int, batch: int, heads: int) -> None:
+        rows, columns = self.allowed.shape[-2:]
+        flags = "one row per query; a flag per key alone belongs in Padding"
+        fits(self, "queries", rows, "q", q, f"give it {flags}")
+        fits(self, "keys", columns, "k", k, "give it one column per key")
+        if self.batch is not None:
+            fits(
+                self, "batch rows", self.batch, "q", batch, "give it one matrix per sequence, or a batch of 1"
+            )
+        if self.heads is not None:
+            fits(self, "heads", self.heads, "q", heads, "give it one matrix per query head, or 1 for all")
+
+    def allows(self, q: Tensor, k: Tensor) -> Tensor:
+        rows, columns = self.allowed.shape[-2:]
+        row = q - (columns - rows)
+        inside = (0 <= row) & (row < rows) & (0 <= k) & (k < columns)
+        found = self.allowed.to(q.device)[..., row.clamp(0, rows - 1), k.clamp(0, columns - 1)]
+        return found & inside
+
+    def cover(self, q_start: Tensor, q_stop: Tensor, k_start: Tensor, k_stop: Tensor) -> Tensor:
+        rows, columns = self.allowed.shape[-2:]
+        top, bottom = q_start - (columns - rows), q_stop - (columns - rows)
+        some, lacking = self._blocks
+        inside = (0 <= top) & (bottom <= rows) & (0 <= k_start) & (k_stop <= columns)
+        edges = torch.broadcast_tensors(*_blocks(top, bottom, rows), *_blocks(k_start, k_stop, columns))
+        return verdict(full=inside & (_inside(lacking, *edges) == 0), empty=_inside(some, *edges) == 0)
+
+    def pairs(self, q: int, k: int | None = None) -> int:
+        self.check(q, q if k is None else k, self.batch or 1, self.heads or 1)
+        return int(torch.count_nonzero(self.allowed))
+
+    @cached_property
+    def _blocks(self) -> tuple[Int64[Tensor, "y x"], Int64[Tensor, "y x"]]:
+        """Prefix sums over blocks: those that some row or head allows some of, and those that lack a pair."""
+        allowed = self.allowed[None, None] if self.allowed.ndim == 2 else self.allowed
+        some, lacking = allowed.any(0).any(0), ~allowed.all(0).all(0)
+        return _prefix_sums(some), _prefix_sums(lacking)
+
+    def __repr__(self) -> str:
+        shape = " × ".join(str(size) for size in self.allowed.shape)
+        return f"Dense(allowed=<{shape}, {int(self.allowed.sum())} true>)"
+
+
+def check_allowed(name: str, tensor: object) -> None:
+    """Raise MaskError unless the tensor is bool, and name the likely mistake."""
+    if not isinstance(tensor, Tensor):
+        raise MaskError(f"{name} got a {type(tensor).__name__}; wanted a bool tensor.")
+    if tensor.is_floating_point():
+        raise MaskError(
+            f"{name} got a {tensor.dtype} tensor; it must be bool. A mask of 0 and -inf that is added to the "
+            "scores belongs in bias=."
+        )
+    if tensor.dtype != torch.bool:
+        raise MaskError(
+            f"{name} got a {tensor.dtype} tensor; it must be bool. Turn 1 and 0 into bool with .bool()."
+        )
+
+
+def _unexpanded(allowed: Tensor) -> Tensor:
+    """The tensor with batch and heads that were only expanded back at 1, where they cost nothing."""
+    if allowed.ndim == 4:
+        for dim in (0, 1):
+            if allowed.stride(dim) == 0:
+                allowed = allowed[:1] if dim == 0 else allowed[:, :1]
+    return allowed
+
+
+def _prefix_sums(cells: Bool[Tensor, "q k"]) -> Int64[Tensor, "y x"]:
+    """How many blocks with a True cell lie above and to the left of each block corner."""
+    rows, columns = cells.shape
+    cells = pad(cells, (0, -columns % BLOCK, 0, -rows % BLOCK))
+    blocks = cells.unflatten(0, (-1, BLOCK)).unflatten(2, (-1, BLOCK)).any(3).any(1)
+    return pad(blocks.cumsum(0).cumsum(1), (1, 0, 1, 0)).cpu()
+
+
+def _blocks(start: Tensor, stop: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """The first and one past the last block that a range touches."""
+    start, stop = start.clamp(0, length), stop.clamp(0, length)
+    return start // BLOCK, (stop + BLOCK - 1) // BLOCK
+
+
+def _inside(sums: Tensor, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """How many blocks count within each rectangle of blocks."""
+    return sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left]

@@ -1,0 +1,57 @@
+"""What masks that hold a tensor have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from regard.errors import MaskError
+from regard.masks.base import Mask
+
+__all__ = ["HeldMask"]
+
+
+class HeldMask(Mask):
+    """A mask that holds a tensor, and is compared by what is in it.
+
+    The tensor is a copy: a mask stays what it was, so that schedules made for it stay true.
+    """
+
+    @property
+    @abstractmethod
+    def content(self) -> Tensor:
+        """The tensor that says everything about the mask."""
+
+    @abstractmethod
+    def holding(self, content: Tensor) -> Mask:
+        """The same kind of mask around another tensor."""
+
+    def select(self, row: int) -> Mask:
+        if self.batch is None:
+            return self
+        if not 0 <= row < self.batch:
+            raise MaskError(f"{self!r} has {self.batch} batch rows and row {row} was asked for.")
+        return self.holding(self.content[row : row + 1])
+
+    def to(self, device: torch.device | str) -> Mask:
+        moved = self.content.to(device)
+        return self if moved is self.content else self.holding(moved)
+
+    @cached_property
+    def _hash(self) -> int:
+        # Cheap, and different for most masks of the same shape; equality decides.
+        return hash((type(self), self.content.shape, int(self.content.sum())))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, HeldMask) or type(self) is not type(other):
+            return NotImplemented
+        mine, theirs = self.content, other.content
+        return mine.shape == theirs.shape and torch.equal(mine, theirs.to(mine.device))

@@ -1,0 +1,89 @@
+"""Where documents lie in a sequence, in tables that answer for many ranges at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
+from torch.nn.functional import pad
+
+__all__ = ["Layout", "Stretch", "document_spans"]
+
+
+class Stretch(NamedTuple):
+    """What is known of the documents in ranges of positions, one row of answers per row of ids."""
+
+    only: Int64[Tensor, "rows *tiles"]
+    """The one document that fills the range; -1 where there is none."""
+    first: Int64[Tensor, "rows *tiles"]
+    """The group of the first real position; meaningless where none is real."""
+    last: Int64[Tensor, "rows *tiles"]
+    """The group of the last real position; meaningless where none is real."""
+    some: Bool[Tensor, "rows *tiles"]
+    """Whether any position is real, that is, not padding."""
+
+
+class Layout:
+    """Tables over rows of document ids (negative = padding).
+
+    They are kept by *rank*, a real position's number among the real positions of its row, so that
+    padding is out of the way. A **group** is the least run of ranks that holds each of its
+    documents whole: one document, unless documents interleave. Different groups share no document,
+    and groups are numbered from left to right.
+
+    >>> layout = Layout(torch.tensor([[4, 4, -1, 9]]))
+    >>> layout.stretch(torch.tensor([0, 0, 2]), torch.tensor([2, 4, 3])).only
+    tensor([[ 4, -1, -1]])
+    """
+
+    def __init__(self, ids: Int64[Tensor, "rows n"]) -> None:
+        self.n = ids.shape[1]
+        self.real_before = pad((ids >= 0).cumsum(1), (1, 0))  # (rows, n + 1)
+        tables = [_tables(row[row >= 0]) for row in ids]
+        self.by_rank = torch.stack(
+            [pad(table, (0, self.n - table.shape[1])) for table in tables]
+        )  # (rows, 3, n)
+
+    def stretch(self, start: Int64[Tensor, "*tiles"], stop: Int64[Tensor, "*tiles"]) -> Stretch:
+        """What is known of each half-open range of positions."""
+        before = self.real_before[:, start.clamp(0, self.n)]
+        count = self.real_before[:, stop.clamp(0, self.n)] - before
+        row = torch.arange(len(before)).view(-1, *(1,) * start.ndim)
+        document, first_run, first = self.by_rank[row, :, before.clamp(max=self.n - 1)].unbind(-1)
+        _, last_run, last = self.by_rank[row, :, (before + count - 1).clamp(min=0)].unbind(-1)
+        filled = (count == stop - start) & (first_run == last_run)
+        return Stretch(torch.where(filled, document, -1), first, last, count > 0)
+
+
+def _tables(ids: Int64[Tensor, "real"]) -> Int64[Tensor, "3 real"]:
+    """The document, the run of equal ids and the group of each rank of one row."""
+    if len(ids) == 0:
+        return ids.expand(3, 0)
+    rank = torch.arange(len(ids))
+    _, name = ids.unique(return_inverse=True)
+    last = torch.zeros_like(rank).scatter_reduce(0, name, rank, "amax")[name]
+    # A group ends where no document seen so far goes on.
+    reach = last.cummax(0).values
+    starts_group = pad(rank[1:] > reach[:-1], (1, 0))
+    starts_run = pad(ids[1:] != ids[:-1], (1, 0))
+    return torch.stack([ids, starts_run.cumsum(0), starts_group.cumsum(0)])
+
+
+def document_spans(ids: Int64[Tensor, "n"]) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "n"]] | None:
+    """Where each position's document starts and stops, or None if some document is in pieces.
+
+    >>> document_spans(torch.tensor([4, 4, 9]))
+    (tensor([0, 0, 2]), tensor([2, 2, 3]))
+    >>> document_spans(torch.tensor([4, 9, 4])) is None
+    True
+    """
+    position = torch.arange(len(ids))
+    _, name, count = ids.unique(return_inverse=True, return_counts=True)
+    low = torch.full_like(count, len(ids)).scatter_reduce(0, name, position, "amin")[name]
+    high = torch.zeros_like(count).scatter_reduce(0, name, position + 1, "amax")[name]
+    real = ids >= 0
+    if ((high - low != count[name]) & real).any():
+        return None
+    return low * real, high * real

@@ -1,0 +1,105 @@
+"""What every statistic is: a monoid over tiles of the map.
+
+`init` makes the empty state, `update` folds one tile in, `merge` joins two states, `finish` turns a state into
+what the user reads. Tiles come in any order and any split, each cell exactly once; `merge` is associative
+and commutative up to rounding, so a statistic works across tiles, passes, documents, processes and machines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import StatisticError
+from regard.stats.tile import Frame, MapTile
+
+__all__ = ["ColumnStatistic", "State", "Statistic", "by_name"]
+
+# Plain tensors by name, so that states can be sent, saved and merged anywhere.
+State = dict[str, Tensor]
+
+
+class Statistic(ABC):
+    """A mergeable summary of a map. Subclasses are frozen dataclasses named by their noun."""
+
+    # Set where `update` reads `tile.log_weights` or `tile.scores`; the pass then keeps them.
+    needs_log_weights: ClassVar[bool] = False
+    needs_scores: ClassVar[bool] = False
+    # Set where `update` must see all heads of a batch row in one tile.
+    needs_all_heads: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """How results are keyed: the class name in snake_case, unless renamed."""
+        given = self.__dict__.get("_name")
+        return given or re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+    def named(self, name: str) -> Self:
+        """The same statistic under another name, so that two of a kind can be asked for at once."""
+        if not name.isidentifier():
+            raise StatisticError(f"name {name!r} is not an identifier; results are read as attributes.")
+        other = dataclasses.replace(self) if dataclasses.is_dataclass(self) else self  # type: ignore[type-var]
+        object.__setattr__(other, "_name", name)
+        return other
+
+    def check(self, frame: Frame) -> None:
+        """Raise StatisticError if this statistic cannot be computed over such a map."""
+
+    @abstractmethod
+    def init(self, frame: Frame) -> State:
+        """The state of a map of which nothing has been seen."""
+
+    @abstractmethod
+    def update(self, state: State, tile: MapTile) -> None:
+        """Fold one tile into the state, in place."""
+
+    def merge(self, state: State, other: State) -> State:
+        """Join two states of disjoint tiles of one map (or of two maps); sums by default."""
+        return {key: state[key] + other[key] for key in state}
+
+    @abstractmethod
+    def finish(self, state: State, frame: Frame) -> Any:
+        """What the user reads: a tensor where one says it all, else a named tuple of tensors."""
+
+
+class ColumnStatistic(Statistic):
+    """A row statistic of the form sum_j alpha_ij g_j: extra value columns, nearly free in the forward pass.
+
+    Subclasses define `columns` and `finish`. The state holds {"sums": (batch, heads, q, extra)} and, beside
+    it, the columns themselves so that they are made once.
+    """
+
+    @abstractmethod
+    def columns(self, frame: Frame) -> Float[Tensor, "#batch #heads k extra"]:
+        """g: one or a few numbers per key. Batch and heads may be 1 where they do not matter."""
+
+    def init(self, frame: Frame) -> State:
+        columns = self.columns(frame).to(frame.dtype).expand(frame.batch, frame.heads, -1, -1)
+        return {"sums": frame.zeros(frame.batch, frame.heads, frame.q, columns.shape[-1]), "columns": columns}
+
+    def update(self, state: State, tile: MapTile) -> None:
+        tile.of_rows(state["sums"]).add_(tile.weights @ tile.of_cols(state["columns"]))
+
+    def merge(self, state: State, other: State) -> State:
+        return {"sums": state["sums"] + other["sums"], "columns": state["columns"]}
+
+
+def by_name(statistics: tuple[Statistic, ...]) -> dict[str, Statistic]:
+    """Statistics keyed by name; asking for one twice is refused."""
+    found: dict[str, Statistic] = {}
+    for statistic in statistics:
+        if not isinstance(statistic, Statistic):
+            hint = f" Did you mean {statistic.__name__}()?" if isinstance(statistic, type) else ""
+            raise StatisticError(f"stats holds {statistic!r}, which is not a statistic.{hint}")
+        if statistic.name in found:
+            raise StatisticError(
+                f"{statistic.name} is asked for twice: {found[statistic.name]!r} and {statistic!r}. "
+                f"Rename one, for example {type(statistic).__name__}(...).named('other')."
+            )
+        found[statistic.name] = statistic
+    return found

@@ -1,0 +1,100 @@
+"""What a statistic is shown: one exact tile of the map, and the frame the tile sits in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from regard.masks import Mask
+
+__all__ = ["Frame", "MapTile"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The whole map a statistic is about: its sizes, its mask, and the values its weights will mix.
+
+    Rows are query indices 0 … q-1, columns key indices 0 … k-1; query row i sits at position i + k - q.
+    """
+
+    batch: int
+    heads: int
+    q: int
+    k: int
+    mask: Mask | None = None
+    values: Float[Tensor, "batch kv_heads k v_dim"] | None = None
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def offset(self) -> int:
+        """Position of query row 0."""
+        return self.k - self.q
+
+    def zeros(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        return torch.zeros(shape, dtype=dtype or self.dtype, device=self.device)
+
+
+@dataclass(frozen=True)
+class MapTile:
+    """Some batch rows and heads of the map, a range of its rows, a range of its columns.
+
+    Weights are exact: alpha_ij = exp(s_ij - lse_i), 0 where the mask forbids or the row is dead. The tensors
+    are the pass's own buffers: read them, do not keep or change them.
+    """
+
+    frame: Frame
+    batch: range
+    heads: range
+    rows: range
+    cols: range
+    weights: Float[Tensor, "batch heads q k"]
+    allowed: Bool[Tensor, "#batch #heads q k"] | None = None
+    log_weights_of: Callable[[], Tensor] | None = None
+    scores_of: Callable[[], Tensor] | None = None
+
+    @cached_property
+    def log_weights(self) -> Float[Tensor, "batch heads q k"]:
+        """log alpha, -inf where the weight is 0 because of the mask."""
+        return self.weights.log() if self.log_weights_of is None else self.log_weights_of()
+
+    @cached_property
+    def scores(self) -> Float[Tensor, "batch heads q k"]:
+        """The logits softmax saw, -inf where masked."""
+        if self.scores_of is None:
+            raise NotImplementedError("this tile was made without scores")
+        return self.scores_of()
+
+    @cached_property
+    def q_pos(self) -> Int[Tensor, "q"]:
+        """Positions of the queries."""
+        offset = self.frame.offset
+        return torch.arange(self.rows.start + offset, self.rows.stop + offset, device=self.weights.device)
+
+    @cached_property
+    def k_pos(self) -> Int[Tensor, "k"]:
+        return torch.arange(self.cols.start, self.cols.stop, device=self.weights.device)
+
+    @cached_property
+    def column_sums(self) -> Float[Tensor, "batch heads k"]:
+        """Sum over this tile's queries; shared by every statistic of this tile that needs it."""
+        return self.weights.sum(-2)
+
+    def of_heads(self, x: Tensor) -> Tensor:
+        """The part of a (batch, heads, …) tensor that belongs to this tile's batch rows and heads; a view."""
+        return x[self.batch.start : self.batch.stop, self.heads.start : self.heads.stop]
+
+    def of_rows(self, x: Tensor) -> Tensor:
+        """The part of a (batch, heads, q, …) tensor that belongs to this tile's queries; a view."""
+        return self.of_heads(x)[:, :, self.rows.start : self.rows.stop]
+
+    def of_cols(self, x: Tensor) -> Tensor:
+        """The part of a (batch, heads, k, …) tensor that belongs to this tile's keys; a view."""
+        return self.of_heads(x)[:, :, self.cols.start : self.cols.stop]

@@ -1,0 +1,286 @@
+"""What holds for the project as a whole: its layers, its public names, its texts."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+
+import regard
+from regard import errors
+from regard.scores import DotProduct
+
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src"
+MODULES = sorted((SRC / "regard").rglob("*.py"))
+PACKAGES = [path for path in MODULES if path.name == "__init__.py"]
+
+# From top to bottom; the table in docs/design.md says the same. `regard` is the root's __init__.py.
+LAYERS = (
+    ("cli",),
+    ("viewer",),
+    ("regard",),
+    ("atlas", "claims", "cost", "doctor", "plots"),
+    ("models",),
+    ("distributed", "maps", "nn", "trace"),
+    ("engine",),
+    ("stats",),
+    ("masks", "scores"),
+    ("errors",),
+)
+RANK = {noun: rank for rank, nouns in enumerate(LAYERS) for noun in nouns} | {"_version": len(LAYERS) - 1}
+
+
+def name_of(path: Path) -> str:
+    """The dotted name of a module of the package."""
+    parts = path.relative_to(SRC).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def noun_of(module: str) -> str:
+    """The part of the package a module belongs to: regard.masks.base is of masks, regard itself of regard."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else module
+
+
+def imports_of(tree: ast.Module, module: str, is_package: bool) -> set[str]:
+    """The nouns of regard that a module imports, at any depth and for type checkers too."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = module.split(".") if is_package else module.split(".")[:-1]
+            parents = parents[: len(parents) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            # `from regard import x` means the noun x where there is one, and otherwise the root's own name x.
+            names = [f"regard.{a.name}" if base == "regard" and a.name in RANK else base for a in node.names]
+        else:
+            continue
+        found |= {noun_of(name) for name in names if name.split(".")[0] == "regard"}
+    return found
+
+
+def upward_imports(source: str, module: str, is_package: bool = False) -> list[str]:
+    """The imports of a module that its layer does not allow, in words."""
+    here = noun_of(module)
+    if here not in RANK:
+        return [f"{here} has no layer: give it one in LAYERS and in docs/design.md"]
+    nouns = imports_of(ast.parse(source), module, is_package) - {here}
+    return [f"{here} imports {noun}" for noun in sorted(nouns) if RANK.get(noun, -1) <= RANK[here]]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_imports_only_from_layers_below(path):
+    assert upward_imports(path.read_text(), name_of(path), path in PACKAGES) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("regard.masks.base", "from regard.engine import attention"),
+        ("regard.masks.base", "import regard.engine.schedule"),
+        ("regard.masks.base", "from regard.scores import DotProduct"),
+        ("regard.masks.base", "from ..stats import Entropy"),
+        ("regard.engine.torch", "def late():\n    from regard import maps"),
+        ("regard.engine.torch", "from regard import attention"),
+        ("regard.engine.torch", "import regard"),
+        ("regard.errors", "from . import masks"),
+        ("regard.newcomer", "import torch"),
+    ],
+)
+def test_the_layer_test_sees_upward_imports(module, source):
+    assert len(upward_imports(source, module)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("regard.masks.base", "from regard.errors import MaskError\nimport torch"),
+        ("regard.masks.base", "from regard.masks.causal import Causal"),
+        ("regard.masks.base", "from .causal import Causal\nfrom ..errors import MaskError"),
+        ("regard.stats.entropy", "from regard.scores import DotProduct"),
+        ("regard.cli", "import regard\nfrom regard import attention, viewer"),
+        ("regard.engine.torch", "from regardless import more"),
+    ],
+)
+def test_the_layer_test_allows_downward_imports(module, source):
+    assert upward_imports(source, module) == []
+
+
+def test_the_layers_in_the_design_page_are_the_layers_tested_here():
+    section = (ROOT / "docs" / "design.md").read_text().split("## Layers")[1]
+    rows = re.findall(r"^\| (`.+?) \|", section.split("\n## ")[0], flags=re.MULTILINE)
+    assert tuple(tuple(sorted(re.findall(r"`(\w+)`", row))) for row in rows) == LAYERS
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter that sees this checkout, as a user's would."""
+    path = os.pathsep.join(filter(None, [str(SRC), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    """The top-level modules a fresh interpreter holds after a statement."""
+    done = run_python("-c", f"{statement}\nimport json, sys\nprint(json.dumps(list(sys.modules)))")
+    assert done.returncode == 0, done.stderr
+    return {name.split(".")[0] for name in json.loads(done.stdout)}
+
+
+def test_import_regard_loads_nothing_but_torch_and_jaxtyping():
+    # What torch itself drags along (sympy, on some machines triton) is not ours to judge.
+    extra = modules_loaded_by("import regard") - modules_loaded_by("import jaxtyping, torch")
+    assert extra - set(sys.stdlib_module_names) == {"regard"}
+
+
+def is_reexport(node: ast.stmt) -> bool:
+    """Whether a statement belongs in an `__init__.py`."""
+    match node:
+        case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant(value=str())):
+            return True
+        case ast.Assign(targets=[ast.Name(id="__all__")]) | ast.FunctionDef(name="__getattr__" | "__dir__"):
+            return True
+        case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=[]):
+            return all(is_reexport(child) for child in node.body)
+    return False
+
+
+@pytest.mark.parametrize("path", PACKAGES, ids=name_of)
+def test_an_init_only_reexports(path):
+    assert [ast.unparse(node) for node in ast.parse(path.read_text()).body if not is_reexport(node)] == []
+
+
+@pytest.mark.parametrize("source", ["x = 1", "def helper(): ...", "class A: ...", "if TYPE_CHECKING: x = 1"])
+def test_the_init_test_sees_code(source):
+    assert not is_reexport(ast.parse(source).body[0])
+
+
+def listing_order(name: str) -> tuple[int, str]:
+    """Constants, then classes, then the rest, each by alphabet: the order ruff sorts `__all__` in."""
+    return (0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2), name
+
+
+@pytest.mark.parametrize("path", PACKAGES, ids=name_of)
+def test_all_is_sorted_and_every_name_in_it_exists(path):
+    package = importlib.import_module(name_of(path))
+    names = package.__all__
+    assert all(listing_order(a) < listing_order(b) for a, b in pairwise(names)), names
+    assert [name for name in names if not hasattr(package, name)] == []
+
+
+def undocumented(source: str) -> list[str]:
+    """The public classes and functions of a module without a docstring; and the module, if it has none.
+
+    Read from the source: a dataclass without a docstring writes itself one when it is imported.
+    """
+    tree = ast.parse(source)
+    exported = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    missing = [] if ast.get_docstring(tree) else ["the module"]
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            public = node.name in exported[0] if exported else not node.name.startswith("_")
+            missing += [node.name] if public and not ast.get_docstring(node) else []
+    return missing
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_public_name_has_a_docstring(path):
+    assert undocumented(path.read_text()) == []
+
+
+def test_the_docstring_test_sees_a_bare_class():
+    assert undocumented("@dataclass\nclass Bare:\n    x: int\n\ndef _own(): ...") == ["the module", "Bare"]
+
+
+SKIPPED = {"build", "dist", "node_modules", "__pycache__"}
+
+
+def project_texts():
+    """Every text file of the project, outside what is hidden, generated or installed."""
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [f for f in folders if f not in SKIPPED and (not f.startswith(".") or f == ".ci")]
+        for path in (Path(folder) / file for file in files):
+            try:
+                yield path.relative_to(ROOT), path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue
+
+
+MACHINE_PATH = re.compile(r"(?<![\w.~:<>/*-])/(?:home|root|work|Users)\b")
+
+
+def test_no_file_mentions_a_path_of_one_machine():
+    found = [f"{path}: {match[0]}" for path, text in project_texts() for match in MACHINE_PATH.finditer(text)]
+    assert found == []
+
+
+def test_the_path_test_sees_machine_paths_and_no_others():
+    somewhere = "/".join(["", "root", "x"])
+    assert MACHINE_PATH.search(f"open('{somewhere}')")
+    assert not MACHINE_PATH.search(f"https://example.org{somewhere} framework/x <{somewhere[:5]}>")
+
+
+def test_the_version_has_one_source():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    source = ROOT / project["tool"]["hatch"]["version"]["path"]
+    assert f'__version__ = "{regard.__version__}"' in source.read_text()
+    assigned = [path for path in MODULES if re.search(r"^__version__\s*=", path.read_text(), re.MULTILINE)]
+    assert assigned == [source]
+    assert f"## {regard.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def python_blocks(markdown: str) -> str:
+    """The ```python blocks of a page as one program, every line where the page has it."""
+    program, inside = [], False
+    for line in markdown.splitlines():
+        fence = line.startswith("```")
+        program.append(line if inside and not fence else "")
+        inside = line.strip() == "```python" if fence else inside
+    return "\n".join(program)
+
+
+def test_the_code_in_the_readme_runs_from_top_to_bottom(tmp_path):
+    program = python_blocks((ROOT / "README.md").read_text())
+    assert program.strip()
+    script = tmp_path / "README.py"
+    script.write_text(program)
+    done = run_python(str(script))
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_error_is_a_regard_error_and_is_drawn_in_the_tree():
+    for name in errors.__all__:
+        assert issubclass(getattr(errors, name), errors.RegardError)
+        assert re.search(rf"(─ |^ +){name}\b", errors.__doc__, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_exceptions_live_in_errors_and_nothing_asserts(path):
+    tree = ast.parse(path.read_text())
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    own = {c.name for c in classes if any(ast.unparse(b).endswith(("Error", "Exception")) for b in c.bases)}
+    assert own == (set(errors.__all__) if path.name == "errors.py" else set())
+    assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)] == []
+
+
+def test_shapes_in_signatures_are_checked_while_testing():
+    with pytest.raises(TypeCheckError):
+        DotProduct().tile(torch.ones(63), torch.ones(63))
