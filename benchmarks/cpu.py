@@ -1,6 +1,6 @@
 """Attention on the CPU next to PyTorch's SDPA and compiled FlexAttention.
 
-    python benchmarks/cpu.py [--quick]
+python benchmarks/cpu.py [--quick]
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ def plain(n: int, repeats: int) -> None:
             },
             repeats,
         )
-        table(f"{'causal' if causal else 'unmasked'}, n = {n}, {HEADS} heads, d = {DIM}, float32", seconds, "SDPA")
+        table(
+            f"{'causal' if causal else 'unmasked'}, n = {n}, {HEADS} heads, d = {DIM}, float32",
+            seconds,
+            "SDPA",
+        )
 
 
 def structured(n: int, repeats: int) -> None:
@@ -120,7 +124,9 @@ def gradients(n: int, repeats: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     quick = parser.parse_args().quick
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""How benchmarks here are run: contestants interleaved in one process, medians, ratios to a named baseline."""
+"""How benchmarks here are run: contestants interleaved in one process, medians, ratios to a baseline."""
 
 from __future__ import annotations
 

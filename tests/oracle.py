@@ -17,7 +17,18 @@ class Dense:
 
 
 def dense_attention(
-    q, k, v, allowed=None, *, scale=None, bias=None, softcap=None, sink=None, score_mod=None, scores=None, dtype=None
+    q,
+    k,
+    v,
+    allowed=None,
+    *,
+    scale=None,
+    bias=None,
+    softcap=None,
+    sink=None,
+    score_mod=None,
+    scores=None,
+    dtype=None,
 ) -> Dense:
     """Every step with the whole matrix, in `dtype` (q's own if not given): that is what eager code does."""
     dtype = dtype or q.dtype
@@ -61,7 +72,7 @@ def dense_mask(mask, q, k):
 
 
 def assert_as_good_as_eager(got: Tensor, eager: Tensor, exact: Tensor, factor: float = 2.0) -> None:
-    """The rule kernels are judged by: at most `factor` times eager's own error in the same dtype, plus 1e-5."""
+    """The rule kernels are judged by: at most `factor` times eager's own error in that dtype, plus 1e-5."""
     assert got.shape == exact.shape
     assert bool(got.isfinite().all())
     if not got.numel():

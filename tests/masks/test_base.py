@@ -102,7 +102,7 @@ def test_drawing_refuses_rows_and_heads_that_are_not_there() -> None:
     message = "draw got batch row 2 of a mask with 2; count from 0 to 1."
     with pytest.raises(MaskError, match=re.escape(message)):
         Padding.from_lengths([1, 2], 2).draw(2, batch=2)
-    with pytest.raises(MaskError, match="draw got head -1 of a mask with 3; count from 0 to 2."):
+    with pytest.raises(MaskError, match="draw got head -1 of a mask with 3; count from 0 to 2"):
         Dense(torch.ones(1, 3, 2, 2, dtype=torch.bool)).draw(2, head=-1)
 
 

@@ -37,6 +37,10 @@ def _as_users_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 OWN_KEY = "A side counts the query's own key: Window(1) is the diagonal."
 
+TOO_MANY = (
+    "RandomBlocks got per_row=3, and length 8 holds 2 blocks of 4; draw fewer, or make the block smaller."
+)
+
 REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Causal(shift=0.5), "Causal got shift=0.5, a float; it must be a whole number."),
     (lambda: Window(0), f"Window got left=0; it must be at least 1. {OWN_KEY}"),
@@ -60,7 +64,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: RandomBlocks(4, 1, 0), "RandomBlocks got length=0; it must be at least 1."),
     (
         lambda: RandomBlocks(4, 3, 8),
-        "RandomBlocks got per_row=3, and length 8 holds 2 blocks of 4; draw fewer, or make the block smaller.",
+        TOO_MANY,
     ),
     (
         lambda: RandomBlocks(4, 1, 8).dense(9),
@@ -113,7 +117,8 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: Padding.from_lengths([0.5], k=8),
-        "Padding.from_lengths got torch.float32 lengths of shape (1,); wanted one whole number per batch row.",
+        "Padding.from_lengths got torch.float32 lengths of shape (1,); "
+        "wanted one whole number per batch row.",
     ),
     (
         lambda: Dense(torch.zeros(3, 3)),
@@ -126,8 +131,8 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: Dense(torch.zeros(2, 3, 3, dtype=torch.bool)),
-        "Dense got shape (2, 3, 3); wanted (q, k) or (batch, heads, q, k). Of three dimensions the first could be "
-        "either: write mask[:, None] if it is batch, mask[None] if it is heads.",
+        "Dense got shape (2, 3, 3); wanted (q, k) or (batch, heads, q, k). "
+        "Of three dimensions the first could be either: write mask[:, None] if it is batch, mask[None] if it is heads.",
     ),
     (lambda: Dense([[True]]), "Dense got a list; wanted a bool tensor."),
     (
@@ -147,7 +152,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: BigBird(4, 8),
-        "RandomBlocks got per_row=3, and length 8 holds 2 blocks of 4; draw fewer, or make the block smaller.",
+        TOO_MANY,
     ),
     (
         lambda: Longformer(0, 1),

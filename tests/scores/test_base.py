@@ -110,8 +110,8 @@ def test_a_score_refuses_parameters_on_another_device(score):
 
 
 def test_dot_product_survives_json():
-    assert DotProduct().to_json() == {"kind": "dot_product"}
-    assert Score.from_json({"kind": "dot_product"}) == DotProduct()
+    assert DotProduct().to_json() == {"type": "DotProduct"}
+    assert Score.from_json({"type": "DotProduct"}) == DotProduct()
 
 
 @pytest.mark.parametrize("score", make_scores()[1:], ids=name_of)
@@ -122,8 +122,8 @@ def test_a_learned_score_has_no_json_form(score):
 
 
 def test_reading_an_unknown_score_names_it():
-    with pytest.raises(ScoreError, match="no score is called 'cosine'; only 'dot_product' can be read"):
-        Score.from_json({"kind": "cosine"})
+    with pytest.raises(ScoreError, match="no score is called 'Cosine'; only 'DotProduct' can be read"):
+        Score.from_json({"type": "Cosine"})
 
 
 @pytest.mark.parametrize("score", make_scores()[1:], ids=name_of)

@@ -219,20 +219,34 @@ def test_biases_survive_json_bit_for_bit(dtype):
 
 
 def test_reading_an_unknown_bias_names_it():
-    with pytest.raises(ScoreError, match="no bias is called 'kerple'; 'alibi' and 'relative' can be read"):
-        Bias.from_json({"kind": "kerple"})
+    with pytest.raises(
+        ScoreError, match="no bias is called 'Kerple'; 'ALiBi' and 'RelativeBias' can be read"
+    ):
+        Bias.from_json({"type": "Kerple"})
 
 
 @pytest.mark.parametrize(
-    ("data", "missing"),
+    ("data", "reason"),
     [
-        ({"kind": "alibi"}, "slopes"),
-        ({"kind": "alibi", "slopes": {"dtype": "torch.int8", "values": [1]}}, "torch.int8"),
-        ({"kind": "relative", "table": {"dtype": "torch.float32", "values": [[0.0, 0.0]]}}, "bidirectional"),
+        ({"type": "ALiBi"}, "KeyError.*slopes"),
+        ({"type": "ALiBi", "slopes": [1.0]}, "Type.*Error"),
+        ({"type": "ALiBi", "slopes": {"dtype": "torch.int8", "values": [1]}}, "KeyError.*torch.int8"),
+        ({"type": "ALiBi", "slopes": {"dtype": "torch.float32", "values": [[1], [1, 2]]}}, "ValueError"),
+        (
+            {"type": "RelativeBias", "table": {"dtype": "torch.float32", "values": [[0.0]]}},
+            "KeyError.*bidirec",
+        ),
     ],
 )
-def test_reading_a_broken_bias_says_what_is_missing(data, missing):
-    with pytest.raises(ScoreError, match=f"the bias '{data['kind']}' cannot be read: .* usable '{missing}'"):
+def test_reading_a_broken_bias_says_what_is_wrong(data, reason):
+    message = f"{data['type']} cannot be read: {reason}.* Wanted what to_json writes"
+    with pytest.raises(ScoreError, match=message):
+        Bias.from_json(data)
+
+
+def test_reading_a_bias_of_impossible_shape_says_the_same_as_making_it():
+    data = {"type": "ALiBi", "slopes": {"dtype": "torch.float32", "values": [[1.0]]}}
+    with pytest.raises(ShapeError, match=r"slopes of ALiBi have shape \(1, 1\); wanted \(heads,\)"):
         Bias.from_json(data)
 
 

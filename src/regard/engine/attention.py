@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.engine import sdpa as fused
+from regard.engine import sdpa_backend as fused
 from regard.engine.autograd import attend
 from regard.engine.dispatch import Dispatch, choose
-from regard.engine.inputs import Options, Problem
+from regard.engine.inputs import Options, problem_of
 from regard.scores import DotProduct, Score
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def attention(
 
     Layout (batch, heads, length, dim); (batch, length, dim) and (length, dim) work too. With more query
     heads than key heads, neighbouring query heads share a key head (grouped-query attention). The logits are
-    `score_mod(soft_cap(scale * score(q, k) + bias))`, then the mask; `sink` adds one logit per head that takes
-    weight and gives nothing. `score_mod(score, b, h, q_pos, k_pos)` is called on whole tiles with index
+    `score_mod(soft_cap(scale * score(q, k) + bias))`, then the mask; `sink` adds one logit per head that
+    takes weight and gives nothing. `score_mod(score, b, h, q_pos, k_pos)` is called on whole tiles with index
     tensors that broadcast. A query with nothing to attend to gets zeros. Dropout is applied whenever it is
     not 0. Differentiable in q, k, v, bias, sink and the parameters of the score.
 
@@ -54,7 +54,7 @@ def attention(
     torch.Size([1, 8, 100, 64])
     """
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
-    problem = Problem.of(q, k, v, options)
+    problem = problem_of(q, k, v, options)
     chosen = choose(problem, backend)
     if chosen.backend == "sdpa" and fused.is_plain(problem) and sink is None:
         return problem.restore(fused.plain(problem))
@@ -62,7 +62,9 @@ def attention(
     return problem.restore(out)
 
 
-def explain_dispatch(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, *, backend: str = "auto", **options) -> Dispatch:
+def explain_dispatch(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, *, backend: str = "auto", **options
+) -> Dispatch:
     """Which backend `attention` would choose for this call, and why; nothing is computed.
 
     >>> import torch, regard
@@ -70,4 +72,4 @@ def explain_dispatch(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, 
     >>> print(regard.explain_dispatch(q, k, v, softcap=30.0))
     torch: PyTorch's kernels know no soft cap, score_mod, structured or trainable bias
     """
-    return choose(Problem.of(q, k, v, Options(mask, **options)), backend)
+    return choose(problem_of(q, k, v, Options(mask, **options)), backend)

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.engine import sdpa as fused
-from regard.engine import torch as streamed
-from regard.engine.inputs import Problem
+from regard.engine import sdpa_backend as fused
+from regard.engine.problem import Problem
 from regard.engine.scoring import Scoring
+from regard.engine.torch_backward import backward
+from regard.engine.torch_forward import forward
 
 __all__ = ["attend"]
 
@@ -27,12 +28,19 @@ def attend(problem: Problem, backend: str) -> tuple[Tensor, Tensor]:
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, problem: Problem, backend: str, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None, *rest: Tensor
+        ctx: Any,
+        problem: Problem,
+        backend: str,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        sink: Tensor | None,
+        *rest: Tensor,
     ):
         if backend == "sdpa":
             out, lse = fused.forward(problem)
         else:
-            result = streamed.forward(problem)
+            result = forward(problem)
             out, lse = result.out, result.lse
         ctx.problem, ctx.backend = problem, backend
         ctx.set_materialize_grads(False)
@@ -46,11 +54,11 @@ class _Attend(torch.autograd.Function):
         problem = replace(ctx.problem, q=q, k=k, v=v, sink=sink, scoring=_detached(ctx.problem.scoring))
         if d_out is None:
             d_out = torch.zeros_like(out)
-        # The fused operator has no place for a gradient of lse; the streamed backward is the same mathematics.
+        # The fused operator has no place for a gradient of lse; the streamed backward has, and is as exact.
         if ctx.backend == "sdpa" and d_lse is None:
             dq, dk, dv, d_sink = fused.backward(problem, out, lse, d_out.contiguous())
             return None, None, dq, dk, dv, d_sink, *([None] * len(rest))
-        grads = streamed.backward(problem, out, lse, d_out, d_lse)
+        grads = backward(problem, out, lse, d_out, d_lse)
         return None, None, grads.q, grads.k, grads.v, grads.sink, *grads.parameters
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -33,7 +32,9 @@ class KVCache:
         if window is not None and window < 1:
             raise MaskError(f"window is {window}; it must be at least 1, or None to keep everything.")
         if sinks < 0 or (sinks and window is None):
-            raise MaskError(f"sinks is {sinks} and window is {window}; sinks must be 0 or more and need a window.")
+            raise MaskError(
+                f"sinks is {sinks} and window is {window}; sinks must be 0 or more and need a window."
+            )
         self.window, self.sinks = window, sinks
         self.seen = 0
         self._length = 0

@@ -44,7 +44,9 @@ def sdpa(
         elif attn_mask.is_floating_point():
             bias = given
         else:
-            raise MaskError(f"attn_mask is {attn_mask.dtype}; it must be bool (True = participates) or float.")
+            raise MaskError(
+                f"attn_mask is {attn_mask.dtype}; it must be bool (True = participates) or float."
+            )
     if is_causal:
         causal = Causal(shift=query.shape[-2] - key.shape[-2])
         mask = causal if mask is None else mask & causal

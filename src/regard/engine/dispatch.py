@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from regard.engine import sdpa as fused
-from regard.engine.inputs import Problem
-from regard.engine.torch import finite
+from regard.engine import sdpa_backend as fused
+from regard.engine.problem import Problem
+from regard.engine.torch_forward import finite
 from regard.errors import BackendError
 
 __all__ = ["BACKENDS", "Dispatch", "choose"]

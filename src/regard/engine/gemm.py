@@ -12,7 +12,10 @@ ROWS = 128
 
 
 def bmm(
-    a: Float[Tensor, "n m c"], b: Float[Tensor, "n c w"], out: Float[Tensor, "n m w"] | None = None, add: bool = False
+    a: Float[Tensor, "n m c"],
+    b: Float[Tensor, "n c w"],
+    out: Float[Tensor, "n m w"] | None = None,
+    add: bool = False,
 ) -> Float[Tensor, "n m w"]:
     """a @ b, into `out` if given, added to it if `add`.
 
@@ -35,7 +38,10 @@ def bmm(
     parts = _parts(m)
     split = (parts, m // parts)
     product = _product(
-        a[0].unflatten(0, split), b.expand(parts, -1, -1), None if out is None else out[0].unflatten(0, split), add
+        a[0].unflatten(0, split),
+        b.expand(parts, -1, -1),
+        None if out is None else out[0].unflatten(0, split),
+        add,
     )
     return product.flatten(0, 1)[None] if out is None else out
 

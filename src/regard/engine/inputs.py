@@ -1,26 +1,25 @@
-"""What the engine computes: checked inputs, in one layout, with nothing left to guess."""
+"""The boundary: what users pass, checked, with an error that helps for everything that can be wrong."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from regard.engine.problem import Problem
 from regard.engine.scoring import Scoring
-from regard.errors import DeviceError, DtypeError, MaskError, ShapeError
+from regard.errors import DeviceError, DtypeError, MaskError, ScoreError, ShapeError
 from regard.masks import Coverage, Mask
-from regard.scores import DotProduct, Score
+from regard.scores import Bias, DotProduct, Score
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from regard.scores import Bias
-
-__all__ = ["Options", "Problem"]
+__all__ = ["Options", "problem_of"]
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -34,81 +33,28 @@ class Options:
     bias: Tensor | Bias | None = None
     softcap: float | None = None
     sink: Tensor | None = None
-    score: Score = DotProduct()
+    score: Score = field(default_factory=DotProduct)
     score_mod: Callable[..., Tensor] | None = None
     dropout: float = 0.0
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One attention call after validation: 4-d tensors, a bound mask, one scoring rule."""
-
-    q: Float[Tensor, "batch heads q dim"]
-    k: Float[Tensor, "batch kv_heads k dim"]
-    v: Float[Tensor, "batch kv_heads k v_dim"]
-    mask: Mask | None
-    scoring: Scoring
-    sink: Float[Tensor, "heads"] | None
-    dropout: float
-    rank: int
-    seed: int = 0
-
-    @classmethod
-    def of(cls, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
-        """Check everything a user can get wrong, then bring it into the engine's layout."""
-        q, k, v = _autocast(q, k, v)
-        _check_tensors(q, k, v)
-        rank = q.ndim
-        q, k, v = (_four_dims(x) for x in (q, k, v))
-        _check_shapes(q, k, v, options.score)
-        mask = _check_mask(options.mask, q, k)
-        _check_dropout(options.dropout)
-        dim = q.shape[-1]
-        q, k = options.score.prepare(q, k)
-        scale = options.score.default_scale(dim) if options.scale is None else float(options.scale)
-        if not math.isfinite(scale):
-            raise ShapeError(f"scale is {scale}; it must be a finite number, or None for 1/sqrt(dim).")
-        scoring = Scoring.of(options, scale, q, k)
-        seed = int(torch.randint(2**62, ())) if options.dropout > 0 else 0
-        return cls(q, k, v, mask, scoring, _check_sink(options.sink, q), options.dropout, rank, seed)
-
-    @property
-    def batch(self) -> int:
-        return self.q.shape[0]
-
-    @property
-    def heads(self) -> int:
-        return self.q.shape[1]
-
-    @property
-    def group(self) -> int:
-        """How many query heads share one key head."""
-        return self.q.shape[1] // max(1, self.k.shape[1])
-
-    @property
-    def q_len(self) -> int:
-        return self.q.shape[2]
-
-    @property
-    def k_len(self) -> int:
-        return self.k.shape[2]
-
-    @property
-    def offset(self) -> int:
-        """Position of query 0: the last query sits on the last key."""
-        return self.k_len - self.q_len
-
-    @property
-    def accumulate(self) -> torch.dtype:
-        """The dtype sums are kept in: half precision is never accumulated in half precision."""
-        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
-
-    def restore(self, x: Tensor) -> Tensor:
-        """Give a (batch, heads, …) result the rank the user came with."""
-        return x if self.rank == 4 else x[:, 0] if self.rank == 3 else x[0, 0]
-
-    def without_mask(self) -> Problem:
-        return replace(self, mask=None)
+def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
+    """Check everything a user can get wrong, then bring it into the engine's layout."""
+    q, k, v = _autocast(q, k, v)
+    _check_tensors(q, k, v)
+    rank = q.ndim
+    q, k, v = (_four_dims(x) for x in (q, k, v))
+    _check_shapes(q, k, v, options.score)
+    mask = _check_mask(options.mask, q, k)
+    _check_dropout(options.dropout)
+    dim = q.shape[-1]
+    q, k = options.score.prepare(q, k)
+    scale = options.score.default_scale(dim) if options.scale is None else float(options.scale)
+    if not math.isfinite(scale):
+        raise ScoreError(f"scale is {scale}; it must be a finite number, or None for 1/sqrt(dim).")
+    scoring = _check_scoring(options, scale, q, k)
+    seed = int(torch.randint(2**62, ())) if options.dropout > 0 else 0
+    return Problem(q, k, v, mask, scoring, _check_sink(options.sink, q), options.dropout, rank, seed)
 
 
 def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -116,7 +62,8 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if not isinstance(q, Tensor) or not torch.is_autocast_enabled(q.device.type):
         return q, k, v
     dtype = torch.get_autocast_dtype(q.device.type)
-    return tuple(x.to(dtype) if isinstance(x, Tensor) and x.dtype == torch.float32 else x for x in (q, k, v))
+    q, k, v = (x.to(dtype) if isinstance(x, Tensor) and x.dtype == torch.float32 else x for x in (q, k, v))
+    return q, k, v
 
 
 def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -175,11 +122,15 @@ def _check_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Mask | None:
         if mask.dtype == torch.bool:
             remedy = "wrap it: Dense(mask), or Padding(mask) for one flag per key (True = may attend)"
         else:
-            remedy = "additive masks belong in bias=; for a bool mask use Dense(mask.bool()), True = may attend"
+            remedy = (
+                "additive masks belong in bias=; for a bool mask use Dense(mask.bool()), True = may attend"
+            )
         raise MaskError(f"mask is a {mask.dtype} tensor of shape {tuple(mask.shape)}; {remedy}.")
     if not isinstance(mask, Mask):
         remedy = " Wrap a mask_mod function: Where(fn)." if callable(mask) else ""
-        raise MaskError(f"mask is a {type(mask).__name__}; it must be a regard mask such as Causal().{remedy}")
+        raise MaskError(
+            f"mask is a {type(mask).__name__}; it must be a regard mask such as Causal().{remedy}"
+        )
     batch, heads = q.shape[:2]
     mask = mask.bind(batch, heads)
     mask.check(q.shape[2], k.shape[2], batch, heads)
@@ -205,3 +156,48 @@ def _check_sink(sink: Tensor | None, q: Tensor) -> Tensor | None:
     if sink.device != q.device:
         raise DeviceError(f"sink is on {sink.device} and q on {q.device}. Move it with .to(q.device).")
     return sink
+
+
+def _check_scoring(options: Options, scale: float, q: Tensor, k: Tensor) -> Scoring:
+    """Check bias, soft cap and score_mod against the (prepared) queries and keys."""
+    bias = options.bias
+    if isinstance(bias, Tensor):
+        bias = _check_dense_bias(bias, q, k)
+    elif isinstance(bias, Bias):
+        bias.check(q.shape[1])
+    elif bias is not None:
+        raise ScoreError(f"bias is a {type(bias).__name__}; it must be a tensor, ALiBi or RelativeBias.")
+    if options.softcap is not None and not options.softcap > 0:
+        raise ScoreError(f"softcap is {options.softcap}; it must be positive, or None for no cap.")
+    _check_score_mod(options.score_mod)
+    return Scoring(options.score, scale, bias, options.softcap, options.score_mod)
+
+
+def _check_dense_bias(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    want = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    if bias.dtype == torch.bool:
+        raise ScoreError("bias is a bool tensor; a bool mask belongs in mask=Dense(...), True = may attend.")
+    if not bias.is_floating_point():
+        raise ScoreError(f"bias is {bias.dtype}; it must be a float tensor.")
+    if bias.device != q.device:
+        raise DeviceError(f"bias is on {bias.device} and q on {q.device}. Move it with .to(q.device).")
+    if bias.ndim > 4 or any(b not in (1, w) for b, w in zip(bias.shape[::-1], want[::-1], strict=False)):
+        raise ShapeError(
+            f"bias has shape {tuple(bias.shape)}; it must broadcast to (batch, heads, q, k) = {want}."
+        )
+    return bias.view((1,) * (4 - bias.ndim) + tuple(bias.shape))
+
+
+def _check_score_mod(score_mod: Callable[..., Tensor] | None) -> None:
+    if score_mod is None:
+        return
+    if not callable(score_mod):
+        raise ScoreError(f"score_mod is a {type(score_mod).__name__}; it must be a function.")
+    for name, captured in (
+        inspect.getclosurevars(score_mod).nonlocals.items() if inspect.isfunction(score_mod) else ()
+    ):
+        if isinstance(captured, Tensor) and captured.requires_grad:
+            raise ScoreError(
+                f"score_mod captures {name}, which requires grad; gradients do not flow into captured "
+                "tensors. Pass it as bias=, or detach it."
+            )

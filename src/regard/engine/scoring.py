@@ -10,13 +10,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.errors import DeviceError, ScoreError, ShapeError
+from regard.errors import ScoreError
 from regard.scores import Bias, Score, soft_cap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from regard.engine.inputs import Options
     from regard.masks import Mask
 
 __all__ = ["Place", "Scoring"]
@@ -48,13 +47,22 @@ class Place:
     def index(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(b, h, q, k) as index tensors that broadcast to (batch, heads, q, k)."""
         b, h = self._index(self.batch), self._index(self.heads)
-        return b.view(-1, 1, 1, 1), h.view(1, -1, 1, 1), self.q_pos.view(1, 1, -1, 1), self.k_pos.view(1, 1, 1, -1)
+        return (
+            b.view(-1, 1, 1, 1),
+            h.view(1, -1, 1, 1),
+            self.q_pos.view(1, 1, -1, 1),
+            self.k_pos.view(1, 1, 1, -1),
+        )
 
     def take(self, x: Tensor) -> Tensor:
         """This tile of a dense (batch|1, heads|1, q|1, k|1) tensor; a view where the tile is contiguous."""
         for axis, index in enumerate((self.batch, self.heads, self.rows, self.cols)):
             if x.shape[axis] > 1:
-                x = x.index_select(axis, index) if isinstance(index, Tensor) else x.narrow(axis, index.start, len(index))
+                x = (
+                    x.index_select(axis, index)
+                    if isinstance(index, Tensor)
+                    else x.narrow(axis, index.start, len(index))
+                )
         return x
 
     def allowed(self, mask: Mask) -> Bool[Tensor, "batch heads q k"]:
@@ -85,21 +93,6 @@ class Scoring:
     softcap: float | None = None
     score_mod: Callable[..., Tensor] | None = None
 
-    @classmethod
-    def of(cls, options: Options, scale: float, q: Tensor, k: Tensor) -> Scoring:
-        """Check bias, soft cap and score_mod against the (prepared) queries and keys."""
-        bias = options.bias
-        if isinstance(bias, Tensor):
-            bias = _check_dense_bias(bias, q, k)
-        elif isinstance(bias, Bias):
-            bias.check(q.shape[1])
-        elif bias is not None:
-            raise ScoreError(f"bias is a {type(bias).__name__}; it must be a tensor, ALiBi or RelativeBias.")
-        if options.softcap is not None and not options.softcap > 0:
-            raise ScoreError(f"softcap is {options.softcap}; it must be positive, or None for no cap.")
-        _check_score_mod(options.score_mod)
-        return cls(options.score, scale, bias, options.softcap, options.score_mod)
-
     @property
     def linear(self) -> bool:
         """Scores are a scaled dot product and nothing else, so their gradient is a matrix product."""
@@ -127,7 +120,9 @@ class Scoring:
         if self.bias is None:
             return None
         tile = self.bias.tile(at.q_pos, at.k_pos)
-        return tile[..., at.heads.start : at.heads.stop, :, :] if tile.ndim > 2 and tile.shape[-3] > 1 else tile
+        return (
+            tile[..., at.heads.start : at.heads.stop, :, :] if tile.ndim > 2 and tile.shape[-3] > 1 else tile
+        )
 
     def modify(self, s: Float[Tensor, "batch heads q k"], bias: Tensor | None, at: Place) -> Tensor:
         """Bias, soft cap and score_mod on scaled raw scores; a new tensor unless there is nothing to do."""
@@ -140,8 +135,8 @@ class Scoring:
             if not isinstance(modified, Tensor) or modified.shape != s.shape:
                 got = tuple(modified.shape) if isinstance(modified, Tensor) else type(modified).__name__
                 raise ScoreError(
-                    f"score_mod returned {got} for a tile of shape {tuple(s.shape)}; it must return one score "
-                    "per pair. Index tensors come as (b,1,1,1), (1,h,1,1), (1,1,q,1) and (1,1,1,k)."
+                    f"score_mod returned {got} for a tile of shape {tuple(s.shape)}; it must return one "
+                    "score per pair. Index tensors come as (b,1,1,1), (1,h,1,1), (1,1,q,1) and (1,1,1,k)."
                 )
             s = modified.to(s.dtype)
         return s
@@ -154,32 +149,3 @@ class Scoring:
             d_tile = d_tile.view((1,) * (4 - d_tile.ndim) + tuple(d_tile.shape))
             grads = tuple(grad[at.heads.start : at.heads.stop] for grad in grads)
             self.bias.accumulate(grads, d_tile, at.q_pos, at.k_pos)
-
-
-def _check_dense_bias(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    want = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-    if bias.dtype == torch.bool:
-        raise ScoreError("bias is a bool tensor; a bool mask belongs in mask=Dense(...), True = may attend.")
-    if not bias.is_floating_point():
-        raise ScoreError(f"bias is {bias.dtype}; it must be a float tensor.")
-    if bias.device != q.device:
-        raise DeviceError(f"bias is on {bias.device} and q on {q.device}. Move it with .to(q.device).")
-    if bias.ndim > 4 or any(b not in (1, w) for b, w in zip(bias.shape[::-1], want[::-1], strict=False)):
-        raise ShapeError(
-            f"bias has shape {tuple(bias.shape)}; it must broadcast to (batch, heads, q, k) = {want}."
-        )
-    return bias.view((1,) * (4 - bias.ndim) + tuple(bias.shape))
-
-
-def _check_score_mod(score_mod: Callable[..., Tensor] | None) -> None:
-    if score_mod is None:
-        return
-    if not callable(score_mod):
-        raise ScoreError(f"score_mod is a {type(score_mod).__name__}; it must be a function.")
-    cells = getattr(score_mod, "__closure__", None) or ()
-    for name, cell in zip(getattr(score_mod, "__code__", None).co_freevars if cells else (), cells, strict=True):
-        if isinstance(cell.cell_contents, Tensor) and cell.cell_contents.requires_grad:
-            raise ScoreError(
-                f"score_mod captures {name}, which requires grad; gradients do not flow into captured tensors. "
-                "Pass it as bias=, or detach it."
-            )

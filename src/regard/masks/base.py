@@ -34,6 +34,9 @@ class Coverage(enum.IntEnum):
     FULL = 2
 
 
+# Joins, the codec and the like are made of masks and import this module: methods import them when called.
+
+
 class Mask(ABC):
     """Which pairs may attend. True = may attend. Join masks with `& | ~`.
 

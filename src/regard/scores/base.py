@@ -87,8 +87,8 @@ class Score(ABC):
         >>> Score.from_json(DotProduct().to_json())
         DotProduct()
         """
-        if data.get("kind") != "dot_product":
-            raise ScoreError(f"no score is called {data.get('kind')!r}; only 'dot_product' can be read.")
+        if data.get("type") != "DotProduct":
+            raise ScoreError(f"no score is called {data.get('type')!r}; only 'DotProduct' can be read.")
         return DotProduct()
 
 
@@ -131,4 +131,4 @@ class DotProduct(Score):
             )
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "dot_product"}
+        return {"type": "DotProduct"}

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.errors import ScoreError, ShapeError
+from regard.errors import RegardError, ScoreError, ShapeError
 from regard.scores.buckets import check_buckets, relative_buckets
 from regard.scores.diagonals import diagonal_sums
 
@@ -76,15 +76,17 @@ class Bias(ABC):
         >>> Bias.from_json(ALiBi.for_heads(8).to_json())
         ALiBi(heads=8)
         """
-        kind = data.get("kind")
-        if kind not in ("alibi", "relative"):
-            raise ScoreError(f"no bias is called {kind!r}; 'alibi' and 'relative' can be read.")
+        name = data.get("type")
+        if name not in ("ALiBi", "RelativeBias"):
+            raise ScoreError(f"no bias is called {name!r}; 'ALiBi' and 'RelativeBias' can be read.")
         try:
-            if kind == "alibi":
+            if name == "ALiBi":
                 return ALiBi(_tensor(data["slopes"]))
             return RelativeBias(_tensor(data["table"]), data["bidirectional"], data["max_distance"])
-        except KeyError as missing:
-            raise ScoreError(f"the bias {kind!r} cannot be read: it has no usable {missing}.") from None
+        except RegardError:
+            raise
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ScoreError(f"{name} cannot be read: {error!r}. Wanted what to_json writes.") from error
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -152,7 +154,7 @@ class ALiBi(Bias):
             )
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "alibi", "slopes": _plain(self.slopes)}
+        return {"type": "ALiBi", "slopes": _plain(self.slopes)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -223,7 +225,7 @@ class RelativeBias(Bias):
 
     def to_json(self) -> dict[str, Any]:
         flags = {"bidirectional": self.bidirectional, "max_distance": self.max_distance}
-        return {"kind": "relative", "table": _plain(self.table), **flags}
+        return {"type": "RelativeBias", "table": _plain(self.table), **flags}
 
     def _buckets(self, relative: Tensor) -> Tensor:
         return relative_buckets(relative, self.table.shape[1], self.bidirectional, self.max_distance)

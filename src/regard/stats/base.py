@@ -1,8 +1,9 @@
 """What every statistic is: a monoid over tiles of the map.
 
-`init` makes the empty state, `update` folds one tile in, `merge` joins two states, `finish` turns a state into
-what the user reads. Tiles come in any order and any split, each cell exactly once; `merge` is associative
-and commutative up to rounding, so a statistic works across tiles, passes, documents, processes and machines.
+`init` makes the empty state, `update` folds one tile in, `merge` joins two states, `finish` turns a state
+into what the user reads. Tiles come in any order and any split, each cell exactly once; `merge` is
+associative and commutative up to rounding, so a statistic works across tiles, passes, documents, processes
+and machines.
 """
 
 from __future__ import annotations

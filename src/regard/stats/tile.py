@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.stats.skew import skewed_sums
+
 if TYPE_CHECKING:
     from regard.masks import Mask
 
@@ -86,6 +88,11 @@ class MapTile:
     def column_sums(self) -> Float[Tensor, "batch heads k"]:
         """Sum over this tile's queries; shared by every statistic of this tile that needs it."""
         return self.weights.sum(-2)
+
+    @cached_property
+    def diagonal_sums(self) -> Float[Tensor, "batch heads diagonals"]:
+        """Sum along each diagonal, from the tile's lower left corner to its upper right; shared likewise."""
+        return skewed_sums(self.weights)
 
     def of_heads(self, x: Tensor) -> Tensor:
         """The part of a (batch, heads, …) tensor that belongs to this tile's batch rows and heads; a view."""

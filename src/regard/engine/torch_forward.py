@@ -1,8 +1,8 @@
-"""Backend `torch`: attention by streaming tiles, in plain torch operations, on every device.
+"""Backend `torch`, forward: attention by streaming tiles, in plain torch operations, on every device.
 
 This backend defines truth. It never holds more than one tile of scores, keeps every sum in float32 or better,
-adds in a fixed order, and supports everything the engine can say. The forward keeps one log-sum-exp per row;
-the backward recomputes each tile from it.
+adds in a fixed order, and supports everything the engine can say. What remains of the map is one log-sum-exp
+per row, from which every cell can be computed again.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.engine.gemm import bmm
-from regard.engine.inputs import Problem
+from regard.engine.parts import Part, Tile, parts
+from regard.engine.problem import Problem
 from regard.engine.schedule import Row
-from regard.engine.streaming import Part, Tile, parts
 
-__all__ = ["Riders", "Streamed", "backward", "forward"]
+__all__ = ["Riders", "Streamed", "dropped", "finite", "forward"]
 
-# Sums of exp(s - m) stay exact in float32 until about 3e38; beyond this the block is streamed again, carefully.
+# float32 overflows near 3e38; row sums of exp(s - m) beyond this make the block stream again, carefully.
 LARGE = 1e30
 
 
@@ -74,7 +74,7 @@ def forward(problem: Problem, riders: Riders = Riders()) -> Streamed:  # noqa: B
             # log 0 = -inf: a row with nothing to attend to has lse -inf by itself, since its m is -inf.
             part.put(lse, row.queries, stream.m[..., 0] + total.log())
             if energy is not None:
-                part.put(energy, row.queries, stream.energy * weights + stream.shift()[..., 0])
+                part.put(energy, row.queries, stream.energy * weights + stream.shift[..., 0])
             if peak is not None and peak_key is not None:
                 part.put(peak, row.queries, stream.peak)
                 part.put(peak_key, row.queries, stream.find_peaks(row))
@@ -199,7 +199,9 @@ def _mix_dirty(p: Tensor, v: Tensor) -> Tensor:
     """p @ v where v holds NaN or inf: only weights that are not zero may pick them up."""
     mixed = bmm(p, v.nan_to_num(0.0, 0.0, 0.0))
     seen = (p > 0).to(p.dtype)
-    plus, minus, nan = (bmm(seen, bad.to(p.dtype)) > 0 for bad in (v == torch.inf, v == -torch.inf, v.isnan()))
+    plus, minus, nan = (
+        bmm(seen, bad.to(p.dtype)) > 0 for bad in (v == torch.inf, v == -torch.inf, v.isnan())
+    )
     mixed.masked_fill_(plus, torch.inf)
     mixed.masked_fill_(minus, -torch.inf)
     return mixed.masked_fill_(nan | (plus & minus), torch.nan)
@@ -209,7 +211,7 @@ def dropped(part: Part, tile: Tile, like: Tensor) -> Tensor:
     """The dropout factors of a tile, 0 or 1/(1-p); the same on every visit, forward and backward."""
     p = part.problem
     generator = torch.Generator(device=like.device)
-    place = (part.batch.start, part.kv_heads.start, tile.place.rows.start, tile.keys.start)
+    place = (part.batch.start, part.kv_heads.start, tile.rows.start, tile.keys.start)
     generator.manual_seed(hash((p.seed, *place)) & (2**63 - 1))
     kept = torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device) >= p.dropout
     return kept.to(like.dtype) / (1.0 - p.dropout)
@@ -218,112 +220,3 @@ def dropped(part: Part, tile: Tile, like: Tensor) -> Tensor:
 def finite(*tensors: Tensor) -> bool:
     """No NaN and no inf anywhere; one sum each, since both survive summation."""
     return all(bool(x.sum(dtype=torch.float64).isfinite()) for x in tensors)
-
-
-@dataclass(frozen=True)
-class Gradients:
-    """Gradients of q, k, v, the sink and the scoring parameters (None where none were asked for)."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    sink: Tensor | None
-    parameters: tuple[Tensor, ...]
-
-
-def backward(
-    problem: Problem, out: Tensor, lse: Tensor, d_out: Tensor, d_lse: Tensor | None = None
-) -> Gradients:
-    """Gradients by recomputing each tile from the log-sum-exp of its rows; nothing of size q x k is kept."""
-    dtype = problem.accumulate
-    delta = (d_out.to(dtype) * out.to(dtype)).sum(-1)
-    if d_lse is not None:
-        delta = delta - d_lse.to(dtype)
-    d_sink = None
-    if problem.sink is not None:
-        weight = (problem.sink.to(dtype)[:, None] - lse).exp()
-        d_sink = -(weight * delta).sum((0, 2)).to(problem.sink.dtype)
-    dq = torch.empty_like(problem.q)
-    dk, dv = torch.empty_like(problem.k), torch.empty_like(problem.v)
-    parameters = tuple(torch.zeros_like(x, dtype=dtype) for x in problem.scoring.parameters())
-    dirty = problem.mask is not None and not finite(problem.q, problem.k, problem.v)
-    # A row with nothing to attend to must get weight exp(s - inf) = 0 everywhere, not exp(-inf + inf).
-    lse = lse.masked_fill(lse == -torch.inf, torch.inf)
-    for part in parts(problem):
-        back = _Backward(part, lse, delta, d_out, parameters, dirty)
-        for row in part.rows():
-            part.put(dq, row.queries, back.run(row))
-        for target, value in ((dk, back.dk), (dv, back.dv)):
-            box = target[part.batch.start : part.batch.stop, part.kv_heads.start : part.kv_heads.stop]
-            box.copy_(value.view(box.shape))
-    final = tuple(g.to(x.dtype) for g, x in zip(parameters, problem.scoring.parameters(), strict=True))
-    return Gradients(dq, dk, dv, d_sink, final)
-
-
-class _Backward:
-    """The backward pass of one part, block by block; sums into dk and dv in the order of the schedule."""
-
-    def __init__(
-        self, part: Part, lse: Tensor, delta: Tensor, d_out: Tensor, parameters: tuple[Tensor, ...], dirty: bool
-    ) -> None:
-        p = part.problem
-        self.part, self.lse, self.delta, self.d_out, self.dirty = part, lse, delta, d_out, dirty
-        own = len(p.scoring.score.parameters())
-        self.score_grads, self.bias_grads = parameters[:own], parameters[own:]
-        self.k, self.v = part.keys(p.k), part.keys(p.v)
-        self.dk, self.dv = torch.zeros_like(self.k), torch.zeros_like(self.v)
-        self.buffer = part.buffer()
-
-    def run(self, row: Row) -> Float[Tensor, "stacks rows dim"]:
-        part, p = self.part, self.part.problem
-        raw = part.queries(p.q, row.queries)
-        q = part.scaled(raw)
-        lse, delta = (part.queries(x[..., None], row.queries) for x in (self.lse, self.delta))
-        d_out = part.queries(self.d_out, row.queries)
-        dq = torch.zeros_like(q)
-        for tile in part.tiles(row):
-            keys = slice(tile.keys.start, tile.keys.stop)
-            k, v = self.k[:, keys], self.v[:, keys]
-            if self.dirty and tile.blocked is not None:
-                # Zero weights must not meet NaN or inf: 0 * NaN is NaN.
-                q_tile, k, v = (x.nan_to_num(0.0, 0.0, 0.0) for x in (q, k, v))
-            else:
-                q_tile = q
-            weights = part.scores(q_tile, k, tile, self.buffer).sub_(lse).exp_()
-            d_weights = bmm(d_out, v.transpose(1, 2))
-            if p.dropout:
-                kept = dropped(part, tile, weights)
-                d_weights *= kept
-                self.dv[:, keys] += bmm((weights * kept).transpose(1, 2), d_out)
-            else:
-                self.dv[:, keys] += bmm(weights.transpose(1, 2), d_out)
-            ds = d_weights.sub_(delta).mul_(weights)
-            if tile.blocked is not None:
-                part.four(ds, tile.place).masked_fill_(tile.blocked, 0.0)
-            d_q, d_k = self._through_score(q_tile, k, ds, tile)
-            dq += d_q
-            self.dk[:, keys] += d_k
-        return dq * p.scoring.scale if p.scoring.score.is_dot else dq
-
-    def _through_score(self, q: Tensor, k: Tensor, ds: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
-        """From the gradient of a tile's scores to those of (scaled) q and k, and of the parameters."""
-        if self.part.problem.scoring.linear:
-            return bmm(ds, k), bmm(ds.transpose(1, 2), q)
-        return self._through_autograd(q, k, ds, tile)
-
-    def _through_autograd(self, q: Tensor, k: Tensor, ds: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
-        part, scoring = self.part, self.part.problem.scoring
-        bias = scoring.bias_tile(tile.place)
-        with torch.enable_grad():
-            q, k = q.detach().requires_grad_(), k.detach().requires_grad_()
-            bias = None if bias is None else bias.detach().to(q.dtype).requires_grad_()
-            own = tuple(x.detach().to(q.dtype).requires_grad_() for x in scoring.score.parameters())
-            s = bmm(q, k.transpose(1, 2)) if scoring.score.is_dot else scoring.score.tile(q, k, *own) * scoring.scale
-            s = scoring.modify(part.four(s, tile.place), bias, tile.place)
-        leaves = [q, k, *own, *([] if bias is None else [bias])]
-        d_q, d_k, *rest = torch.autograd.grad(s, leaves, part.four(ds, tile.place), allow_unused=True, materialize_grads=True)
-        for total, grad in zip(self.score_grads, rest, strict=False):
-            total += grad
-        if bias is not None and self.bias_grads:
-            scoring.accumulate_bias(self.bias_grads, rest[-1], tile.place)
-        return d_q, d_k

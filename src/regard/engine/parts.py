@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from regard.engine.gemm import bmm
-from regard.engine.inputs import Problem
+from regard.engine.problem import Problem
 from regard.engine.schedule import Row, chunks, schedule
 from regard.engine.scoring import Place
 from regard.masks import Mask
@@ -29,24 +29,24 @@ BLOCKED_BYTES = 1 << 26
 class Tile:
     """One visited tile of a part."""
 
+    rows: range
     keys: range
     place: Place
     blocked: Bool[Tensor, "#batch #heads q k"] | None
 
 
 class Blocked:
-    """Blocked cells of partial tiles, kept between heads (and, for relative masks, between blocks of queries)."""
+    """Blocked cells of partial tiles, kept between heads, and for relative masks between blocks."""
 
     def __init__(self, mask: Mask) -> None:
         self.mask = mask
         self.room = BLOCKED_BYTES
         self.seen: dict[tuple[int, ...], Tensor] = {}
 
-    def __call__(self, place: Place) -> Bool[Tensor, "#batch #heads q k"]:
+    def __call__(self, place: Place, rows: range, keys: range) -> Bool[Tensor, "#batch #heads q k"]:
         if self.mask.batch is not None or self.mask.heads is not None:
             return ~place.allowed(self.mask)
-        rows, cols = place.rows, place.cols
-        key = (rows.start - cols.start, len(rows), len(cols))
+        key = (rows.start - keys.start, len(rows), len(keys))
         if not self.mask.relative:
             key = (rows.start, *key)
         blocked = self.seen.get(key)
@@ -92,7 +92,9 @@ class Part:
 
     def put(self, x: Tensor, rows: range, value: Tensor) -> None:
         """Write (stacks, group * rows, …) back into (batch, heads, q, …)."""
-        target = x[self.batch.start : self.batch.stop, self.heads.start : self.heads.stop, rows.start : rows.stop]
+        target = x[
+            self.batch.start : self.batch.stop, self.heads.start : self.heads.stop, rows.start : rows.stop
+        ]
         target.copy_(value.view(target.shape))
 
     def rows(self) -> Iterator[Row]:
@@ -104,7 +106,9 @@ class Part:
             for run in runs:
                 for keys in chunks(run, self.step):
                     place = self.place(row.queries, keys)
-                    yield Tile(keys, place, self.blocked(place) if partial and self.blocked is not None else None)
+                    yield Tile(
+                        keys, place, self.blocked(place) if partial and self.blocked is not None else None
+                    )
 
     def place(self, rows: range, keys: range) -> Place:
         p = self.problem
@@ -112,7 +116,7 @@ class Part:
 
     def four(self, s: Tensor, place: Place) -> Tensor:
         """View a (stacks, group * rows, keys) tile as (batch, heads, q, k)."""
-        return s.view(len(self.batch), len(self.heads), len(place.rows), s.shape[-1])
+        return s.view(len(self.batch), len(self.heads), -1, s.shape[-1])
 
     def scores(self, q: Tensor, k: Tensor, tile: Tile, buffer: Tensor | None = None) -> Tensor:
         """The scores of a tile, masked, as (stacks, group * rows, keys); q is already scaled."""

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.engine.inputs import Problem
+from regard.engine.parts import RAGGED
+from regard.engine.problem import Problem
 from regard.engine.schedule import Row, chunks, schedule
 from regard.engine.scoring import Place
-from regard.engine.streaming import RAGGED
 from regard.errors import BackendError
 from regard.masks import Causal, Mask
 
@@ -41,7 +41,7 @@ def refusal(problem: Problem) -> str | None:
     if problem.dropout:
         return "dropout would make PyTorch build the whole map"
     if problem.q.shape[-1] != problem.v.shape[-1]:
-        return f"q has dim {problem.q.shape[-1]} and v has {problem.v.shape[-1]}; PyTorch's kernel wants them equal"
+        return f"q has dim {problem.q.shape[-1]}, v has {problem.v.shape[-1]}; PyTorch's kernel wants one dim"
     if 0 in (problem.batch, problem.q_len, problem.k_len, problem.q.shape[-1]):
         return "a length is zero"
     if problem.q.device.type != "cpu" and (not is_plain(problem) or problem.sink is not None):
@@ -96,7 +96,9 @@ class _Call:
         """Add gradients of the gathered keys back where they came from."""
         start = 0
         for run in self.runs:
-            total[self.batch.start : self.batch.stop, :, run.start : run.stop] += x[:, :, start : start + len(run)]
+            total[self.batch.start : self.batch.stop, :, run.start : run.stop] += x[
+                :, :, start : start + len(run)
+            ]
             start += len(run)
 
 
@@ -139,7 +141,10 @@ class _MaskBuilder:
             return None, None
         if bias is not None or self.mask is None or not self.mask.relative:
             return self._fresh(row, runs)
-        key = (len(row.queries), tuple((run.start - row.queries.start, len(run), run in row.full) for run in runs))
+        key = (
+            len(row.queries),
+            tuple((run.start - row.queries.start, len(run), run in row.full) for run in runs),
+        )
         if key not in self.seen:
             self.seen[key] = self._fresh(row, runs)
         return self.seen[key]

@@ -1,0 +1,64 @@
+"""What the engine computes: one attention call in one layout, with nothing left to guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.engine.scoring import Scoring
+from regard.masks import Mask
+
+__all__ = ["Problem"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One attention call after validation: 4-d tensors, a bound mask, one scoring rule."""
+
+    q: Float[Tensor, "batch heads q dim"]
+    k: Float[Tensor, "batch kv_heads k dim"]
+    v: Float[Tensor, "batch kv_heads k v_dim"]
+    mask: Mask | None
+    scoring: Scoring
+    sink: Float[Tensor, "heads"] | None
+    dropout: float
+    rank: int
+    seed: int = 0
+
+    @property
+    def batch(self) -> int:
+        return self.q.shape[0]
+
+    @property
+    def heads(self) -> int:
+        return self.q.shape[1]
+
+    @property
+    def group(self) -> int:
+        """How many query heads share one key head."""
+        return self.q.shape[1] // max(1, self.k.shape[1])
+
+    @property
+    def q_len(self) -> int:
+        return self.q.shape[2]
+
+    @property
+    def k_len(self) -> int:
+        return self.k.shape[2]
+
+    @property
+    def offset(self) -> int:
+        """Position of query 0: the last query sits on the last key."""
+        return self.k_len - self.q_len
+
+    @property
+    def accumulate(self) -> torch.dtype:
+        """The dtype sums are kept in: half precision is never accumulated in half precision."""
+        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+
+    def restore(self, x: Tensor) -> Tensor:
+        """Give a (batch, heads, …) result the rank the user came with."""
+        return x if self.rank == 4 else x[:, 0] if self.rank == 3 else x[0, 0]

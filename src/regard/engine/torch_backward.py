@@ -1,0 +1,138 @@
+"""Backend `torch`, backward: each tile is recomputed from the log-sum-exp of its rows and folded in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.engine.gemm import bmm
+from regard.engine.parts import Part, Tile, parts
+from regard.engine.problem import Problem
+from regard.engine.schedule import Row
+from regard.engine.torch_forward import dropped, finite
+
+__all__ = ["Gradients", "backward"]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients of q, k, v, the sink and the scoring parameters (None where none were asked for)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    sink: Tensor | None
+    parameters: tuple[Tensor, ...]
+
+
+def backward(
+    problem: Problem, out: Tensor, lse: Tensor, d_out: Tensor, d_lse: Tensor | None = None
+) -> Gradients:
+    """Gradients by recomputing each tile from the log-sum-exp of its rows; nothing of size q x k is kept."""
+    dtype = problem.accumulate
+    delta = (d_out.to(dtype) * out.to(dtype)).sum(-1)
+    if d_lse is not None:
+        delta = delta - d_lse.to(dtype)
+    d_sink = None
+    if problem.sink is not None:
+        weight = (problem.sink.to(dtype)[:, None] - lse).exp()
+        d_sink = -(weight * delta).sum((0, 2)).to(problem.sink.dtype)
+    dq = torch.empty_like(problem.q)
+    dk, dv = torch.empty_like(problem.k), torch.empty_like(problem.v)
+    parameters = tuple(torch.zeros_like(x, dtype=dtype) for x in problem.scoring.parameters())
+    dirty = problem.mask is not None and not finite(problem.q, problem.k, problem.v)
+    # A row with nothing to attend to must get weight exp(s - inf) = 0 everywhere, not exp(-inf + inf).
+    lse = lse.masked_fill(lse == -torch.inf, torch.inf)
+    for part in parts(problem):
+        back = _Backward(part, lse, delta, d_out, parameters, dirty)
+        for row in part.rows():
+            part.put(dq, row.queries, back.run(row))
+        for target, value in ((dk, back.dk), (dv, back.dv)):
+            box = target[part.batch.start : part.batch.stop, part.kv_heads.start : part.kv_heads.stop]
+            box.copy_(value.view(box.shape))
+    final = tuple(g.to(x.dtype) for g, x in zip(parameters, problem.scoring.parameters(), strict=True))
+    return Gradients(dq, dk, dv, d_sink, final)
+
+
+class _Backward:
+    """The backward pass of one part, block by block; sums into dk and dv in the order of the schedule."""
+
+    def __init__(
+        self,
+        part: Part,
+        lse: Tensor,
+        delta: Tensor,
+        d_out: Tensor,
+        parameters: tuple[Tensor, ...],
+        dirty: bool,
+    ) -> None:
+        p = part.problem
+        self.part, self.lse, self.delta, self.d_out, self.dirty = part, lse, delta, d_out, dirty
+        own = len(p.scoring.score.parameters())
+        self.score_grads, self.bias_grads = parameters[:own], parameters[own:]
+        self.k, self.v = part.keys(p.k), part.keys(p.v)
+        self.dk, self.dv = torch.zeros_like(self.k), torch.zeros_like(self.v)
+        self.buffer = part.buffer()
+
+    def run(self, row: Row) -> Float[Tensor, "stacks rows dim"]:
+        part, p = self.part, self.part.problem
+        raw = part.queries(p.q, row.queries)
+        q = part.scaled(raw)
+        lse, delta = (part.queries(x[..., None], row.queries) for x in (self.lse, self.delta))
+        d_out = part.queries(self.d_out, row.queries)
+        dq = torch.zeros_like(q)
+        for tile in part.tiles(row):
+            keys = slice(tile.keys.start, tile.keys.stop)
+            k, v = self.k[:, keys], self.v[:, keys]
+            if self.dirty and tile.blocked is not None:
+                # Zero weights must not meet NaN or inf: 0 * NaN is NaN.
+                q_tile, k, v = (x.nan_to_num(0.0, 0.0, 0.0) for x in (q, k, v))
+            else:
+                q_tile = q
+            weights = part.scores(q_tile, k, tile, self.buffer).sub_(lse).exp_()
+            d_weights = bmm(d_out, v.transpose(1, 2))
+            if p.dropout:
+                kept = dropped(part, tile, weights)
+                d_weights *= kept
+                self.dv[:, keys] += bmm((weights * kept).transpose(1, 2), d_out)
+            else:
+                self.dv[:, keys] += bmm(weights.transpose(1, 2), d_out)
+            ds = d_weights.sub_(delta).mul_(weights)
+            if tile.blocked is not None:
+                part.four(ds, tile.place).masked_fill_(tile.blocked, 0.0)
+            d_q, d_k = self._through_score(q_tile, k, ds, tile)
+            dq += d_q
+            self.dk[:, keys] += d_k
+        return dq * p.scoring.scale if p.scoring.score.is_dot else dq
+
+    def _through_score(self, q: Tensor, k: Tensor, ds: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
+        """From the gradient of a tile's scores to those of (scaled) q and k, and of the parameters."""
+        if self.part.problem.scoring.linear:
+            return bmm(ds, k), bmm(ds.transpose(1, 2), q)
+        return self._through_autograd(q, k, ds, tile)
+
+    def _through_autograd(self, q: Tensor, k: Tensor, ds: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
+        part, scoring = self.part, self.part.problem.scoring
+        bias = scoring.bias_tile(tile.place)
+        with torch.enable_grad():
+            q, k = q.detach().requires_grad_(), k.detach().requires_grad_()
+            bias = None if bias is None else bias.detach().to(q.dtype).requires_grad_()
+            own = tuple(x.detach().to(q.dtype).requires_grad_() for x in scoring.score.parameters())
+            s = (
+                bmm(q, k.transpose(1, 2))
+                if scoring.score.is_dot
+                else scoring.score.tile(q, k, *own) * scoring.scale
+            )
+            s = scoring.modify(part.four(s, tile.place), bias, tile.place)
+        leaves = [q, k, *own, *([] if bias is None else [bias])]
+        d_q, d_k, *rest = torch.autograd.grad(
+            s, leaves, part.four(ds, tile.place), allow_unused=True, materialize_grads=True
+        )
+        for total, grad in zip(self.score_grads, rest, strict=False):
+            total += grad
+        if bias is not None and self.bias_grads:
+            scoring.accumulate_bias(self.bias_grads, rest[-1], tile.place)
+        return d_q, d_k

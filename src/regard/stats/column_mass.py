@@ -1,0 +1,77 @@
+"""What each key receives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import ShapeError
+from regard.stats.base import State, Statistic
+from regard.stats.counts import counted_part, counts_shape
+from regard.stats.tile import Frame, MapTile
+
+__all__ = ["ColumnMass"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ColumnMass(Statistic):
+    """How much attention each key receives, Σ_i α_ij: its bright columns are the map's heavy hitters.
+
+    Shape (batch, heads, k). `normalise` divides by the number of queries that may see the key (0 where none
+    may): under a causal mask early keys have more. `rows` weighs the queries, Σ_i r_i α_ij = rᵀA, one step of
+    attention rollout without the matrix; r has shape (q,) or (batch or 1, heads or 1, q).
+
+    >>> import torch, regard
+    >>> x = torch.zeros(1, 1, 3, 8)
+    >>> regard.observe(x, x, x, mask=regard.Causal(), stats=[ColumnMass()]).column_mass
+    tensor([[[1.8333, 0.8333, 0.3333]]])
+    >>> regard.observe(x, x, x, mask=regard.Causal(), stats=[ColumnMass(normalise=True)]).column_mass
+    tensor([[[0.6111, 0.4167, 0.3333]]])
+    """
+
+    normalise: bool = False
+    rows: Tensor | None = None
+
+    def __repr__(self) -> str:
+        shown = ["normalise=True"] if self.normalise else []
+        if self.rows is not None:
+            shown.append(f"rows=<{' × '.join(str(size) for size in self.rows.shape)}>")
+        return f"ColumnMass({', '.join(shown)})"
+
+    def check(self, frame: Frame) -> None:
+        if self.rows is None:
+            return
+        wanted = (frame.batch, frame.heads, frame.q)
+        shape = tuple(self.rows.shape)
+        full = (1, 1, *shape) if len(shape) == 1 else shape
+        fits = len(full) == 3 and all(size in (1, most) for size, most in zip(full, wanted, strict=True))
+        if not fits or full[2] != frame.q:
+            raise ShapeError(
+                f"rows of ColumnMass has shape {shape}; wanted one weight per query, ({frame.q},), or "
+                f"{wanted} with 1 for a batch or heads that share."
+            )
+
+    def init(self, frame: Frame) -> State:
+        state = {"sums": frame.zeros(frame.batch, frame.heads, frame.k)}
+        if self.normalise:
+            state["counts"] = frame.zeros(*counts_shape(frame), frame.k, dtype=torch.int64)
+        return state
+
+    def update(self, state: State, tile: MapTile) -> None:
+        tile.of_cols(state["sums"]).add_(tile.column_sums if self.rows is None else self._weighted(tile))
+        part = counted_part(state["counts"], tile) if self.normalise else None
+        if part is not None:
+            counts, allowed = part
+            seen = len(tile.rows) if allowed is None else allowed.sum(-2)
+            counts[..., tile.cols.start : tile.cols.stop] += seen
+
+    def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads k"]:
+        return state["sums"] / state["counts"].clamp(min=1) if self.normalise else state["sums"]
+
+    def _weighted(self, tile: MapTile) -> Float[Tensor, "batch heads k"]:
+        frame, rows = tile.frame, self.rows
+        r = rows.detach().to(tile.weights).expand(frame.batch, frame.heads, frame.q)  # type: ignore[union-attr]
+        return (tile.of_rows(r)[..., None, :] @ tile.weights).squeeze(-2)

@@ -1,0 +1,46 @@
+"""How many pairs may attend, counted once per mask and not once per head.
+
+Counts have a batch and a head dimension only as long as the mask tells batch rows and heads apart. Where it
+does not, every cell of the map is still shown once for the first batch row and the first head: they count for
+all.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Bool
+from torch import Tensor
+
+from regard.stats.tile import Frame, MapTile
+
+__all__ = ["counted_part", "counts_shape"]
+
+
+def counts_shape(frame: Frame) -> tuple[int, int]:
+    """The batch and heads of a tensor of counts, each 1 where all share.
+
+    >>> from regard.masks import Causal
+    >>> counts_shape(Frame(batch=2, heads=8, q=4, k=4, mask=Causal()))
+    (1, 1)
+    """
+    if frame.mask is None:
+        return frame.batch, frame.heads
+    mask = frame.mask.bind(frame.batch, frame.heads)
+    return mask.batch or 1, mask.heads or 1
+
+
+def counted_part(
+    counts: Tensor, tile: MapTile
+) -> tuple[Tensor, Bool[Tensor, "batch heads q k"] | None] | None:
+    """The batch rows and heads of `counts` that a tile speaks for, and its allowed pairs (None: all of them).
+
+    None where another tile counts for this one.
+    """
+    allowed = tile.allowed
+    for dim, span, size in ((0, tile.batch, tile.frame.batch), (1, tile.heads, tile.frame.heads)):
+        if counts.shape[dim] == size:
+            counts = counts.narrow(dim, span.start, len(span))
+        elif span.start == 0:
+            allowed = None if allowed is None else allowed.narrow(dim, 0, 1)
+        else:
+            return None
+    return counts, allowed

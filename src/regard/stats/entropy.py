@@ -1,0 +1,51 @@
+"""How spread out a row is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.stats.base import State, Statistic
+from regard.stats.tile import Frame, MapTile
+
+__all__ = ["Entropy"]
+
+
+@dataclass(frozen=True)
+class Entropy(Statistic):
+    """How spread out each query's attention is, in nats: H_i = -Σ_j α_ij log α_ij, with 0 log 0 = 0.
+
+    Shape (batch, heads, q). 0 is one key, log n is n keys evenly; a row with nothing to attend to has 0. With
+    a sink logit the sum runs over the real keys only, whose weights then sum to less than 1.
+
+    >>> import torch, regard
+    >>> x = torch.zeros(1, 1, 3, 8)
+    >>> regard.observe(x, x, x, mask=regard.Causal(), stats=[Entropy()]).entropy
+    tensor([[[0.0000, 0.6931, 1.0986]]])
+    """
+
+    needs_log_weights: ClassVar[bool] = True
+
+    def init(self, frame: Frame) -> State:
+        return {"sums": frame.zeros(frame.batch, frame.heads, frame.q)}
+
+    def update(self, state: State, tile: MapTile) -> None:
+        logs = tile.log_weights
+        sums = _dots(tile.weights, logs)
+        # 0 * -inf is NaN. Where nothing is masked that is rare, and cheaper to notice than to prevent.
+        if tile.allowed is not None or sums.isnan().any():
+            sums = _dots(tile.weights, logs.clamp(min=torch.finfo(logs.dtype).min))
+        tile.of_rows(state["sums"]).sub_(sums)
+
+    def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q"]:
+        # A weight of 1 + 1e-7 has a log above 0; no entropy is negative.
+        return state["sums"].clamp(min=0)
+
+
+def _dots(a: Tensor, b: Tensor) -> Tensor:
+    """Row by row inner products, with no product of the size of the tile in between."""
+    return torch.einsum("bhqk,bhqk->bhq", a, b)

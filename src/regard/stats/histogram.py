@@ -1,0 +1,93 @@
+"""How weights or scores are distributed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from regard.errors import StatisticError
+from regard.stats.base import State, Statistic
+from regard.stats.checks import one_of
+from regard.stats.tile import Frame, MapTile
+
+__all__ = ["BinCounts", "Histogram"]
+
+# A quarter of a decade each, from 1e-8 to 1; and one logit each, from -40 to 40.
+WEIGHT_EDGES = tuple(10 ** (i / 4) for i in range(-32, 0))
+SCORE_EDGES = tuple(float(edge) for edge in range(-40, 41))
+
+
+class BinCounts(NamedTuple):
+    """How many pairs fall into each bin; bin b holds edges[b] ≤ x < edges[b + 1]."""
+
+    edges: Float[Tensor, " edges"]
+    counts: Int64[Tensor, "batch heads bins"]
+
+
+@dataclass(frozen=True)
+class Histogram(Statistic):
+    """How the weights, or the scores, of all pairs that may attend are distributed: counts per bin.
+
+    A `BinCounts`: edges (bins + 1,), counts (batch, heads, bins). `edges` are the borders between bins, by
+    default four a decade from 1e-8 for weights, and one per logit for scores. What lies below the first and
+    from the last on has a bin too, weights of 0 the first one, so the counts add up to the pairs.
+
+    >>> import torch, regard
+    >>> x = torch.zeros(1, 1, 3, 8)
+    >>> seen = regard.observe(x, x, x, mask=regard.Causal(), stats=[Histogram(edges=(0.4, 0.6))])
+    >>> seen.histogram.edges, seen.histogram.counts
+    (tensor([0.0000, 0.4000, 0.6000, 1.0000]), tensor([[[3, 2, 1]]]))
+    """
+
+    of: str = "weight"
+    edges: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        one_of(self, "of", self.of, ("weight", "score"))
+        if self.edges is None:
+            object.__setattr__(self, "edges", WEIGHT_EDGES if self.of == "weight" else SCORE_EDGES)
+        low, high = self._outer
+        if not all(a < b for a, b in pairwise([low, *self._borders, high])):
+            raise StatisticError(
+                f"Histogram got edges={self.edges}; borders between bins of a {self.of} must rise, "
+                f"all above {low:g} and below {high:g}, which need not be given."
+            )
+
+    @property
+    def needs_scores(self) -> bool:  # type: ignore[override]
+        return self.of == "score"
+
+    def init(self, frame: Frame) -> State:
+        shape = (frame.batch, frame.heads, len(self._borders) + 1)
+        return {"counts": frame.zeros(*shape, dtype=torch.int64)}
+
+    def update(self, state: State, tile: MapTile) -> None:
+        counts = tile.of_heads(state["counts"])
+        values = tile.weights if self.of == "weight" else tile.scores
+        borders = torch.tensor(self._borders, dtype=values.dtype, device=values.device)
+        place = torch.bucketize(values, borders, out_int32=True, right=True)
+        # One row of bins per batch row and head, and behind all of them one bin for what is masked.
+        bins, stacks = counts.shape[-1], counts[..., 0].numel()
+        place += torch.arange(0, stacks * bins, bins, device=place.device).view(*counts.shape[:2], 1, 1)
+        if tile.allowed is not None:
+            place = place.masked_fill_(~tile.allowed, stacks * bins)
+        found = torch.bincount(place.flatten(), minlength=stacks * bins + 1)
+        counts += found[: stacks * bins].view(counts.shape)
+
+    def finish(self, state: State, frame: Frame) -> BinCounts:
+        low, high = self._outer
+        edges = torch.tensor([low, *self._borders, high], dtype=frame.dtype, device=frame.device)
+        return BinCounts(edges, state["counts"])
+
+    @property
+    def _outer(self) -> tuple[float, float]:
+        return (0.0, 1.0) if self.of == "weight" else (-torch.inf, torch.inf)
+
+    @property
+    def _borders(self) -> tuple[float, ...]:
+        return self.edges or ()

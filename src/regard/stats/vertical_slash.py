@@ -1,0 +1,83 @@
+"""The lines of a map: bright columns and bright diagonals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from regard.errors import StatisticError
+from regard.stats.base import State, Statistic
+from regard.stats.checks import whole
+from regard.stats.diagonals import diagonals, of_diagonals, split_by_sign
+from regard.stats.tile import Frame, MapTile
+
+__all__ = ["Lines", "VerticalSlash"]
+
+
+class Lines(NamedTuple):
+    """The heaviest columns and diagonals of a map, heaviest first, and the share of all weight on each."""
+
+    keys: Int64[Tensor, "batch heads top"]
+    key_share: Float[Tensor, "batch heads top"]
+    distances: Int64[Tensor, "batch heads top"]
+    distance_share: Float[Tensor, "batch heads top"]
+
+
+@dataclass(frozen=True)
+class VerticalSlash(Statistic):
+    """The k heaviest columns and the k heaviest diagonals of each head (Jiang et al., 2024, MInference).
+
+    A `Lines` of (batch, heads, k) tensors. A column's share is Σ_i α_ij / Σ α, a diagonal's the same sum over
+    i - j = d: what a sparse pattern of those lines would keep. Of equal lines the earlier key and the shorter
+    distance come first.
+
+    >>> import torch, regard
+    >>> x = torch.zeros(1, 1, 4, 8)
+    >>> lines = regard.observe(x, x, x, mask=regard.Causal(), stats=[VerticalSlash(1)]).vertical_slash
+    >>> lines.keys.item(), lines.key_share.item(), lines.distances.item(), lines.distance_share.item()
+    (0, 0.5208, 0, 0.5208)
+    """
+
+    k: int
+
+    def __post_init__(self) -> None:
+        whole(self, "k", self.k, 1)
+
+    def check(self, frame: Frame) -> None:
+        if self.k > frame.k:
+            raise StatisticError(
+                f"VerticalSlash(k={self.k}) asks for {self.k} columns, and there are {frame.k}; "
+                f"use VerticalSlash({max(frame.k, 1)}) or fewer."
+            )
+
+    def init(self, frame: Frame) -> State:
+        return {
+            "columns": frame.zeros(frame.batch, frame.heads, frame.k),
+            "diagonals": frame.zeros(frame.batch, frame.heads, diagonals(frame)),
+        }
+
+    def update(self, state: State, tile: MapTile) -> None:
+        tile.of_cols(state["columns"]).add_(tile.column_sums)
+        of_diagonals(tile.of_heads(state["diagonals"]), tile).add_(tile.diagonal_sums)
+
+    def finish(self, state: State, frame: Frame) -> Lines:
+        columns = state["columns"]
+        total = columns.sum(-1, keepdim=True)
+        total = total.where(total != 0, 1)
+        before, after = split_by_sign(state["diagonals"], frame)
+        distance = torch.cat([torch.arange(x.shape[-1], device=x.device) for x in (before, after)])
+        distance[frame.k :] = -1 - distance[frame.k :]
+        nearest = distance.abs().argsort(stable=True)
+        key_mass, keys = _heaviest(columns, self.k)
+        distance_mass, place = _heaviest(torch.cat([before, after], -1)[..., nearest], self.k)
+        return Lines(keys, key_mass / total, distance[nearest][place], distance_mass / total)
+
+
+def _heaviest(mass: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest and their places; of equal ones the first."""
+    mass, order = mass.sort(dim=-1, descending=True, stable=True)
+    return mass[..., :k], order[..., :k]
