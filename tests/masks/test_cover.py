@@ -102,6 +102,14 @@ def test_coverage_of_a_dense_mask_is_exact_on_blocks_of_32() -> None:
     assert looked_up(mask, 65, 129, 32, 64) == [[0, 2, 0], [0, 0, 0], [1, 0, 0]]
 
 
+def test_nothing_is_allowed_or_full_past_the_ends_of_a_dense_mask() -> None:
+    mask = Dense(torch.ones(3, 5, dtype=torch.bool))
+    assert mask.coverage((2, 5), (0, 5)) == Coverage.FULL
+    for q, k in (((1, 5), (0, 5)), ((2, 6), (0, 5)), ((2, 5), (-1, 5)), ((2, 5), (0, 6))):
+        assert mask.coverage(q, k) == Coverage.PARTIAL
+        assert mask.tile(q, k).sum() == 15
+
+
 def test_interleaved_documents_still_leave_other_documents_empty() -> None:
     ids = torch.tensor([0, 1, 0, 1, 2, 2, 3, 2])
     assert Documents(ids=ids).cover(*tiling(8, 8, 4, 4)).tolist() == [[1, 0], [0, 1]]
@@ -111,6 +119,12 @@ def test_coverage_of_a_function_is_exact_on_small_tiles_and_open_on_large() -> N
     mask = Where(lambda b, h, q_idx, kv_idx: q_idx >= kv_idx)
     assert mask.cover(*tiling(65, 129, 64, 64)).tolist() == looked_up(Causal(), 65, 129, 64, 64)
     assert mask.coverage(range(0, 129), range(500, 501)) == Coverage.PARTIAL
+
+
+def test_coverage_of_a_function_never_asks_past_its_tiles() -> None:
+    table = torch.arange(65)
+    mask = Where(lambda b, h, q_idx, kv_idx: table[q_idx] >= table[kv_idx])
+    assert mask.cover(*tiling(65, 65, 64, 32)).tolist() == [[1, 1, 0], [2, 2, 2]]
 
 
 def test_coverage_of_a_function_that_varies_is_that_of_all_rows_and_heads() -> None:

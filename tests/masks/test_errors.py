@@ -132,7 +132,8 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: Dense(torch.zeros(2, 3, 3, dtype=torch.bool)),
         "Dense got shape (2, 3, 3); wanted (q, k) or (batch, heads, q, k). "
-        "Of three dimensions the first could be either: write mask[:, None] if it is batch, mask[None] if it is heads.",
+        "Of three dimensions the first could be either: "
+        "write mask[:, None] if it is batch, mask[None] if it is heads.",
     ),
     (lambda: Dense([[True]]), "Dense got a list; wanted a bool tensor."),
     (

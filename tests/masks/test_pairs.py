@@ -102,6 +102,12 @@ def test_pairs_count_every_batch_row_and_head_the_mask_tells_apart() -> None:
     assert Where(lambda b, h, q_idx, kv_idx: kv_idx <= b + h).bind(2, 2).pairs(1, 9) == 1 + 2 + 2 + 3
 
 
+def test_pairs_leave_out_padding_between_documents() -> None:
+    mask = Documents(ids=torch.tensor([3, 3, -1, -1, -1, 8]))
+    assert mask.pairs(6) == 2 * 2 + 1 * 1
+    assert (Causal() & mask).pairs(4, 6) == 1
+
+
 def test_pairs_of_no_queries_or_no_keys_are_none() -> None:
     for mask in (Causal(), Strided(3), And(Causal(), Strided(3)), ~Prefix(0)):
         assert mask.pairs(0, 5) == mask.pairs(5, 0) == 0

@@ -58,8 +58,7 @@ def attention(
     chosen = choose(problem, backend)
     if chosen.backend == "sdpa" and fused.is_plain(problem) and sink is None:
         return problem.restore(fused.plain(problem))
-    out, _ = attend(problem, chosen.backend)
-    return problem.restore(out)
+    return problem.restore(attend(problem, chosen.backend).out)
 
 
 def explain_dispatch(

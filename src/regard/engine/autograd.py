@@ -11,18 +11,21 @@ from torch.autograd.function import once_differentiable
 
 from regard.engine import sdpa_backend as fused
 from regard.engine.problem import Problem
+from regard.engine.riders import Riders, Streamed
 from regard.engine.scoring import Scoring
-from regard.engine.torch_backward import backward
-from regard.engine.torch_forward import forward
+from regard.engine.torch_backward import Upstream, backward
+from regard.engine.torch_forward import NOBODY, forward
 
 __all__ = ["attend"]
 
 
-def attend(problem: Problem, backend: str) -> tuple[Tensor, Tensor]:
-    """(out, lse) of a problem on a backend, differentiable in q, k, v, sink, bias and score parameters."""
-    return _Attend.apply(
-        problem, backend, problem.q, problem.k, problem.v, problem.sink, *problem.scoring.parameters()
-    )
+def attend(problem: Problem, backend: str, riders: Riders = NOBODY) -> Streamed:
+    """Run a problem on a backend, differentiable in q, k, v, sink, bias and score parameters.
+
+    Gradients flow from out, lse, columns and energy; the other riders carry none.
+    """
+    tensors = (problem.q, problem.k, problem.v, problem.sink, riders.columns)
+    return Streamed(*_Attend.apply(problem, backend, riders, *tensors, *problem.scoring.parameters()))
 
 
 class _Attend(torch.autograd.Function):
@@ -31,37 +34,45 @@ class _Attend(torch.autograd.Function):
         ctx: Any,
         problem: Problem,
         backend: str,
+        riders: Riders,
         q: Tensor,
         k: Tensor,
         v: Tensor,
         sink: Tensor | None,
+        columns: Tensor | None,
         *rest: Tensor,
     ):
-        if backend == "sdpa":
-            out, lse = fused.forward(problem)
-        else:
-            result = forward(problem)
-            out, lse = result.out, result.lse
+        result = Streamed(*fused.forward(problem)) if backend == "sdpa" else forward(problem, riders)
         ctx.problem, ctx.backend = problem, backend
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, sink, out, lse, *rest)
-        return out, lse
+        saved = (q, k, v, sink, columns, result.out, result.lse, result.columns, result.energy, *rest)
+        ctx.save_for_backward(*saved)
+        idle = [x for x in (result.distance, result.peak, result.peak_key) if x is not None]
+        ctx.mark_non_differentiable(*idle)
+        return tuple(vars(result).values())
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor | None, d_lse: Tensor | None):
-        q, k, v, sink, out, lse, *rest = ctx.saved_tensors
+    def backward(ctx: Any, d_out: Tensor | None, d_lse, d_columns, d_energy, *_: None):
+        q, k, v, sink, columns, out, lse, mixed, energy, *rest = ctx.saved_tensors
         problem = replace(ctx.problem, q=q, k=k, v=v, sink=sink, scoring=_detached(ctx.problem.scoring))
-        if d_out is None:
-            d_out = torch.zeros_like(out)
+        d_out = torch.zeros_like(out) if d_out is None else d_out
         # The fused operator has no place for a gradient of lse; the streamed backward has, and is as exact.
         if ctx.backend == "sdpa" and d_lse is None:
             dq, dk, dv, d_sink = fused.backward(problem, out, lse, d_out.contiguous())
-            return None, None, dq, dk, dv, d_sink, *([None] * len(rest))
-        grads = backward(problem, out, lse, d_out, d_lse)
-        return None, None, grads.q, grads.k, grads.v, grads.sink, *grads.parameters
+            return None, None, None, dq, dk, dv, d_sink, None, *([None] * len(rest))
+        if d_columns is not None:
+            # Extra columns are values like the others; they only come back under another name.
+            problem = replace(problem, v=torch.cat([v, columns.to(v.dtype)], -1))
+            out, d_out = (
+                torch.cat([out, mixed.to(out.dtype)], -1),
+                torch.cat([d_out, d_columns.to(out.dtype)], -1),
+            )
+        grads = backward(problem, Streamed(out, lse, energy=energy), Upstream(d_out, d_lse, d_energy))
+        dv = grads.v[..., : v.shape[-1]]
+        return None, None, None, grads.q, grads.k, dv, grads.sink, None, *grads.parameters
 
 
 def _detached(scoring: Scoring) -> Scoring:
-    bias = scoring.bias.detach() if isinstance(scoring.bias, Tensor) else scoring.bias
-    return replace(scoring, bias=bias)
+    bias = scoring.bias
+    return replace(scoring, bias=bias.detach()) if isinstance(bias, Tensor) else scoring

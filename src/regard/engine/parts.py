@@ -81,8 +81,11 @@ class Part:
 
     def keys(self, x: Tensor) -> Tensor:
         """(batch, kv_heads, k, d) → (stacks, k, d) in the accumulating dtype."""
-        x = x[self.batch.start : self.batch.stop, self.kv_heads.start : self.kv_heads.stop]
-        return x.flatten(0, 1).to(self.problem.accumulate)
+        return self.box(x).flatten(0, 1).to(self.problem.accumulate)
+
+    def box(self, x: Tensor) -> Tensor:
+        """This part of a (batch, kv_heads, …) tensor; a view."""
+        return x[self.batch.start : self.batch.stop, self.kv_heads.start : self.kv_heads.stop]
 
     def queries(self, x: Tensor, rows: range) -> Tensor:
         """(batch, heads, q, d) → (stacks, group * rows, d) in the accumulating dtype."""
@@ -106,15 +109,16 @@ class Part:
             for run in runs:
                 for keys in chunks(run, self.step):
                     place = self.place(row.queries, keys)
-                    yield Tile(
-                        keys, place, self.blocked(place) if partial and self.blocked is not None else None
-                    )
+                    blocked = None
+                    if partial and self.blocked is not None:
+                        blocked = self.blocked(place, row.queries, keys)
+                    yield Tile(row.queries, keys, place, blocked)
 
     def place(self, rows: range, keys: range) -> Place:
         p = self.problem
         return Place(self.batch, self.heads, rows, keys, p.offset, p.q.device)
 
-    def four(self, s: Tensor, place: Place) -> Tensor:
+    def four(self, s: Tensor) -> Tensor:
         """View a (stacks, group * rows, keys) tile as (batch, heads, q, k)."""
         return s.view(len(self.batch), len(self.heads), -1, s.shape[-1])
 
@@ -128,10 +132,10 @@ class Part:
         else:
             s = scoring.score.tile(q, k, *(x.to(q.dtype) for x in scoring.score.parameters())) * scoring.scale
         if not scoring.linear:
-            four = scoring.modify(self.four(s, tile.place), scoring.bias_tile(tile.place), tile.place)
+            four = scoring.modify(self.four(s), scoring.bias_tile(tile.place), tile.place)
             s = four.to(s.dtype).reshape(s.shape)
         if tile.blocked is not None:
-            self.four(s, tile.place).masked_fill_(tile.blocked, -torch.inf)
+            self.four(s).masked_fill_(tile.blocked, -torch.inf)
         return s
 
     def scaled(self, q: Tensor) -> Tensor:
@@ -145,14 +149,17 @@ class Part:
         return torch.empty(size, dtype=self.problem.accumulate, device=self.problem.q.device)
 
 
-def parts(problem: Problem) -> Iterator[Part]:
-    """Cut a problem so that a tile of each part fits the cache (CPU) or a fixed budget (GPU)."""
+def parts(problem: Problem, all_heads: bool = False) -> Iterator[Part]:
+    """Cut a problem so that a tile of each part fits the cache (CPU) or a fixed budget (GPU).
+
+    With `all_heads` every tile shows all heads of a batch row at once, and fewer rows instead.
+    """
     group, kv_heads = problem.group, problem.k.shape[1]
-    block = max(16, ROWS // group)
+    block = max(16, ROWS // (problem.heads if all_heads else group))
     step = KEYS if problem.scoring.score.is_dot else KEYS // 4
     tile = group * min(block, max(1, problem.q_len)) * min(step, max(1, problem.k_len))
     budget = CUDA_TILE_ELEMENTS if problem.q.is_cuda else ROWS * KEYS
-    stacks = max(1, budget // tile)
+    stacks = max(1, budget // tile, kv_heads if all_heads else 1)
     ragged = problem.mask is not None and (problem.mask.batch or 1) > 1 and problem.k_len > RAGGED
     at_once = 1 if ragged else max(1, stacks // kv_heads)
     mask = problem.mask
@@ -161,5 +168,5 @@ def parts(problem: Problem) -> Iterator[Part]:
         if ragged and problem.mask is not None:
             mask = problem.mask.select(batch.start)
             blocked = Blocked(mask)
-        for heads in chunks(range(kv_heads), kv_heads if stacks >= kv_heads else stacks):
+        for heads in chunks(range(kv_heads), min(kv_heads, stacks)):
             yield Part(problem, batch, heads, mask, blocked, block, step)

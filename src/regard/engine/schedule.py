@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Row", "chunks", "schedule"]
 
 KEY_TILE = 128
+ROUND = 64
 # Rows of the coverage grid looked at together: bounds the schedule's own memory at any length.
 GRID_CELLS = 1 << 20
 
@@ -84,14 +85,25 @@ def _by_spans(mask: Mask, q_len: int, k_len: int, block: int) -> Iterator[Row] |
     ]
     first, last = padded[0].amin(1), padded[1].amax(1)
     full_first, full_last = padded[2].amax(1), padded[3].amin(1)
-    edges = torch.stack([first, last, full_first, full_last], 1).tolist()
+    edges = torch.stack(
+        [_down(first), _up(last).clamp(max=k_len), _up(full_first), _down(full_last)], 1
+    ).tolist()
     return (_span_row(q, *edge) for q, edge in zip(chunks(range(q_len), block), edges, strict=True))
+
+
+def _down(edge: torch.Tensor) -> torch.Tensor:
+    """Runs start and stop on round numbers where they can: odd widths cost more than a few masked keys."""
+    return edge // ROUND * ROUND
+
+
+def _up(edge: torch.Tensor) -> torch.Tensor:
+    return -(-edge // ROUND) * ROUND
 
 
 def _span_row(queries: range, first: int, last: int, full_first: int, full_last: int) -> Row:
     if first >= last:
         return Row(queries, (), ())
-    if full_first >= full_last:
+    if full_first >= full_last or not (first <= full_first and full_last <= last):
         return Row(queries, (), (range(first, last),))
     edges = (range(first, full_first), range(full_last, last))
     return Row(queries, (range(full_first, full_last),), tuple(run for run in edges if run))

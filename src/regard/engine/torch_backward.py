@@ -11,10 +11,11 @@ from torch import Tensor
 from regard.engine.gemm import bmm
 from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
+from regard.engine.riders import Streamed
 from regard.engine.schedule import Row
 from regard.engine.torch_forward import dropped, finite
 
-__all__ = ["Gradients", "backward"]
+__all__ = ["Gradients", "Upstream", "backward"]
 
 
 @dataclass(frozen=True)
@@ -28,30 +29,43 @@ class Gradients:
     parameters: tuple[Tensor, ...]
 
 
-def backward(
-    problem: Problem, out: Tensor, lse: Tensor, d_out: Tensor, d_lse: Tensor | None = None
-) -> Gradients:
-    """Gradients by recomputing each tile from the log-sum-exp of its rows; nothing of size q x k is kept."""
+@dataclass(frozen=True)
+class Upstream:
+    """Gradients that arrive for what the forward returned."""
+
+    out: Float[Tensor, "batch heads q v_dim"]
+    lse: Float[Tensor, "batch heads q"] | None = None
+    energy: Float[Tensor, "batch heads q"] | None = None
+
+
+def backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
+    """Gradients by recomputing each tile from the log-sum-exp of its rows; nothing of size q x k is kept.
+
+    The gradient of a score is w_ij (d_out_i . v_j - delta_i), where delta gathers everything that is the same
+    for a whole row; a gradient of the energy adds w_ij (1 + s_ij) d_energy_i.
+    """
     dtype = problem.accumulate
-    delta = (d_out.to(dtype) * out.to(dtype)).sum(-1)
-    if d_lse is not None:
-        delta = delta - d_lse.to(dtype)
+    delta = (up.out.to(dtype) * result.out.to(dtype)).sum(-1)
+    if up.lse is not None:
+        delta = delta - up.lse.to(dtype)
+    if up.energy is not None and result.energy is not None:
+        delta = delta + up.energy.to(dtype) * result.energy
     d_sink = None
     if problem.sink is not None:
-        weight = (problem.sink.to(dtype)[:, None] - lse).exp()
+        weight = (problem.sink.to(dtype)[:, None] - result.lse).exp()
         d_sink = -(weight * delta).sum((0, 2)).to(problem.sink.dtype)
     dq = torch.empty_like(problem.q)
     dk, dv = torch.empty_like(problem.k), torch.empty_like(problem.v)
     parameters = tuple(torch.zeros_like(x, dtype=dtype) for x in problem.scoring.parameters())
-    dirty = problem.mask is not None and not finite(problem.q, problem.k, problem.v)
     # A row with nothing to attend to must get weight exp(s - inf) = 0 everywhere, not exp(-inf + inf).
-    lse = lse.masked_fill(lse == -torch.inf, torch.inf)
+    lse = result.lse.masked_fill(result.lse == -torch.inf, torch.inf)
+    dirty = problem.mask is not None and not finite(problem.q, problem.k, problem.v)
     for part in parts(problem):
-        back = _Backward(part, lse, delta, d_out, parameters, dirty)
+        back = _Backward(part, lse, delta, up, parameters, dirty)
         for row in part.rows():
             part.put(dq, row.queries, back.run(row))
         for target, value in ((dk, back.dk), (dv, back.dv)):
-            box = target[part.batch.start : part.batch.stop, part.kv_heads.start : part.kv_heads.stop]
+            box = part.box(target)
             box.copy_(value.view(box.shape))
     final = tuple(g.to(x.dtype) for g, x in zip(parameters, problem.scoring.parameters(), strict=True))
     return Gradients(dq, dk, dv, d_sink, final)
@@ -65,12 +79,12 @@ class _Backward:
         part: Part,
         lse: Tensor,
         delta: Tensor,
-        d_out: Tensor,
+        up: Upstream,
         parameters: tuple[Tensor, ...],
         dirty: bool,
     ) -> None:
         p = part.problem
-        self.part, self.lse, self.delta, self.d_out, self.dirty = part, lse, delta, d_out, dirty
+        self.part, self.lse, self.delta, self.up, self.dirty = part, lse, delta, up, dirty
         own = len(p.scoring.score.parameters())
         self.score_grads, self.bias_grads = parameters[:own], parameters[own:]
         self.k, self.v = part.keys(p.k), part.keys(p.v)
@@ -79,30 +93,32 @@ class _Backward:
 
     def run(self, row: Row) -> Float[Tensor, "stacks rows dim"]:
         part, p = self.part, self.part.problem
-        raw = part.queries(p.q, row.queries)
-        q = part.scaled(raw)
+        q = part.scaled(part.queries(p.q, row.queries))
         lse, delta = (part.queries(x[..., None], row.queries) for x in (self.lse, self.delta))
-        d_out = part.queries(self.d_out, row.queries)
+        d_out = part.queries(self.up.out, row.queries)
+        d_energy = None if self.up.energy is None else part.queries(self.up.energy[..., None], row.queries)
         dq = torch.zeros_like(q)
         for tile in part.tiles(row):
             keys = slice(tile.keys.start, tile.keys.stop)
-            k, v = self.k[:, keys], self.v[:, keys]
+            q_tile, k, v = q, self.k[:, keys], self.v[:, keys]
             if self.dirty and tile.blocked is not None:
                 # Zero weights must not meet NaN or inf: 0 * NaN is NaN.
                 q_tile, k, v = (x.nan_to_num(0.0, 0.0, 0.0) for x in (q, k, v))
-            else:
-                q_tile = q
-            weights = part.scores(q_tile, k, tile, self.buffer).sub_(lse).exp_()
+            s = part.scores(q_tile, k, tile, self.buffer)
+            factor = None if d_energy is None else (s + 1.0).mul_(d_energy)
+            weights = s.sub_(lse).exp_()
             d_weights = bmm(d_out, v.transpose(1, 2))
+            mixed = weights
             if p.dropout:
                 kept = dropped(part, tile, weights)
                 d_weights *= kept
-                self.dv[:, keys] += bmm((weights * kept).transpose(1, 2), d_out)
-            else:
-                self.dv[:, keys] += bmm(weights.transpose(1, 2), d_out)
+                mixed = weights * kept
+            self.dv[:, keys] += bmm(mixed.transpose(1, 2), d_out)
+            if factor is not None:
+                d_weights += factor
             ds = d_weights.sub_(delta).mul_(weights)
             if tile.blocked is not None:
-                part.four(ds, tile.place).masked_fill_(tile.blocked, 0.0)
+                part.four(ds).masked_fill_(tile.blocked, 0.0)
             d_q, d_k = self._through_score(q_tile, k, ds, tile)
             dq += d_q
             self.dk[:, keys] += d_k
@@ -126,10 +142,10 @@ class _Backward:
                 if scoring.score.is_dot
                 else scoring.score.tile(q, k, *own) * scoring.scale
             )
-            s = scoring.modify(part.four(s, tile.place), bias, tile.place)
+            s = scoring.modify(part.four(s), bias, tile.place)
         leaves = [q, k, *own, *([] if bias is None else [bias])]
         d_q, d_k, *rest = torch.autograd.grad(
-            s, leaves, part.four(ds, tile.place), allow_unused=True, materialize_grads=True
+            s, leaves, part.four(ds), allow_unused=True, materialize_grads=True
         )
         for total, grad in zip(self.score_grads, rest, strict=False):
             total += grad

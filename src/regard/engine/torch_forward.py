@@ -7,91 +7,67 @@ per row, from which every cell can be computed again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from regard.engine.gemm import bmm
 from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
+from regard.engine.riders import Riders, Streamed
 from regard.engine.schedule import Row
 
-__all__ = ["Riders", "Streamed", "dropped", "finite", "forward"]
+__all__ = ["dropped", "finite", "forward"]
 
 # float32 overflows near 3e38; row sums of exp(s - m) beyond this make the block stream again, carefully.
 LARGE = 1e30
+NOBODY = Riders()
 
 
-@dataclass(frozen=True)
-class Riders:
-    """Row statistics that travel with the forward pass.
-
-    columns: extra value columns g; the pass also returns sum_j w_ij g_j.
-    energy: also return the mean score under the weights, E[s].
-    peak: also return the largest score of each row and its key.
-    """
-
-    columns: Float[Tensor, "batch kv_heads k extra"] | None = None
-    energy: bool = False
-    peak: bool = False
-
-
-@dataclass(frozen=True)
-class Streamed:
-    """What one forward pass returns, per query row."""
-
-    out: Float[Tensor, "batch heads q v_dim"]
-    lse: Float[Tensor, "batch heads q"]
-    columns: Float[Tensor, "batch heads q extra"] | None = None
-    energy: Float[Tensor, "batch heads q"] | None = None
-    peak: Float[Tensor, "batch heads q"] | None = None
-    peak_key: Int[Tensor, "batch heads q"] | None = None
-
-
-def forward(problem: Problem, riders: Riders = Riders()) -> Streamed:  # noqa: B008 - frozen
+def forward(problem: Problem, riders: Riders = NOBODY) -> Streamed:
     """Output and log-sum-exp of every row, and what rides along."""
-    q, dtype = problem.q, problem.accumulate
-    shape = (problem.batch, problem.heads, problem.q_len)
-    out = q.new_empty((*shape, problem.v.shape[-1]))
-    lse = q.new_empty(shape, dtype=dtype)
-    extra = 0 if riders.columns is None else riders.columns.shape[-1]
-    columns = q.new_empty((*shape, extra), dtype=dtype)
-    energy = q.new_empty(shape, dtype=dtype) if riders.energy else None
-    peak = q.new_empty(shape, dtype=dtype) if riders.peak else None
-    peak_key = q.new_empty(shape, dtype=torch.long) if riders.peak else None
+    result = _empty(problem, riders)
     dirty = problem.mask is not None and not finite(problem.v)
     for part in parts(problem):
         stream = _Stream(part, riders, dirty)
         for row in part.rows():
-            total = stream.run(row)
-            weights = total.reciprocal().masked_fill_(total == 0, 0.0)
-            mixed = stream.acc * weights[..., None]
-            width = out.shape[-1]
-            part.put(out, row.queries, mixed[..., :width])
-            part.put(columns, row.queries, mixed[..., width + 1 :])
-            # log 0 = -inf: a row with nothing to attend to has lse -inf by itself, since its m is -inf.
-            part.put(lse, row.queries, stream.m[..., 0] + total.log())
-            if energy is not None:
-                part.put(energy, row.queries, stream.energy * weights + stream.shift[..., 0])
-            if peak is not None and peak_key is not None:
-                part.put(peak, row.queries, stream.peak)
-                part.put(peak_key, row.queries, stream.find_peaks(row))
-    if problem.sink is not None:
-        out, lse, columns, energy = _with_sink(problem.sink, out, lse, columns, energy)
-    return Streamed(out, lse, columns if extra else None, energy, peak, peak_key)
+            stream.run(row)
+            stream.write(row, result)
+    return result if problem.sink is None else _with_sink(problem.sink, result)
 
 
-def _with_sink(sink: Tensor, out: Tensor, lse: Tensor, columns: Tensor, energy: Tensor | None):
-    """A sink is a key with a logit and no value: it only takes weight away from the others.
+def _empty(problem: Problem, riders: Riders) -> Streamed:
+    q, shape = problem.q, (problem.batch, problem.heads, problem.q_len)
 
-    `energy` becomes the sum over real keys of w_ij s_ij, no longer a mean: weights then sum to less than one.
-    """
-    with_sink = torch.logaddexp(lse, sink.to(lse.dtype)[:, None])
-    kept = (lse - with_sink).exp()
-    energy = None if energy is None else energy * kept
-    return out * kept[..., None].to(out.dtype), with_sink, columns * kept[..., None], energy
+    def rows(wanted: bool, *more: int, dtype: torch.dtype = problem.accumulate) -> Tensor | None:
+        return q.new_empty((*shape, *more), dtype=dtype) if wanted else None
+
+    extra = 0 if riders.columns is None else riders.columns.shape[-1]
+    return Streamed(
+        out=q.new_empty((*shape, problem.v.shape[-1])),
+        lse=q.new_empty(shape, dtype=problem.accumulate),
+        columns=rows(riders.columns is not None, extra),
+        energy=rows(riders.energy),
+        distance=rows(riders.distance),
+        peak=rows(riders.peak),
+        peak_key=rows(riders.peak, dtype=torch.long),
+    )
+
+
+def _with_sink(sink: Tensor, plain: Streamed) -> Streamed:
+    """A sink is a key with a logit and no value: it only takes weight away from the others."""
+    lse = torch.logaddexp(plain.lse, sink.to(plain.lse.dtype)[:, None])
+    kept = (plain.lse - lse).exp()
+    return replace(
+        plain,
+        out=(plain.out * kept[..., None]).to(plain.out.dtype),
+        lse=lse,
+        columns=None if plain.columns is None else plain.columns * kept[..., None],
+        energy=None if plain.energy is None else plain.energy * kept,
+        distance=None if plain.distance is None else plain.distance * kept,
+    )
 
 
 class _Stream:
@@ -102,22 +78,49 @@ class _Stream:
         self.part, self.riders, self.dirty = part, riders, dirty
         self.k = part.keys(p.k)
         v = part.keys(p.v)
-        ones = torch.ones_like(v[..., :1])
+        # A column of ones makes the second product return the row sums too; a second one will hold positions.
+        ones = [torch.ones_like(v[..., :1])] * (1 + riders.distance)
         extra = [] if riders.columns is None else [part.keys(riders.columns)]
-        # The ones column makes the second product return the row sums too.
-        self.v = torch.cat([v, ones, *extra], -1)
+        self.v = torch.cat([v, *ones, *extra], -1)
         self.width = v.shape[-1]
         self.buffer = part.buffer()
         self.second = torch.empty_like(self.buffer) if riders.energy else None
 
-    def run(self, row: Row) -> Float[Tensor, "stacks rows"]:
-        """Stream one block; returns the row sums. Leaves acc, m, energy and peak behind."""
-        total = self._stream(row, careful=False)
-        if not bool((total < LARGE).all()):
-            total = self._stream(row, careful=True)
-        return total
+    def run(self, row: Row) -> None:
+        """Stream one block; leaves acc, m, energy and peak behind."""
+        if self.riders.distance:
+            # Measured from the middle of the block, so that a near key far down the text keeps its digits.
+            positions = torch.arange(self.v.shape[1], dtype=self.v.dtype, device=self.v.device)
+            self.v[..., self.width + 1] = self._middle(row) - positions
+        self._stream(row, careful=False)
+        if not bool((self.acc[..., self.width] < LARGE).all()):
+            self._stream(row, careful=True)
 
-    def _stream(self, row: Row, careful: bool) -> Tensor:
+    def _middle(self, row: Row) -> int:
+        return row.queries.start + self.part.problem.offset + len(row.queries) // 2
+
+    def write(self, row: Row, result: Streamed) -> None:
+        """Normalise what the block summed and put it in its place."""
+        part, rows, width = self.part, row.queries, self.width
+        total = self.acc[..., width]
+        share = total.reciprocal().masked_fill_(total == 0, 0.0)
+        mixed = self.acc * share[..., None]
+        part.put(result.out, rows, mixed[..., :width])
+        # log 0 = -inf: a row with nothing to attend to has lse -inf by itself, since its m is -inf.
+        part.put(result.lse, rows, self.m[..., 0] + total.log())
+        if result.energy is not None:
+            part.put(result.energy, rows, self.energy * share + self.shift[..., 0] * (total > 0))
+        if result.distance is not None:
+            place = part.place(rows, range(0))
+            from_middle = (place.q_pos - self._middle(row)).repeat(part.problem.group)
+            part.put(result.distance, rows, mixed[..., width + 1] + from_middle * (total > 0))
+        if result.columns is not None:
+            part.put(result.columns, rows, mixed[..., width + 1 + self.riders.distance :])
+        if result.peak is not None and result.peak_key is not None:
+            part.put(result.peak, rows, self.peak)
+            part.put(result.peak_key, rows, self.find_peaks(row))
+
+    def _stream(self, row: Row, careful: bool) -> None:
         part = self.part
         q = part.scaled(part.queries(part.problem.q, row.queries))
         self.acc = q.new_zeros(*q.shape[:2], self.v.shape[-1])
@@ -138,7 +141,6 @@ class _Stream:
                     # The maximum only has to be near: once every row has one, it is kept (see LARGE).
                     settled = self._raise(top) and not careful
             self._add(s, tile, keys)
-        return self.acc[..., self.width]
 
     def _raise(self, top: Tensor) -> bool:
         """Move to a new running maximum and rescale what was summed so far."""
@@ -162,7 +164,7 @@ class _Stream:
             if tile.blocked is not None:
                 # Masked lanes hold s = -inf, and 0 * -inf is NaN.
                 s.masked_fill_(s == -torch.inf, 0.0)
-            self.energy += s.mul_(p).sum(-1)
+            self.energy += torch.einsum("nmk,nmk->nm", s, p)
         problem = self.part.problem
         if problem.dropout:
             self.acc[..., self.width :] += bmm(p, self.v[:, keys, self.width :])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -23,6 +23,8 @@ __all__ = ["ColumnStatistic", "State", "Statistic", "by_name"]
 
 # Plain tensors by name, so that states can be sent, saved and merged anywhere.
 State = dict[str, Tensor]
+# Not Self, which checkers that see one method at a time cannot know.
+Named = TypeVar("Named", bound="Statistic")
 
 
 class Statistic(ABC):
@@ -40,7 +42,7 @@ class Statistic(ABC):
         given = self.__dict__.get("_name")
         return given or re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
-    def named(self, name: str) -> Self:
+    def named(self: Named, name: str) -> Named:
         """The same statistic under another name, so that two of a kind can be asked for at once."""
         if not name.isidentifier():
             raise StatisticError(f"name {name!r} is not an identifier; results are read as attributes.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Self
 
 from jaxtyping import Float
 from torch import Tensor
@@ -49,7 +48,7 @@ class SegmentMass(ColumnStatistic):
             )
 
     @classmethod
-    def bins(cls, count: int, k: int) -> Self:
+    def bins(cls, count: int, k: int) -> SegmentMass:
         """As many bins of equal length as `count`, give or take one key: the profile over positions.
 
         >>> SegmentMass.bins(3, 10).segments

@@ -1,0 +1,39 @@
+"""Row statistics that travel with a forward pass, and what the pass brings back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["Riders", "Streamed"]
+
+
+@dataclass(frozen=True)
+class Riders:
+    """What a forward pass is asked for beside the output.
+
+    columns: extra value columns g; returns sum_j w_ij g_j.
+    energy: the sum over keys of w_ij s_ij, from which the entropy follows.
+    distance: the sum over keys of w_ij (position of i - position of j).
+    peak: the largest score of each row and its key.
+    """
+
+    columns: Float[Tensor, "batch kv_heads k extra"] | None = None
+    energy: bool = False
+    distance: bool = False
+    peak: bool = False
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """What one forward pass returns, per query row."""
+
+    out: Float[Tensor, "batch heads q v_dim"]
+    lse: Float[Tensor, "batch heads q"]
+    columns: Float[Tensor, "batch heads q extra"] | None = None
+    energy: Float[Tensor, "batch heads q"] | None = None
+    distance: Float[Tensor, "batch heads q"] | None = None
+    peak: Float[Tensor, "batch heads q"] | None = None
+    peak_key: Int[Tensor, "batch heads q"] | None = None

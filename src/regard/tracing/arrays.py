@@ -1,0 +1,67 @@
+"""What people write down as numbers, as tensors; and how much of it a trace will show."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.errors import DtypeError, MapError, ShapeError
+
+__all__ = ["MAX_MAPS", "MAX_PAIRS", "as_tensor", "check_size", "one_dtype"]
+
+MAX_PAIRS = 4096
+"""The largest map a trace shows: a step is read cell by cell, and nobody reads more."""
+
+MAX_MAPS = 64
+"""The most maps in one trace, batch rows times heads."""
+
+
+def as_tensor(name: str, given: Any) -> Tensor:
+    """Numbers as a float tensor: a float tensor as it is, anything else (whole numbers too) in float64.
+
+    >>> as_tensor("q", [[1, 0]])
+    tensor([[1., 0.]], dtype=torch.float64)
+    """
+    if isinstance(given, Tensor):
+        if given.is_complex() or given.dtype == torch.bool:
+            raise DtypeError(f"{name} is {given.dtype}; trace needs real numbers. Convert it, {name}.double().")
+        return given.detach() if given.is_floating_point() else given.detach().double()
+    try:
+        if hasattr(given, "__array__"):
+            import numpy
+
+            # A copy of our own: torch takes no arrays that are read-only or run backwards.
+            return torch.from_numpy(numpy.array(given, dtype=numpy.float64))
+        return torch.tensor(given, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ShapeError(
+            f"{name} is a {type(given).__name__} that cannot be read as numbers ({error}). "
+            "Give a torch.Tensor, a numpy array, or lists of equal length."
+        ) from error
+
+
+def one_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All tensors in the widest dtype among them; half precision is computed in float32, as the engine does."""
+    wide = reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
+    return tuple(tensor.to(wide) for tensor in tensors)
+
+
+def check_size(q: int, k: int, batch: int, heads: int) -> None:
+    """Refuse what cannot be looked at cell by cell, and say where to go instead."""
+    if not q * k * batch * heads:
+        raise ShapeError(
+            f"trace got {q} queries, {k} keys, {heads} heads and batch {batch}; it needs at least one of each."
+        )
+    if q * k > MAX_PAIRS:
+        raise MapError(
+            f"trace got {q:,} queries × {k:,} keys = {q * k:,} pairs; it keeps every cell of every step and stops "
+            f"at {MAX_PAIRS:,}. Trace fewer tokens, or read tiles of the large map: regard.observe(q, k, v).map."
+        )
+    if batch * heads > MAX_MAPS:
+        raise MapError(
+            f"trace got {batch} batch rows × {heads} heads = {batch * heads} maps; it stops at {MAX_MAPS}. "
+            "Pick some of them, such as q[:1, :8], or read the large map: regard.observe(q, k, v).map."
+        )

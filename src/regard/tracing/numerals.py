@@ -1,0 +1,56 @@
+"""Numbers as people write them in a worked example."""
+
+from __future__ import annotations
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+__all__ = ["cells", "factor", "short"]
+
+
+def short(x: float) -> str:
+    """A number with at most three decimals, and a minus that is one.
+
+    >>> short(0.7071), short(-2.0), short(1.1254e-7), short(float("-inf")), short(123456.7)
+    ('0.707', '−2', '1.1e−7', '−∞', '123457')
+    """
+    if not math.isfinite(x):
+        return "nan" if math.isnan(x) else "∞" if x > 0 else "−∞"
+    if x and (abs(x) < 0.0005 or abs(x) >= 1e7):
+        mantissa, exponent = f"{x:.1e}".split("e")
+        return f"{mantissa}e{int(exponent)}".replace("-", "−")
+    text = f"{x:.0f}" if abs(x) >= 1e4 else f"{x:.3f}".rstrip("0").rstrip(".")
+    return text.replace("-", "−")
+
+
+def factor(x: float) -> str:
+    """A number as it stands in a product: in brackets if it is negative.
+
+    >>> factor(-0.3)
+    '(−0.3)'
+    """
+    return f"({short(x)})" if x < 0 else short(x)
+
+
+def cells(values: Float[Tensor, "rows columns"]) -> list[list[str]]:
+    """A table of numbers with equally many decimals: none where all are whole, else three.
+
+    Rounding errors beside much larger numbers read as zero; small numbers keep their first digit.
+
+    >>> import torch
+    >>> cells(torch.tensor([[1.0, 0.5, -1e-20]])), cells(torch.tensor([[10.0, 0.0]]))
+    ([['1.000', '0.500', '0.000']], [['10', '0']])
+    """
+    finite = values[values.isfinite()]
+    largest = float(finite.abs().max()) if finite.numel() else 0.0
+    noise = 1e-14 * largest
+    whole = largest < 1e6 and bool((finite == finite.round()).all())
+    return [[_cell(0.0 if abs(x) <= noise else x, whole) for x in row] for row in values.tolist()]
+
+
+def _cell(x: float, whole: bool) -> str:
+    if not math.isfinite(x) or (x and (abs(x) < 0.0005 or abs(x) >= 1e6)):
+        return short(x)
+    return (f"{x:.0f}" if whole else f"{x:.3f}").replace("-", "−")

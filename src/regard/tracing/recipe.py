@@ -1,0 +1,43 @@
+"""What a traced computation was made with, apart from the numbers its steps show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from regard.engine.inputs import Problem
+from regard.scores import DotProduct
+
+__all__ = ["Recipe"]
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """The settings of one computation, for whoever writes its arithmetic out.
+
+    `root` is the d of a scale of 1/√d, or None for any other scale.
+
+    >>> import torch
+    >>> from regard.engine.inputs import Options
+    >>> q = torch.ones(1, 4, 3, 16)
+    >>> recipe = Recipe.of(Problem.of(q, q, q, Options()), {})
+    >>> recipe.root, recipe.scale, recipe.group
+    (16, 0.25, 1)
+    """
+
+    dot: bool
+    root: int | None
+    scale: float
+    softcap: float | None
+    sink: Tensor | None
+    group: int
+    matrices: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, problem: Problem, matrices: dict[str, Tensor]) -> Recipe:
+        """What is worth remembering of a problem."""
+        scoring, dim = problem.scoring, problem.q.shape[-1]
+        dot = isinstance(scoring.score, DotProduct)
+        root = dim if dot and scoring.scale == scoring.score.default_scale(dim) else None
+        return cls(dot, root, scoring.scale, scoring.softcap, problem.sink, problem.group, matrices)

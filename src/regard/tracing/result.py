@@ -1,0 +1,165 @@
+"""`Trace`: the steps of one computation, to be read, printed, drawn or saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from regard.errors import MapError
+from regard.tracing.labels import count
+from regard.tracing.page import as_fragment, as_page
+from regard.tracing.panels import check_place, panels
+from regard.tracing.recipe import Recipe
+from regard.tracing.step import Step
+from regard.tracing.terminal import as_rich
+from regard.tracing.text import as_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Group
+
+__all__ = ["Trace"]
+
+MOST_ANNOTATED = 24
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace:
+    """Every step of one attention computation, in order, each under its name.
+
+    `trace.weights` and `trace["weights"]` differ: the first is the array, the second the whole `Step`. Renderings
+    show one batch row and one head, the first unless told otherwise; `query` (a number or a token) keeps to one
+    query, whose cell with its strongest key is worked out under each table.
+
+    >>> from regard.tracing import trace
+    >>> steps = trace([[1, 0]], [[1, 0], [0, 1], [1, 1]], [[10, 0], [0, 10], [5, 5]])
+    >>> steps
+    Trace(1 query × 3 keys: q, k, v, scores, scaled, weights, output)
+    >>> steps.weights
+    tensor([[0.4011, 0.1978, 0.4011]], dtype=torch.float64)
+    >>> print(steps["scaled"].sentence)
+    Divide by √2 = 1.414, so that scores spread as widely for 2 numbers as for one, and softmax does not run to one key.
+    """
+
+    steps: tuple[Step, ...]
+    tokens: tuple[str, ...]
+    key_tokens: tuple[str, ...]
+    batch: int
+    heads: int
+    recipe: Recipe = field(repr=False)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the steps, in order."""
+        return [step.name for step in self.steps]
+
+    def __getitem__(self, name: str) -> Step:
+        for step in self.steps:
+            if step.name == name:
+                return step
+        raise MapError(self._no(name))
+
+    def __getattr__(self, name: str) -> Tensor:
+        # Copying and unpickling ask for attributes before there are any steps to look in.
+        for step in self.__dict__.get("steps", ()):
+            if step.name.replace(" ", "_") == name:
+                return step.value
+        raise AttributeError(self._no(name) if "steps" in self.__dict__ else name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(name.replace(" ", "_") for name in self.names)]
+
+    def __repr__(self) -> str:
+        size = f"{count(len(self.tokens), 'query', 'queries')} × {count(len(self.key_tokens), 'key', 'keys')}"
+        size += f", {self.heads} heads" if self.heads > 1 else ""
+        size += f", {self.batch} batch rows" if self.batch > 1 else ""
+        return f"Trace({size}: {', '.join(self.names)})"
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def __rich__(self) -> Group:
+        return as_rich(self)
+
+    def _repr_html_(self) -> str:
+        return as_fragment(self)
+
+    def to_text(self, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
+        """Plain text, as `print(trace)` writes it."""
+        return as_text(self, query, head, batch)
+
+    def show(self, query: int | str | None = None, head: int = 0, batch: int = 0) -> None:
+        """Print in colour to the terminal."""
+        from rich.console import Console
+
+        Console().print(as_rich(self, query, head, batch))
+
+    def to_html(self, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
+        """One self-contained page: no scripts, nothing to fetch, light or dark as the reader's screen is."""
+        return as_page(self, query, head, batch)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace as plain data that `json.dumps` takes: infinities become "-inf" and "inf", no number "nan".
+
+        >>> from regard import Causal
+        >>> from regard.tracing import trace
+        >>> trace([[1], [1]], [[1], [2]], [[1], [1]], Causal()).to_dict()["steps"][4]["value"]
+        [[1.0, '-inf'], [1.0, 2.0]]
+        """
+        return {
+            "tokens": list(self.tokens),
+            "key_tokens": list(self.key_tokens),
+            "steps": [
+                {
+                    "name": step.name,
+                    "formula": step.formula,
+                    "sentence": step.sentence,
+                    "axes": list(step.axes),
+                    "value": _plain(step.value.tolist()),
+                }
+                for step in self.steps
+            ],
+        }
+
+    def plot(self, step: str = "weights", head: int = 0, batch: int = 0) -> Figure:
+        """One step as an annotated heatmap; a matplotlib figure that `savefig` writes to a file."""
+        from regard.plots import heatmap
+
+        self[step]
+        check_place(self, head, batch)
+        panel = next(panel for panel in panels(self, None, head, batch) if panel.name == step)
+        axes = [axis for axis in self[step].axes if axis not in ("batch", "heads")]
+        return heatmap(
+            panel.values,
+            panel.rows,
+            panel.columns,
+            annotate=max(panel.values.shape) <= MOST_ANNOTATED,
+            hidden=panel.hidden,
+            title=panel.formula,
+            row_title=axes[0],
+            column_title=axes[1] if len(axes) > 1 else "",
+        )
+
+    def _no(self, name: str) -> str:
+        return f"this trace has no step {name!r}; it has {', '.join(self.names)}."
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"

@@ -1,0 +1,42 @@
+"""A trace as plain text."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from regard.tracing.panels import Grid, Panel, caption, panels
+
+if TYPE_CHECKING:
+    from regard.tracing.result import Trace
+
+__all__ = ["as_text"]
+
+WIDTH = 100
+ROWS, COLUMNS = 16, 12
+
+
+def as_text(trace: Trace, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
+    """Every step with its formula, its sentence, its numbers and one cell worked out."""
+    blocks = [f"Attention, step by step: {caption(trace, query, head, batch)}"]
+    for number, panel in enumerate(panels(trace, query, head, batch), start=1):
+        blocks.append("\n".join(_block(number, panel)))
+    return "\n\n".join(blocks)
+
+
+def _block(number: int, panel: Panel) -> list[str]:
+    lines = [f"{number}. {panel.formula}"]
+    lines += textwrap.wrap(panel.sentence, WIDTH, initial_indent="   ", subsequent_indent="   ")
+    lines += [f"   {line}".rstrip() for line in _table(panel.grid(ROWS, COLUMNS))]
+    if panel.worked:
+        lines += textwrap.wrap(panel.worked, WIDTH, initial_indent="   → ", subsequent_indent="     ")
+    return lines
+
+
+def _table(grid: Grid) -> list[str]:
+    lines = [["", *grid.columns], *([row, *texts] for row, texts in zip(grid.rows, grid.texts, strict=True))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
+        for line in lines
+    ]
