@@ -2,20 +2,30 @@
 
 from regard._version import __version__
 from regard.engine import KVCache, attention, explain_dispatch, sdpa
-from regard.masks import Causal, Chunk, Dense, Documents, Padding, Prefix, Where, Window
+from regard.maps import AttentionMap, Observation, observe
+from regard.masks import Causal, Chunk, Dense, Documents, Padding, Where, Window
+from regard.stats import ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK
 
 __all__ = [
+    "AttentionMap",
     "Causal",
     "Chunk",
+    "ColumnMass",
+    "Decay",
     "Dense",
     "Documents",
+    "Entropy",
     "KVCache",
+    "MaxScore",
+    "Observation",
     "Padding",
-    "Prefix",
+    "Pooled",
+    "TopK",
     "Where",
     "Window",
     "__version__",
     "attention",
     "explain_dispatch",
+    "observe",
     "sdpa",
 ]

@@ -34,11 +34,10 @@ HATCH = "#c9ced6"
 def shade(level: float, dark: bool = False) -> str:
     """The colour of a number from -1 to 1: blue above zero, orange below, the page's own colour at zero.
 
-    Beyond that range the colour stays at its end. A dark page runs from black to light, a white one from white
-    to dark.
+    Beyond that range the colour stays at its end. On a dark page larger is lighter, on a white one darker.
 
     >>> shade(0.0), shade(0.5), shade(-0.5), shade(0.5, dark=True)
-    ('#ffffff', '#5690d1', '#cc703d', '#417bbc')
+    ('#ffffff', '#4b90e6', '#d3712b', '#2d73c6')
     """
     strength = min(abs(level), 1.0)
     lightness = 0.19 + 0.73 * strength if dark else 1.0 - 0.7 * strength
@@ -72,11 +71,11 @@ def heatmap(
     column_title: str = "key",
     limit: float | None = None,
 ) -> Figure:
-    """One matrix as the textbooks draw it: a row per query, a column per key, each cell shaded and written out.
+    """One matrix as textbooks draw it: a row per query, a column per key, each cell shaded and written out.
 
-    Numbers of both signs are shaded on both sides of zero. `limit` is the size that gets the full colour (the
-    largest of the matrix, unless given). Cells that are `hidden`, or −inf, are hatched and hold no number. The
-    figure knows nothing of pyplot: save it with `figure.savefig(path)`.
+    Numbers of both signs are shaded on both sides of zero. `limit` is the size that gets the full colour
+    (the largest of the matrix, unless given). Cells that are `hidden`, or −inf, are hatched and hold no
+    number. The figure knows nothing of pyplot: save it with `figure.savefig(path)`.
 
     >>> import torch
     >>> figure = heatmap(torch.eye(3), ["The", "cat", "sat"], ["The", "cat", "sat"])
@@ -96,7 +95,9 @@ def heatmap(
         _annotate(axes, cells, hidden, size)
     _label(axes, cells.shape, labels, (row_title, column_title), title)
     _grid(axes, cells.shape)
-    if cells.shape[0] >= 3:  # fewer rows leave a colour bar no room for its numbers, and they are in the cells
+    if (
+        cells.shape[0] >= 3
+    ):  # fewer rows leave a colour bar no room for its numbers, and they are in the cells
         inch = 1 / (_cell(cells.shape, annotate) * cells.shape[1])
         bar = axes.inset_axes((1 + 0.08 * inch, 0.0, 0.16 * inch, 1.0))
         figure.colorbar(image, cax=bar).outline.set_visible(False)
@@ -156,8 +157,8 @@ def _checked(weights: Tensor, hidden: Tensor | None) -> tuple[Float[Tensor, "q k
     cells = torch.as_tensor(weights).detach().to("cpu", torch.float64)
     if cells.ndim != 2 or not cells.numel():
         raise ShapeError(
-            f"heatmap got an array of shape {tuple(cells.shape)}; it draws one matrix (q, k) with at least one "
-            "cell. Pick a batch row and a head first: weights[0, 0]."
+            f"heatmap got an array of shape {tuple(cells.shape)}; it draws one matrix (q, k) with at least "
+            "one cell. Pick a batch row and a head first: weights[0, 0]."
         )
     nothing = cells == -math.inf
     if hidden is None:

@@ -95,7 +95,11 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: Documents(ids=torch.ones(1, 2, 3, dtype=torch.int64)),
-        "Documents got ids of shape (1, 2, 3); wanted (n,) or (batch, n).",
+        "Documents got ids of shape (1, 2, 3); wanted (n,) or (batch, n), not empty.",
+    ),
+    (
+        lambda: Documents(ids=torch.ones(0, dtype=torch.int64)),
+        "Documents got ids of shape (0,); wanted (n,) or (batch, n), not empty.",
     ),
     (
         lambda: Padding([True, False]),
@@ -141,7 +145,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         "from_blocked got a torch.float32 tensor; it must be bool. "
         "A mask of 0 and -inf that is added to the scores belongs in bias=.",
     ),
-    (lambda: Where(3), "Where got a int; wanted a function mask_mod(b, h, q_idx, kv_idx)."),
+    (lambda: Where(3), "Where got 3; wanted a function mask_mod(b, h, q_idx, kv_idx)."),
     (
         lambda: Mask.from_mask_mod(lambda b, h, q, k: q > k, q=3),
         "from_mask_mod got q=3 and k=None; give both lengths, or neither.",

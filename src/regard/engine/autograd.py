@@ -22,7 +22,7 @@ __all__ = ["attend"]
 def attend(problem: Problem, backend: str, riders: Riders = NOBODY) -> Streamed:
     """Run a problem on a backend, differentiable in q, k, v, sink, bias and score parameters.
 
-    Gradients flow from out, lse, columns and energy; the other riders carry none.
+    Gradients flow from out, lse, columns and entropy; the other riders carry none.
     """
     tensors = (problem.q, problem.k, problem.v, problem.sink, riders.columns)
     return Streamed(*_Attend.apply(problem, backend, riders, *tensors, *problem.scoring.parameters()))
@@ -45,7 +45,7 @@ class _Attend(torch.autograd.Function):
         result = Streamed(*fused.forward(problem)) if backend == "sdpa" else forward(problem, riders)
         ctx.problem, ctx.backend = problem, backend
         ctx.set_materialize_grads(False)
-        saved = (q, k, v, sink, columns, result.out, result.lse, result.columns, result.energy, *rest)
+        saved = (q, k, v, sink, columns, result.out, result.lse, result.columns, result.entropy, *rest)
         ctx.save_for_backward(*saved)
         idle = [x for x in (result.distance, result.peak, result.peak_key) if x is not None]
         ctx.mark_non_differentiable(*idle)
@@ -53,8 +53,8 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor | None, d_lse, d_columns, d_energy, *_: None):
-        q, k, v, sink, columns, out, lse, mixed, energy, *rest = ctx.saved_tensors
+    def backward(ctx: Any, d_out: Tensor | None, d_lse, d_columns, d_entropy, *_: None):
+        q, k, v, sink, columns, out, lse, mixed, entropy, *rest = ctx.saved_tensors
         problem = replace(ctx.problem, q=q, k=k, v=v, sink=sink, scoring=_detached(ctx.problem.scoring))
         d_out = torch.zeros_like(out) if d_out is None else d_out
         # The fused operator has no place for a gradient of lse; the streamed backward has, and is as exact.
@@ -68,7 +68,7 @@ class _Attend(torch.autograd.Function):
                 torch.cat([out, mixed.to(out.dtype)], -1),
                 torch.cat([d_out, d_columns.to(out.dtype)], -1),
             )
-        grads = backward(problem, Streamed(out, lse, energy=energy), Upstream(d_out, d_lse, d_energy))
+        grads = backward(problem, Streamed(out, lse, entropy=entropy), Upstream(d_out, d_lse, d_entropy))
         dv = grads.v[..., : v.shape[-1]]
         return None, None, None, grads.q, grads.k, dv, grads.sink, None, *grads.parameters
 

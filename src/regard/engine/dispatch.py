@@ -33,8 +33,8 @@ def choose(problem: Problem, backend: str) -> Dispatch:
     if backend == "torch":
         return Dispatch("torch", "asked for by name")
     refusal = fused.refusal(problem)
-    if refusal is None and problem.mask is not None and not finite(problem.k, problem.v):
-        refusal = "k or v hold NaN or inf, which PyTorch's kernels would let through the mask"
+    if refusal is None and problem.mask is not None and not finite(problem.q, problem.k, problem.v):
+        refusal = "q, k or v hold NaN or inf, which PyTorch's kernels would let through the mask"
     if backend == "sdpa":
         if refusal is not None:
             raise BackendError(f"backend='sdpa' cannot run this call: {refusal}. Use backend='torch'.")

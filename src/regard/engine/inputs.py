@@ -54,7 +54,8 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
         raise ScoreError(f"scale is {scale}; it must be a finite number, or None for 1/sqrt(dim).")
     scoring = _check_scoring(options, scale, q, k)
     seed = int(torch.randint(2**62, ())) if options.dropout > 0 else 0
-    return Problem(q, k, v, mask, scoring, _check_sink(options.sink, q), options.dropout, rank, seed)
+    sink, offset = _check_sink(options.sink, q), k.shape[2] - q.shape[2]
+    return Problem(q, k, v, mask, scoring, sink, options.dropout, offset, rank, seed)
 
 
 def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -101,7 +101,8 @@ class Part:
         target.copy_(value.view(target.shape))
 
     def rows(self) -> Iterator[Row]:
-        return schedule(self.mask, self.problem.q_len, self.problem.k_len, self.block)
+        p = self.problem
+        return schedule(self.mask, p.q_len, p.k_len, self.block, p.offset)
 
     def tiles(self, row: Row) -> Iterator[Tile]:
         """Full runs first: they settle the running maximum of every row at once."""

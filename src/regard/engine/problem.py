@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -16,7 +16,10 @@ __all__ = ["Problem"]
 
 @dataclass(frozen=True)
 class Problem:
-    """One attention call after validation: 4-d tensors, a bound mask, one scoring rule."""
+    """One attention call after validation: 4-d tensors, a bound mask, one scoring rule.
+
+    `offset` is the position of query 0. Usually it is k_len - q_len: the last query sits on the last key.
+    """
 
     q: Float[Tensor, "batch heads q dim"]
     k: Float[Tensor, "batch kv_heads k dim"]
@@ -25,6 +28,7 @@ class Problem:
     scoring: Scoring
     sink: Float[Tensor, "heads"] | None
     dropout: float
+    offset: int
     rank: int
     seed: int = 0
 
@@ -49,10 +53,13 @@ class Problem:
     def k_len(self) -> int:
         return self.k.shape[2]
 
-    @property
-    def offset(self) -> int:
-        """Position of query 0: the last query sits on the last key."""
-        return self.k_len - self.q_len
+    def block(self, rows: range) -> Problem:
+        """The same problem for some of its queries only, each still at its own position."""
+        scoring, bias = self.scoring, self.scoring.bias
+        if isinstance(bias, Tensor) and bias.shape[2] > 1:
+            scoring = replace(scoring, bias=bias[:, :, rows.start : rows.stop])
+        q = self.q[:, :, rows.start : rows.stop]
+        return replace(self, q=q, scoring=scoring, offset=self.offset + rows.start)
 
     @property
     def accumulate(self) -> torch.dtype:

@@ -15,13 +15,13 @@ class Riders:
     """What a forward pass is asked for beside the output.
 
     columns: extra value columns g; returns sum_j w_ij g_j.
-    energy: the sum over keys of w_ij s_ij, from which the entropy follows.
+    entropy: minus the sum over keys of w_ij log w_ij.
     distance: the sum over keys of w_ij (position of i - position of j).
     peak: the largest score of each row and its key.
     """
 
     columns: Float[Tensor, "batch kv_heads k extra"] | None = None
-    energy: bool = False
+    entropy: bool = False
     distance: bool = False
     peak: bool = False
 
@@ -33,7 +33,7 @@ class Streamed:
     out: Float[Tensor, "batch heads q v_dim"]
     lse: Float[Tensor, "batch heads q"]
     columns: Float[Tensor, "batch heads q extra"] | None = None
-    energy: Float[Tensor, "batch heads q"] | None = None
+    entropy: Float[Tensor, "batch heads q"] | None = None
     distance: Float[Tensor, "batch heads q"] | None = None
     peak: Float[Tensor, "batch heads q"] | None = None
     peak_key: Int[Tensor, "batch heads q"] | None = None

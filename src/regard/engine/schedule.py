@@ -38,14 +38,17 @@ class Row:
         return sum(map(len, self.full)) + sum(map(len, self.partial))
 
 
-def schedule(mask: Mask | None, q_len: int, k_len: int, block: int) -> Iterator[Row]:
-    """Blocks of `block` queries in order, each with its runs of visible keys."""
+def schedule(mask: Mask | None, q_len: int, k_len: int, block: int, offset: int) -> Iterator[Row]:
+    """Blocks of `block` queries in order, each with its runs of visible keys.
+
+    `offset` is the position of query 0.
+    """
     if mask is None:
         everything = (range(k_len),) if k_len else ()
         return (Row(queries, everything, ()) for queries in chunks(range(q_len), block))
     if mask.repeatable and mask.batch is None and q_len <= 1 << 17:
-        return iter(_cached(mask, q_len, k_len, block))
-    return _rows(mask, q_len, k_len, block)
+        return iter(_cached(mask, q_len, k_len, block, offset))
+    return _rows(mask, q_len, k_len, block, offset)
 
 
 def chunks(run: range, size: int) -> Iterator[range]:
@@ -55,27 +58,27 @@ def chunks(run: range, size: int) -> Iterator[range]:
 
 
 @lru_cache(maxsize=32)
-def _cached(mask: Mask, q_len: int, k_len: int, block: int) -> tuple[Row, ...]:
-    return tuple(_rows(mask, q_len, k_len, block))
+def _cached(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> tuple[Row, ...]:
+    return tuple(_rows(mask, q_len, k_len, block, offset))
 
 
-def _rows(mask: Mask, q_len: int, k_len: int, block: int) -> Iterator[Row]:
+def _rows(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> Iterator[Row]:
     if k_len == 0 or q_len == 0:
         return (Row(queries, (), ()) for queries in chunks(range(q_len), block))
-    return _by_spans(mask, q_len, k_len, block) or _by_cover(mask, q_len, k_len, block)
+    return _by_spans(mask, q_len, k_len, block, offset) or _by_cover(mask, q_len, k_len, block, offset)
 
 
-def _by_spans(mask: Mask, q_len: int, k_len: int, block: int) -> Iterator[Row] | None:
+def _by_spans(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> Iterator[Row] | None:
     """The exact schedule of a mask whose every query sees one interval of keys, in O(q)."""
-    spans = mask.spans(torch.arange(q_len) + k_len - q_len)
+    spans = mask.spans(torch.arange(q_len) + offset)
     if spans is None:
         return None
-    low, high = (edge.clamp(0, k_len) for edge in spans)
+    low, high = (edge.clamp(0, k_len) for edge in torch.broadcast_tensors(*spans))
     pad = -q_len % block
     # Empty rows see nothing: they must not widen the visited run, and they forbid a full one.
     empty = low >= high
     padded = [
-        torch.nn.functional.pad(x, (0, pad), value=fill).view(-1, block)
+        torch.nn.functional.pad(x, (0, pad), value=fill).view(-1, -(-q_len // block), block)
         for x, fill in (
             (low.masked_fill(empty, k_len), k_len),
             (high.masked_fill(empty, 0), 0),
@@ -83,8 +86,9 @@ def _by_spans(mask: Mask, q_len: int, k_len: int, block: int) -> Iterator[Row] |
             (high.masked_fill(empty, 0), k_len),
         )
     ]
-    first, last = padded[0].amin(1), padded[1].amax(1)
-    full_first, full_last = padded[2].amax(1), padded[3].amin(1)
+    # Batch rows that share a schedule visit what any of them sees, and only what all see is full.
+    first, last = padded[0].amin((0, 2)), padded[1].amax((0, 2))
+    full_first, full_last = padded[2].amax((0, 2)), padded[3].amin((0, 2))
     edges = torch.stack(
         [_down(first), _up(last).clamp(max=k_len), _up(full_first), _down(full_last)], 1
     ).tolist()
@@ -109,11 +113,10 @@ def _span_row(queries: range, first: int, last: int, full_first: int, full_last:
     return Row(queries, (range(full_first, full_last),), tuple(run for run in edges if run))
 
 
-def _by_cover(mask: Mask, q_len: int, k_len: int, block: int) -> Iterator[Row]:
+def _by_cover(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> Iterator[Row]:
     """Classify a grid of tiles, a few rows of blocks at a time, and join neighbours into runs."""
     k_start = torch.arange(0, k_len, KEY_TILE)
     k_stop = (k_start + KEY_TILE).clamp(max=k_len)
-    offset = k_len - q_len
     at_once = max(1, GRID_CELLS // len(k_start))
     for band in chunks(range(0, -(-q_len // block)), at_once):
         q_start = torch.arange(band.start, band.stop) * block

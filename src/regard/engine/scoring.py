@@ -28,8 +28,8 @@ class Place:
     Rows and columns are ranges in the streaming loops, index tensors when a map is read cell by cell.
     """
 
-    batch: range
-    heads: range
+    batch: range | Tensor
+    heads: range | Tensor
     rows: range | Tensor
     cols: range | Tensor
     offset: int
@@ -57,12 +57,7 @@ class Place:
     def take(self, x: Tensor) -> Tensor:
         """This tile of a dense (batch|1, heads|1, q|1, k|1) tensor; a view where the tile is contiguous."""
         for axis, index in enumerate((self.batch, self.heads, self.rows, self.cols)):
-            if x.shape[axis] > 1:
-                x = (
-                    x.index_select(axis, index)
-                    if isinstance(index, Tensor)
-                    else x.narrow(axis, index.start, len(index))
-                )
+            x = _pick(x, axis, index)
         return x
 
     def allowed(self, mask: Mask) -> Bool[Tensor, "batch heads q k"]:
@@ -70,8 +65,7 @@ class Place:
         allowed = mask.allows(self.q_pos.view(-1, 1), self.k_pos.view(1, -1))
         allowed = allowed.view((1,) * (4 - allowed.ndim) + tuple(allowed.shape))
         for axis, index in ((0, self.batch), (1, self.heads)):
-            if allowed.shape[axis] > 1:
-                allowed = allowed.narrow(axis, index.start, len(index))
+            allowed = _pick(allowed, axis, index)
         return allowed
 
     def _index(self, index: range | Tensor) -> Tensor:
@@ -120,9 +114,7 @@ class Scoring:
         if self.bias is None:
             return None
         tile = self.bias.tile(at.q_pos, at.k_pos)
-        return (
-            tile[..., at.heads.start : at.heads.stop, :, :] if tile.ndim > 2 and tile.shape[-3] > 1 else tile
-        )
+        return _pick(tile, tile.ndim - 3, at.heads) if tile.ndim > 2 else tile
 
     def modify(self, s: Float[Tensor, "batch heads q k"], bias: Tensor | None, at: Place) -> Tensor:
         """Bias, soft cap and score_mod on scaled raw scores; a new tensor unless there is nothing to do."""
@@ -147,5 +139,14 @@ class Scoring:
             at.take(grads[0]).add_(d_tile)
         elif self.bias is not None:
             d_tile = d_tile.view((1,) * (4 - d_tile.ndim) + tuple(d_tile.shape))
-            grads = tuple(grad[at.heads.start : at.heads.stop] for grad in grads)
+            grads = tuple(_pick(grad, 0, at.heads) for grad in grads)
             self.bias.accumulate(grads, d_tile, at.q_pos, at.k_pos)
+
+
+def _pick(x: Tensor, axis: int, index: range | Tensor) -> Tensor:
+    """Part of one axis, a view where the index is a range; an axis of size 1 is shared and stays."""
+    if x.shape[axis] == 1:
+        return x
+    return (
+        x.index_select(axis, index) if isinstance(index, Tensor) else x.narrow(axis, index.start, len(index))
+    )

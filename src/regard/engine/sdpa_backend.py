@@ -55,15 +55,16 @@ def is_plain(problem: Problem) -> bool:
 
 
 def _is_causal(problem: Problem) -> bool:
-    return problem.mask == Causal(shift=problem.q_len - problem.k_len)
+    return problem.mask == Causal(shift=-problem.offset)
 
 
 def plain(problem: Problem) -> Tensor:
     """PyTorch's own attention, with its own gradient."""
+    q, k, v = map(_packed, (problem.q, problem.k, problem.v))
     return F.scaled_dot_product_attention(
-        problem.q,
-        problem.k,
-        problem.v,
+        q,
+        k,
+        v,
         is_causal=problem.mask is not None,
         scale=problem.scoring.scale,
         enable_gqa=problem.group > 1,
@@ -114,7 +115,7 @@ def _calls(problem: Problem) -> Iterator[list[_Call]]:
     for rows in chunks(batch, 1 if ragged else len(batch)):
         own = mask.select(rows.start) if ragged and mask is not None else mask
         builder = _MaskBuilder(problem, own, rows)
-        for row in schedule(own, problem.q_len, problem.k_len, BLOCK):
+        for row in schedule(own, problem.q_len, problem.k_len, BLOCK, problem.offset):
             yield [_Call(rows, row.queries, runs, False, *builder.build(row, runs)) for runs in _groups(row)]
 
 
@@ -186,13 +187,15 @@ def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float
             call.rows(lse).copy_(part_lse)
     if problem.sink is not None:
         with_sink = torch.logaddexp(lse, problem.sink.to(lse.dtype)[:, None])
-        out *= (lse - with_sink).exp()[..., None].to(out.dtype)
+        # A row that sees nothing, under a sink of -inf: -inf - -inf is NaN.
+        kept = (lse - with_sink).masked_fill_(lse == -torch.inf, 0.0).exp_()
+        out *= kept[..., None].to(out.dtype)
         lse = with_sink
     return out, lse
 
 
 def _attend(operator: Callable[..., Any], problem: Problem, call: _Call) -> tuple[Tensor, Tensor]:
-    q, k, v = call.rows(problem.q), call.keys(problem.k), call.keys(problem.v)
+    q, k, v = map(_packed, (call.rows(problem.q), call.keys(problem.k), call.keys(problem.v)))
     mask, scale, group = call.mask, problem.scoring.scale, problem.group
     fold = 1 < group and group * q.shape[2] <= FOLD and not call.causal
     shape = q.shape
@@ -236,9 +239,9 @@ def backward(
     for call in (call for calls in _calls(problem) for call in calls):
         grads = operator(
             call.rows(d_out),
-            call.rows(problem.q),
-            call.keys(problem.k),
-            call.keys(problem.v),
+            _packed(call.rows(problem.q)),
+            _packed(call.keys(problem.k)),
+            _packed(call.keys(problem.v)),
             call.rows(out),
             call.rows(bound),
             0.0,
@@ -255,6 +258,11 @@ def backward(
         delta = (d_out.to(dtype) * out.to(dtype)).sum(-1)
         d_sink = -(weight * delta).sum((0, 2)).to(problem.sink.dtype)
     return dq.to(problem.q.dtype), dk.to(problem.k.dtype), dv.to(problem.v.dtype), d_sink
+
+
+def _packed(x: Tensor) -> Tensor:
+    """The operators read rows as if they were packed, and PyTorch's function would build the whole map."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _operator(name: str) -> Callable[..., Any]:

@@ -35,24 +35,25 @@ class Upstream:
 
     out: Float[Tensor, "batch heads q v_dim"]
     lse: Float[Tensor, "batch heads q"] | None = None
-    energy: Float[Tensor, "batch heads q"] | None = None
+    entropy: Float[Tensor, "batch heads q"] | None = None
 
 
 def backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
     """Gradients by recomputing each tile from the log-sum-exp of its rows; nothing of size q x k is kept.
 
     The gradient of a score is w_ij (d_out_i . v_j - delta_i), where delta gathers everything that is the same
-    for a whole row; a gradient of the energy adds w_ij (1 + s_ij) d_energy_i.
+    for a whole row; a gradient of the entropy adds -w_ij (1 + log w_ij) d_entropy_i.
     """
     dtype = problem.accumulate
     delta = (up.out.to(dtype) * result.out.to(dtype)).sum(-1)
     if up.lse is not None:
         delta = delta - up.lse.to(dtype)
-    if up.energy is not None and result.energy is not None:
-        delta = delta + up.energy.to(dtype) * result.energy
+    weight = None if problem.sink is None else (problem.sink.to(dtype)[:, None] - result.lse).exp()
+    if up.entropy is not None and result.entropy is not None:
+        mass = 1.0 if weight is None else 1.0 - weight
+        delta = delta - up.entropy.to(dtype) * (mass - result.entropy)
     d_sink = None
-    if problem.sink is not None:
-        weight = (problem.sink.to(dtype)[:, None] - result.lse).exp()
+    if problem.sink is not None and weight is not None:
         d_sink = -(weight * delta).sum((0, 2)).to(problem.sink.dtype)
     dq = torch.empty_like(problem.q)
     dk, dv = torch.empty_like(problem.k), torch.empty_like(problem.v)
@@ -96,7 +97,7 @@ class _Backward:
         q = part.scaled(part.queries(p.q, row.queries))
         lse, delta = (part.queries(x[..., None], row.queries) for x in (self.lse, self.delta))
         d_out = part.queries(self.up.out, row.queries)
-        d_energy = None if self.up.energy is None else part.queries(self.up.energy[..., None], row.queries)
+        d_entropy = None if self.up.entropy is None else part.queries(self.up.entropy[..., None], row.queries)
         dq = torch.zeros_like(q)
         for tile in part.tiles(row):
             keys = slice(tile.keys.start, tile.keys.stop)
@@ -104,9 +105,9 @@ class _Backward:
             if self.dirty and tile.blocked is not None:
                 # Zero weights must not meet NaN or inf: 0 * NaN is NaN.
                 q_tile, k, v = (x.nan_to_num(0.0, 0.0, 0.0) for x in (q, k, v))
-            s = part.scores(q_tile, k, tile, self.buffer)
-            factor = None if d_energy is None else (s + 1.0).mul_(d_energy)
-            weights = s.sub_(lse).exp_()
+            log_weights = part.scores(q_tile, k, tile, self.buffer).sub_(lse)
+            factor = None if d_entropy is None else (log_weights + 1.0).mul_(-d_entropy)
+            weights = log_weights.exp_()
             d_weights = bmm(d_out, v.transpose(1, 2))
             mixed = weights
             if p.dropout:

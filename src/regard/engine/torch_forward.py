@@ -49,7 +49,7 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
         out=q.new_empty((*shape, problem.v.shape[-1])),
         lse=q.new_empty(shape, dtype=problem.accumulate),
         columns=rows(riders.columns is not None, extra),
-        energy=rows(riders.energy),
+        entropy=rows(riders.entropy),
         distance=rows(riders.distance),
         peak=rows(riders.peak),
         peak_key=rows(riders.peak, dtype=torch.long),
@@ -59,13 +59,15 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
 def _with_sink(sink: Tensor, plain: Streamed) -> Streamed:
     """A sink is a key with a logit and no value: it only takes weight away from the others."""
     lse = torch.logaddexp(plain.lse, sink.to(plain.lse.dtype)[:, None])
-    kept = (plain.lse - lse).exp()
+    log_kept = (plain.lse - lse).masked_fill(plain.lse == -torch.inf, 0.0)
+    kept = log_kept.exp()
     return replace(
         plain,
         out=(plain.out * kept[..., None]).to(plain.out.dtype),
         lse=lse,
         columns=None if plain.columns is None else plain.columns * kept[..., None],
-        energy=None if plain.energy is None else plain.energy * kept,
+        # Every weight shrinks by the same factor: -sum (w c) log (w c) = c H - c log c.
+        entropy=None if plain.entropy is None else kept * (plain.entropy - log_kept),
         distance=None if plain.distance is None else plain.distance * kept,
     )
 
@@ -79,12 +81,12 @@ class _Stream:
         self.k = part.keys(p.k)
         v = part.keys(p.v)
         # A column of ones makes the second product return the row sums too; a second one will hold positions.
-        ones = [torch.ones_like(v[..., :1])] * (1 + riders.distance)
+        ones = [v.new_ones(*v.shape[:2], 1)] * (1 + riders.distance)
         extra = [] if riders.columns is None else [part.keys(riders.columns)]
         self.v = torch.cat([v, *ones, *extra], -1)
         self.width = v.shape[-1]
         self.buffer = part.buffer()
-        self.second = torch.empty_like(self.buffer) if riders.energy else None
+        self.second = torch.empty_like(self.buffer) if riders.entropy else None
 
     def run(self, row: Row) -> None:
         """Stream one block; leaves acc, m, energy and peak behind."""
@@ -108,8 +110,10 @@ class _Stream:
         part.put(result.out, rows, mixed[..., :width])
         # log 0 = -inf: a row with nothing to attend to has lse -inf by itself, since its m is -inf.
         part.put(result.lse, rows, self.m[..., 0] + total.log())
-        if result.energy is not None:
-            part.put(result.energy, rows, self.energy * share + self.shift[..., 0] * (total > 0))
+        if result.entropy is not None:
+            # lse - E[s], both measured from the running maximum so that nothing large cancels.
+            entropy = total.log().masked_fill_(total == 0, 0.0) - self.energy * share
+            part.put(result.entropy, rows, entropy.clamp_(min=0.0))
         if result.distance is not None:
             place = part.place(rows, range(0))
             from_middle = (place.q_pos - self._middle(row)).repeat(part.problem.group)
@@ -148,7 +152,7 @@ class _Stream:
         # A row that has seen nothing yet is shifted by 0: -inf - -inf is NaN.
         new = raised.masked_fill(raised == -torch.inf, 0.0)
         factor = (self.m - new).exp_()
-        if self.riders.energy:
+        if self.riders.entropy:
             moved = (self.shift - new)[..., 0] * self.acc[..., self.width]
             self.energy = (self.energy + moved) * factor[..., 0]
         self.acc *= factor

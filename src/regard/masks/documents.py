@@ -79,8 +79,10 @@ class Documents(HeldMask):
         ):
             got = f"{ids.dtype} ids" if isinstance(ids, Tensor) else f"ids as a {type(ids).__name__}"
             raise MaskError(f"Documents got {got}; wanted an int tensor that names each position's document.")
-        if ids.ndim not in (1, 2):
-            raise MaskError(f"Documents got ids of shape {tuple(ids.shape)}; wanted (n,) or (batch, n).")
+        if ids.ndim not in (1, 2) or ids.numel() == 0:
+            raise MaskError(
+                f"Documents got ids of shape {tuple(ids.shape)}; wanted (n,) or (batch, n), not empty."
+            )
         return ids.detach().to(torch.int64, copy=True)
 
     @property

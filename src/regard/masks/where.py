@@ -58,10 +58,7 @@ class Where(Mask):
 
     def __post_init__(self) -> None:
         if not callable(self.mask_mod):
-            raise MaskError(
-                f"Where got a {type(self.mask_mod).__name__}; "
-                "wanted a function mask_mod(b, h, q_idx, kv_idx)."
-            )
+            raise MaskError(f"Where got {self.mask_mod!r}; wanted a function mask_mod(b, h, q_idx, kv_idx).")
         object.__setattr__(self, "origin", whole(self, "origin", self.origin))
 
     @property

@@ -99,6 +99,10 @@ class SegmentMass(ColumnStatistic):
     def _range(self, segment: Segment) -> range:
         if isinstance(segment, range) and segment.step != 1:
             raise StatisticError(f"SegmentMass got {segment!r}; a segment is a range of keys with step 1.")
+        if not isinstance(segment, range) and not (isinstance(segment, tuple) and len(segment) == 2):
+            raise StatisticError(
+                f"SegmentMass got {segment!r}; a segment is range(start, stop) or (start, stop)."
+            )
         start, stop = (segment.start, segment.stop) if isinstance(segment, range) else segment
         start = whole(self, "start", start, 0)
         return range(start, whole(self, "stop", stop, start))

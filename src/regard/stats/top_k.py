@@ -16,8 +16,8 @@ from regard.stats.tile import Frame, MapTile
 
 __all__ = ["TopK", "TopKeys"]
 
-# Columns whose common maximum decides whether any of them is looked at.
-GROUP = 16
+# A group is so many columns, as far apart as they can be: one maximum says whether to look at any of them.
+LANES = 16
 
 
 class TopKeys(NamedTuple):
@@ -59,12 +59,15 @@ class TopK(Statistic):
 
     def update(self, state: State, tile: MapTile) -> None:
         weight, key = tile.of_rows(state["weight"]), tile.of_rows(state["key"])
-        width = tile.weights.shape[-1]
-        aligned = width - width % GROUP
-        for start, stop, group in ((0, aligned, GROUP), (aligned, width, 1)):
-            if start < stop:
-                cells = tile.weights[..., start:stop].unflatten(-1, (group, -1))
-                self._fold(weight, key, cells, tile.cols.start + start)
+        weights = tile.weights.contiguous()
+        width = weights.shape[-1]
+        aligned = width - width % LANES
+        for cols, lanes in ((range(aligned), LANES), (range(aligned, width), 1)):
+            if len(cols):
+                bar = _bar(weight[..., -1:], key[..., -1:], tile.cols.start + cols.start)
+                found = self._candidates(weights, cols, lanes, bar)
+                if len(found):
+                    _insert(weight, key, found // width, weights.view(-1)[found], found % width + tile.cols.start)
 
     def merge(self, state: State, other: State) -> State:
         weight, key = (torch.cat([state[name], other[name]], -1) for name in ("weight", "key"))
@@ -75,30 +78,25 @@ class TopK(Statistic):
     def finish(self, state: State, frame: Frame) -> TopKeys:
         return TopKeys(state["weight"], state["key"])
 
-    def _fold(
+    def _candidates(
         self,
-        weight: Float[Tensor, "batch heads q top"],
-        key: Int64[Tensor, "batch heads q top"],
-        cells: Float[Tensor, "batch heads q lanes groups"],
-        first: int,
-    ) -> None:
-        """Fold in cells of which lane l of group g is key first + l * groups + g."""
-        tops = cells.amax(-2)
-        bar = _bar(weight[..., -1:], key[..., -1:], first)
-        found = (tops > bar).nonzero(as_tuple=True)
-        if len(found[0]) > 2 * tops[..., 0].numel() and tops.shape[-1] >= self.k:
-            # Early tiles beat everything. The k-th largest group maximum is beaten by few cells of the tile.
+        weights: Float[Tensor, "batch heads q k"],
+        cols: range,
+        lanes: int,
+        bar: Float[Tensor, "batch heads q 1"],
+    ) -> Int64[Tensor, " found"]:
+        """Where in the tile, as it lies in memory, the cells are that may be among the k heaviest of their row."""
+        tops = weights[..., cols.start : cols.stop].unflatten(-1, (lanes, -1)).amax(-2)  # (batch, heads, q, groups)
+        found = (tops > bar).view(-1).nonzero().squeeze(-1)
+        rows, groups = tops.shape[:3].numel(), tops.shape[-1]
+        if len(found) > 2 * rows and groups >= self.k:
+            # Early tiles beat everything: but k cells reach the k-th largest group maximum, so no less will do.
             bar = torch.maximum(bar, _just_below(tops.topk(self.k).values[..., -1:]))
-            found = (tops > bar).nonzero(as_tuple=True)
-        if not len(found[0]):
-            return
-        *row, group = found
-        lanes = cells[(*row, slice(None), group)]  # (found, lanes)
-        pick, lane = (lanes > bar[tuple(row)]).nonzero(as_tuple=True)
-        column = lane * tops.shape[-1] + group[pick]
-        rows = _flat_rows(row, weight.shape)[pick]
-        order = (rows * cells[0, 0, 0].numel() + column).argsort()  # by row, then by key
-        _insert(weight, key, rows[order], lanes[pick, lane][order], column[order] + first)
+            found = (tops > bar).view(-1).nonzero().squeeze(-1)
+        row, group = found // groups, found % groups
+        steps = torch.arange(0, len(cols), groups, device=found.device)
+        cells = (row * weights.shape[-1] + cols.start + group)[:, None] + steps  # (found, lanes)
+        return cells[weights.view(-1)[cells] > bar.view(-1)[row, None]].sort().values
 
 
 def _bar(weight: Tensor, key: Tensor, first: int) -> Tensor:
@@ -109,11 +107,6 @@ def _bar(weight: Tensor, key: Tensor, first: int) -> Tensor:
 
 def _just_below(weight: Tensor) -> Tensor:
     return weight.nextafter(torch.full_like(weight, -1))
-
-
-def _flat_rows(row: list[Tensor], shape: torch.Size) -> Tensor:
-    batch, head, query = row
-    return (batch * shape[1] + head) * shape[2] + query
 
 
 def _insert(weight: Tensor, key: Tensor, row: Tensor, new_weight: Tensor, new_key: Tensor) -> None:

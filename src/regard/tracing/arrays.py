@@ -27,7 +27,9 @@ def as_tensor(name: str, given: Any) -> Tensor:
     """
     if isinstance(given, Tensor):
         if given.is_complex() or given.dtype == torch.bool:
-            raise DtypeError(f"{name} is {given.dtype}; trace needs real numbers. Convert it, {name}.double().")
+            raise DtypeError(
+                f"{name} is {given.dtype}; trace needs real numbers. Convert it, {name}.double()."
+            )
         return given.detach() if given.is_floating_point() else given.detach().double()
     try:
         if hasattr(given, "__array__"):
@@ -44,7 +46,7 @@ def as_tensor(name: str, given: Any) -> Tensor:
 
 
 def one_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors in the widest dtype among them; half precision is computed in float32, as the engine does."""
+    """All tensors in the widest dtype among them, at least float32: half precision is no place to add up."""
     wide = reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
     return tuple(tensor.to(wide) for tensor in tensors)
 
@@ -53,12 +55,14 @@ def check_size(q: int, k: int, batch: int, heads: int) -> None:
     """Refuse what cannot be looked at cell by cell, and say where to go instead."""
     if not q * k * batch * heads:
         raise ShapeError(
-            f"trace got {q} queries, {k} keys, {heads} heads and batch {batch}; it needs at least one of each."
+            f"trace got {q} queries, {k} keys, {heads} heads and batch {batch}; "
+            "it needs at least one of each."
         )
     if q * k > MAX_PAIRS:
         raise MapError(
-            f"trace got {q:,} queries × {k:,} keys = {q * k:,} pairs; it keeps every cell of every step and stops "
-            f"at {MAX_PAIRS:,}. Trace fewer tokens, or read tiles of the large map: regard.observe(q, k, v).map."
+            f"trace got {q:,} queries × {k:,} keys = {q * k:,} pairs; it keeps every cell of every step "
+            f"and stops at {MAX_PAIRS:,}. Trace fewer tokens, or read tiles of the large map: "
+            "regard.observe(q, k, v).map."
         )
     if batch * heads > MAX_MAPS:
         raise MapError(

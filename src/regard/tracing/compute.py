@@ -1,4 +1,4 @@
-"""Attention in the order textbooks write it, one named step after another, nothing fused and nothing skipped."""
+"""Attention as textbooks write it, one named step after another, nothing fused and nothing skipped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.engine.inputs import Problem
+from regard.engine.problem import Problem
 from regard.engine.scoring import Place
 from regard.masks import Mask
 from regard.scores import soft_cap
@@ -31,12 +31,14 @@ class Recorder:
     steps: list[Step] = field(default_factory=list)
 
     def add(self, name: str, formula: str, sentence: str, value: Tensor, axes: tuple[str, ...]) -> None:
-        """Keep a step; `value` has every axis, batch first."""
+        """Keep a step; `value` has every axis, batch first. What was given has no formula."""
         for axis, kept in (("heads", self.headed), ("batch", self.batched)):
             if axis in axes and not kept:
                 value = value.select(axes.index(axis), 0)
                 axes = tuple(a for a in axes if a != axis)
-        self.steps.append(Step(name, f"{name} = {formula}", sentence, value, axes))
+        # A copy, since given arrays may change after the call, and what was said about them must not.
+        formula = f"{name} = {formula}" if formula else name
+        self.steps.append(Step(name, formula, sentence, value.clone(), axes))
 
 
 def record_inputs(
@@ -50,15 +52,15 @@ def record_inputs(
     if made is not None:
         own = made.context is None
         axes = ("batch", "token" if own else "query", "model")
-        record.add("input", "x", sentences.about_input(made.x, asks=True, answers=own), made.x, axes)
+        record.add("input", "", sentences.about_input(made.x, asks=True, answers=own), made.x, axes)
         if made.context is not None:
             text = sentences.about_input(made.context, asks=False, answers=True)
-            record.add("context", "c", text, made.context, ("batch", "key", "model"))
-    source = "x" if made is None or made.context is None else "c"
+            record.add("context", "", text, made.context, ("batch", "key", "model"))
+    source = "input" if made is None or made.context is None else "context"
     group = q.shape[1] // k.shape[1]
     for name, value, axis in (("q", q, "query"), ("k", k, "key"), ("v", v, "key")):
         matrix = None if made is None else getattr(made, f"w_{name}")
-        formula = "given" if matrix is None else f"{'x' if name == 'q' else source} W_{name}"
+        formula = "" if matrix is None else f"{'input' if name == 'q' else source} W_{name}"
         text = sentences.about_vectors(name, value, matrix, 1 if name == "q" else group)
         record.add(name, formula, text, value, ("batch", "heads", axis, "dim"))
 
@@ -66,7 +68,7 @@ def record_inputs(
 def record_attention(
     record: Recorder, problem: Problem, mask: Mask | None, root: int | None
 ) -> Float[Tensor, "batch heads q v_dim"]:
-    """Scores to output. The mask is the user's own (a problem forgets one that hides nothing), `root` a recipe's."""
+    """Scores to output, with the mask as the user gave it: a problem forgets one that hides nothing."""
     s = _scores(record, problem, root)
     s = _modified(record, problem, s)
     allowed = None
@@ -90,7 +92,8 @@ def record_projection(
     joined = out.transpose(1, 2).flatten(2)  # (batch, q, heads * v_dim)
     axes = ("batch", "query", "model")
     if heads > 1:
-        text = f"The outputs of {heads} heads, {dim} numbers each, stand side by side: {heads * dim} per token."
+        numbers = f"{heads} × {dim} = {heads * dim} numbers"
+        text = f"The outputs of all heads stand side by side, {numbers} per token."
         record.add("heads concatenated", f"[head 0 … head {heads - 1}]", text, joined, axes)
     if w_o is not None:
         text = sentences.about_projection(w_o, heads)
@@ -119,8 +122,8 @@ def _scores(record: Recorder, problem: Problem, root: int | None) -> Float[Tenso
 def _modified(record: Recorder, problem: Problem, s: Tensor) -> Float[Tensor, "batch heads q k"]:
     """Bias, soft cap and score_mod, each only if there is one."""
     scoring = problem.scoring
-    every = (range(n) for n in s.shape)
-    at = Place(*every, problem.offset, s.device)
+    b, h, q, k = (range(n) for n in s.shape)
+    at = Place(b, h, q, k, problem.offset, s.device)
     bias = scoring.bias_tile(at)
     if bias is not None:
         s = s + bias.to(s.dtype)

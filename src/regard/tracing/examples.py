@@ -28,7 +28,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "v": [[10, 0], [0, 10], [5, 5]],
     },
 }
-"""The arguments of `trace`: four tokens under a causal mask from their vectors, and one query against three keys."""
+"""What `trace` is called with: four token vectors under a causal mask, and one query with three keys."""
 
 
 def example(name: str) -> Trace:
@@ -36,9 +36,9 @@ def example(name: str) -> Trace:
 
     >>> example("cat").weights
     tensor([[1.0000, 0.0000, 0.0000, 0.0000],
-            [0.4733, 0.5267, 0.0000, 0.0000],
-            [0.3077, 0.3517, 0.3406, 0.0000],
-            [0.2268, 0.2848, 0.2604, 0.2280]], dtype=torch.float64)
+            [0.4734, 0.5266, 0.0000, 0.0000],
+            [0.3076, 0.3517, 0.3408, 0.0000],
+            [0.2268, 0.2849, 0.2603, 0.2279]], dtype=torch.float64)
     """
     if name not in EXAMPLES:
         raise RegardError(f"no example is called {name!r}; there are {', '.join(map(repr, EXAMPLES))}.")

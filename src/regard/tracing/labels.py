@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 from regard.errors import MapError, ShapeError
 
-__all__ = ["count", "find_query", "name_axes", "printable"]
+__all__ = ["columns", "count", "find_query", "name_axes", "printable"]
 
 LONGEST = 16
 
@@ -57,6 +58,15 @@ def printable(token: str) -> str:
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
 
 
+def columns(text: str) -> int:
+    """How wide a text is in a terminal: Chinese, Japanese and Korean letters take two columns, accents none.
+
+    >>> columns("cat"), columns("猫")
+    (3, 2)
+    """
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else not unicodedata.combining(c) for c in text)
+
+
 def count(number: int, one: str, many: str) -> str:
     """A number and its noun.
 
@@ -73,7 +83,9 @@ def _checked(name: str, given: Any, wanted: int, what: str) -> tuple[str, ...]:
         raise ShapeError(f"{name} is one string, {given!r}; give a list of strings, such as {name}.split().")
     names = tuple(str(token) for token in given)
     if len(names) != wanted:
-        raise ShapeError(f"{name} holds {len(names)} names and there are {wanted} {what}; give one name each.")
+        raise ShapeError(
+            f"{name} holds {len(names)} names and there are {wanted} {what}; give one name each."
+        )
     return names
 
 

@@ -18,7 +18,8 @@ COLUMNS = 64
 
 STYLE = """
 .regard{--page:#fff;--text:#1b1f24;--soft:#5b6470;--line:#e3e6ea;--blank:#f1f3f5;
-font:15px/1.5 system-ui,sans-serif;color:var(--text);background:var(--page);max-width:60rem;margin:0 auto;padding:1rem}
+font:15px/1.5 system-ui,sans-serif;color:var(--text);background:var(--page);
+max-width:60rem;margin:0 auto;padding:1rem}
 .regard h1{font-size:1.25rem;margin:0}
 .regard h2{font-size:1rem;margin:0;font-family:ui-monospace,monospace}
 .regard section{border-top:1px solid var(--line);margin-top:1.25rem;padding-top:1rem}
@@ -44,7 +45,8 @@ def as_page(trace: Trace, query: int | str | None = None, head: int = 0, batch: 
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{title}</title>\n"
-        "<style>body{margin:0;background:#fff}@media (prefers-color-scheme:dark){body{background:#14171b}}</style>\n"
+        "<style>body{margin:0;background:#fff}\n"
+        "@media (prefers-color-scheme:dark){body{background:#14171b}}</style>\n"
         f"</head>\n<body>\n{as_fragment(trace, query, head, batch)}\n</body>\n</html>\n"
     )
 
@@ -52,7 +54,9 @@ def as_page(trace: Trace, query: int | str | None = None, head: int = 0, batch: 
 def as_fragment(trace: Trace, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
     """The part that a notebook shows: a style sheet of its own and one section per step."""
     sections = [_section(i, panel) for i, panel in enumerate(panels(trace, query, head, batch), start=1)]
-    heading = f'<h1>Attention, step by step</h1>\n<p class="soft">{escape(caption(trace, query, head, batch))}</p>'
+    heading = (
+        f'<h1>Attention, step by step</h1>\n<p class="soft">{escape(caption(trace, query, head, batch))}</p>'
+    )
     return f'<div class="regard">\n<style>{_style()}</style>\n{heading}\n{"".join(sections)}</div>'
 
 
@@ -72,7 +76,7 @@ def _rule(sign: str, step: int, dark: bool) -> str:
 def _section(number: int, panel: Panel) -> str:
     worked = f'<p class="worked">{escape(panel.worked)}</p>\n' if panel.worked else ""
     return (
-        f'<section>\n<h2>{number}. {escape(panel.formula)}</h2>\n<p>{escape(panel.sentence)}</p>\n'
+        f"<section>\n<h2>{number}. {escape(panel.formula)}</h2>\n<p>{escape(panel.sentence)}</p>\n"
         f'<div class="scroll">{_table(panel.grid(COLUMNS, COLUMNS))}</div>\n{worked}</section>\n'
     )
 
@@ -83,7 +87,7 @@ def _table(grid: Grid) -> str:
         f'<tr><th scope="row">{escape(name)}</th>{"".join(map(_cell, texts, levels))}</tr>'
         for name, texts, levels in zip(grid.rows, grid.texts, grid.levels, strict=True)
     )
-    return f"<table><thead><tr><td></td>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 def _cell(text: str, level: float | None) -> str:

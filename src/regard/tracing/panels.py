@@ -19,14 +19,14 @@ from regard.tracing.worked import Worker
 if TYPE_CHECKING:
     from regard.tracing.result import Trace
 
-__all__ = ["Grid", "Panel", "caption", "check_place", "panels"]
+__all__ = ["Grid", "Panel", "caption", "panels"]
 
 GAP = "…"
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table ready to be printed: labels, cells in writing, and how strongly to shade each (-1 to 1, or not)."""
+    """A table ready to be printed: labels, cells in writing, and for each a shade from -1 to 1, or none."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -77,14 +77,14 @@ class Panel:
 
 
 def panels(trace: Trace, query: int | str | None = None, head: int = 0, batch: int = 0) -> list[Panel]:
-    """The steps of one batch row and one head as tables; with a query, only its rows of those that have queries."""
-    check_place(trace, head, batch)
+    """The steps of one batch row and one head as tables; with a query, only that query's row."""
+    _check_place(trace, head, batch)
     at = None if query is None else find_query(trace.tokens, query)
-    worker = Worker(trace, len(trace.tokens) - 1 if at is None else at, head, batch) if trace.tokens else None
+    worker = Worker(trace, len(trace.tokens) - 1 if at is None else at, head, batch)
     return [_panel(trace, step, at, head, batch, worker) for step in trace.steps]
 
 
-def check_place(trace: Trace, head: int, batch: int) -> None:
+def _check_place(trace: Trace, head: int, batch: int) -> None:
     """Raise MapError if a trace has no such head or batch row."""
     for name, index, size in (("head", head, trace.heads), ("batch row", batch, trace.batch)):
         if not 0 <= index < size:
@@ -105,7 +105,7 @@ def caption(trace: Trace, query: int | str | None, head: int, batch: int) -> str
     return ", ".join(parts)
 
 
-def _panel(trace: Trace, step: Step, query: int | None, head: int, batch: int, worker: Worker | None) -> Panel:
+def _panel(trace: Trace, step: Step, query: int | None, head: int, batch: int, worker: Worker) -> Panel:
     index = head // trace.recipe.group if step.name in ("k", "v") else head
     values = step.at(batch, index).to("cpu", torch.float64)
     axes = [axis for axis in step.axes if axis not in ("batch", "heads")]
@@ -115,7 +115,7 @@ def _panel(trace: Trace, step: Step, query: int | None, head: int, batch: int, w
     hidden = _hidden(trace, step, head, batch, values)
     if query is not None and axes[0] == "query":
         rows, values, hidden = rows[query : query + 1], values[query : query + 1], hidden[query : query + 1]
-    worked = worker.line(step.name) if worker else ""
+    worked = worker.line(step.name)
     return Panel(step.name, step.formula, step.sentence, worked, rows, columns, values, hidden)
 
 

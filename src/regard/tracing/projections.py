@@ -13,6 +13,8 @@ from regard.tracing.arrays import as_tensor, one_dtype
 
 __all__ = ["Projections"]
 
+TRANSPOSED = "torch.nn.Linear holds the transpose: pass linear.weight.T."
+
 
 @dataclass(frozen=True, eq=False)
 class Projections:
@@ -21,9 +23,10 @@ class Projections:
     Matrices are (in, out), as formulas write x W; torch.nn.Linear keeps them the other way round.
 
     >>> import torch
-    >>> p = Projections.of(torch.ones(3, 4), None, torch.ones(4, 6), torch.ones(4, 2), torch.ones(4, 2), None, 3, 1)
-    >>> [tuple(part.shape) for part in p.qkv()]
-    [(1, 3, 3, 2), (1, 1, 3, 2), (1, 1, 3, 2)]
+    >>> x, w_q, w_kv = torch.ones(5, 4), torch.ones(4, 6), torch.ones(4, 2)
+    >>> made = Projections.of(x, None, w_q, w_kv, w_kv, None, heads=3, kv_heads=1)
+    >>> [tuple(part.shape) for part in made.qkv()]
+    [(1, 3, 5, 2), (1, 1, 5, 2), (1, 1, 5, 2)]
     """
 
     x: Float[Tensor, "batch q model"]
@@ -93,7 +96,7 @@ class Projections:
         if self.w_o is not None and (self.w_o.ndim != 2 or self.w_o.shape[0] != joined):
             raise ShapeError(
                 f"w_o has shape {tuple(self.w_o.shape)}; it must be ({joined}, out): {self.heads} heads of "
-                f"{joined // self.heads} numbers each. torch.nn.Linear holds the transpose: pass linear.weight.T."
+                f"{joined // self.heads} numbers each. {TRANSPOSED}"
             )
 
 
@@ -117,12 +120,13 @@ def _check_vectors(arrays: dict[str, Tensor]) -> None:
 def _check_matrix(name: str, matrix: Tensor, came: str, rows: int, word: str, heads: int) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != rows:
         raise ShapeError(
-            f"{name} has shape {tuple(matrix.shape)} and {came} has dim {rows}; {name} must be ({rows}, out). "
-            "torch.nn.Linear holds the transpose: pass linear.weight.T."
+            f"{name} has shape {tuple(matrix.shape)} and {came} has dim {rows}; "
+            f"{name} must be ({rows}, out). {TRANSPOSED}"
         )
     if matrix.shape[1] % heads:
         raise ShapeError(
-            f"{name} has {matrix.shape[1]} columns, which {word}={heads} does not divide; every head gets equally many."
+            f"{name} has {matrix.shape[1]} columns, which {word}={heads} does not divide; "
+            "every head gets equally many."
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from regard.engine.inputs import Problem
+from regard.engine.problem import Problem
 from regard.scores import DotProduct
 
 __all__ = ["Recipe"]
@@ -19,9 +19,9 @@ class Recipe:
     `root` is the d of a scale of 1/√d, or None for any other scale.
 
     >>> import torch
-    >>> from regard.engine.inputs import Options
+    >>> from regard.engine.inputs import Options, problem_of
     >>> q = torch.ones(1, 4, 3, 16)
-    >>> recipe = Recipe.of(Problem.of(q, q, q, Options()), {})
+    >>> recipe = Recipe.of(problem_of(q, q, q, Options()), {})
     >>> recipe.root, recipe.scale, recipe.group
     (16, 0.25, 1)
     """

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.errors import MapError
 from regard.tracing.labels import count
 from regard.tracing.page import as_fragment, as_page
-from regard.tracing.panels import check_place, panels
+from regard.tracing.panels import panels
 from regard.tracing.recipe import Recipe
 from regard.tracing.step import Step
 from regard.tracing.terminal import as_rich
@@ -31,9 +31,9 @@ MOST_ANNOTATED = 24
 class Trace:
     """Every step of one attention computation, in order, each under its name.
 
-    `trace.weights` and `trace["weights"]` differ: the first is the array, the second the whole `Step`. Renderings
-    show one batch row and one head, the first unless told otherwise; `query` (a number or a token) keeps to one
-    query, whose cell with its strongest key is worked out under each table.
+    `trace.weights` is an array, `trace["weights"]` the whole `Step`. What is printed or drawn is one batch
+    row and one head, the first unless told otherwise; `query`, a number or a token, keeps to one query. Under
+    each table the cell of that query (or else the last) and its strongest key is worked out.
 
     >>> from regard.tracing import trace
     >>> steps = trace([[1, 0]], [[1, 0], [0, 1], [1, 1]], [[10, 0], [0, 10], [5, 5]])
@@ -41,8 +41,8 @@ class Trace:
     Trace(1 query × 3 keys: q, k, v, scores, scaled, weights, output)
     >>> steps.weights
     tensor([[0.4011, 0.1978, 0.4011]], dtype=torch.float64)
-    >>> print(steps["scaled"].sentence)
-    Divide by √2 = 1.414, so that scores spread as widely for 2 numbers as for one, and softmax does not run to one key.
+    >>> steps["weights"]
+    Step weights = softmax(scaled) (query 1 × key 3)
     """
 
     steps: tuple[Step, ...]
@@ -112,7 +112,7 @@ class Trace:
         return as_page(self, query, head, batch)
 
     def to_dict(self) -> dict[str, Any]:
-        """The trace as plain data that `json.dumps` takes: infinities become "-inf" and "inf", no number "nan".
+        """The trace as plain data that `json.dumps` takes; infinities become the strings "-inf" and "inf".
 
         >>> from regard import Causal
         >>> from regard.tracing import trace
@@ -138,10 +138,8 @@ class Trace:
         """One step as an annotated heatmap; a matplotlib figure that `savefig` writes to a file."""
         from regard.plots import heatmap
 
-        self[step]
-        check_place(self, head, batch)
-        panel = next(panel for panel in panels(self, None, head, batch) if panel.name == step)
         axes = [axis for axis in self[step].axes if axis not in ("batch", "heads")]
+        panel = panels(self, None, head, batch)[self.names.index(step)]
         return heatmap(
             panel.values,
             panel.rows,

@@ -70,16 +70,24 @@ def about_scores(score: Score, q: int, k: int, dim: int) -> str:
     """Of the raw scores of q queries and k keys with dim numbers each."""
     pairs = f"{count(q, 'query', 'queries')} × {count(k, 'key', 'keys')} = {count(q * k, 'score', 'scores')}"
     if isinstance(score, DotProduct):
-        made = f"multiply {count(dim, 'number', 'numbers')} by {dim} and add up"
-        return f"Every query meets every key, {pairs}: {made}, so vectors that point the same way score high."
-    return f"Every query meets every key, {pairs}: {type(score).__name__} turns each pair into one number."
+        made = (
+            f"each the sum of {count(dim, 'product', 'products')}: vectors that point the same way score high"
+        )
+    else:
+        made = f"each what {type(score).__name__} makes of the pair"
+    return f"Every query meets every key, {pairs}, {made}."
 
 
 def about_scale(scale: float, root: int | None) -> tuple[str, str]:
     """The formula and the sentence; `root` is the d of 1/√d if that is what the scale is."""
     if root is None:
-        return f"scores × {short(scale)}", f"Multiply by the scale {short(scale)}."
-    why = f"so that scores spread as widely for {root} numbers as for one, and softmax does not run to one key"
+        return (
+            f"scores × {short(scale)}",
+            f"Multiply by {short(scale)}: a smaller scale evens weights out, a larger one sharpens them.",
+        )
+    why = (
+        f"so that scores spread as widely for {root} numbers as for one, and softmax does not run to one key"
+    )
     return f"scores / √{root}", f"Divide by √{root} = {short(math.sqrt(root))}, {why}."
 
 
@@ -93,7 +101,8 @@ def about_bias(bias: Tensor) -> str:
 def about_cap(cap: float, before: Tensor, after: Tensor) -> str:
     """Of the soft cap."""
     start, end = short(_largest(before)), short(_largest(after))
-    return f"Squeeze into (−{short(cap)}, {short(cap)}): small scores hardly move, the largest goes from {start} to {end}."
+    moved = f"small scores hardly move, the largest goes from {start} to {end}"
+    return f"Squeeze into (−{short(cap)}, {short(cap)}): {moved}."
 
 
 def about_modification(before: Tensor, after: Tensor) -> str:
@@ -109,7 +118,8 @@ def about_mask(mask: Mask, allowed: Tensor) -> str:
     hidden = int((~allowed).sum())
     if not hidden:
         return f"{name} lets every query see every key here, so nothing changes."
-    return f"{name} hides {hidden:,} of {count(allowed.numel(), 'pair', 'pairs')}: a score of −∞ becomes a weight of exactly 0."
+    pairs = count(allowed.numel(), "pair", "pairs")
+    return f"{name} hides {hidden:,} of {pairs}: a score of −∞ becomes a weight of exactly 0."
 
 
 def about_weights(weights: Tensor, sink: bool) -> str:

@@ -11,7 +11,7 @@ __all__ = ["Step"]
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What one step computed: its name, its formula, a sentence about it, the numbers and what their axes are.
+    """What one step computed: its name, its formula, a sentence about it, the numbers and their axes.
 
     Axes are called batch, heads, query, key, token (a query and a key at once), dim (of one head) and model.
 

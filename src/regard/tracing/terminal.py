@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from regard.plots import ink, shade
+from regard.tracing.labels import columns
 from regard.tracing.panels import Grid, caption, panels
 
 if TYPE_CHECKING:
@@ -25,16 +26,18 @@ def as_rich(trace: Trace, query: int | str | None = None, head: int = 0, batch: 
     from rich.padding import Padding
     from rich.text import Text
 
-    parts: list[Text | Padding] = [Text(f"Attention, step by step: {caption(trace, query, head, batch)}", "dim")]
+    parts: list[Text | Padding] = [
+        Text(f"Attention, step by step: {caption(trace, query, head, batch)}", "dim")
+    ]
     for number, panel in enumerate(panels(trace, query, head, batch), start=1):
         parts += [
             Text(),
             Text.assemble((f"{number}  ", "dim"), (panel.formula, "bold")),
-            Padding(Text(panel.sentence), (0, 0, 0, 3)),
-            Padding(_table(panel.grid(ROWS, COLUMNS)), (0, 0, 0, 3)),
+            Padding(Text(panel.sentence), (0, 0, 0, 3), expand=False),
+            Padding(_table(panel.grid(ROWS, COLUMNS)), (0, 0, 0, 3), expand=False),
         ]
         if panel.worked:
-            parts.append(Padding(Text(f"→ {panel.worked}", "italic"), (0, 0, 0, 3)))
+            parts.append(Padding(Text(f"→ {panel.worked}", "italic"), (0, 0, 0, 3), expand=False))
     return Group(*parts)
 
 
@@ -43,19 +46,22 @@ def _table(grid: Grid) -> Table:
     from rich.text import Text
 
     # Text, not markup: a token may well be called "[bold]".
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
-    table.add_column()
-    for name in grid.columns:
-        table.add_column(Text(name), justify="right", no_wrap=True)
+    table = Table(box=None, padding=0, header_style="dim")
+    table.add_column(no_wrap=True)
+    widths = [max(map(columns, column)) for column in zip(grid.columns, *grid.texts, strict=True)]
+    for name, width in zip(grid.columns, widths, strict=True):
+        table.add_column(_cell(name, width, None), no_wrap=True)
     for name, texts, levels in zip(grid.rows, grid.texts, grid.levels, strict=True):
-        table.add_row(Text(name, "dim"), *(_cell(t, level) for t, level in zip(texts, levels, strict=True)))
+        table.add_row(Text(f"{name} ", "dim"), *map(_cell, texts, widths, levels))
     return table
 
 
-def _cell(text: str, level: float | None) -> Text:
+def _cell(text: str, width: int, level: float | None) -> Text:
     from rich.text import Text
 
+    # Padded here and not by the table, which would not shade the padding.
+    padded = f" {' ' * (width - columns(text))}{text} "
     if level is None:
-        return Text(text, "dim")
+        return Text(padded, "dim")
     color = shade(level, dark=True)
-    return Text(f" {text} ", f"{ink(color)} on {color}")
+    return Text(padded, f"{ink(color)} on {color}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from regard.tracing.labels import columns
 from regard.tracing.panels import Grid, Panel, caption, panels
 
 if TYPE_CHECKING:
@@ -35,8 +36,11 @@ def _block(number: int, panel: Panel) -> list[str]:
 
 def _table(grid: Grid) -> list[str]:
     lines = [["", *grid.columns], *([row, *texts] for row, texts in zip(grid.rows, grid.texts, strict=True))]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
-        for line in lines
-    ]
+    widths = [max(map(columns, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(map(_padded, line, widths, range(len(line)))) for line in lines]
+
+
+def _padded(text: str, width: int, column: int) -> str:
+    """Names to the left, numbers to the right."""
+    space = " " * (width - columns(text))
+    return space + text if column else text + space

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, no_type_check
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.engine.inputs import Options, Problem
-from regard.errors import RegardError
+from regard.engine.inputs import Options, problem_of
+from regard.errors import RegardError, ScoreError
 from regard.masks import Mask
 from regard.scores import Bias, DotProduct, Score
 from regard.tracing.arrays import as_tensor, check_size, one_dtype
@@ -24,7 +24,6 @@ __all__ = ["trace"]
 _DOT = DotProduct()
 
 
-@no_type_check  # what is wrong with the arguments is said by errors of our own
 def trace(
     q: Any = None,
     k: Any = None,
@@ -48,32 +47,45 @@ def trace(
     score: Score = _DOT,
     score_mod: Callable[..., Tensor] | None = None,
 ) -> Trace:
-    """Every step of a small attention computation, named, with its numbers: for learning, teaching and checking.
+    """Every step of a small attention computation, named, with its numbers: for learning and for checking.
 
-    Two ways in. `trace(q, k, v)` takes what `attention` takes. `trace(x=..., w_q=..., w_k=..., w_v=...)` starts at
-    token vectors, (length, d_model) or with a batch in front, and multiplies them by matrices of shape (in, out);
+    Two ways in. `trace(q, k, v)` takes what `attention` takes. `trace(x=..., w_q=..., w_k=..., w_v=...)`
+    starts from token vectors, (length, d_model) or with a batch in front, and matrices of shape (in, out);
     keys and values come from `context` if there is one, and `w_o` brings the heads together. Lists and numpy
-    arrays will do as well as tensors and are computed in float64. The result equals `attention`'s, but holds every
-    cell, so it stops at 4,096 pairs a map and 64 maps.
+    arrays do as well as tensors and are computed in float64. The output is that of `attention`, but every
+    cell on the way is kept, so there may be at most 4,096 pairs a map and 64 maps.
 
     >>> from regard import Causal
     >>> steps = trace([[1], [2]], [[1], [0]], [[4], [8]], Causal(), scale=0.5, tokens=["two", "words"])
-    >>> print(steps.to_text(query="words"))
+    >>> for step in steps:
+    ...     print(step.formula)
+    q
+    k
+    v
+    scores = q kᵀ
+    scaled = scores × 0.5
+    masked = scaled, −∞ where hidden
+    weights = softmax(masked)
+    output = weights v
+    >>> steps.output
+    tensor([[4.0000],
+            [5.0758]], dtype=torch.float64)
     """
-    made = None if x is None else _projections((q, k, v), (x, context, w_q, w_k, w_v, w_o, heads, kv_heads))
-    given = _given(q, k, v) if made is None else None
+    matrices = {"context": context, "w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
+    qkv = {"q": q, "k": k, "v": v}
+    made = None if x is None else _projections(x, matrices, heads, kv_heads, qkv)
+    given = _given(qkv, matrices, heads, kv_heads) if made is None else None
     device = made.x.device if given is None else given[0].device
-    sink = None if sink is None else as_tensor("sink", sink)
-    options = Options(mask, scale, _bias(bias), softcap, sink, score, score_mod)
+    options = _options(mask, scale, bias, softcap, sink, score, score_mod)
     # A trace shows the numbers as given; autocast would round them to bfloat16 on the way.
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        return _trace(made, given or made.qkv(), options, (tokens, key_tokens))
+        return _trace(made, made.qkv() if given is None else given, options, (tokens, key_tokens))
 
 
 def _trace(
     made: Projections | None, qkv: tuple[Tensor, Tensor, Tensor], options: Options, names: tuple[Any, Any]
 ) -> Trace:
-    problem = Problem.of(*qkv, options)
+    problem = problem_of(*qkv, options)
     check_size(problem.q_len, problem.k_len, problem.batch, problem.heads)
     tokens, key_tokens = name_axes(*names, problem.q_len, problem.k_len)
     recipe = Recipe.of(problem, {} if made is None else made.matrices)
@@ -87,22 +99,44 @@ def _trace(
     return Trace(tuple(record.steps), tokens, key_tokens, problem.batch, problem.heads, recipe)
 
 
-def _projections(qkv: tuple[Any, Any, Any], arguments: tuple[Any, ...]) -> Projections:
-    if any(given is not None for given in qkv):
-        raise RegardError("trace got both x and q, k or v; give x with w_q, w_k and w_v, or else q, k and v.")
-    made = Projections.of(*arguments)
+def _projections(
+    x: Any, matrices: dict[str, Any], heads: Any, kv_heads: Any, qkv: dict[str, Any]
+) -> Projections:
+    unwanted = [name for name, given in qkv.items() if given is not None]
+    if unwanted:
+        raise RegardError(
+            f"trace got x and {' and '.join(unwanted)}; q, k and v are made from x. Leave one out."
+        )
+    made = Projections.of(x, **matrices, heads=heads, kv_heads=kv_heads)
     check_size(made.x.shape[1], made.source.shape[1], made.x.shape[0], made.heads)
     return made
 
 
-def _given(q: Any, k: Any, v: Any) -> tuple[Tensor, ...]:
-    missing = [name for name, given in (("q", q), ("k", k), ("v", v)) if given is None]
+def _given(qkv: dict[str, Any], matrices: dict[str, Any], heads: Any, kv_heads: Any) -> tuple[Tensor, ...]:
+    missing = [name for name, given in qkv.items() if given is None]
     if missing:
         raise RegardError(
             f"trace got no {' and no '.join(missing)}; give q, k and v, or x with w_q, w_k and w_v."
         )
-    return one_dtype(*(as_tensor(name, given) for name, given in (("q", q), ("k", k), ("v", v))))
+    unwanted = [name for name, given in matrices.items() if given is not None]
+    unwanted += ["heads"] if heads != 1 else []
+    unwanted += ["kv_heads"] if kv_heads is not None else []
+    if unwanted:
+        raise RegardError(
+            f"trace got {' and '.join(unwanted)} without x; they say how q, k and v are made from x. "
+            "Give x instead of q, k and v, or leave them out."
+        )
+    return one_dtype(*(as_tensor(name, given) for name, given in qkv.items()))
 
 
-def _bias(bias: Any) -> Any:
-    return bias if bias is None or isinstance(bias, (Tensor, Bias)) else as_tensor("bias", bias)
+def _options(
+    mask: Any, scale: Any, bias: Any, softcap: Any, sink: Any, score: Any, score_mod: Any
+) -> Options:
+    if not isinstance(score, Score):
+        raise ScoreError(
+            f"score is a {type(score).__name__}; it must be a score function such as DotProduct()."
+        )
+    if not isinstance(bias, Bias) and bias is not None:
+        bias = bias.detach() if isinstance(bias, Tensor) else as_tensor("bias", bias)
+    sink = None if sink is None else as_tensor("sink", sink)
+    return Options(mask, scale, bias, softcap, sink, score, score_mod)

@@ -33,9 +33,9 @@ class Worker:
         """The worked line of a step, or nothing where there is nothing to work out.
 
         >>> from regard.tracing import trace
-        >>> steps = trace([[1, 0]], [[1, 0], [0, 1]], [[10, 0], [0, 10]], tokens=["cat"], key_tokens=["a", "b"])
+        >>> steps = trace([[1, 0]], [[1, 0], [0, 1]], [[10, 0], [0, 10]], key_tokens=["hat", "bed"])
         >>> Worker(steps, query=0, head=0, batch=0).line("scores")
-        'cat · a: 1×1 + 0×0 = 1'
+        'q0 · hat: 1×1 + 0×0 = 1'
         """
         write = getattr(self, f"_{name}", None)
         return write() if write is not None and self._weight_row().sum() > 0 else ""
@@ -109,7 +109,9 @@ class Worker:
 
     def _masked(self) -> str:
         row = self._row("masked", self.query)
-        seen = [printable(token) for token, s in zip(self.trace.key_tokens, row, strict=True) if s > -math.inf]
+        seen = [
+            printable(token) for token, s in zip(self.trace.key_tokens, row, strict=True) if s > -math.inf
+        ]
         who = printable(self.trace.tokens[self.query])
         listed = ", ".join(seen) if len(seen) <= TERMS else f"{len(seen)} of {len(row)} keys"
         return f"{who} may look at {listed}"
@@ -117,9 +119,8 @@ class Worker:
     def _weights(self) -> str:
         logits = self._row(self.trace.names[self.trace.names.index("weights") - 1], self.query).tolist()
         mine = logits[self._key]
-        seen = [s for s in logits if s > -math.inf]
-        if self.trace.recipe.sink is not None:
-            seen.append(float(self.trace.recipe.sink[self.head]))
+        sink = [] if self.trace.recipe.sink is None else [float(self.trace.recipe.sink[self.head])]
+        seen = [s for s in (*logits, *sink) if s > -math.inf]
         # Large scores are shifted by the row's largest, as every implementation does: e^100 says nothing.
         shift = max(seen) if max(map(abs, seen)) > 12 else 0.0
         minus = f" after subtracting {short(shift)}" if shift else ""
@@ -152,7 +153,7 @@ class Worker:
 def _products(a: Tensor, b: Tensor, result: float) -> str:
     """a · b as a sum of products; = where the printed numbers are all exact, otherwise ≈."""
     left, right = a.tolist(), b.tolist()
-    exact = all(x == round(x) for x in (*left, *right))
+    exact = all(x.is_integer() for x in (*left, *right))
     products = _joined([f"{factor(x)}×{factor(y)}" for x, y in zip(left, right, strict=True)])
     return f"{products} {'=' if exact else '≈'} {short(result)}"
 

@@ -1,0 +1,116 @@
+"""The second pass: once every row's log-sum-exp is known, each tile of the map is exact when it is computed.
+
+One pass over the tiles, queries times keys only, serves however many statistics are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.engine.parts import Part, Tile, parts
+from regard.engine.problem import Problem
+from regard.engine.schedule import Row
+from regard.stats import Frame, MapTile, State, Statistic
+
+__all__ = ["frame_of", "map_tiles", "summarise"]
+
+
+def frame_of(problem: Problem) -> Frame:
+    """The frame of a problem's map."""
+    return Frame(
+        batch=problem.batch,
+        heads=problem.heads,
+        q=problem.q_len,
+        k=problem.k_len,
+        mask=problem.mask,
+        values=problem.v,
+        dtype=problem.accumulate,
+        device=problem.q.device,
+    )
+
+
+def summarise(
+    problem: Problem, lse: Float[Tensor, "batch heads q"], statistics: Mapping[str, Statistic]
+) -> dict[str, Any]:
+    """Every statistic of the map, from one pass over its tiles (two if some must see all heads at once)."""
+    frame = frame_of(problem)
+    states: dict[str, State] = {name: statistic.init(frame) for name, statistic in statistics.items()}
+    for all_heads in (False, True):
+        group = {name: s for name, s in statistics.items() if s.needs_all_heads is all_heads}
+        if not group:
+            continue
+        keep = any(s.needs_log_weights or s.needs_scores for s in group.values())
+        for tile in map_tiles(problem, lse, frame, all_heads=all_heads, keep=keep):
+            for name, statistic in group.items():
+                statistic.update(states[name], tile)
+    return {name: statistic.finish(states[name], frame) for name, statistic in statistics.items()}
+
+
+def map_tiles(
+    problem: Problem,
+    lse: Float[Tensor, "batch heads q"],
+    frame: Frame,
+    *,
+    all_heads: bool = False,
+    keep: bool = False,
+) -> Iterator[MapTile]:
+    """Every visited tile of the map, exact; `keep` holds on to the logarithms beside the weights.
+
+    A tile's tensors are buffers of the pass: they are valid until the next tile is asked for.
+    """
+    # exp(s - inf) = 0: a dead row has weight nowhere.
+    bound = lse.masked_fill(lse == -torch.inf, torch.inf)
+    for part in parts(problem, all_heads):
+        k = part.keys(problem.k)
+        buffers = part.buffer(), part.buffer() if keep else None
+        for row in part.rows():
+            yield from _row_tiles(part, row, k, bound, frame, buffers)
+
+
+def _row_tiles(
+    part: Part, row: Row, k: Tensor, bound: Tensor, frame: Frame, buffers: tuple[Tensor, Tensor | None]
+) -> Iterator[MapTile]:
+    q = part.scaled(part.queries(part.problem.q, row.queries))
+    lse = part.queries(bound[..., None], row.queries)
+    first, second = buffers
+    for tile in part.tiles(row):
+        logs = part.scores(q, k[:, tile.keys.start : tile.keys.stop], tile, first).sub_(lse)
+        if second is None:
+            yield _shown(part, tile, frame, logs.exp_())
+        else:
+            weights = torch.exp(logs, out=second[: logs.numel()].view(logs.shape))
+            yield _shown(part, tile, frame, weights, logs, lse)
+
+
+def _shown(
+    part: Part,
+    tile: Tile,
+    frame: Frame,
+    weights: Tensor,
+    logs: Tensor | None = None,
+    lse: Tensor | None = None,
+) -> MapTile:
+    def log_weights() -> Tensor:
+        return part.four(weights.log() if logs is None else logs)
+
+    def scores() -> Tensor:
+        # A dead row's bound is +inf and its scores are -inf; -inf + inf would be NaN.
+        shift = torch.zeros_like(weights[..., :1]) if lse is None else lse.masked_fill(lse == torch.inf, 0.0)
+        return log_weights() + part.four(shift)
+
+    return MapTile(
+        frame=frame,
+        batch=part.batch,
+        heads=part.heads,
+        rows=tile.rows,
+        cols=tile.keys,
+        weights=part.four(weights),
+        allowed=None if tile.blocked is None else ~tile.blocked,
+        log_weights_of=log_weights,
+        scores_of=None if logs is None else scores,
+    )

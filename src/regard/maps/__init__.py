@@ -1,0 +1,6 @@
+"""The lazy exact map, and what `observe` returns."""
+
+from regard.maps.attention_map import AttentionMap
+from regard.maps.observation import Observation, observe
+
+__all__ = ["AttentionMap", "Observation", "observe"]

@@ -1,0 +1,291 @@
+"""`AttentionMap`: a map is not a matrix, it is a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.engine.inputs import Options, problem_of
+from regard.engine.problem import Problem
+from regard.engine.schedule import chunks
+from regard.engine.scoring import Place
+from regard.engine.second_pass import frame_of, summarise
+from regard.engine.torch_forward import forward
+from regard.errors import MapError, StatisticError
+from regard.maps.columns import Columns
+from regard.maps.selection import Selection, select
+from regard.masks import Mask
+from regard.stats import ColumnMass, Pooled, PooledMaps, Statistic, TopK, TopKeys, by_name
+
+__all__ = ["AttentionMap"]
+
+# Cells a single read may build: 2**27 in float32 is half a gigabyte.
+CELLS = 1 << 27
+# Rows whose log-sum-exp is computed together when it is not known yet.
+BAND = 512
+
+
+class AttentionMap:
+    """The attention maps of one layer, exact, and never built: q, k, a mask and one number per row.
+
+    Index it like a (batch, heads, q, k) tensor: `map[0, 3, 100:164, 0:64]` is a dense tile. Each axis takes
+    an int, a slice, a list or a tensor of its own (lists on two axes choose rows *and* columns, not pairs).
+    The log-sum-exp of a row is computed when the row is first looked at, if it is not known yet.
+
+    >>> import torch, regard
+    >>> q, k = torch.randn(2, 1, 4, 1000, 16)
+    >>> seen = regard.AttentionMap.of(q[None, 0], k[None, 0], mask=regard.Causal())
+    >>> seen
+    AttentionMap(batch=1, heads=4, q=1000, k=1000, mask=Causal(), float32)
+    >>> seen[0, 3, 100:164, 0:64].shape, float(seen.row(0, 3, 999).sum())
+    (torch.Size([64, 64]), 1.0)
+    """
+
+    def __init__(self, problem: Problem, lse: Tensor | None = None) -> None:
+        """From a checked problem; `AttentionMap.of` takes plain q and k."""
+        self._problem = replace(problem, dropout=0.0)
+        shape = problem.q.shape[:3]
+        self._lse = problem.q.new_empty(shape, dtype=problem.accumulate) if lse is None else lse.detach()
+        self._known = torch.full((shape[2],), lse is not None)
+        self._versions = _versions(problem)
+
+    @classmethod
+    def of(cls, q: Tensor, k: Tensor, mask: Mask | None = None, **options: Any) -> AttentionMap:
+        """The map of queries and keys, with the options of `attention`. Nothing is computed yet."""
+        problem = problem_of(q.detach(), k.detach(), k.detach(), Options(mask, **options))
+        return cls(replace(problem, v=problem.k[..., :0]))
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        p = self._problem
+        return p.batch, p.heads, p.q_len, p.k_len
+
+    @property
+    def ndim(self) -> int:
+        return 4
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights: at least float32, whatever q and k are."""
+        return self._problem.accumulate
+
+    @property
+    def device(self) -> torch.device:
+        return self._problem.q.device
+
+    @property
+    def mask(self) -> Mask | None:
+        return self._problem.mask
+
+    @property
+    def lse(self) -> Float[Tensor, "batch heads q"]:
+        """The log-sum-exp of every row; computes those not known yet."""
+        self._learn(torch.arange(self.shape[2]))
+        return self._lse
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        batch, heads, q, k = self.shape
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"AttentionMap(batch={batch}, heads={heads}, q={q}, k={k}, mask={self.mask!r}, {dtype})"
+
+    def __getitem__(self, index: Any) -> Tensor:
+        chosen = select(index, self.shape)
+        if chosen.cells > CELLS:
+            raise MapError(
+                f"{chosen.cells:,} cells are too many to build at once (at most {CELLS:,}). "
+                "Read a smaller tile, or an overview with .pooled(size)."
+            )
+        return chosen.squeeze(self._tile(chosen))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None):
+        array = self.dense().cpu().numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def row(self, batch: int, head: int, query: int) -> Float[Tensor, "k"]:
+        """What one query sees: its weight on every key."""
+        return self[batch, head, query]
+
+    def column(self, batch: int, head: int, key: int) -> Float[Tensor, "q"]:
+        """Who sees one key: every query's weight on it."""
+        return self[batch, head, :, key]
+
+    def diagonal(self, batch: int, head: int, distance: int) -> Float[Tensor, "n"]:
+        """The weights at one distance (position of query minus position of key), query by query."""
+        _, _, q_len, k_len = self.shape
+        shift = self._problem.offset - distance
+        rows = range(max(0, -shift), min(q_len, k_len - shift))
+        blocks = [self[batch, head, r, range(r.start + shift, r.stop + shift)] for r in chunks(rows, 128)]
+        return torch.cat([block.diagonal() for block in blocks]) if blocks else self._lse.new_empty(0)
+
+    def scores(self, index: Any) -> Tensor:
+        """The logits of a tile, -inf where masked; indexed as the map itself."""
+        chosen = select(index, self.shape)
+        return chosen.squeeze(self._scores(chosen))
+
+    def dense(self) -> Float[Tensor, "batch heads q k"]:
+        """The whole map as a tensor, if it is small; refused where it is not."""
+        batch, heads, q, k = self.shape
+        cells = batch * heads * q * k
+        if cells > CELLS:
+            raise MapError(
+                f"the dense map has {batch} x {heads} x {q} x {k} = {cells:,} cells, more than {CELLS:,}. "
+                "Read a tile (map[b, h, q0:q1, k0:k1]), statistics (map.stats(...)) or an overview "
+                "(map.pooled(64))."
+            )
+        return self[:, :, :, :]
+
+    def stats(self, *statistics: Statistic) -> dict[str, Any]:
+        """Any statistics of the map, by name, from one pass over its tiles."""
+        self._check_fresh()
+        named = by_name(statistics)
+        for statistic in named.values():
+            statistic.check(frame_of(self._problem))
+        with torch.no_grad():
+            return summarise(self._problem, self.lse, named)
+
+    def topk(self, k: int) -> TopKeys:
+        """The k heaviest keys of every query."""
+        return self.stats(TopK(k))["top_k"]
+
+    def pooled(self, size: int, how: str = "mean") -> Any:
+        """The map in blocks of size x size cells: the mean, the max, or both."""
+        return self.stats(Pooled(size, how))["pooled"]
+
+    def pyramid(self, levels: int, size: int = 64) -> list[PooledMaps]:
+        """Overviews (mean and max) from blocks of `size` cells up, each level twice as coarse; one pass."""
+        if levels < 1:
+            raise StatisticError(f"levels is {levels}; a pyramid has at least 1.")
+        finest: PooledMaps = self.pooled(size, "both")
+        found, cells = [finest], _block_cells(self.shape, size).to(finest.mean)
+        sums = finest.mean * cells
+        for _ in range(levels - 1):
+            sums, cells = _halved(sums, "sum"), _halved(cells, "sum")
+            found.append(PooledMaps(sums / cells, _halved(found[-1].max, "max")))
+        return found
+
+    def left(self, r: Float[Tensor, "..."]) -> Float[Tensor, "batch heads k"]:
+        """r^T A: queries weighed by r, (q,) or (batch, heads, q); a step of rollout without the matrix."""
+        return self.stats(ColumnMass(rows=r))["column_mass"]
+
+    def right(self, x: Float[Tensor, "..."]) -> Float[Tensor, "batch heads q d"]:
+        """A x: x of shape (k, d), or (batch, heads, k, d) where heads may be the key heads or 1."""
+        return self.stats(Columns(x, self._problem.group))["columns"]
+
+    def apply(self, v: Float[Tensor, "batch kv_heads k d"]) -> Float[Tensor, "batch heads q d"]:
+        """The output again, from the map and the values."""
+        return self.right(v)
+
+    def to(self, device: torch.device | str) -> AttentionMap:
+        """The same map with its tensors on another device."""
+        p, scoring = self._problem, self._problem.scoring
+        bias = scoring.bias.to(device) if isinstance(scoring.bias, Tensor) else scoring.bias
+        moved = AttentionMap(
+            replace(
+                p,
+                q=p.q.to(device),
+                k=p.k.to(device),
+                v=p.v.to(device),
+                mask=None if p.mask is None else p.mask.to(device),
+                sink=None if p.sink is None else p.sink.to(device),
+                scoring=replace(scoring, bias=bias),
+            ),
+            self._lse.to(device),
+        )
+        moved._known = self._known.clone()
+        return moved
+
+    def _tile(self, chosen: Selection) -> Float[Tensor, "batch heads q k"]:
+        self._learn(chosen.axes[2])
+        batch, heads, rows, _ = (axis.to(self.device) for axis in chosen.axes)
+        lse = self._lse[batch[:, None, None], heads[:, None], rows][..., None]
+        return (self._scores(chosen) - lse.masked_fill(lse == -torch.inf, torch.inf)).exp_()
+
+    def _scores(self, chosen: Selection) -> Float[Tensor, "batch heads q k"]:
+        self._check_fresh()
+        p, scoring = self._problem, self._problem.scoring
+        batch, heads, rows, cols = (_compact(axis, self.device) for axis in chosen.axes)
+        q, k = _take(p.q, batch, heads, rows), _take(p.k, batch, _key_heads(heads, p.group), cols)
+        q, k = q.to(p.accumulate), k.to(p.accumulate)
+        place = Place(batch, heads, rows, cols, p.offset, self.device)
+        with torch.no_grad():
+            parameters = (x.to(p.accumulate) for x in scoring.score.parameters())
+            s = scoring.score.tile(q, k, *parameters) * scoring.scale
+            s = scoring.modify(s, scoring.bias_tile(place), place)
+            return s if p.mask is None else s.masked_fill(~place.allowed(p.mask), -torch.inf)
+
+    def _learn(self, rows: Tensor) -> None:
+        """Compute the log-sum-exp of these rows where it is not known, touching as few others as can be."""
+        self._check_fresh()
+        missing = rows[~self._known[rows]]
+        if not len(missing):
+            return
+        bands = missing // BAND
+        values = self._problem.k[..., :0]
+        for band in bands.unique().tolist():
+            wanted = missing[bands == band]
+            block = range(int(wanted.min()), int(wanted.max()) + 1)
+            with torch.no_grad():
+                lse = forward(replace(self._problem.block(block), v=values)).lse
+            self._lse[:, :, block.start : block.stop] = lse
+            self._known[block.start : block.stop] = True
+
+    def _check_fresh(self) -> None:
+        now = _versions(self._problem)
+        for name, then in self._versions.items():
+            if now[name] != then:
+                raise MapError(
+                    f"{name} was changed in place after this map was made, so its cells would be wrong. "
+                    f"Make the map from {name}.clone(), or observe again."
+                )
+
+
+def _versions(problem: Problem) -> dict[str, int]:
+    """How often q and k were written to; tensors made in inference mode do not count."""
+    return {name: 0 if x.is_inference() else x._version for name, x in (("q", problem.q), ("k", problem.k))}
+
+
+def _compact(axis: Tensor, device: torch.device) -> range | Tensor:
+    """Neighbouring indices as a range, so that reading them needs no copy of what lies between."""
+    if len(axis) and bool((axis.diff() == 1).all()):
+        return range(int(axis[0]), int(axis[-1]) + 1)
+    return axis.to(device)
+
+
+def _key_heads(heads: range | Tensor, group: int) -> Tensor | range:
+    if group == 1:
+        return heads
+    index = torch.tensor(list(heads)) if isinstance(heads, range) else heads
+    return index // group
+
+
+def _take(x: Tensor, *axes: range | Tensor) -> Tensor:
+    for axis, index in enumerate(axes):
+        if isinstance(index, range):
+            x = x.narrow(axis, index.start, len(index))
+        else:
+            x = x.index_select(axis, index.to(x.device))
+    return x
+
+
+def _block_cells(shape: tuple[int, ...], size: int) -> Tensor:
+    """How many cells each block of an overview holds; the last ones are smaller."""
+    rows, cols = (
+        torch.tensor([len(c) for c in chunks(range(n), size)], dtype=torch.float64) for n in shape[2:]
+    )
+    return rows[:, None] * cols
+
+
+def _halved(x: Tensor, how: str) -> Tensor:
+    """Join blocks two by two along the last two axes; an odd last block stands alone."""
+    for axis in (-2, -1):
+        pad = (0, 0, 0, x.shape[axis] % 2) if axis == -2 else (0, x.shape[axis] % 2)
+        x = torch.nn.functional.pad(x, pad).unflatten(axis, (-1, 2))
+        x = x.sum(axis if axis == -1 else -2) if how == "sum" else x.amax(axis if axis == -1 else -2)
+    return x

@@ -1,0 +1,156 @@
+"""`observe`: the output, the statistics of the map, and the map."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.engine.inputs import Options, problem_of
+from regard.engine.observing import observed
+from regard.engine.problem import Problem
+from regard.maps.attention_map import AttentionMap
+from regard.masks import Mask
+from regard.scores import Bias, DotProduct, Score
+from regard.stats import Entropy, MaxScore, MeanDistance, RowMaximum, SinkMass, Statistic, by_name
+
+__all__ = ["Observation", "observe"]
+
+_DOT = DotProduct()
+ROWS = (Entropy(), MaxScore(), MeanDistance(), SinkMass())
+HALF_MAX = torch.finfo(torch.float16).max
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one attention call did: its output, every statistic asked for, and the map, lazy and exact.
+
+    Statistics are attributes by their names (`seen.entropy`) and entries of `seen.stats`.
+    """
+
+    out: Float[Tensor, "*batch q v_dim"]
+    lse: Float[Tensor, "batch heads q"]
+    stats: dict[str, Any]
+    map: AttentionMap
+
+    def __getattr__(self, name: str) -> Any:
+        stats = self.__dict__.get("stats", {})
+        if name in stats:
+            return stats[name]
+        known = ", ".join(stats) or "none"
+        raise AttributeError(f"{name!r} was not observed; observed were: {known}. Ask for it in stats=[...].")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.stats]
+
+    def __repr__(self) -> str:
+        shapes = [f"out={_shape(self.out)}", f"lse={_shape(self.lse)}"]
+        shapes += [f"{name}={_shape(value)}" for name, value in self.stats.items()]
+        return f"Observation({', '.join(shapes)}, map={self.map!r})"
+
+    def to(self, device: torch.device | str) -> Observation:
+        """The same observation on another device."""
+        stats = {name: _mapped(value, lambda x: x.to(device)) for name, value in self.stats.items()}
+        return Observation(self.out.to(device), self.lse.to(device), stats, self.map.to(device))
+
+    def detach(self) -> Observation:
+        """The same observation without its graph."""
+        stats = {name: _mapped(value, Tensor.detach) for name, value in self.stats.items()}
+        return replace(self, out=self.out.detach(), lse=self.lse.detach(), stats=stats)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one safetensors file: output, statistics, and the recipe of the map."""
+        from regard.maps.storage import save
+
+        save(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> Observation:
+        """Read what `save` wrote; tensors are mapped from the file, not copied."""
+        from regard.maps.storage import load
+
+        return load(path)
+
+
+def observe(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask | None = None,
+    *,
+    stats: Sequence[Statistic] = ROWS,
+    scale: float | None = None,
+    bias: Tensor | Bias | None = None,
+    softcap: float | None = None,
+    sink: Float[Tensor, "heads"] | None = None,
+    score: Score = _DOT,
+    score_mod: Callable[..., Tensor] | None = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+    differentiable: bool = False,
+) -> Observation:
+    """`attention`, and all you want to know about its map, exact, in memory that grows with the length.
+
+    Statistics that are sums over a row ride in the forward pass; all others share one second pass. Without
+    `stats` you get four that ride: entropy, max score, mean distance and sink mass. Gradients flow through
+    `out`; statistics carry none unless `differentiable=True`, which Entropy, SinkMass, SegmentMass and
+    ValueWeighted support. Statistics describe the weights before dropout.
+
+    >>> import torch, regard
+    >>> from regard import Causal, ColumnMass, Entropy
+    >>> q, k, v = torch.randn(3, 1, 8, 1000, 64).unbind()
+    >>> seen = regard.observe(q, k, v, mask=Causal(), stats=[Entropy(), ColumnMass()])
+    >>> seen.out.shape, seen.entropy.shape, seen.column_mass.shape
+    (torch.Size([1, 8, 1000, 64]), torch.Size([1, 8, 1000]), torch.Size([1, 8, 1000]))
+    >>> seen.map[0, 3, 100:164, 0:64].shape
+    torch.Size([64, 64])
+    """
+    options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
+    problem = problem_of(q, k, v, options)
+    result, found = observed(problem, by_name(tuple(stats)), backend, differentiable)
+    _report_overflow(problem, result.lse, found)
+    recipe = replace(problem, q=problem.q.detach(), k=problem.k.detach(), v=problem.v.detach())
+    return Observation(problem.restore(result.out), result.lse, found, AttentionMap(recipe, result.lse))
+
+
+def _report_overflow(problem: Problem, lse: Tensor, found: dict[str, Any]) -> None:
+    """Scores no finite number can hold make NaN rows; say so where it starts, not layers later."""
+    lost = int((lse.isnan() | (lse == torch.inf)).sum())
+    if lost:
+        warnings.warn(
+            f"{lost} of {lse.numel()} rows have scores that are NaN or overflow {problem.accumulate}; "
+            "their output and statistics are not numbers. Look for large q or k, or set softcap=.",
+            stacklevel=3,
+        )
+    for value in found.values():
+        if problem.q.dtype == torch.float16 and isinstance(value, RowMaximum) and value.value.numel():
+            top = float(value.value.max())
+            if HALF_MAX < top < torch.inf:
+                warnings.warn(
+                    f"the largest score is {top:.0f}, above float16's {HALF_MAX:.0f}: exact here, where scores "
+                    "are kept in float32, but code that keeps them in float16 overflows.",
+                    stacklevel=3,
+                )
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return str(list(value.shape))
+    if hasattr(value, "_fields"):
+        return f"{type(value).__name__}({', '.join(value._fields)})"
+    return type(value).__name__
+
+
+def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Apply to a tensor, or to each tensor of a named tuple."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if hasattr(value, "_fields"):
+        return type(value)(*(_mapped(part, change) for part in value))
+    return value
