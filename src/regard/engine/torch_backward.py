@@ -108,6 +108,9 @@ class _Backward:
             log_weights = part.scores(q_tile, k, tile, self.buffer).sub_(lse)
             factor = None if d_entropy is None else (log_weights + 1.0).mul_(-d_entropy)
             weights = log_weights.exp_()
+            if self.dirty and tile.blocked is not None:
+                # A row that did see NaN has lse NaN, and so have its weights, blocked ones included.
+                part.four(weights).masked_fill_(tile.blocked, 0.0)
             d_weights = bmm(d_out, v.transpose(1, 2))
             mixed = weights
             if p.dropout:
@@ -144,6 +147,8 @@ class _Backward:
                 else scoring.score.tile(q, k, *own) * scoring.scale
             )
             s = scoring.modify(part.four(s), bias, tile.place)
+            # A score_mod may forget the score altogether; autograd refuses to start from a constant.
+            s = s + 0.0 * q.sum() if not s.requires_grad else s
         leaves = [q, k, *own, *([] if bias is None else [bias])]
         d_q, d_k, *rest = torch.autograd.grad(
             s, leaves, part.four(ds), allow_unused=True, materialize_grads=True

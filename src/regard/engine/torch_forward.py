@@ -21,8 +21,11 @@ from regard.engine.schedule import Row
 
 __all__ = ["dropped", "finite", "forward"]
 
-# float32 overflows near 3e38; row sums of exp(s - m) beyond this make the block stream again, carefully.
+# float32 overflows near 3e38; sums of exp(s - m) and of its products with values that pass this make the
+# block stream again, carefully.
 LARGE = 1e30
+# Below this a dot product of two vectors is far from overflow; inf behind a mask is as bad as NaN.
+TAME = 1e18
 NOBODY = Riders()
 
 
@@ -95,7 +98,7 @@ class _Stream:
             positions = torch.arange(self.v.shape[1], dtype=self.v.dtype, device=self.v.device)
             self.v[..., self.width + 1] = self._middle(row) - positions
         self._stream(row, careful=False)
-        if not bool((self.acc[..., self.width] < LARGE).all()):
+        if not bool((self.acc.abs() < LARGE).all()):
             self._stream(row, careful=True)
 
     def _middle(self, row: Row) -> int:
@@ -224,5 +227,6 @@ def dropped(part: Part, tile: Tile, like: Tensor) -> Tensor:
 
 
 def finite(*tensors: Tensor) -> bool:
-    """No NaN and no inf anywhere; one sum each, since both survive summation."""
-    return all(bool(x.sum(dtype=torch.float64).isfinite()) for x in tensors)
+    """Whether scores made of these are finite: no NaN, no inf, nothing so large that products overflow."""
+    bounds = [bound for x in tensors if x.numel() for bound in x.detach().aminmax()]
+    return all(bool(bound.abs() < TAME) for bound in bounds)

@@ -47,7 +47,7 @@ class AttentionMap:
 
     def __init__(self, problem: Problem, lse: Tensor | None = None) -> None:
         """From a checked problem; `AttentionMap.of` takes plain q and k."""
-        self._problem = replace(problem, dropout=0.0)
+        self.problem = replace(problem, dropout=0.0)
         shape = problem.q.shape[:3]
         self._lse = problem.q.new_empty(shape, dtype=problem.accumulate) if lse is None else lse.detach()
         self._known = torch.full((shape[2],), lse is not None)
@@ -61,7 +61,7 @@ class AttentionMap:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        p = self._problem
+        p = self.problem
         return p.batch, p.heads, p.q_len, p.k_len
 
     @property
@@ -71,15 +71,15 @@ class AttentionMap:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the weights: at least float32, whatever q and k are."""
-        return self._problem.accumulate
+        return self.problem.accumulate
 
     @property
     def device(self) -> torch.device:
-        return self._problem.q.device
+        return self.problem.q.device
 
     @property
     def mask(self) -> Mask | None:
-        return self._problem.mask
+        return self.problem.mask
 
     @property
     def lse(self) -> Float[Tensor, "batch heads q"]:
@@ -119,7 +119,7 @@ class AttentionMap:
     def diagonal(self, batch: int, head: int, distance: int) -> Float[Tensor, "n"]:
         """The weights at one distance (position of query minus position of key), query by query."""
         _, _, q_len, k_len = self.shape
-        shift = self._problem.offset - distance
+        shift = self.problem.offset - distance
         rows = range(max(0, -shift), min(q_len, k_len - shift))
         blocks = [self[batch, head, r, range(r.start + shift, r.stop + shift)] for r in chunks(rows, 128)]
         return torch.cat([block.diagonal() for block in blocks]) if blocks else self._lse.new_empty(0)
@@ -146,9 +146,9 @@ class AttentionMap:
         self._check_fresh()
         named = by_name(statistics)
         for statistic in named.values():
-            statistic.check(frame_of(self._problem))
+            statistic.check(frame_of(self.problem))
         with torch.no_grad():
-            return summarise(self._problem, self.lse, named)
+            return summarise(self.problem, self.lse, named)
 
     def topk(self, k: int) -> TopKeys:
         """The k heaviest keys of every query."""
@@ -176,7 +176,7 @@ class AttentionMap:
 
     def right(self, x: Float[Tensor, "..."]) -> Float[Tensor, "batch heads q d"]:
         """A x: x of shape (k, d), or (batch, heads, k, d) where heads may be the key heads or 1."""
-        return self.stats(Columns(x, self._problem.group))["columns"]
+        return self.stats(Columns(x, self.problem.group))["columns"]
 
     def apply(self, v: Float[Tensor, "batch kv_heads k d"]) -> Float[Tensor, "batch heads q d"]:
         """The output again, from the map and the values."""
@@ -184,7 +184,7 @@ class AttentionMap:
 
     def to(self, device: torch.device | str) -> AttentionMap:
         """The same map with its tensors on another device."""
-        p, scoring = self._problem, self._problem.scoring
+        p, scoring = self.problem, self.problem.scoring
         bias = scoring.bias.to(device) if isinstance(scoring.bias, Tensor) else scoring.bias
         moved = AttentionMap(
             replace(
@@ -209,7 +209,7 @@ class AttentionMap:
 
     def _scores(self, chosen: Selection) -> Float[Tensor, "batch heads q k"]:
         self._check_fresh()
-        p, scoring = self._problem, self._problem.scoring
+        p, scoring = self.problem, self.problem.scoring
         batch, heads, rows, cols = (_compact(axis, self.device) for axis in chosen.axes)
         q, k = _take(p.q, batch, heads, rows), _take(p.k, batch, _key_heads(heads, p.group), cols)
         q, k = q.to(p.accumulate), k.to(p.accumulate)
@@ -227,17 +227,17 @@ class AttentionMap:
         if not len(missing):
             return
         bands = missing // BAND
-        values = self._problem.k[..., :0]
+        values = self.problem.k[..., :0]
         for band in bands.unique().tolist():
             wanted = missing[bands == band]
             block = range(int(wanted.min()), int(wanted.max()) + 1)
             with torch.no_grad():
-                lse = forward(replace(self._problem.block(block), v=values)).lse
+                lse = forward(replace(self.problem.block(block), v=values)).lse
             self._lse[:, :, block.start : block.stop] = lse
             self._known[block.start : block.stop] = True
 
     def _check_fresh(self) -> None:
-        now = _versions(self._problem)
+        now = _versions(self.problem)
         for name, then in self._versions.items():
             if now[name] != then:
                 raise MapError(

@@ -133,8 +133,8 @@ def _report_overflow(problem: Problem, lse: Tensor, found: dict[str, Any]) -> No
             top = float(value.value.max())
             if HALF_MAX < top < torch.inf:
                 warnings.warn(
-                    f"the largest score is {top:.0f}, above float16's {HALF_MAX:.0f}: exact here, where scores "
-                    "are kept in float32, but code that keeps them in float16 overflows.",
+                    f"the largest score is {top:.0f}, above float16's {HALF_MAX:.0f}: exact here, where "
+                    "scores are kept in float32, but code that keeps them in float16 overflows.",
                     stacklevel=3,
                 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,15 +63,12 @@ def _is_int(part: Any) -> bool:
 
 def _axis(part: Any, size: int, name: str) -> Int[Tensor, "n"]:
     if isinstance(part, slice):
-        return (
-            torch.arange(size)[part]
-            if (part.step or 1) > 0
-            else torch.arange(size).flip(0)[_flipped(part, size)]
-        )
+        part = range(*part.indices(size))
     if _is_int(part):
         return _checked(torch.tensor([int(part)]), size, name)
     if isinstance(part, range):
-        return _checked(torch.arange(part.start, part.stop, part.step), size, name)
+        chosen = torch.arange(len(part)) * part.step + part.start
+        return _checked(chosen, size, name)
     try:
         chosen = part if isinstance(part, Tensor) else torch.as_tensor(part if len(part) else [0][:0])
     except (TypeError, ValueError, RuntimeError):
@@ -90,12 +86,6 @@ def _axis(part: Any, size: int, name: str) -> Int[Tensor, "n"]:
     return _checked(chosen.to(torch.long).cpu(), size, name)
 
 
-def _flipped(part: slice, size: int) -> slice:
-    """A slice with a negative step, on the reversed axis."""
-    start, stop, step = part.indices(size)
-    return slice(size - 1 - start, size - 1 - stop, -step)
-
-
 def _checked(chosen: Tensor, size: int, name: str) -> Tensor:
     wrong = chosen[(chosen < -size) | (chosen >= size)]
     if len(wrong):
@@ -103,6 +93,3 @@ def _checked(chosen: Tensor, size: int, name: str) -> Tensor:
             f"{name} {int(wrong[0])} is out of range: the map has {size} ({name} 0 to {size - 1})."
         )
     return torch.where(chosen < 0, chosen + size, chosen)
-
-
-Index = int | slice | Sequence[int] | Tensor

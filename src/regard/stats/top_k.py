@@ -17,7 +17,7 @@ from regard.stats.tile import Frame, MapTile
 __all__ = ["TopK", "TopKeys"]
 
 # A group is so many columns, as far apart as they can be: one maximum says whether to look at any of them.
-LANES = 16
+LANES = 32
 
 
 class TopKeys(NamedTuple):
@@ -89,10 +89,12 @@ class TopK(Statistic):
         tops = weights[..., cols.start : cols.stop].unflatten(-1, (lanes, -1)).amax(-2)  # (batch, heads, q, groups)
         found = (tops > bar).view(-1).nonzero().squeeze(-1)
         rows, groups = tops.shape[:3].numel(), tops.shape[-1]
-        if len(found) > 2 * rows and groups >= self.k:
+        if len(found) > self.k * rows and groups >= self.k:
             # Early tiles beat everything: but k cells reach the k-th largest group maximum, so no less will do.
             bar = torch.maximum(bar, _just_below(tops.topk(self.k).values[..., -1:]))
             found = (tops > bar).view(-1).nonzero().squeeze(-1)
+        if not len(found):
+            return found
         row, group = found // groups, found % groups
         steps = torch.arange(0, len(cols), groups, device=found.device)
         cells = (row * weights.shape[-1] + cols.start + group)[:, None] + steps  # (found, lanes)
@@ -117,14 +119,17 @@ def _insert(weight: Tensor, key: Tensor, row: Tensor, new_weight: Tensor, new_ke
     fresh_weight, fresh_key = new_weight.new_full(shape, -1), new_key.new_full(shape, -1)
     fresh_weight[place, slot], fresh_key[place, slot] = new_weight, new_key
 
-    index = torch.unravel_index(live, weight.shape[:3])
-    old_weight, old_key = weight[index], key[index]
+    listed_weight, listed_key = weight.flatten(0, 2), key.flatten(0, 2)  # copies only if need be
+    old_weight, old_key = listed_weight[live], listed_key[live]
     # Listed keys before the tile, the tile's own, listed keys after it: so equal weights stand in key order.
     before = old_key < fresh_key[:, :1]
     weights = [old_weight.where(before, -1), fresh_weight, old_weight.masked_fill(before, -1)]
-    weight[index], key[index] = _heaviest(
+    listed_weight[live], listed_key[live] = _heaviest(
         torch.cat(weights, -1), torch.cat([old_key, fresh_key, old_key], -1), weight.shape[-1]
     )
+    for target, listed in ((weight, listed_weight), (key, listed_key)):
+        if listed.data_ptr() != target.data_ptr():
+            target.copy_(listed.view_as(target))
 
 
 def _heaviest(weight: Tensor, key: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -73,23 +74,32 @@ def trace(
     """
     matrices = {"context": context, "w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
     qkv = {"q": q, "k": k, "v": v}
-    made = None if x is None else _projections(x, matrices, heads, kv_heads, qkv)
-    given = _given(qkv, matrices, heads, kv_heads) if made is None else None
-    device = made.x.device if given is None else given[0].device
-    options = _options(mask, scale, bias, softcap, sink, score, score_mod)
-    # A trace shows the numbers as given; autocast would round them to bfloat16 on the way.
+    options, names = _options(mask, scale, bias, softcap, sink, score, score_mod), (tokens, key_tokens)
+    if x is None:
+        qkv = _given(qkv, matrices, heads, kv_heads)
+        with _exactly(qkv[0].device):
+            return _trace(qkv, None, options, names)
+    made = _projections(x, matrices, heads, kv_heads, qkv)
+    with _exactly(made.x.device):
+        return _trace(made.qkv(), made, options, names)
+
+
+@contextmanager
+def _exactly(device: torch.device) -> Iterator[None]:
+    """No gradients, which nobody asks of a trace, and no autocast, which would round what was given."""
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        return _trace(made, made.qkv() if given is None else given, options, (tokens, key_tokens))
+        yield
 
 
 def _trace(
-    made: Projections | None, qkv: tuple[Tensor, Tensor, Tensor], options: Options, names: tuple[Any, Any]
+    qkv: tuple[Tensor, ...], made: Projections | None, options: Options, names: tuple[Any, Any]
 ) -> Trace:
-    problem = problem_of(*qkv, options)
+    q, k, v = qkv
+    problem = problem_of(q, k, v, options)
     check_size(problem.q_len, problem.k_len, problem.batch, problem.heads)
     tokens, key_tokens = name_axes(*names, problem.q_len, problem.k_len)
     recipe = Recipe.of(problem, {} if made is None else made.matrices)
-    rank = qkv[0].ndim
+    rank = q.ndim
     record = Recorder(rank > 2, rank == 4) if made is None else Recorder(made.batched, made.heads > 1)
     q, k, v = (x.unsqueeze(1) if rank == 3 else x.view(1, 1, *x.shape) if rank == 2 else x for x in qkv)
     record_inputs(record, q, k, v, made)
