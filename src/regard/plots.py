@@ -84,7 +84,8 @@ def heatmap(
     """
     cells, hidden = _checked(weights, hidden)
     labels = [_checked_labels(name, given, n) for name, given, n in _sides(cells, row_labels, column_labels)]
-    figure, axes = _canvas(cells.shape, labels, annotate)
+    cell = _cell(cells.shape, annotate, labelled=labels != [None, None])
+    figure, axes = _canvas(cells.shape, labels, cell)
     size = _limit(cells, hidden, limit)
     signed = bool((cells[~hidden] < 0).any())
     drawn = cells.masked_fill(hidden, math.nan).numpy()
@@ -93,12 +94,12 @@ def heatmap(
     _hatch(axes, hidden)
     if annotate:
         _annotate(axes, cells, hidden, size)
-    _label(axes, cells.shape, labels, (row_title, column_title), title)
+    _label(axes, cell, cells.shape, labels, (row_title, column_title), title)
     _grid(axes, cells.shape)
     if (
         cells.shape[0] >= 3
     ):  # fewer rows leave a colour bar no room for its numbers, and they are in the cells
-        inch = 1 / (_cell(cells.shape, annotate) * cells.shape[1])
+        inch = 1 / (cell * cells.shape[1])
         bar = axes.inset_axes((1 + 0.08 * inch, 0.0, 0.16 * inch, 1.0))
         figure.colorbar(image, cax=bar).outline.set_visible(False)
         bar.tick_params(length=0, labelsize=8, labelcolor="#555b66")
@@ -124,12 +125,20 @@ def mask_figure(mask: Mask, q: int, k: int | None = None, *, batch: int = 0, hea
                     f"mask_figure got {name} {index} of a mask with {size}; count from 0 to {size - 1}."
                 )
         allowed = allowed[batch if allowed.shape[0] > 1 else 0, head if allowed.shape[1] > 1 else 0]
-    figure, axes = _canvas(allowed.shape, [None, None], annotate=False)
+    cell = _cell(allowed.shape, annotate=False, labelled=False)
+    figure, axes = _canvas(allowed.shape, [None, None], cell)
     drawn = allowed.double().masked_fill(~allowed, math.nan).numpy()
     axes.imshow(drawn, cmap=_colormap(signed=False), vmin=0.0, vmax=1.5, aspect="equal")
     _hatch(axes, ~allowed)
     name = repr(mask)
-    _label(axes, allowed.shape, [None, None], ("query", "key"), name if len(name) <= 60 else f"{name[:59]}…")
+    _label(
+        axes,
+        cell,
+        allowed.shape,
+        [None, None],
+        ("query", "key"),
+        name if len(name) <= 60 else f"{name[:59]}…",
+    )
     _grid(axes, allowed.shape)
     return figure
 
@@ -187,22 +196,24 @@ def _limit(cells: Tensor, hidden: Tensor, limit: float | None) -> float:
     return float(seen.abs().max()) or 1.0 if seen.numel() else 1.0
 
 
-def _cell(shape: Sequence[int], annotate: bool) -> float:
-    """The side of a cell in inches: large enough to be written in, or else small enough for a page."""
-    return 0.56 if annotate else min(0.42, 5.5 / max(shape))
+def _cell(shape: Sequence[int], annotate: bool, labelled: bool) -> float:
+    """The side of a cell in inches: room for its number, or for a line of its label, or as fits on a page."""
+    return 0.56 if annotate else max(0.13 if labelled else 0.0, min(0.42, 5.5 / max(shape)))
 
 
-def _canvas(shape: Sequence[int], labels: Labels, annotate: bool) -> tuple[Figure, Axes]:
+def _canvas(shape: Sequence[int], labels: Labels, cell: float) -> tuple[Figure, Axes]:
     """An empty figure of the right size, drawn without a window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     q, k = shape
-    cell = _cell(shape, annotate)
     margins = [0.095 * max((len(label) for label in side or ["00"]), default=1) for side in labels]
     width, height = cell * k + margins[0] + 1.5, cell * q + min(margins[1], 1.2) + 1.1
-    figure = Figure(figsize=(max(width, 2.6), max(height, 1.9)), dpi=150)
-    figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.1)
+    width, height = max(width, 2.6), max(height, 1.9)
+    figure = Figure(figsize=(width, height), dpi=150)
+    figure.set_layout_engine(
+        "constrained", rect=(0.05 / width, 0.05 / height, 1 - 0.2 / width, 1 - 0.1 / height)
+    )
     FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
 
@@ -240,7 +251,8 @@ def _annotate(axes: Axes, cells: Tensor, hidden: Tensor, size: float) -> None:
             text = f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.0e}"
             text = text.removeprefix("-") if not text.strip("-0.") else text.replace("-", "−")
             color = ink(shade(value / size))
-            axes.text(column, row, text, ha="center", va="center", fontsize=9, color=color)
+            # Thousands of numbers, all inside the frame: laying each one out would take minutes.
+            axes.text(column, row, text, ha="center", va="center", fontsize=9, color=color, in_layout=False)
 
 
 def _ticks(length: int) -> range:
@@ -250,15 +262,18 @@ def _ticks(length: int) -> range:
 
 
 def _label(
-    axes: Axes, shape: Sequence[int], labels: Labels, titles: tuple[str, str], title: str | None
+    axes: Axes, cell: float, shape: Sequence[int], labels: Labels, titles: tuple[str, str], title: str | None
 ) -> None:
     for axis, length, side, name in zip((axes.yaxis, axes.xaxis), shape, labels, titles, strict=True):
         axis.set_label_text(name, color="#555b66")
         if side is None:
             axis.set_ticks(_ticks(length))
             continue
-        slanted = axis is axes.xaxis and max(map(len, side), default=0) > 4
-        style: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+        style: dict[str, Any] = {"fontsize": min(10, 60 * cell)}  # 72 points an inch, less room between lines
+        if axis is axes.xaxis and max(map(len, side), default=0) > 8 * cell:
+            # Slanted lines stand closer together than the cells they belong to; upright ones do not.
+            style |= {"rotation": 45 if cell > 0.3 else 90, "ha": "right", "rotation_mode": "anchor"}
+            style |= {} if cell > 0.3 else {"va": "center"}
         # A token such as "$x$" is text, not a formula.
         axis.set_ticks(range(len(side)), side, parse_math=False, **style)
     if title:

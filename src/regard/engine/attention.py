@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -71,4 +72,6 @@ def explain_dispatch(
     >>> print(regard.explain_dispatch(q, k, v, softcap=30.0))
     torch: PyTorch's kernels know no soft cap, score_mod, structured or trainable bias
     """
-    return choose(problem_of(q, k, v, Options(mask, **options)), backend)
+    # A call with dropout draws its seed; asking about it must not change what is drawn next.
+    with torch.random.fork_rng(devices=[]):
+        return choose(problem_of(q, k, v, Options(mask, **options)), backend)

@@ -25,7 +25,9 @@ def attend(problem: Problem, backend: str, riders: Riders = NOBODY) -> Streamed:
     Gradients flow from out, lse, columns and entropy; the other riders carry none.
     """
     tensors = (problem.q, problem.k, problem.v, problem.sink, riders.columns)
-    return Streamed(*_Attend.apply(problem, backend, riders, *tensors, *problem.scoring.parameters()))
+    # The inputs have been cast by now; inside, autocast would lower the sums that are kept in float32.
+    with torch.autocast(problem.q.device.type, enabled=False):
+        return Streamed(*_Attend.apply(problem, backend, riders, *tensors, *problem.scoring.parameters()))
 
 
 class _Attend(torch.autograd.Function):
@@ -54,6 +56,11 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor | None, d_lse, d_columns, d_entropy, *_: None):
+        with torch.autocast(ctx.problem.q.device.type, enabled=False):
+            return _Attend._backward(ctx, d_out, d_lse, d_columns, d_entropy)
+
+    @staticmethod
+    def _backward(ctx: Any, d_out: Tensor | None, d_lse, d_columns, d_entropy):
         q, k, v, sink, columns, out, lse, mixed, entropy, *rest = ctx.saved_tensors
         problem = replace(ctx.problem, q=q, k=k, v=v, sink=sink, scoring=_detached(ctx.problem.scoring))
         d_out = torch.zeros_like(out) if d_out is None else d_out

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from regard.engine.attention import attention
-from regard.errors import MaskError, ShapeError
+from regard.errors import DtypeError, MaskError, ShapeError
 from regard.masks import Causal, Dense, Mask
 
 __all__ = ["sdpa"]
@@ -36,6 +38,10 @@ def sdpa(
     q, k, v = (_stacked(x, shape) for x, shape in zip((query, key, value), lead, strict=True))
     mask: Mask | None = attn_mask if isinstance(attn_mask, Mask) else None
     bias = None
+    if not isinstance(attn_mask, Tensor | Mask | None):
+        raise MaskError(
+            f"attn_mask is a {type(attn_mask).__name__}; it must be a bool or float tensor, or a regard mask."
+        )
     if isinstance(attn_mask, Tensor):
         full = (*lead[0], query.shape[-2], key.shape[-2])
         given = _stacked_mask(attn_mask, full)
@@ -57,11 +63,14 @@ def sdpa(
 def _leading(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> list[tuple[int, ...]]:
     """The leading dimensions (…, heads) of the three after broadcasting; heads differ only with GQA."""
     tensors = (query, key, value)
+    for name, x in zip(("query", "key", "value"), tensors, strict=True):
+        if not isinstance(x, Tensor):
+            raise DtypeError(f"{name} is a {type(x).__name__}; it must be a torch.Tensor.")
     if any(x.ndim < 2 for x in tensors):
         shapes = ", ".join(str(tuple(x.shape)) for x in tensors)
         raise ShapeError(f"query, key and value have shapes {shapes}; each must be (…, length, dim).")
     try:
-        if not enable_gqa or query.ndim < 3:
+        if not enable_gqa or any(x.ndim < 3 for x in tensors):
             lead = torch.broadcast_shapes(*(x.shape[:-2] for x in tensors))
             return [tuple(lead)] * 3
         lead = torch.broadcast_shapes(*(x.shape[:-3] for x in tensors))
@@ -77,7 +86,7 @@ def _leading(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> lis
 def _stacked(x: Tensor, lead: tuple[int, ...]) -> Tensor:
     """(…, heads, length, dim) → (batch, heads, length, dim)."""
     x = x.expand(*lead, *x.shape[-2:])
-    return x.reshape(-1, lead[-1] if lead else 1, *x.shape[-2:])
+    return x.reshape(math.prod(lead[:-1]), lead[-1] if lead else 1, *x.shape[-2:])
 
 
 def _stacked_mask(mask: Tensor, full: tuple[int, ...]) -> Tensor:

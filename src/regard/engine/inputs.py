@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Options", "problem_of"]
 
+# The first of them autocast leaves alone.
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -49,7 +50,7 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
     _check_dropout(options.dropout)
     dim = q.shape[-1]
     q, k = options.score.prepare(q, k)
-    scale = options.score.default_scale(dim) if options.scale is None else float(options.scale)
+    scale = options.score.default_scale(dim) if options.scale is None else _number("scale", options.scale, "multiply q by it instead")
     if not math.isfinite(scale):
         raise ScoreError(f"scale is {scale}; it must be a finite number, or None for 1/sqrt(dim).")
     scoring = _check_scoring(options, scale, q, k)
@@ -63,7 +64,7 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if not isinstance(q, Tensor) or not torch.is_autocast_enabled(q.device.type):
         return q, k, v
     dtype = torch.get_autocast_dtype(q.device.type)
-    q, k, v = (x.to(dtype) if isinstance(x, Tensor) and x.dtype == torch.float32 else x for x in (q, k, v))
+    q, k, v = (x.to(dtype) if isinstance(x, Tensor) and x.dtype in FLOATS[1:] else x for x in (q, k, v))
     return q, k, v
 
 
@@ -98,6 +99,8 @@ def _four_dims(x: Tensor) -> Tensor:
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, score: Score) -> None:
+    if not isinstance(score, Score):
+        raise ScoreError(f"score is a {type(score).__name__}; it must be a score function such as DotProduct().")
     if not q.shape[0] == k.shape[0] == v.shape[0]:
         raise ShapeError(
             f"q has batch {q.shape[0]}, k has {k.shape[0]} and v has {v.shape[0]}; they must be equal. "
@@ -105,7 +108,12 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, score: Score) -> None:
         )
     if k.shape[1] != v.shape[1]:
         raise ShapeError(f"k has {k.shape[1]} heads and v has {v.shape[1]}; they must be equal.")
-    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+    if 0 in (q.shape[1], k.shape[1], q.shape[3], k.shape[3]):
+        raise ShapeError(
+            f"q has {q.shape[1]} heads of dim {q.shape[3]} and k has {k.shape[1]} of dim {k.shape[3]}; "
+            "each must be at least 1."
+        )
+    if q.shape[1] % k.shape[1]:
         raise ShapeError(
             f"q has {q.shape[1]} heads and k has {k.shape[1]}; q heads must be a multiple of k heads."
         )
@@ -144,7 +152,7 @@ def _allows_everything(mask: Mask, q: int, k: int) -> bool:
 
 
 def _check_dropout(dropout: float) -> None:
-    if not 0.0 <= dropout < 1.0:
+    if not 0.0 <= _number("dropout", dropout) < 1.0:
         raise ShapeError(f"dropout is {dropout}; it must be at least 0 and below 1.")
 
 
@@ -168,8 +176,8 @@ def _check_scoring(options: Options, scale: float, q: Tensor, k: Tensor) -> Scor
         bias.check(q.shape[1])
     elif bias is not None:
         raise ScoreError(f"bias is a {type(bias).__name__}; it must be a tensor, ALiBi or RelativeBias.")
-    if options.softcap is not None and not options.softcap > 0:
-        raise ScoreError(f"softcap is {options.softcap}; it must be positive, or None for no cap.")
+    if options.softcap is not None and not 0 < _number("softcap", options.softcap) < math.inf:
+        raise ScoreError(f"softcap is {options.softcap}; it must be positive and finite, or None for no cap.")
     _check_score_mod(options.score_mod)
     return Scoring(options.score, scale, bias, options.softcap, options.score_mod)
 
@@ -189,16 +197,40 @@ def _check_dense_bias(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return bias.view((1,) * (4 - bias.ndim) + tuple(bias.shape))
 
 
+def _number(name: str, value: object, remedy: str = "detach it") -> float:
+    """A plain number; one that learns is refused, as its gradient would be lost without a word."""
+    if _learns(value):
+        raise ScoreError(f"{name} requires grad, and no gradient flows into it; {remedy}.")
+    try:
+        return float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, RuntimeError):
+        raise ScoreError(f"{name} is {value!r}; it must be a number.") from None
+
+
+def _learns(x: object) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    if isinstance(x, torch.nn.Module):
+        return any(p.requires_grad for p in x.parameters())
+    return isinstance(x, Tensor) and x.requires_grad
+
+
 def _check_score_mod(score_mod: Callable[..., Tensor] | None) -> None:
     if score_mod is None:
         return
     if not callable(score_mod):
         raise ScoreError(f"score_mod is a {type(score_mod).__name__}; it must be a function.")
-    for name, captured in (
-        inspect.getclosurevars(score_mod).nonlocals.items() if inspect.isfunction(score_mod) else ()
-    ):
-        if isinstance(captured, Tensor) and captured.requires_grad:
+    for name, captured in _captured(score_mod).items():
+        if _learns(captured):
             raise ScoreError(
                 f"score_mod captures {name}, which requires grad; gradients do not flow into captured "
                 "tensors. Pass it as bias=, or detach it."
             )
+
+
+def _captured(score_mod: Callable[..., Tensor]) -> dict[str, object]:
+    """What a function reads beside its arguments, by name; in a notebook these are globals."""
+    if not inspect.isfunction(score_mod):
+        return {"self": score_mod}
+    seen = inspect.getclosurevars(score_mod)
+    return {**seen.globals, **seen.nonlocals}

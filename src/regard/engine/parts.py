@@ -132,6 +132,8 @@ class Part:
             s = bmm(q, k.transpose(1, 2), out)
         else:
             s = scoring.score.tile(q, k, *(x.to(q.dtype) for x in scoring.score.parameters())) * scoring.scale
+            # A score function may hand out a view; tiles are regrouped by heads and masked in place.
+            s = s.contiguous()
         if not scoring.linear:
             four = scoring.modify(self.four(s), scoring.bias_tile(tile.place), tile.place)
             s = four.to(s.dtype).reshape(s.shape)

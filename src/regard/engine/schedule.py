@@ -46,7 +46,7 @@ def schedule(mask: Mask | None, q_len: int, k_len: int, block: int, offset: int)
     if mask is None:
         everything = (range(k_len),) if k_len else ()
         return (Row(queries, everything, ()) for queries in chunks(range(q_len), block))
-    if mask.repeatable and mask.batch is None and q_len <= 1 << 17:
+    if mask.repeatable and mask.batch is None and q_len <= 1 << 17 and _hashable(mask):
         return iter(_cached(mask, q_len, k_len, block, offset))
     return _rows(mask, q_len, k_len, block, offset)
 
@@ -55,6 +55,15 @@ def chunks(run: range, size: int) -> Iterator[range]:
     """Cut a range into pieces of at most `size`."""
     for start in range(run.start, run.stop, size):
         yield range(start, min(start + size, run.stop))
+
+
+def _hashable(mask: Mask) -> bool:
+    """A mask of somebody's own may be a plain dataclass, which has no hash: it is scheduled anew each time."""
+    try:
+        hash(mask)
+    except TypeError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=32)

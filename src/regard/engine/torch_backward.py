@@ -144,11 +144,12 @@ class _Backward:
             s = (
                 bmm(q, k.transpose(1, 2))
                 if scoring.score.is_dot
-                else scoring.score.tile(q, k, *own) * scoring.scale
+                else (scoring.score.tile(q, k, *own) * scoring.scale).contiguous()
             )
             s = scoring.modify(part.four(s), bias, tile.place)
-            # A score_mod may forget the score altogether; autograd refuses to start from a constant.
-            s = s + 0.0 * q.sum() if not s.requires_grad else s
+        if not s.requires_grad:
+            # A score_mod may forget the score altogether, and autograd refuses to start from a constant.
+            return torch.zeros_like(q), torch.zeros_like(k)
         leaves = [q, k, *own, *([] if bias is None else [bias])]
         d_q, d_k, *rest = torch.autograd.grad(
             s, leaves, part.four(ds), allow_unused=True, materialize_grads=True

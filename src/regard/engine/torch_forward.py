@@ -125,7 +125,7 @@ class _Stream:
             part.put(result.columns, rows, mixed[..., width + 1 + self.riders.distance :])
         if result.peak is not None and result.peak_key is not None:
             part.put(result.peak, rows, self.peak)
-            part.put(result.peak_key, rows, self.find_peaks(row))
+            part.put(result.peak_key, rows, self.peak_key)
 
     def _stream(self, row: Row, careful: bool) -> None:
         part = self.part
@@ -135,15 +135,15 @@ class _Stream:
         self.shift = torch.zeros_like(self.m)
         self.energy = q.new_zeros(q.shape[:2])
         self.peak = q.new_full(q.shape[:2], -torch.inf)
-        self.peak_tile = torch.zeros(q.shape[:2], dtype=torch.long, device=q.device)
+        self.peak_key = torch.full(q.shape[:2], -1, dtype=torch.long, device=q.device)
         settled = False
-        for number, tile in enumerate(part.tiles(row)):
+        for tile in part.tiles(row):
             keys = slice(tile.keys.start, tile.keys.stop)
             s = part.scores(q, self.k[:, keys], tile, self.buffer)
             if self.riders.peak or not settled:
                 top = s.amax(-1, keepdim=True)
                 if self.riders.peak:
-                    self._note_peak(top[..., 0], number)
+                    self._note_peak(s, top[..., 0], tile.keys.start)
                 if careful or not settled:
                     # The maximum only has to be near: once every row has one, it is kept (see LARGE).
                     settled = self._raise(top) and not careful
@@ -171,7 +171,7 @@ class _Stream:
             if tile.blocked is not None:
                 # Masked lanes hold s = -inf, and 0 * -inf is NaN.
                 s.masked_fill_(s == -torch.inf, 0.0)
-            self.energy += torch.einsum("nmk,nmk->nm", s, p)
+            self.energy += s.mul_(p).sum(-1)
         problem = self.part.problem
         if problem.dropout:
             self.acc[..., self.width :] += bmm(p, self.v[:, keys, self.width :])
@@ -186,22 +186,16 @@ class _Stream:
     def _mix(self, p: Tensor, v: Tensor, tile: Tile) -> Tensor:
         return bmm(p, v) if not self.dirty or tile.blocked is None else _mix_dirty(p, v)
 
-    def _note_peak(self, top: Tensor, number: int) -> None:
-        better = top > self.peak
-        self.peak = torch.where(better, top, self.peak)
-        self.peak_tile.masked_fill_(better, number)
+    def _note_peak(self, s: Tensor, top: Tensor, first: int) -> None:
+        """Where a tile beats a row's largest score, find its key; of equal scores the first key counts.
 
-    def find_peaks(self, row: Row) -> Int[Tensor, "stacks rows"]:
-        """The key of each row's largest score: look again, only into the tile that held it. -1 if none."""
-        part = self.part
-        q = part.scaled(part.queries(part.problem.q, row.queries))
-        found = torch.full(q.shape[:2], -1, dtype=torch.long, device=q.device)
-        for number, tile in enumerate(part.tiles(row)):
-            here = (self.peak_tile == number) & (self.peak > -torch.inf)
-            if bool(here.any()):
-                s = part.scores(q, self.k[:, tile.keys.start : tile.keys.stop], tile, self.buffer)
-                found = torch.where(here, s.argmax(-1) + tile.keys.start, found)
-        return found
+        Finding a maximum is far cheaper than finding its place, and few tiles of a long row hold a new one.
+        """
+        better = (top > self.peak) | ((top == self.peak) & (first < self.peak_key))
+        rows = better.nonzero(as_tuple=True)
+        if len(rows[0]):
+            self.peak[rows] = top[rows]
+            self.peak_key[rows] = s[rows].argmax(-1) + first
 
 
 def _mix_dirty(p: Tensor, v: Tensor) -> Tensor:

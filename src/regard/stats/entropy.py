@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.stats.base import State, Statistic
+from regard.stats.scratch import scratch
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["Entropy"]
@@ -38,7 +39,8 @@ class Entropy(Statistic):
         sums = _dots(tile.weights, logs)
         # 0 * -inf is NaN. Where nothing is masked that is rare, and cheaper to notice than to prevent.
         if tile.allowed is not None or sums.isnan().any():
-            sums = _dots(tile.weights, logs.clamp(min=torch.finfo(logs.dtype).min))
+            finite = scratch("entropy.finite", tuple(logs.shape), logs)
+            sums = _dots(tile.weights, torch.clamp(logs, min=torch.finfo(logs.dtype).min, out=finite))
         tile.of_rows(state["sums"]).sub_(sums)
 
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q"]:

@@ -13,13 +13,14 @@ from torch import Tensor
 from regard.errors import StatisticError
 from regard.stats.base import State, Statistic
 from regard.stats.checks import one_of
+from regard.stats.scratch import scratch
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["BinCounts", "Histogram"]
 
-# A quarter of a decade each, from 1e-8 to 1; and one logit each, from -40 to 40.
+# A quarter of a decade each, from 1e-8 to 1; and two logits each, from -32 to 32.
 WEIGHT_EDGES = tuple(10 ** (i / 4) for i in range(-32, 0))
-SCORE_EDGES = tuple(float(edge) for edge in range(-40, 41))
+SCORE_EDGES = tuple(float(edge) for edge in range(-32, 33, 2))
 
 
 class BinCounts(NamedTuple):
@@ -34,8 +35,8 @@ class Histogram(Statistic):
     """How the weights, or the scores, of all pairs that may attend are distributed: counts per bin.
 
     A `BinCounts`: edges (bins + 1,), counts (batch, heads, bins). `edges` are the borders between bins, by
-    default four a decade from 1e-8 for weights, and one per logit for scores. What lies below the first and
-    from the last on has a bin too, weights of 0 the first one, so the counts add up to the pairs.
+    default four a decade from 1e-8 for weights, and one every two logits for scores. What lies below the
+    first and from the last on has a bin too, weights of 0 the first one, so the counts add up to the pairs.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 3, 8)
@@ -69,15 +70,15 @@ class Histogram(Statistic):
     def update(self, state: State, tile: MapTile) -> None:
         counts = tile.of_heads(state["counts"])
         values = tile.weights if self.of == "weight" else tile.scores
-        borders = torch.tensor(self._borders, dtype=values.dtype, device=values.device)
-        place = torch.bucketize(values, borders, out_int32=True, right=True)
-        # One row of bins per batch row and head, and behind all of them one bin for what is masked.
-        bins, stacks = counts.shape[-1], counts[..., 0].numel()
-        place += torch.arange(0, stacks * bins, bins, device=place.device).view(*counts.shape[:2], 1, 1)
-        if tile.allowed is not None:
-            place = place.masked_fill_(~tile.allowed, stacks * bins)
-        found = torch.bincount(place.flatten(), minlength=stacks * bins + 1)
-        counts += found[: stacks * bins].view(counts.shape)
+        pairs = len(tile.rows) * len(tile.cols) if tile.allowed is None else tile.allowed.sum((-2, -1))
+        counts[..., 0] += pairs
+        reached = scratch("histogram.reached", tuple(values.shape), values)
+        for index, border in enumerate(self._borders):
+            # Ones as floats, because sums of bools are slow; float32 counts a row of up to 2^24 keys exactly.
+            # What is masked has weight 0 or score -inf, and reaches no border.
+            above = torch.ge(values, border, out=reached).sum(-1).long().sum(-1)
+            counts[..., index] -= above
+            counts[..., index + 1] += above
 
     def finish(self, state: State, frame: Frame) -> BinCounts:
         low, high = self._outer

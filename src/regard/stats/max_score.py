@@ -51,7 +51,7 @@ class MaxScore(Statistic):
         rows = _beats(top, tile.cols.start, value, key).nonzero(as_tuple=True)
         if len(rows[0]):
             value[rows] = top[rows]
-            key[rows] = tile.scores[rows].argmax(-1) + tile.cols.start
+            key[rows] = tile.scores[rows].max(-1).indices + tile.cols.start
 
     def merge(self, state: State, other: State) -> State:
         beaten = _beats(other["value"], other["key"], state["value"], state["key"])

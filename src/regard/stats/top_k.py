@@ -67,13 +67,14 @@ class TopK(Statistic):
                 bar = _bar(weight[..., -1:], key[..., -1:], tile.cols.start + cols.start)
                 found = self._candidates(weights, cols, lanes, bar)
                 if len(found):
-                    _insert(weight, key, found // width, weights.view(-1)[found], found % width + tile.cols.start)
+                    row, col = found // width, found % width
+                    _insert(weight, key, row, weights.view(-1)[found], tile.cols.start + col)
 
     def merge(self, state: State, other: State) -> State:
         weight, key = (torch.cat([state[name], other[name]], -1) for name in ("weight", "key"))
         order = key.argsort(-1)
         weight, key = _heaviest(weight.gather(-1, order), key.gather(-1, order), self.k)
-        return {"weight": weight, "key": key}
+        return {"weight": weight.contiguous(), "key": key}
 
     def finish(self, state: State, frame: Frame) -> TopKeys:
         return TopKeys(state["weight"], state["key"])
@@ -85,20 +86,22 @@ class TopK(Statistic):
         lanes: int,
         bar: Float[Tensor, "batch heads q 1"],
     ) -> Int64[Tensor, " found"]:
-        """Where in the tile, as it lies in memory, the cells are that may be among the k heaviest of their row."""
-        tops = weights[..., cols.start : cols.stop].unflatten(-1, (lanes, -1)).amax(-2)  # (batch, heads, q, groups)
+        """The cells that may be among the k heaviest of their row, as places in the tile's memory, rising."""
+        cells = weights[..., cols.start : cols.stop]
+        tops = cells.unflatten(-1, (lanes, -1)).amax(-2)  # (batch, heads, q, groups)
         found = (tops > bar).view(-1).nonzero().squeeze(-1)
         rows, groups = tops.shape[:3].numel(), tops.shape[-1]
-        if len(found) > self.k * rows and groups >= self.k:
-            # Early tiles beat everything: but k cells reach the k-th largest group maximum, so no less will do.
-            bar = torch.maximum(bar, _just_below(tops.topk(self.k).values[..., -1:]))
+        if len(found) > min(self.k, groups // 2) * rows and len(cols) >= self.k:
+            # Early tiles beat everything. But k cells reach the k-th largest, of groups or else of cells.
+            some = tops if groups >= self.k else cells
+            bar = torch.maximum(bar, _just_below(some.topk(self.k).values[..., -1:]))
             found = (tops > bar).view(-1).nonzero().squeeze(-1)
         if not len(found):
             return found
         row, group = found // groups, found % groups
         steps = torch.arange(0, len(cols), groups, device=found.device)
-        cells = (row * weights.shape[-1] + cols.start + group)[:, None] + steps  # (found, lanes)
-        return cells[weights.view(-1)[cells] > bar.view(-1)[row, None]].sort().values
+        places = (row * weights.shape[-1] + cols.start + group)[:, None] + steps  # (found, lanes)
+        return places[weights.view(-1)[places] > bar.view(-1)[row, None]].sort().values
 
 
 def _bar(weight: Tensor, key: Tensor, first: int) -> Tensor:

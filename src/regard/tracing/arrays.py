@@ -25,6 +25,36 @@ def as_tensor(name: str, given: Any) -> Tensor:
     >>> as_tensor("q", [[1, 0]])
     tensor([[1., 0.]], dtype=torch.float64)
     """
+    tensor = _converted(name, given)
+    if not tensor.numel():
+        raise ShapeError(
+            f"{name} has shape {tuple(tensor.shape)} and holds no number; trace needs at least one."
+        )
+    return tensor
+
+
+def one_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All tensors in the widest dtype among them, at least float32: half precision is no place to add up."""
+    wide = reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
+    return tuple(tensor.to(wide) for tensor in tensors)
+
+
+def check_size(q: int, k: int, batch: int, heads: int) -> None:
+    """Refuse what cannot be looked at cell by cell, and say where to go instead."""
+    if q * k > MAX_PAIRS:
+        raise MapError(
+            f"trace got {q:,} queries × {k:,} keys = {q * k:,} pairs; it keeps every cell of every step "
+            f"and stops at {MAX_PAIRS:,}. Trace fewer tokens, or read tiles of the large map: "
+            "regard.observe(q, k, v).map."
+        )
+    if batch * heads > MAX_MAPS:
+        raise MapError(
+            f"trace got {batch} batch rows × {heads} heads = {batch * heads} maps; it stops at {MAX_MAPS}. "
+            "Pick some of them, such as q[:1, :8], or read the large map: regard.observe(q, k, v).map."
+        )
+
+
+def _converted(name: str, given: Any) -> Tensor:
     if isinstance(given, Tensor):
         if given.is_complex() or given.dtype == torch.bool:
             raise DtypeError(
@@ -43,29 +73,3 @@ def as_tensor(name: str, given: Any) -> Tensor:
             f"{name} is a {type(given).__name__} that cannot be read as numbers ({error}). "
             "Give a torch.Tensor, a numpy array, or lists of equal length."
         ) from error
-
-
-def one_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors in the widest dtype among them, at least float32: half precision is no place to add up."""
-    wide = reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
-    return tuple(tensor.to(wide) for tensor in tensors)
-
-
-def check_size(q: int, k: int, batch: int, heads: int) -> None:
-    """Refuse what cannot be looked at cell by cell, and say where to go instead."""
-    if not q * k * batch * heads:
-        raise ShapeError(
-            f"trace got {q} queries, {k} keys, {heads} heads and batch {batch}; "
-            "it needs at least one of each."
-        )
-    if q * k > MAX_PAIRS:
-        raise MapError(
-            f"trace got {q:,} queries × {k:,} keys = {q * k:,} pairs; it keeps every cell of every step "
-            f"and stops at {MAX_PAIRS:,}. Trace fewer tokens, or read tiles of the large map: "
-            "regard.observe(q, k, v).map."
-        )
-    if batch * heads > MAX_MAPS:
-        raise MapError(
-            f"trace got {batch} batch rows × {heads} heads = {batch * heads} maps; it stops at {MAX_MAPS}. "
-            "Pick some of them, such as q[:1, :8], or read the large map: regard.observe(q, k, v).map."
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from regard.errors import MapError, ShapeError
@@ -81,6 +81,8 @@ def _checked(name: str, given: Any, wanted: int, what: str) -> tuple[str, ...]:
         return ()
     if isinstance(given, str):
         raise ShapeError(f"{name} is one string, {given!r}; give a list of strings, such as {name}.split().")
+    if not isinstance(given, Iterable):
+        raise ShapeError(f"{name} is a {type(given).__name__}; give a list of {wanted} strings.")
     names = tuple(str(token) for token in given)
     if len(names) != wanted:
         raise ShapeError(

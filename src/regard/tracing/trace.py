@@ -101,7 +101,7 @@ def _trace(
     recipe = Recipe.of(problem, {} if made is None else made.matrices)
     rank = q.ndim
     record = Recorder(rank > 2, rank == 4) if made is None else Recorder(made.batched, made.heads > 1)
-    q, k, v = (x.unsqueeze(1) if rank == 3 else x.view(1, 1, *x.shape) if rank == 2 else x for x in qkv)
+    q, k, v = (x.unsqueeze(1) if rank == 3 else x[None, None] if rank == 2 else x for x in qkv)
     record_inputs(record, q, k, v, made)
     out = record_attention(record, problem, options.mask, recipe.root)
     if made is not None:
@@ -115,7 +115,7 @@ def _projections(
     unwanted = [name for name, given in qkv.items() if given is not None]
     if unwanted:
         raise RegardError(
-            f"trace got x and {' and '.join(unwanted)}; q, k and v are made from x. Leave one out."
+            f"trace got x and {' and '.join(unwanted)}; q, k and v are made from x. Give one or the other."
         )
     made = Projections.of(x, **matrices, heads=heads, kv_heads=kv_heads)
     check_size(made.x.shape[1], made.source.shape[1], made.x.shape[0], made.heads)

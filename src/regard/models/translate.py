@@ -1,0 +1,180 @@
+"""What a transformers mask function says, in regard's masks.
+
+Transformers composes a mask from small functions of (batch, head, query, key): causal, a window, chunks, packed
+documents, padding, joined by `and_masks` and `or_masks`. They are closures, so a composition can be taken apart
+again: a function made by `sliding_window_overlay` has that factory's code and holds the window in its closure.
+What is recognised becomes a shape that knows its empty tiles; what is not stays a function, as `Where`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, reduce
+from operator import and_, or_
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.masks import Causal, Chunk, Documents, Mask, Padding, Where, Window
+
+__all__ = ["Frame", "translate"]
+
+MaskFunction = Callable[..., Any]
+# A rule that cannot say a function in this frame answers None; one that allows every pair answers ALL.
+ALL = "all"
+Answer = Mask | str | None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How transformers' indices map to regard's positions: q queries from `q_start`, k keys from `k_start`.
+
+    Transformers counts both from the beginning of the text; regard counts keys from the first key at hand and
+    puts the last query on the last key.
+    """
+
+    q: int
+    k: int
+    q_start: int = 0
+    k_start: int = 0
+
+    @property
+    def q_shift(self) -> int:
+        """What to add to a query's position to get transformers' index."""
+        return self.q_start - (self.k - self.q)
+
+    @property
+    def shift(self) -> int:
+        """How much further a query is from a key for transformers than for regard: 0, unless keys are spare."""
+        return self.q_shift - self.k_start
+
+
+def translate(function: MaskFunction, frame: Frame) -> Mask | None:
+    """The mask that a mask function describes for the queries and keys of a frame; None if it allows all.
+
+    >>> from transformers.masking_utils import sliding_window_causal_mask_function
+    >>> translate(sliding_window_causal_mask_function(4), Frame(q=3, k=9, q_start=6))
+    Window(left=4) & Causal()
+    """
+    answer = _answer(function, frame)
+    return None if isinstance(answer, str) else answer
+
+
+def _answer(function: MaskFunction, frame: Frame) -> Mask | str:
+    rule = _rules().get(getattr(function, "__code__", None))
+    answer = None if rule is None else rule(_held(function), frame)
+    return _kept_as_function(function, frame) if answer is None else answer
+
+
+def _held(function: MaskFunction) -> dict[str, Any]:
+    """What a closure captured, by name."""
+    cells = function.__closure__ or ()  # pyright: ignore[reportFunctionMemberAccess]
+    names = function.__code__.co_freevars  # pyright: ignore[reportFunctionMemberAccess]
+    return {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
+
+
+@cache
+def _rules() -> dict[CodeType, Callable[[dict[str, Any], Frame], Answer]]:
+    """The rule for each function transformers makes, by its code: equal code, equal meaning."""
+    from transformers import masking_utils as made
+
+    nothing = torch.zeros(0)
+    rules: dict[MaskFunction, Callable[[dict[str, Any], Frame], Answer]] = {
+        made.and_masks(): _all_of,
+        made.or_masks(): _any_of,
+        made.causal_mask_function: _causal,
+        made.bidirectional_mask_function: lambda held, frame: ALL,
+        made.sliding_window_overlay(1): _window,
+        made.sliding_window_bidirectional_overlay(1): _two_sided_window,
+        made.chunked_overlay(1, nothing): _chunks,
+        made.padding_mask_function(nothing): _padding,
+        made.packed_sequence_mask_function(nothing): _documents,
+        made.blockwise_overlay(nothing): _blocks,
+    }
+    return {function.__code__: rule for function, rule in rules.items()}  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def _kept_as_function(function: MaskFunction, frame: Frame) -> Mask:
+    def indexed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return function(b, h, q + frame.q_shift, k + frame.k_start)
+
+    indexed.__name__ = getattr(function, "__qualname__", type(function).__name__).split(".<locals>")[0]
+    return Where(indexed)
+
+
+def _all_of(held: dict[str, Any], frame: Frame) -> Answer:
+    answers = [_answer(function, frame) for function in held["mask_functions"]]
+    parts = [part for part in answers if not isinstance(part, str)]
+    return reduce(and_, _tidied(parts, frame)) if parts else ALL
+
+
+def _any_of(held: dict[str, Any], frame: Frame) -> Answer:
+    parts: list[Mask] = []
+    for function in held["mask_functions"]:
+        part = _answer(function, frame)
+        if isinstance(part, str):
+            return ALL
+        parts.append(part)
+    return reduce(or_, parts) if parts else None
+
+
+def _tidied(parts: list[Mask], frame: Frame) -> list[Mask]:
+    """Under a causal mask the right side of a window says nothing; say it as people do, Window(w)."""
+    causal = any(isinstance(part, Causal) for part in parts)
+    return [
+        Window(part.left) if causal and isinstance(part, Window) and part.left > frame.shift else part
+        for part in parts
+    ]
+
+
+def _causal(held: dict[str, Any], frame: Frame) -> Answer:
+    return Causal(frame.shift)
+
+
+def _window(held: dict[str, Any], frame: Frame) -> Answer:
+    left = held["sliding_window"] - frame.shift
+    return Window(left, max(left, frame.q + frame.k)) if left >= 1 else None
+
+
+def _two_sided_window(held: dict[str, Any], frame: Frame) -> Answer:
+    left, right = (held["sliding_window"] + 1 + side * frame.shift for side in (-1, 1))
+    return Window(left, right) if min(left, right) >= 1 else None
+
+
+def _chunks(held: dict[str, Any], frame: Frame) -> Answer:
+    size, pad = held["chunk_size"], torch.as_tensor(held["left_padding"])
+    if frame.shift or frame.q > frame.k:
+        return None
+    if frame.k_start % size == 0 and not bool(pad.any()):
+        return Chunk(size)
+    # Every row starts its chunks where its padding ends, so chunks are documents, one layout per row.
+    places = torch.arange(frame.k, device=pad.device) + frame.k_start
+    chunk = (places - pad.view(-1, 1)).div(size, rounding_mode="floor")
+    return Documents(ids=chunk - chunk.min())
+
+
+def _padding(held: dict[str, Any], frame: Frame) -> Answer:
+    valid = _cut(held["padding_mask"], frame)
+    if valid is None:
+        return None
+    valid = valid.bool()
+    return ALL if bool(valid.all()) else Padding(valid)
+
+
+def _documents(held: dict[str, Any], frame: Frame) -> Answer:
+    ids = _cut(held["packed_sequence_mask"], frame)
+    return None if ids is None or frame.shift or frame.q > frame.k else Documents(ids=ids - ids.min())
+
+
+def _blocks(held: dict[str, Any], frame: Frame) -> Answer:
+    ids = _cut(held["block_sequence_ids"], frame)
+    return None if ids is None or frame.shift or frame.q > frame.k else Documents(ids=ids)
+
+
+def _cut(table: Tensor, frame: Frame) -> Tensor | None:
+    """The part of a (batch, text) table that belongs to the keys; None where the table ends before they do."""
+    part = table[:, frame.k_start : frame.k_start + frame.k]
+    return part if part.shape[1] == frame.k else None
