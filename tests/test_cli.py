@@ -124,11 +124,3 @@ def test_python_m_regard_works_in_a_pipe_of_any_encoding():
     assert done.returncode == 0, done.stderr
     assert "−0.300" in done.stdout.decode("utf-8")
     assert done.stderr == b""
-
-
-def test_a_refusal_has_no_traceback():
-    done = in_a_process("explain", "--example", "dog")
-    assert done.returncode == 2
-    assert done.stderr.decode().splitlines() == [
-        "regard: no example is called 'dog'; there are 'cat', 'three'."
-    ]

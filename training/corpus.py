@@ -21,6 +21,7 @@ _NOT_STORY = re.compile(
     r"https?:|www\.|@|transcriber|gutenberg|internet archive|scanned by|proofread|\[illustration|\[footnote",
     re.IGNORECASE,
 )
+_NOT_LETTERS = re.compile(r"[^\w \n]+|[\d_]+")
 _LONG = 120
 
 
@@ -53,33 +54,36 @@ def clean(book: str) -> str:
 def _is_prose(paragraph: str) -> bool:
     if not paragraph or _NOT_STORY.search(paragraph):
         return False
-    letters = sum(c.isalpha() or c in " \n" for c in paragraph)
+    letters = len(_NOT_LETTERS.sub("", paragraph))
     return letters >= 0.8 * len(paragraph) or len(paragraph) < 20 and letters > 0.5 * len(paragraph)
 
 
-def hold_out(books: list[str], share: float, seed: int = 0) -> tuple[list[str], list[str]]:
-    """(training books, validation books): whole books, at least `share` of the characters held out.
+def hold_out(shelves: list[list[str]], share: float, seed: int = 0) -> tuple[list[str], list[str]]:
+    """(training books, validation books): whole books, at least `share` of each shelf's characters held out.
 
     The corpus holds some stories in two editions, so only a book whose long paragraphs appear in no other
     book may be held out: otherwise the model would have read it. Books over a quarter of what is wanted are
     passed over too, so that the validation text is many books and not one.
     """
-    seen = Counter(p for book in books for p in set(_long_paragraphs(book)))
-    wanted = share * sum(map(len, books))
-    order = list(range(len(books)))
-    random.Random(seed).shuffle(order)
-    held, size = set(), 0
-    for index in order:
-        if size >= wanted:
-            break
-        book, own = books[index], _long_paragraphs(books[index])
-        elsewhere = sum(seen[p] > 1 for p in own)
-        if len(own) >= 10 and elsewhere <= 0.002 * len(own) and len(book) <= wanted / 4:
-            held.add(index)
-            size += len(book)
-    return [b for i, b in enumerate(books) if i not in held], [b for i, b in enumerate(books) if i in held]
+    own = [[_long_paragraphs(book) for book in shelf] for shelf in shelves]
+    seen = Counter(p for shelf in own for paragraphs in shelf for p in set(paragraphs))
+    train, validation = [], []
+    for shelf, long in zip(shelves, own, strict=True):
+        wanted = share * sum(map(len, shelf))
+        order = list(range(len(shelf)))
+        random.Random(seed).shuffle(order)
+        held, size = set(), 0
+        for index in order:
+            elsewhere = sum(seen[p] > 1 for p in long[index])
+            alone = len(long[index]) >= 10 and elsewhere <= 0.002 * len(long[index])
+            if size < wanted and alone and len(shelf[index]) <= wanted / 4:
+                held.add(index)
+                size += len(shelf[index])
+        train += [book for i, book in enumerate(shelf) if i not in held]
+        validation += [shelf[i] for i in sorted(held)]
+    return train, validation
 
 
-def _long_paragraphs(book: str) -> list[str]:
+def _long_paragraphs(book: str) -> list[int]:
     """What two editions of a story share: long paragraphs, down to their letters."""
-    return [re.sub(r"\W", "", p).lower() for p in book.split("\n\n") if len(p) >= _LONG]
+    return [hash(re.sub(r"\W", "", p).lower()) for p in book.split("\n\n") if len(p) >= _LONG]

@@ -27,7 +27,9 @@ SAMPLE = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=Path, help="folder of .txt.xz files")
     parser.add_argument("--out", type=Path, default=Path(".train"))
     arguments = parser.parse_args()
@@ -40,8 +42,7 @@ def main() -> None:
 
 def prepare(files: list[Path], out: Path) -> dict:
     """Write everything `training.train` reads; returns the statistics it also writes."""
-    books = [book for path in files for book in read_books(path)]
-    train_books, validation_books = hold_out(books, HELD_OUT)
+    train_books, validation_books = hold_out([read_books(path) for path in files], HELD_OUT)
     say(f"{len(train_books)} books to train on, {len(validation_books)} held out:")
     for book in validation_books:
         say(f"  {len(book):7,} characters  {' '.join(book[:70].split())}")
@@ -52,6 +53,7 @@ def prepare(files: list[Path], out: Path) -> dict:
     size = save_tokens(out / "train.bin.xz", train) + save_tokens(out / "validation.bin.xz", validation)
     statistics = {
         "vocabulary": tokenizer.get_vocab_size(),
+        "paragraph_end": tokenizer.encode("\n\n", add_special_tokens=False).ids[0],
         "books": {"train": len(train_books), "validation": len(validation_books)},
         "characters": {"train": sum(map(len, train_books)), "validation": sum(map(len, validation_books))},
         "tokens": {"train": len(train), "validation": len(validation)},

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from regard.engine.gemm import bmm
 from regard.engine.parts import Part, Tile, parts
+from regard.engine.peaks import Peaks
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.schedule import Row
@@ -92,7 +92,7 @@ class _Stream:
         self.second = torch.empty_like(self.buffer) if riders.entropy else None
 
     def run(self, row: Row) -> None:
-        """Stream one block; leaves acc, m, energy and peak behind."""
+        """Stream one block; leaves acc, m, energy and peaks behind."""
         if self.riders.distance:
             # Measured from the middle of the block, so that a near key far down the text keeps its digits.
             positions = torch.arange(self.v.shape[1], dtype=self.v.dtype, device=self.v.device)
@@ -124,8 +124,8 @@ class _Stream:
         if result.columns is not None:
             part.put(result.columns, rows, mixed[..., width + 1 + self.riders.distance :])
         if result.peak is not None and result.peak_key is not None:
-            part.put(result.peak, rows, self.peak)
-            part.put(result.peak_key, rows, self.peak_key)
+            part.put(result.peak, rows, self.peaks.value)
+            part.put(result.peak_key, rows, self.peaks.key)
 
     def _stream(self, row: Row, careful: bool) -> None:
         part = self.part
@@ -134,19 +134,16 @@ class _Stream:
         self.m = q.new_full((*q.shape[:2], 1), -torch.inf)
         self.shift = torch.zeros_like(self.m)
         self.energy = q.new_zeros(q.shape[:2])
-        self.peak = q.new_full(q.shape[:2], -torch.inf)
-        self.peak_key = torch.full(q.shape[:2], -1, dtype=torch.long, device=q.device)
+        self.peaks = Peaks(q)
         settled = False
         for tile in part.tiles(row):
             keys = slice(tile.keys.start, tile.keys.stop)
             s = part.scores(q, self.k[:, keys], tile, self.buffer)
             if self.riders.peak or not settled:
-                top = s.amax(-1, keepdim=True)
-                if self.riders.peak:
-                    self._note_peak(s, top[..., 0], tile.keys.start)
+                top = self.peaks.note(s, tile.keys.start) if self.riders.peak else s.amax(-1)
                 if careful or not settled:
                     # The maximum only has to be near: once every row has one, it is kept (see LARGE).
-                    settled = self._raise(top) and not careful
+                    settled = self._raise(top[..., None]) and not careful
             self._add(s, tile, keys)
 
     def _raise(self, top: Tensor) -> bool:
@@ -185,17 +182,6 @@ class _Stream:
 
     def _mix(self, p: Tensor, v: Tensor, tile: Tile) -> Tensor:
         return bmm(p, v) if not self.dirty or tile.blocked is None else _mix_dirty(p, v)
-
-    def _note_peak(self, s: Tensor, top: Tensor, first: int) -> None:
-        """Where a tile beats a row's largest score, find its key; of equal scores the first key counts.
-
-        Finding a maximum is far cheaper than finding its place, and few tiles of a long row hold a new one.
-        """
-        better = (top > self.peak) | ((top == self.peak) & (first < self.peak_key))
-        rows = better.nonzero(as_tuple=True)
-        if len(rows[0]):
-            self.peak[rows] = top[rows]
-            self.peak_key[rows] = s[rows].argmax(-1) + first
 
 
 def _mix_dirty(p: Tensor, v: Tensor) -> Tensor:

@@ -113,7 +113,7 @@ def observe(
     """
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
     problem = problem_of(q, k, v, options)
-    result, found = observed(problem, by_name(tuple(stats)), backend, differentiable)
+    result, found = observed(problem, by_name(stats), backend, differentiable)
     _report_overflow(problem, result.lse, found)
     recipe = replace(problem, q=problem.q.detach(), k=problem.k.detach(), v=problem.v.detach())
     return Observation(problem.restore(result.out), result.lse, found, AttentionMap(recipe, result.lse))

@@ -70,19 +70,18 @@ def _axis(part: Any, size: int, name: str) -> Int[Tensor, "n"]:
         chosen = torch.arange(len(part)) * part.step + part.start
         return _checked(chosen, size, name)
     try:
-        chosen = part if isinstance(part, Tensor) else torch.as_tensor(part if len(part) else [0][:0])
+        chosen = part if isinstance(part, Tensor) else torch.as_tensor(list(part))
     except (TypeError, ValueError, RuntimeError):
         raise MapError(
             f"the {name} index is a {type(part).__name__}; use an int, a slice, a list or a tensor."
         ) from None
     if chosen.dtype == torch.bool:
         if chosen.shape != (size,):
-            raise MapError(
-                f"the {name} index is a bool tensor of shape {tuple(chosen.shape)}; wanted ({size},)."
-            )
+            raise MapError(f"the {name} index has {chosen.numel()} flags; wanted one for each of {size}.")
         chosen = chosen.nonzero().flatten()
-    if chosen.ndim != 1 or chosen.is_floating_point():
-        raise MapError(f"the {name} index is {chosen.dtype} with {chosen.ndim} axes; wanted a list of ints.")
+    if chosen.ndim != 1 or (chosen.is_floating_point() and len(chosen)):
+        kind = str(chosen.dtype).removeprefix("torch.")
+        raise MapError(f"the {name} index is {kind} with {chosen.ndim} axes; wanted a list of ints.")
     return _checked(chosen.to(torch.long).cpu(), size, name)
 
 

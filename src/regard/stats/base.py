@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
 
 from jaxtyping import Float
@@ -92,7 +93,7 @@ class ColumnStatistic(Statistic):
         return {"sums": state["sums"] + other["sums"], "columns": state["columns"]}
 
 
-def by_name(statistics: tuple[Statistic, ...]) -> dict[str, Statistic]:
+def by_name(statistics: Iterable[Any]) -> dict[str, Statistic]:
     """Statistics keyed by name; asking for one twice is refused."""
     found: dict[str, Statistic] = {}
     for statistic in statistics:

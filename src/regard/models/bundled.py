@@ -1,0 +1,57 @@
+"""The model that comes with regard: small, ours, and loaded without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+__all__ = ["bundled", "sample_text"]
+
+DATA = Path(__file__).parent / "data"
+
+
+def bundled() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """A small storyteller to look at: a Llama of 8 layers and 8 heads that read children's books, and its tokenizer.
+
+    Grouped-query (8 query and 4 key heads), rotary positions, context 2048, vocabulary 4096. The weights are
+    stored in bfloat16 and come as float32, in evaluation mode, on the CPU. The tokenizer puts
+    `<|endoftext|>` in front of a text, as in training; `MODEL_CARD.md` beside the weights says how the model
+    was made and what it can do.
+
+    >>> model, tokenizer = bundled()                             # doctest: +SKIP
+    >>> ids = tokenizer("Once upon a time", return_tensors="pt")  # doctest: +SKIP
+    >>> tokenizer.decode(model.generate(**ids, max_new_tokens=40)[0])  # doctest: +SKIP
+    """
+    try:
+        import torch
+        from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+    except ImportError as error:
+        raise RegardError(
+            f"the bundled model needs transformers, which cannot be imported here ({error}). "
+            'Install it with: pip install "regard[models]"'
+        ) from error
+    missing = [name for name in ("config.json", "model.safetensors", "tokenizer.json") if not (DATA / name).exists()]
+    if missing:
+        raise RegardError(
+            f"the bundled model lacks {' and '.join(missing)} in {DATA}; this copy of regard is incomplete. "
+            "Reinstall regard, or in a checkout make them as training/README.md says."
+        )
+    model = LlamaForCausalLM.from_pretrained(DATA, dtype=torch.float32, local_files_only=True)
+    return model.eval(), PreTrainedTokenizerFast.from_pretrained(DATA, local_files_only=True)
+
+
+def sample_text() -> str:
+    """A story to look at, written for this project; it fills the bundled model's context almost exactly.
+
+    Names, a list and a refrain come back in it again and again, so that heads which look for what was seen
+    before have something to find.
+
+    >>> print(sample_text().splitlines()[0])
+    THE LAMP ON GULLSTONE HILL
+    """
+    return (DATA / "story.txt").read_text(encoding="utf-8")
