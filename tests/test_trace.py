@@ -560,6 +560,9 @@ def test_the_page_says_what_the_steps_say():
     for step in example("cat"):
         assert step.formula in page
         assert step.sentence in page
+    assert page.count("<td>−∞</td>") == page.count("<td>·</td>") == 6
+    assert ">0.527</td>" in page
+    assert "down · cat: 0.464 / 1.414 ≈ 0.328" in page
 
 
 def test_tokens_are_escaped_in_the_page_and_are_no_markup_in_the_terminal():

@@ -66,25 +66,40 @@ def map_tiles(
     # exp(s - inf) = 0: a dead row has weight nowhere.
     bound = lse.masked_fill(lse == -torch.inf, torch.inf)
     for part in parts(problem, all_heads):
-        k = part.keys(problem.k)
-        buffers = part.buffer(), part.buffer() if keep else None
+        reader = _Reader(part, bound, keep)
         for row in part.rows():
-            yield from _row_tiles(part, row, k, bound, frame, buffers)
+            yield from reader.tiles(row, frame)
 
 
-def _row_tiles(
-    part: Part, row: Row, k: Tensor, bound: Tensor, frame: Frame, buffers: tuple[Tensor, Tensor | None]
-) -> Iterator[MapTile]:
-    q = part.scaled(part.queries(part.problem.q, row.queries))
-    lse = part.queries(bound[..., None], row.queries)
-    first, second = buffers
-    for tile in part.tiles(row):
-        logs = part.scores(q, k[:, tile.keys.start : tile.keys.stop], tile, first).sub_(lse)
-        if second is None:
-            yield _shown(part, tile, frame, logs.exp_())
-        else:
-            weights = torch.exp(logs, out=second[: logs.numel()].view(logs.shape))
-            yield _shown(part, tile, frame, weights, logs, lse)
+class _Reader:
+    """Computes the log weights s - lse of one part, tile after tile, into the same memory."""
+
+    def __init__(self, part: Part, bound: Tensor, keep: bool) -> None:
+        self.part, self.bound = part, bound
+        self.k = part.keys(part.problem.k)
+        # A plain dot product subtracts lse by itself: it is one more column of q, against a key column of 1.
+        self.folded = part.problem.scoring.linear
+        if self.folded:
+            self.k = torch.cat([self.k, self.k.new_ones(*self.k.shape[:2], 1)], -1)
+        self.first = part.buffer()
+        self.second = part.buffer() if keep else None
+
+    def tiles(self, row: Row, frame: Frame) -> Iterator[MapTile]:
+        part = self.part
+        q = part.scaled(part.queries(part.problem.q, row.queries))
+        lse = part.queries(self.bound[..., None], row.queries)
+        if self.folded:
+            # Dead rows are masked wherever they are visited; inf in a matrix product might make NaN.
+            q = torch.cat([q, -lse.masked_fill(lse == torch.inf, 0.0)], -1)
+        for tile in part.tiles(row):
+            logs = part.scores(q, self.k[:, tile.keys.start : tile.keys.stop], tile, self.first)
+            if not self.folded:
+                logs.sub_(lse)
+            if self.second is None:
+                yield _shown(part, tile, frame, logs.exp_())
+            else:
+                weights = torch.exp(logs, out=self.second[: logs.numel()].view(logs.shape))
+                yield _shown(part, tile, frame, weights, logs, lse)
 
 
 def _shown(

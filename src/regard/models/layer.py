@@ -1,0 +1,198 @@
+"""One watched layer: its rows as they came in, and the one map they make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.inputs import Options, problem_of
+from regard.errors import RegardError as RecordingError
+from regard.maps import AttentionMap, Observation
+from regard.masks import Mask
+from regard.models.call import AttentionCall
+from regard.models.segment import Segment, join_rows, placed, tensors_of
+from regard.models.sites import Site
+from regard.models.translate import Frame
+
+__all__ = ["Layer"]
+
+
+class Layer:
+    """What one layer of a model did: its map, lazy and exact, and its statistics.
+
+    Generated tokens are appended row by row: `map` is then the map of prompt and generated text together, and
+    row statistics cover both. Statistics of whole maps, such as column mass, are those of the prompt.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.segments: list[Segment] = []
+        self.options: dict[str, Any] = {}
+        self.mask: Mask | None = None
+        self.first_mask: Mask | None = None
+        self.frame = Frame(0, 0)
+        self.whole = True
+        """Whether the keys of all rows are known; beam search and the like move rows between texts."""
+        self._map: AttentionMap | None = None
+
+    @property
+    def index(self) -> int:
+        return self.site.index
+
+    @property
+    def name(self) -> str:
+        return self.site.name
+
+    @property
+    def role(self) -> str:
+        return self.site.role
+
+    @property
+    def rows(self) -> int:
+        return sum(segment.rows for segment in self.segments)
+
+    @property
+    def prompt(self) -> int:
+        """How many rows the first call had; those after it were generated."""
+        return self.segments[0].rows if self.segments else 0
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Every statistic by its name; one value per query where it has one per query."""
+        found = dict(self.segments[0].stats)
+        for name in self._appended():
+            found[name] = join_rows([segment.stats[name] for segment in self.segments])
+        return found
+
+    @property
+    def trace(self) -> dict[str, Any]:
+        """What was seen of the generated tokens alone, row by row, with the heaviest keys of each."""
+        if len(self.segments) < 2:
+            return {}
+        later = self.segments[1:]
+        names = [name for name in later[0].stats if all(name in segment.stats for segment in later)]
+        return {name: join_rows([segment.stats[name] for segment in later]) for name in names}
+
+    @property
+    def lse(self) -> Tensor:
+        return torch.cat([segment.lse for segment in self.segments], 2)
+
+    @property
+    def map(self) -> AttentionMap:
+        """The attention map of every row seen."""
+        if self._map is None:
+            self._map = self._joined()
+        return self._map
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its tensors take."""
+        return sum(x.numel() * x.element_size() for segment in self.segments for x in _tensors(segment))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or "segments" not in self.__dict__:
+            raise AttributeError(name)
+        stats = self.stats if self.segments else {}
+        if name in stats:
+            return stats[name]
+        known = ", ".join(stats) or "none"
+        raise AttributeError(f"{name!r} was not observed; observed were: {known}. Ask for it in stats=[...].")
+
+    def __repr__(self) -> str:
+        generated = f", generated={self.rows - self.prompt}" if self.rows > self.prompt else ""
+        return f"Layer({self.site}, rows={self.rows}{generated}, mask={self.mask!r})"
+
+    def begin(self, call: AttentionCall, seen: Observation, keep: bool) -> None:
+        """Start over with the rows of a first call."""
+        self._map = None
+        self.whole = True
+        self.frame, self.mask, self.first_mask = call.frame, seen.map.mask, seen.map.mask
+        self.options = {name: call.options[name] for name in ("scale", "softcap", "sink")}
+        self.options["scale"] = seen.map.problem.scoring.scale
+        stats = {name: placed(value, call.frame.k_start) for name, value in seen.stats.items()}
+        kept: dict[str, Any] = {}
+        if keep:
+            p = seen.map.problem
+            kept = {"q": p.q, "k": p.k, "v": p.v, "bias": call.bias if call.bias is None else call.bias.detach()}
+            self._map = seen.map
+        self.segments = [Segment(seen.lse.detach(), stats, **kept)]
+
+    def extend(self, call: AttentionCall, seen: Observation, keep: bool) -> None:
+        """Append the rows of a later call over the same text."""
+        self._map = None
+        frame, p = call.frame, seen.map.problem
+        stats = {name: placed(value, frame.k_start) for name, value in seen.stats.items()}
+        self.whole = self.whole and self._continues(call)
+        kept: dict[str, Any] = {}
+        if keep and self.whole:
+            new = 0 if self.role == "cross" else frame.q
+            kept = {"q": p.q, "bias": None if call.bias is None else call.bias.detach()}
+            # Copies, because one new key must not keep a whole cache alive.
+            kept |= {"k": p.k[:, :, p.k_len - new :].clone(), "v": p.v[:, :, p.k_len - new :].clone()}
+        self.segments.append(Segment(seen.lse.detach(), stats, **kept))
+        if call.plan is not None and self.whole:
+            keys = self.frame.k + (0 if self.role == "cross" else self.rows - self.prompt)
+            self.mask = call.plan.over(replace(self.frame, q=self.rows, k=keys))
+
+    def crop(self, rows: int) -> None:
+        """Forget all rows but the first: assisted generation takes back tokens that were not accepted."""
+        self._map = None
+        kept: list[Segment] = []
+        for segment in self.segments:
+            left = rows - sum(other.rows for other in kept)
+            if left > 0:
+                kept.append(segment if segment.rows <= left else segment.crop(left))
+        self.segments = kept
+
+    def _continues(self, call: AttentionCall) -> bool:
+        """Whether the keys of this call are those seen before and then the new ones."""
+        before = self.segments[-1].k
+        if self.role == "cross":
+            first = self.segments[0].k
+            return first is None or first.shape == call.k.shape
+        if call.plan is None:
+            return False
+        place = call.k.shape[2] - call.frame.q - 1
+        if before is None or place < 0:
+            return True
+        return before.shape[0] == call.k.shape[0] and torch.equal(before[:, :, -1], call.k[:, :, place])
+
+    def _appended(self) -> list[str]:
+        if len(self.segments) < 2:
+            return []
+        return [name for name in self.segments[0].stats if all(name in s.stats for s in self.segments)]
+
+    def _joined(self) -> AttentionMap:
+        segments = self.segments
+        if not segments or segments[0].q is None:
+            raise RecordingError(
+                f"the map of {self.site} was not kept; watch with keep_maps=True to read it, or ask for "
+                "statistics in stats=[...]."
+            )
+        if not self.whole:
+            # Statistics of later rows are true; their keys belong to rows of the batch that moved.
+            segments = segments[:1]
+        parts = {name: [getattr(s, name) for s in segments] for name in ("q", "k", "v", "lse")}
+        q, k, v, lse = (x[0] if len(x) == 1 else torch.cat(x, 2) for x in parts.values())
+        mask = self.mask if self.whole else self.first_mask
+        options = Options(mask, bias=_joined_bias([s.bias for s in segments], k.shape[2]), **self.options)
+        return AttentionMap(problem_of(q, k, v, options), lse)
+
+
+def _joined_bias(biases: list[Tensor | None], k: int) -> Tensor | None:
+    """Biases of later rows know more keys than those before; what a row cannot see may hold anything."""
+    known = [bias for bias in biases if bias is not None]
+    if len(known) < len(biases):
+        return None
+    wide = [torch.nn.functional.pad(b, (0, k - b.shape[-1])) if b.shape[-1] not in (1, k) else b for b in known]
+    return wide[0] if len(wide) == 1 else torch.cat(wide, 2)
+
+
+def _tensors(segment: Segment) -> list[Tensor]:
+    plain = [segment.lse, segment.q, segment.k, segment.v, segment.bias]
+    stats = [x for value in segment.stats.values() for x in tensors_of(value)]
+    return [x for x in plain if x is not None] + stats
+

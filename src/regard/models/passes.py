@@ -1,0 +1,83 @@
+"""The forward passes of a watched model: when one begins, what it continues, which tokens it reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from regard.models.recording import Recording
+
+__all__ = ["Passes"]
+
+
+class Passes:
+    """Follows the passes of a model through hooks on it and its parts, which `generate()` may call directly."""
+
+    def __init__(self, model: Any, recording: Recording) -> None:
+        self.model, self.recording = model, recording
+        self.past = 0
+        """How many tokens of the text earlier passes have read."""
+        self._inside = 0
+        self._turns: Counter[int] = Counter()
+
+    @property
+    def running(self) -> bool:
+        """Outside a pass nothing is recorded: gradient checkpointing attends again while it goes back."""
+        return self._inside > 0
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Hook into the model and its parts for the time of a block."""
+        from transformers import PreTrainedModel
+
+        hooks = []
+        for module in self.model.modules():
+            if isinstance(module, PreTrainedModel):
+                hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+                hooks.append(module.register_forward_hook(self._leave, always_call=True))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def turn(self, module: int) -> int:
+        """How often a module has attended in this pass; some models use one layer several times."""
+        self._turns[module] += 1
+        return self._turns[module] - 1
+
+    def depth(self, role: str) -> int:
+        """How many layers a stack has, as the config tells; 1 where it does not."""
+        config = self.model.config.get_text_config(decoder=role != "encoder")
+        names = {"encoder": ("encoder_layers",), "vision": (), "audio": ()}.get(role, ("decoder_layers",))
+        counts = (getattr(config, name, None) for name in (*names, "num_hidden_layers"))
+        return next((count for count in counts if isinstance(count, int)), 1) if names else 1
+
+    def _enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._inside += 1
+        if self._inside > 1:
+            return
+        self._turns.clear()
+        self.past = _length(kwargs.get("past_key_values"))
+        if self.past == 0 and kwargs.get("encoder_outputs") is None:
+            self.recording.clear()
+        given = kwargs.get("input_ids", args[0] if args else None)
+        if self.model.config.is_encoder_decoder:
+            self.recording.note_tokens("encoder", given, 0)
+            self.recording.note_tokens("decoder", kwargs.get("decoder_input_ids"), self.past)
+        else:
+            self.recording.note_tokens("decoder", given, self.past)
+
+    def _leave(self, *unused: Any) -> None:
+        self._inside = max(0, self._inside - 1)
+
+
+def _length(past: Any) -> int:
+    length = past.get_seq_length() if hasattr(past, "get_seq_length") else 0
+    return int(length) if isinstance(length, int | Tensor) and torch.as_tensor(length).numel() == 1 else 0

@@ -1,0 +1,190 @@
+"""`watch`: what a transformers model attends to, while it runs as usual."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine import attention
+from regard.errors import RegardError as ModelError
+from regard.errors import RegardError as RecordingError
+from regard.maps import AttentionMap, observe
+from regard.models.call import AttentionCall
+from regard.models.hook import watchers
+from regard.models.layer import Layer
+from regard.models.passes import Passes
+from regard.models.recording import Recording
+from regard.models.segment import in_text, rows_only
+from regard.models.sites import Site, index_of, role_of
+from regard.models.sizes import spoken
+from regard.models.switch import check_model, switched
+from regard.models.writer import Writer
+from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass, Statistic, TopK, by_name
+
+__all__ = ["watch"]
+
+ROWS: tuple[Statistic, ...] = (Entropy(), MaxScore(), MeanDistance(), SinkMass())
+# Cheap for one query, so generated tokens get it unasked.
+HEAVIEST = TopK(8)
+
+
+@contextmanager
+def watch(
+    model: Any,
+    *,
+    layers: Sequence[int | str] | None = None,
+    stats: Sequence[Statistic] = ROWS,
+    keep_maps: bool = True,
+    store: str | Path | None = None,
+    resume: bool = False,
+    max_bytes: int | None = None,
+    tokenizer: Any = None,
+    text: str | None = None,
+) -> Iterator[Recording]:
+    """Watch a transformers model: within the block every forward pass and `generate()` is recorded.
+
+    The model computes what it always computes, on regard's attention, in memory that grows with the length;
+    afterwards it is as it was, also after an exception. `layers` chooses by number or by module name. The
+    recording is of the last text: a pass that does not continue the one before starts it anew. Tokens of
+    `generate()` are appended, each with its row statistics and its heaviest keys (`layer.trace`).
+
+    With `store`, each layer goes to disk as soon as it is seen and leaves memory; the recording is there under
+    that name when the block ends, a partial one if it ends early, which `resume=True` completes. `max_bytes`
+    refuses a recording that would grow larger, before it does.
+
+    >>> import torch, regard
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> config = LlamaConfig(
+    ...     vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4
+    ... )
+    >>> model = LlamaForCausalLM(config)
+    >>> with watch(model) as recording:
+    ...     out = model(torch.arange(9)[None])
+    >>> recording
+    Recording(LlamaForCausalLM, 2 layers, 9 tokens, 45.8 KB)
+    >>> recording.maps[1][0, 3].shape, recording.layers[1].entropy.shape
+    (torch.Size([9, 9]), torch.Size([1, 4, 9]))
+    """
+    check_model(model)
+    if any(id(module) in watchers for module in model.modules()):
+        raise ModelError(f"{type(model).__name__} is being watched already; leave that block first.")
+    watcher = _Watcher(model, layers, tuple(stats), keep_maps, max_bytes)
+    recording = watcher.recording
+    if tokenizer is not None:
+        recording.attach(tokenizer, text)
+    with ExitStack() as stack:
+        if store is not None:
+            watcher.writer = stack.enter_context(Writer(store, recording, resume=resume))
+        stack.enter_context(switched(model))
+        stack.enter_context(watcher.passes.followed())
+        stack.callback(watcher.leave)
+        watchers.update(dict.fromkeys(watcher.modules, watcher))
+        yield recording
+        watcher.check_seen()
+
+
+class _Watcher:
+    """Sees every attention call of one model, and keeps the recording."""
+
+    def __init__(
+        self,
+        model: Any,
+        layers: Sequence[int | str] | None,
+        stats: tuple[Statistic, ...],
+        keep: bool,
+        max_bytes: int | None,
+    ) -> None:
+        by_name(stats)
+        self.stats, self.keep, self.max_bytes = stats, keep, max_bytes
+        self.chosen = None if layers is None else set(layers)
+        self.modules = {id(module): name for name, module in model.named_modules()}
+        self.recording = Recording.of(model)
+        self.passes = Passes(model, self.recording)
+        self.writer: Writer | None = None
+        self.sites: dict[tuple[int, int], Site] = {}
+
+    def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, AttentionMap | None]:
+        site = self._site(module) if self.passes.running else None
+        if site is None or not self._wanted(site):
+            return attention(call.q, call.k, call.v, **call.options), None
+        layer = self.recording.find(site)
+        later = layer is not None and self._later(layer, call)
+        stats = self._asked(call, later)
+        seen = observe(call.q, call.k, call.v, stats=stats, **call.options)
+        if layer is None or not later:
+            layer = Layer(site)
+            layer.begin(call, seen, self.keep)
+            self._check_size(layer)
+            self.recording.put(layer)
+            if self.writer is not None:
+                self.writer.write(layer)
+        else:
+            layer.extend(call, seen, self.keep)
+        return seen.out, seen.map
+
+    def leave(self) -> None:
+        for module in self.modules:
+            watchers.pop(module, None)
+
+    def check_seen(self) -> None:
+        """Say so if there was attention and none of it was chosen."""
+        if self.sites and not self.recording.layers:
+            known = ", ".join(str(site) for site in self.sites.values())
+            raise ModelError(f"layers={sorted(map(str, self.chosen or ()))} chose none of: {known}.")
+
+    def _site(self, module: torch.nn.Module) -> Site:
+        turn = self.passes.turn(id(module))
+        key = id(module), turn
+        if key not in self.sites:
+            name = self.modules[id(module)]
+            role, index = role_of(name, module), index_of(name, module)
+            taken = {site.index for site in self.sites.values() if site.role == role}
+            while index in taken:
+                index += 1
+            self.sites[key] = Site(name, role, index, turn)
+        return self.sites[key]
+
+    def _wanted(self, site: Site) -> bool:
+        if self.chosen is not None and site.index not in self.chosen and site.name not in self.chosen:
+            return False
+        return self.writer is None or not self.writer.has(site)
+
+    def _later(self, layer: Layer, call: AttentionCall) -> bool:
+        """Whether a call goes on with the text of a layer; takes back rows it replaces."""
+        if not layer.segments or layer.segments[0].lse.shape[0] != call.q.shape[0]:
+            return False
+        crossing = layer.role == "cross" or call.plan is None
+        start = self.passes.past if crossing else call.frame.q_start - layer.frame.q_start
+        if not 0 < start <= layer.rows:
+            return False
+        if start < layer.rows:
+            layer.crop(start)
+        return True
+
+    def _asked(self, call: AttentionCall, later: bool) -> list[Statistic]:
+        stats = self.stats
+        if later:
+            stats = rows_only(stats)
+            if HEAVIEST.name not in by_name(stats):
+                stats = (*stats, HEAVIEST)
+        frame = call.frame
+        return [in_text(statistic, frame.k_start, frame.k, later) for statistic in stats]
+
+    def _check_size(self, layer: Layer) -> None:
+        """Refuse before it is too late: after the first layer the size of all is known."""
+        if self.max_bytes is None:
+            return
+        held = self.recording.nbytes + layer.nbytes
+        left = max(0, self.passes.depth(layer.role) - len(self.recording.stack(layer.role)) - 1)
+        expected = held + left * layer.nbytes
+        if expected > self.max_bytes:
+            raise RecordingError(
+                f"the recording would take {spoken(expected)} ({spoken(layer.nbytes)} a layer), more than "
+                f"max_bytes={spoken(self.max_bytes)}. Choose layers=[...], drop maps with keep_maps=False, "
+                "or watch a shorter text."
+            )
