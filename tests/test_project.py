@@ -31,15 +31,15 @@ LAYERS = (
     ("cli",),
     ("viewer",),
     ("regard",),
-    ("atlas", "claims", "cost", "doctor", "plots"),
+    ("atlas", "claims", "cost", "doctor"),
     ("models",),
-    ("distributed", "maps", "nn", "trace"),
-    ("engine",),
+    ("distributed", "maps", "nn", "tracing"),
+    ("engine", "plots"),
     ("stats",),
     ("masks", "scores"),
     ("errors",),
 )
-RANK = {noun: rank for rank, nouns in enumerate(LAYERS) for noun in nouns} | {"_version": len(LAYERS) - 1}
+RANK = {noun: rank for rank, nouns in enumerate(LAYERS) for noun in nouns} | {"_version": len(LAYERS) - 1, "__main__": -1}
 
 
 def name_of(path: Path) -> str:

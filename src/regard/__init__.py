@@ -5,6 +5,7 @@ from regard.engine import KVCache, attention, explain_dispatch, sdpa
 from regard.maps import AttentionMap, Observation, observe
 from regard.masks import Causal, Chunk, Dense, Documents, Padding, Where, Window
 from regard.stats import ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK
+from regard.tracing import Trace, trace
 
 __all__ = [
     "AttentionMap",
@@ -21,6 +22,7 @@ __all__ = [
     "Padding",
     "Pooled",
     "TopK",
+    "Trace",
     "Where",
     "Window",
     "__version__",
@@ -28,4 +30,5 @@ __all__ = [
     "explain_dispatch",
     "observe",
     "sdpa",
+    "trace",
 ]
