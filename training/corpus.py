@@ -55,7 +55,7 @@ def _is_prose(paragraph: str) -> bool:
     if not paragraph or _NOT_STORY.search(paragraph):
         return False
     letters = len(_NOT_LETTERS.sub("", paragraph))
-    return letters >= 0.8 * len(paragraph) or len(paragraph) < 20 and letters > 0.5 * len(paragraph)
+    return letters >= 0.8 * len(paragraph) or (len(paragraph) < 20 and letters > 0.5 * len(paragraph))
 
 
 def hold_out(shelves: list[list[str]], share: float, seed: int = 0) -> tuple[list[str], list[str]]:

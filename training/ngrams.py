@@ -83,7 +83,7 @@ def _grams(tokens: np.ndarray, n: int) -> np.ndarray:
 
 
 def _discounts(counts: np.ndarray) -> np.ndarray:
-    """Discounts for counts 0, 1, 2 and 3 or more; plain ones where too little was counted to estimate them."""
+    """Discounts for counts 0, 1, 2 and 3 or more; plain ones where too few counts exist to estimate them."""
     n = np.bincount(np.minimum(counts, 5), minlength=5)[:5].astype(float)
     if (n[1:5] == 0).any():
         return np.array([0.0, 0.5, 0.5, 0.5])

@@ -40,9 +40,9 @@ def main() -> None:
     prepare(files, arguments.out)
 
 
-def prepare(files: list[Path], out: Path) -> dict:
+def prepare(files: list[Path], out: Path, held_out: float = HELD_OUT) -> dict:
     """Write everything `training.train` reads; returns the statistics it also writes."""
-    train_books, validation_books = hold_out([read_books(path) for path in files], HELD_OUT)
+    train_books, validation_books = hold_out([read_books(path) for path in files], held_out)
     say(f"{len(train_books)} books to train on, {len(validation_books)} held out:")
     for book in validation_books:
         say(f"  {len(book):7,} characters  {' '.join(book[:70].split())}")
@@ -76,7 +76,7 @@ def baselines(train: np.ndarray, validation: np.ndarray) -> dict[str, float]:
     return losses
 
 
-def say(line: str, start: float = time.monotonic()) -> None:  # noqa: B008 - the time the program began
+def say(line: str, start: float = time.monotonic()) -> None:
     print(f"[{time.monotonic() - start:6.1f} s] {line}", flush=True)
 
 

@@ -11,8 +11,9 @@ __all__ = ["Settings"]
 class Settings:
     """One training run; the defaults made the bundled model.
 
-    The learning rate follows the clock: up over `warmup` steps, level, then down to zero over the last `decay`
-    of `minutes`, so a run that must end at a given time ends annealed. `steps`, if given, also ends it.
+    The learning rate follows the clock: up over `warmup` steps, level, then down to zero over the last
+    `decay` of `minutes`, so a run that must end at a given time ends annealed. `steps`, if given,
+    also ends it.
     """
 
     minutes: float = 8.5
@@ -35,7 +36,7 @@ class Settings:
     def smoke(cls) -> Settings:
         """A run that proves the program works, on a CPU, in under a minute."""
         return cls(
-            minutes=0.75, steps=20, batch=4, repeated=2, context=128, warmup=5,
+            minutes=5.0, steps=20, batch=4, repeated=2, context=128, warmup=5,
             evaluate_every=5.0, evaluation_rows=4, sample_tokens=10, compile=False,
         )  # fmt: skip
 

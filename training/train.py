@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python -m training.train [--data .train] [--out FOLDER] [--minutes 8.5] [--smoke]
 
-Writes model.safetensors (bfloat16), config.json, losses.csv, loss.png and evaluation.json, and prints samples.
-Needs torch, numpy and jaxtyping; safetensors and matplotlib are used where they are installed.
+Writes model.safetensors (bfloat16), config.json, losses.csv, loss.png and evaluation.json. Needs torch, numpy
+and jaxtyping; safetensors, matplotlib and tokenizers are used where they are installed.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Run:
         self, shape: Shape, settings: Settings, data: Path, out: Path, device: torch.device, start: float
     ) -> None:
         self.shape, self.settings, self.out, self.device, self.start = shape, settings, out, device, start
+        self.data = data
         self.facts = json.loads((data / "baselines.json").read_text())
         stream, held_out = (
             torch.from_numpy(load_tokens(data / f"{name}.bin.xz").astype("int32")).to(device)
@@ -89,6 +90,7 @@ class Run:
         baselines = self.facts["nats_per_token"]
         if not save_curve(self.out / "losses.csv", baselines, self.out / "loss.png"):
             self.say("matplotlib is not installed: no loss.png; training.install draws it.")
+        self.show(report["samples"]["from_nothing"])
         self.say(f"validation {report['loss']['validation']:.4f}, baselines {baselines}")
 
     def train(self) -> int:
@@ -98,8 +100,8 @@ class Run:
         loss_of = torch.compile(self.model.loss) if settings.compile else self.model.loss
         self.model.train()
         running, evaluated = None, self.elapsed()
-        batches = enumerate(self.rows)
-        for step, (ids, targets) in batches:
+        step = 0
+        for step, (ids, targets) in enumerate(self.rows):
             spent = self.elapsed() / (60 * settings.minutes)
             if spent >= 1 or step == settings.steps:
                 break
@@ -175,6 +177,16 @@ class Run:
         best = {name: max(x for layer in scores for x in layer) for name, scores in report["heads"].items()}
         self.say(f"random tokens: {first:.2f}, again: {second:.2f}; strongest heads: {best}")
         return report
+
+    def show(self, samples: list[list[int]]) -> None:
+        """Print what the model wrote, where its tokens can be turned into text."""
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            return
+        tokenizer = Tokenizer.from_file(str(self.data / "tokenizer.json"))
+        for ids in samples:
+            print(f"---\n{tokenizer.decode(ids)}", flush=True)
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")

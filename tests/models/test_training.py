@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import doctest
+import importlib
 import json
 import lzma
 import sys
@@ -35,6 +37,14 @@ from training.settings import Settings  # noqa: E402
 from training.tokens import load_tokens, save_tokens  # noqa: E402
 
 SMALL = Shape(vocabulary=65, width=24, layers=3, heads=6, kv_heads=2, hidden=40, context=63)
+
+
+MODULES = sorted(path.stem for path in (ROOT / "training").glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_docstrings_are_true(name):
+    assert doctest.testmod(importlib.import_module(f"training.{name}")).failed == 0
 
 
 def small_model(seed: int = 0) -> Llama:
@@ -111,7 +121,7 @@ def test_without_safetensors_the_weights_are_written_by_torch(tmp_path, monkeypa
 
 
 @given(st.lists(st.integers(0, 4095), min_size=1, max_size=200))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_tokens_survive_the_disk(tmp_path_factory, tokens):
     path = tmp_path_factory.mktemp("tokens") / "t.bin.xz"
     save_tokens(path, np.array(tokens, np.uint16))
@@ -147,12 +157,14 @@ def test_bigram_probabilities_follow_kneser_and_ney_by_hand():
 
 
 def test_cleaning_drops_notes_and_tables_and_keeps_the_story():
-    book = "Transcriber's note: see https://x\n\nCHAPTER I\n\n“Oh!” she _cried_.\n\n| 1 | 22 | 333 | 4444 | 5 |"
+    book = (
+        "Transcriber's note: see https://x\n\nCHAPTER I\n\n“Oh!” she _cried_.\n\n| 1 | 22 | 333 | 4444 | 5 |"
+    )
     assert clean(book) == 'CHAPTER I\n\n"Oh!" she cried.'
 
 
 def test_plain_leaves_ascii_alone():
-    assert plain("It's \"plain\" -- already.\n") == "It's \"plain\" -- already.\n"
+    assert plain('It\'s "plain" -- already.\n') == 'It\'s "plain" -- already.\n'
 
 
 def stories(count: int, seed: int = 0) -> list[str]:
@@ -238,7 +250,9 @@ def test_head_scores_read_the_right_cells(monkeypatch):
         """Layer 0 attends to the token before; layer 1 to the one after the last occurrence; layer 2 to 0."""
         n, period = len(ids), 16
         q = torch.arange(n)
-        last = torch.tensor([max([j for j in range(i) if ids[j] == ids[i]], default=-1) + 1 for i in range(n)])
+        last = torch.tensor(
+            [max([j for j in range(i) if ids[j] == ids[i]], default=-1) + 1 for i in range(n)]
+        )
         keys = (q - 1).clamp(min=0), last, torch.zeros(n, dtype=torch.long)
         assert n == 2 * period
         return [torch.nn.functional.one_hot(k, n).float().expand(6, n, n) for k in keys]
@@ -285,7 +299,7 @@ def prepared(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     for name, seed in (("a", 1), ("b", 2)):
         (folder / f"{name}.txt.xz").write_bytes(lzma.compress("\n\n\n".join(stories(60, seed)).encode()))
-    prepare(sorted(folder.glob("*.txt.xz")), folder)
+    prepare(sorted(folder.glob("*.txt.xz")), folder, held_out=0.1)
     return folder
 
 
@@ -311,21 +325,57 @@ def test_the_baselines_improve_with_order(prepared):
     assert losses["unigram"] > losses["bigram"]
 
 
-def test_a_short_run_writes_everything_and_learns(prepared, tmp_path, capsys):
+@pytest.fixture(scope="module")
+def trained(prepared, tmp_path_factory) -> Path:
     from training.train import Run
 
+    folder = tmp_path_factory.mktemp("run")
     shape = Shape(width=32, layers=2, heads=2, kv_heads=1, hidden=32, context=64)
     short = Settings(
         minutes=1, steps=30, batch=4, repeated=2, context=64, warmup=5, learning_rate=1e-2,
-        evaluation_rows=3, sample_tokens=3, compile=False,
+        evaluation_rows=3, sample_tokens=5, compile=False,
     )  # fmt: skip
-    Run(shape, short, prepared, tmp_path, torch.device("cpu"), time.monotonic()).all()
-    names = {"model.safetensors", "config.json", "losses.csv", "evaluation.json"}
-    assert names <= {p.name for p in tmp_path.iterdir()}
-    with (tmp_path / "losses.csv").open() as file:
+    Run(shape, short, prepared, folder, torch.device("cpu"), time.monotonic()).all()
+    return folder
+
+
+def test_a_run_learns_and_reports_what_it_learned(trained):
+    with (trained / "losses.csv").open() as file:
         losses = [float(row["validation"]) for row in csv.DictReader(file)]
     assert losses[-1] < losses[0] - 1
-    report = json.loads((tmp_path / "evaluation.json").read_text())
+    report = json.loads((trained / "evaluation.json").read_text())
     assert report["loss"]["validation"] == pytest.approx(losses[-1], abs=0.05)
     assert np.array(report["heads"]["induction"]).shape == (2, 2)
-    assert "validation" in capsys.readouterr().out
+    assert report["run"]["steps"] == 30
+
+
+def test_a_run_leaves_at_most_eight_files(trained):
+    names = {"config.json", "evaluation.json", "losses.csv", "model.safetensors"}
+    assert names <= {path.name for path in trained.iterdir()} <= names | {"loss.png"}
+
+
+def test_a_run_stops_when_its_time_is_spent(prepared, tmp_path):
+    from training.train import Run
+
+    shape = Shape(width=16, layers=1, heads=2, kv_heads=1, hidden=16, context=64)
+    short = Settings(
+        minutes=2 / 60, batch=2, repeated=1, context=64, evaluation_rows=1, sample_tokens=1, compile=False
+    )
+    run = Run(shape, short, prepared, tmp_path, torch.device("cpu"), time.monotonic())
+    run.train()
+    assert 2 <= run.elapsed() < 20
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_installing_a_run_gives_a_model_that_loads_and_a_card_without_gaps(trained, prepared, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    from training.install import install
+
+    install(trained, prepared, tmp_path / "data", tmp_path / "results")
+    transformers.LlamaForCausalLM.from_pretrained(tmp_path / "data", local_files_only=True)
+    card = (tmp_path / "data" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    report = json.loads((tmp_path / "results" / "evaluation.json").read_text())
+    assert "$" not in card
+    assert f"| **this model** | {report['loss']['validation']:.3f} |" in card
+    assert "| induction | what followed the last time this token was seen | layer" in card
+    assert (tmp_path / "results" / "losses.csv").exists()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from regard.errors import StatisticError
 from regard.stats import Decay
 from regard.stats.decay import octave_starts
-from stats.harness import KINDS, close, dense_map, in_any_cut, in_one, observed
+from stats.harness import KINDS, close, dense_map, fold, in_any_cut, in_one, observed
 
 
 def dense_decay(dense, distances, skip_keys=0):
@@ -62,6 +62,16 @@ def test_decay_of_large_tiles_matches_dense(kind, skip_keys):
     mean, count = dense_decay(dense, [[d] for d in range(200)], skip_keys)
     close(curve.mean, mean)
     assert torch.equal(curve.count, count)
+
+
+@pytest.mark.parametrize("bins", ["linear", "log"])
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(("q", "k"), [(0, 3), (3, 0), (0, 0), (1, 1)])
+def test_every_distance_has_a_mean_and_a_count_however_short_the_map(bins, signed, q, k):
+    frame = dense_map(0, 1, 1, q, k).frame
+    curve = fold(Decay(bins, signed=signed), frame, [])
+    assert curve.mean.shape == curve.count.shape == (1, 1, len(curve.distance))
+    assert len(curve.distance) >= (q > 1 and signed) + k
 
 
 def test_pairs_are_counted_once_for_heads_that_share_a_mask():

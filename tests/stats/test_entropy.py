@@ -41,6 +41,13 @@ def test_a_weight_that_underflows_adds_nothing_to_the_entropy():
     assert fold(Entropy(), frame, [tile]).tolist() == [[[0.0]]]
 
 
+def test_a_score_of_minus_infinity_that_no_mask_tells_of_adds_nothing_to_the_entropy():
+    frame = Frame(batch=1, heads=1, q=1, k=2)
+    weights, logs = torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[[[0.0, -torch.inf]]]])
+    tile = MapTile(frame, range(1), range(1), range(1), range(2), weights, log_weights_of=lambda: logs)
+    assert fold(Entropy(), frame, [tile]).tolist() == [[[0.0]]]
+
+
 def test_entropy_takes_log_weights_from_the_pass_rather_than_from_weights():
     frame = Frame(batch=1, heads=1, q=1, k=2, mask=Dense(torch.tensor([[True, False]])))
     weights, logs = torch.tensor([[[[0.5, 0.0]]]]), torch.tensor([[[[-3.0, -torch.inf]]]])

@@ -8,7 +8,12 @@ from torch import Tensor
 
 __all__ = ["bmm"]
 
+# A part of this many rows keeps a core busy.
 ROWS = 128
+# From this many rows on a row is rounded the same however many there are; below, their number decides.
+TALL = 16
+# PyTorch does products of fewer multiplications than this by other means.
+TINY = 400
 
 
 def bmm(
@@ -23,33 +28,43 @@ def bmm(
     how many threads there are. In a batch each product belongs to one thread. So a lone product is cut by
     rows into a batch; it is also faster that way.
     """
-    n, m, _ = a.shape
-    if n != 1 or a.is_cuda or m < 2:
+    n, m, c = a.shape
+    if n != 1 or a.is_cuda:
         return _product(a, b, out, add)
-    if m % 2:
-        head = bmm(a[:, :-1], b, None if out is None else out[:, :-1], add)
-        # One row more, as the second of a pair, so that it too is rounded as a member of a batch.
-        tail = torch.bmm(a[0, -2:, None], b.expand(2, -1, -1))[1:].transpose(0, 1)
-        if out is None:
-            return torch.cat([head, tail], 1)
-        last = out[:, -1:]
-        _ = last.add_(tail) if add else last.copy_(tail)
-        return out
-    parts = _parts(m)
+    parts = _parts(m, c * b.shape[2])
+    if parts is None:
+        return _by_halves(a, b, out, add, m if _short(m, c * b.shape[2]) else -(-m // 2))
     split = (parts, m // parts)
-    product = _product(
-        a[0].unflatten(0, split),
-        b.expand(parts, -1, -1),
-        None if out is None else out[0].unflatten(0, split),
-        add,
-    )
+    to = None if out is None else out[0].unflatten(0, split)
+    product = _product(a[0].unflatten(0, split), b.expand(parts, -1, -1), to, add)
     return product.flatten(0, 1)[None] if out is None else out
 
 
-def _parts(m: int) -> int:
-    """How many equal pieces of about ROWS rows, at least two."""
-    want = max(2, -(-m // ROWS))
-    return next(p for p in range(want, m + 1) if m % p == 0)
+def _short(m: int, per_row: int) -> bool:
+    """Half of these rows would be rounded differently than all of them."""
+    return m < 2 * TALL or TALL * per_row < TINY
+
+
+def _parts(m: int, per_row: int) -> int | None:
+    """How many equal parts of about ROWS rows to cut m rows into, at least two; None if that cannot be."""
+    if _short(m, per_row):
+        return None
+    return next((parts for parts in range(max(2, m // ROWS), 1, -1) if m % parts == 0), None)
+
+
+def _by_halves(a: Tensor, b: Tensor, out: Tensor | None, add: bool, half: int) -> Tensor:
+    """The first `half` rows and the last, a batch of two; rows in both are computed twice."""
+    m = a.shape[1]
+    to = _halves(out, half).clone() if out is not None and add else None
+    product = _product(_halves(a, half), b.expand(2, -1, -1), to, add)
+    whole = torch.cat([product[:1], product[1:, 2 * half - m :]], 1)
+    return whole if out is None else out.copy_(whole)
+
+
+def _halves(x: Float[Tensor, "1 m c"], half: int) -> Float[Tensor, "2 half c"]:
+    """A view: a copy with its numbers in another order would be rounded differently."""
+    m = x.shape[1]
+    return x.expand(2, -1, -1) if half == m else x[0].unfold(0, half, m - half).transpose(1, 2)
 
 
 def _product(a: Tensor, b: Tensor, out: Tensor | None, add: bool) -> Tensor:

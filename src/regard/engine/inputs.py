@@ -50,7 +50,11 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
     _check_dropout(options.dropout)
     dim = q.shape[-1]
     q, k = options.score.prepare(q, k)
-    scale = options.score.default_scale(dim) if options.scale is None else _number("scale", options.scale, "multiply q by it instead")
+    scale = (
+        options.score.default_scale(dim)
+        if options.scale is None
+        else _number("scale", options.scale, "multiply q by it instead")
+    )
     if not math.isfinite(scale):
         raise ScoreError(f"scale is {scale}; it must be a finite number, or None for 1/sqrt(dim).")
     scoring = _check_scoring(options, scale, q, k)
@@ -100,7 +104,9 @@ def _four_dims(x: Tensor) -> Tensor:
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, score: Score) -> None:
     if not isinstance(score, Score):
-        raise ScoreError(f"score is a {type(score).__name__}; it must be a score function such as DotProduct().")
+        raise ScoreError(
+            f"score is a {type(score).__name__}; it must be a score function such as DotProduct()."
+        )
     if not q.shape[0] == k.shape[0] == v.shape[0]:
         raise ShapeError(
             f"q has batch {q.shape[0]}, k has {k.shape[0]} and v has {v.shape[0]}; they must be equal. "

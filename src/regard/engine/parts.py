@@ -17,8 +17,8 @@ from regard.masks import Mask
 
 __all__ = ["Part", "Tile", "parts"]
 
-# A tile of 512 rows x 1024 keys in float32 is 2 MiB: it stays in a core's cache between the two products.
-ROWS, KEYS = 512, 1024
+# A tile of 1024 rows x 1024 keys in float32 is 4 MiB: it stays in the cache between the two products.
+ROWS, KEYS = 1024, 1024
 # Ragged batches (one mask per batch row) are scheduled row by row from this many keys on.
 RAGGED = 1024
 CUDA_TILE_ELEMENTS = 1 << 26
@@ -152,14 +152,14 @@ class Part:
         return torch.empty(size, dtype=self.problem.accumulate, device=self.problem.q.device)
 
 
-def parts(problem: Problem, all_heads: bool = False) -> Iterator[Part]:
+def parts(problem: Problem, all_heads: bool = False, keys: int = KEYS) -> Iterator[Part]:
     """Cut a problem so that a tile of each part fits the cache (CPU) or a fixed budget (GPU).
 
     With `all_heads` every tile shows all heads of a batch row at once, and fewer rows instead.
     """
     group, kv_heads = problem.group, problem.k.shape[1]
     block = max(16, ROWS // (problem.heads if all_heads else group))
-    step = KEYS if problem.scoring.score.is_dot else KEYS // 4
+    step = keys if problem.scoring.score.is_dot else keys // 4
     tile = group * min(block, max(1, problem.q_len)) * min(step, max(1, problem.k_len))
     budget = CUDA_TILE_ELEMENTS if problem.q.is_cuda else ROWS * KEYS
     stacks = max(1, budget // tile, kv_heads if all_heads else 1)

@@ -58,7 +58,7 @@ def chunks(run: range, size: int) -> Iterator[range]:
 
 
 def _hashable(mask: Mask) -> bool:
-    """A mask of somebody's own may be a plain dataclass, which has no hash: it is scheduled anew each time."""
+    """A mask of somebody's own may be a plain dataclass, which has no hash: its schedule is not kept."""
     try:
         hash(mask)
     except TypeError:

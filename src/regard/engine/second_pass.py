@@ -19,6 +19,9 @@ from regard.stats import Frame, MapTile, State, Statistic
 
 __all__ = ["frame_of", "map_tiles", "summarise"]
 
+# Wider tiles than the forward's: each statistic does a little work per tile beside what it does per cell.
+KEYS = 2048
+
 
 def frame_of(problem: Problem) -> Frame:
     """The frame of a problem's map."""
@@ -45,8 +48,11 @@ def summarise(
         if not group:
             continue
         keep = any(s.needs_log_weights or s.needs_scores for s in group.values())
+        ordered = sorted(
+            group.items(), key=lambda item: item[1].spoils_log_weights - item[1].makes_block_sums
+        )
         for tile in map_tiles(problem, lse, frame, all_heads=all_heads, keep=keep):
-            for name, statistic in group.items():
+            for name, statistic in ordered:
                 statistic.update(states[name], tile)
     return {name: statistic.finish(states[name], frame) for name, statistic in statistics.items()}
 
@@ -65,7 +71,7 @@ def map_tiles(
     """
     # exp(s - inf) = 0: a dead row has weight nowhere.
     bound = lse.masked_fill(lse == -torch.inf, torch.inf)
-    for part in parts(problem, all_heads):
+    for part in parts(problem, all_heads, keys=KEYS):
         reader = _Reader(part, bound, keep)
         for row in part.rows():
             yield from reader.tiles(row, frame)
@@ -110,14 +116,8 @@ def _shown(
     logs: Tensor | None = None,
     lse: Tensor | None = None,
 ) -> MapTile:
-    def log_weights() -> Tensor:
-        return part.four(weights.log() if logs is None else logs)
-
-    def scores() -> Tensor:
-        # A dead row's bound is +inf and its scores are -inf; -inf + inf would be NaN.
-        shift = torch.zeros_like(weights[..., :1]) if lse is None else lse.masked_fill(lse == torch.inf, 0.0)
-        return log_weights() + part.four(shift)
-
+    # A dead row's bound is +inf and its scores are -inf; -inf + inf would be NaN.
+    row_lse = None if lse is None else part.four(lse.masked_fill(lse == torch.inf, 0.0))[..., 0]
     return MapTile(
         frame=frame,
         batch=part.batch,
@@ -126,6 +126,6 @@ def _shown(
         cols=tile.keys,
         weights=part.four(weights),
         allowed=None if tile.blocked is None else ~tile.blocked,
-        log_weights_of=log_weights,
-        scores_of=None if logs is None else scores,
+        log_weights_of=None if logs is None else lambda: part.four(logs),
+        lse=row_lse,
     )

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from regard.engine.gemm import bmm
 from regard.engine.parts import Part, Tile, parts
-from regard.engine.peaks import Peaks
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.schedule import Row
+from regard.stats.peaks import note_peaks
 
 __all__ = ["dropped", "finite", "forward"]
 
@@ -124,8 +124,8 @@ class _Stream:
         if result.columns is not None:
             part.put(result.columns, rows, mixed[..., width + 1 + self.riders.distance :])
         if result.peak is not None and result.peak_key is not None:
-            part.put(result.peak, rows, self.peaks.value)
-            part.put(result.peak_key, rows, self.peaks.key)
+            part.put(result.peak, rows, self.peaks[0])
+            part.put(result.peak_key, rows, self.peaks[1])
 
     def _stream(self, row: Row, careful: bool) -> None:
         part = self.part
@@ -134,13 +134,14 @@ class _Stream:
         self.m = q.new_full((*q.shape[:2], 1), -torch.inf)
         self.shift = torch.zeros_like(self.m)
         self.energy = q.new_zeros(q.shape[:2])
-        self.peaks = Peaks(q)
+        nowhere = torch.full(q.shape[:2], -1, dtype=torch.long, device=q.device)
+        self.peaks = (q.new_full(q.shape[:2], -torch.inf), nowhere)
         settled = False
         for tile in part.tiles(row):
             keys = slice(tile.keys.start, tile.keys.stop)
             s = part.scores(q, self.k[:, keys], tile, self.buffer)
             if self.riders.peak or not settled:
-                top = self.peaks.note(s, tile.keys.start) if self.riders.peak else s.amax(-1)
+                top = note_peaks(*self.peaks, s, tile.keys.start) if self.riders.peak else s.amax(-1)
                 if careful or not settled:
                     # The maximum only has to be near: once every row has one, it is kept (see LARGE).
                     settled = self._raise(top[..., None]) and not careful

@@ -16,10 +16,10 @@ DATA = Path(__file__).parent / "data"
 
 
 def bundled() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """A small storyteller to look at: a Llama of 8 layers and 8 heads that read children's books, and its tokenizer.
+    """A model to look at and its tokenizer: a small Llama that read children's books and adventure stories.
 
-    Grouped-query (8 query and 4 key heads), rotary positions, context 2048, vocabulary 4096. The weights are
-    stored in bfloat16 and come as float32, in evaluation mode, on the CPU. The tokenizer puts
+    8 layers, grouped-query (8 query and 4 key heads), rotary positions, context 2048, vocabulary 4096. The
+    weights are stored in bfloat16 and come as float32, in evaluation mode, on the CPU. The tokenizer puts
     `<|endoftext|>` in front of a text, as in training; `MODEL_CARD.md` beside the weights says how the model
     was made and what it can do.
 
@@ -35,7 +35,9 @@ def bundled() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
             f"the bundled model needs transformers, which cannot be imported here ({error}). "
             'Install it with: pip install "regard[models]"'
         ) from error
-    missing = [name for name in ("config.json", "model.safetensors", "tokenizer.json") if not (DATA / name).exists()]
+    missing = [
+        name for name in ("config.json", "model.safetensors", "tokenizer.json") if not (DATA / name).exists()
+    ]
     if missing:
         raise RegardError(
             f"the bundled model lacks {' and '.join(missing)} in {DATA}; this copy of regard is incomplete. "
@@ -52,6 +54,6 @@ def sample_text() -> str:
     before have something to find.
 
     >>> print(sample_text().splitlines()[0])
-    THE LAMP ON GULLSTONE HILL
+    The Lamp on Gullstone Hill
     """
     return (DATA / "story.txt").read_text(encoding="utf-8")

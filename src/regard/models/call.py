@@ -27,7 +27,8 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """Queries, keys, values and options of one call; `plan` where the mask was described and can be extended."""
+    """Queries, keys, values and options of one call; `plan` where the mask was described and can be "
+    "extended."""
 
     q: Float[Tensor, "batch heads q dim"]
     k: Float[Tensor, "batch kv_heads k dim"]
@@ -78,8 +79,8 @@ def call_of(
             )
     if query.ndim != 4:
         raise ShapeError(
-            f"{type(module).__name__} attends with queries of shape {tuple(query.shape)}; regard watches layers "
-            "whose queries are (batch, heads, length, dim)."
+            f"{type(module).__name__} attends with queries of shape {tuple(query.shape)}; regard watches "
+            "layers whose queries are (batch, heads, length, dim)."
         )
     key, value = (x.expand(query.shape[0], -1, -1, -1) if x.shape[0] == 1 else x for x in (key, value))
     sink = _sink(module, s_aux, query)
@@ -106,8 +107,8 @@ def _planned(call: AttentionCall, plan: MaskPlan) -> AttentionCall:
     q, k = call.q.shape[2], call.k.shape[2]
     if (plan.frame.q, plan.frame.k) != (q, k):
         raise MaskError(
-            f"the mask describes {plan.frame.q} queries and {plan.frame.k} keys, and the layer attends with {q} "
-            f"and {k}. Use the model's own attention for this model."
+            f"the mask describes {plan.frame.q} queries and {plan.frame.k} keys, and the layer attends with "
+            f"{q} and {k}. Use the model's own attention for this model."
         )
     spare = -plan.frame.shift
     if 0 < spare < k and _never_seen(plan.mask(q, k), q, k, spare):

@@ -39,7 +39,8 @@ def attend(
     attention_mask: Any,
     **kwargs: Any,
 ) -> tuple[Tensor, AttentionMap | None]:
-    """The attention function registered with transformers: output (batch, length, heads, dim), and the map."""
+    """The attention function registered with transformers: output (batch, length, heads, dim), and the "
+    "map."""
     call = call_of(module, query, key, value, attention_mask, **kwargs)
     watcher = watchers.get(id(module))
     if watcher is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from regard.errors import RegardError as RecordingError
 from regard.maps import AttentionMap, Observation
 from regard.masks import Mask
 from regard.models.call import AttentionCall
-from regard.models.segment import Segment, join_rows, placed, tensors_of
+from regard.models.segment import Segment, join_biases, join_rows, placed, tensors_of
 from regard.models.sites import Site
 from regard.models.translate import Frame
 
@@ -29,7 +30,12 @@ class Layer:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.segments: list[Segment] = []
+        self.source: Callable[[], list[Segment]] | None = None
+        """Reads the segments when they are first wanted; None where they were never written."""
+        self.stored_bytes = 0
+        self.unwritten: str | None = None
+        """Why the mask, and with it the map, could not be written to disk; None where it could."""
+        self._segments: list[Segment] | None = None
         self.options: dict[str, Any] = {}
         self.mask: Mask | None = None
         self.first_mask: Mask | None = None
@@ -37,6 +43,17 @@ class Layer:
         self.whole = True
         """Whether the keys of all rows are known; beam search and the like move rows between texts."""
         self._map: AttentionMap | None = None
+
+    @property
+    def segments(self) -> list[Segment]:
+        """What each call left, in order: the prompt, then what was generated."""
+        if self._segments is None:
+            self._segments = [] if self.source is None else self.source()
+        return self._segments
+
+    @segments.setter
+    def segments(self, segments: list[Segment]) -> None:
+        self._segments = segments
 
     @property
     def index(self) -> int:
@@ -53,6 +70,12 @@ class Layer:
     @property
     def rows(self) -> int:
         return sum(segment.rows for segment in self.segments)
+
+    @property
+    def keys(self) -> int:
+        """How many keys the map has."""
+        known = self.segments if self.whole else self.segments[:1]
+        return sum(0 if segment.k is None else segment.k.shape[2] for segment in known)
 
     @property
     def prompt(self) -> int:
@@ -89,11 +112,13 @@ class Layer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its tensors take."""
+        """Bytes that its tensors take, in memory or on disk."""
+        if self._segments is None:
+            return self.stored_bytes
         return sum(x.numel() * x.element_size() for segment in self.segments for x in _tensors(segment))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or "segments" not in self.__dict__:
+        if name.startswith("_"):
             raise AttributeError(name)
         stats = self.stats if self.segments else {}
         if name in stats:
@@ -116,7 +141,7 @@ class Layer:
         kept: dict[str, Any] = {}
         if keep:
             p = seen.map.problem
-            kept = {"q": p.q, "k": p.k, "v": p.v, "bias": call.bias if call.bias is None else call.bias.detach()}
+            kept = {"q": p.q, "k": p.k, "v": p.v, "bias": _full_bias(call)}
             self._map = seen.map
         self.segments = [Segment(seen.lse.detach(), stats, **kept)]
 
@@ -129,13 +154,23 @@ class Layer:
         kept: dict[str, Any] = {}
         if keep and self.whole:
             new = 0 if self.role == "cross" else frame.q
-            kept = {"q": p.q, "bias": None if call.bias is None else call.bias.detach()}
+            kept = {"q": p.q, "bias": _full_bias(call)}
             # Copies, because one new key must not keep a whole cache alive.
             kept |= {"k": p.k[:, :, p.k_len - new :].clone(), "v": p.v[:, :, p.k_len - new :].clone()}
         self.segments.append(Segment(seen.lse.detach(), stats, **kept))
         if call.plan is not None and self.whole:
             keys = self.frame.k + (0 if self.role == "cross" else self.rows - self.prompt)
             self.mask = call.plan.over(replace(self.frame, q=self.rows, k=keys))
+
+    @property
+    def loaded(self) -> bool:
+        """Whether its tensors have been read, or were never on disk."""
+        return self._segments is not None
+
+    def drop(self, stored: Layer) -> None:
+        """Let go of the tensors: from now on they are those that were stored."""
+        self.source, self.stored_bytes = stored.source, stored.stored_bytes
+        self._segments = self._map = None
 
     def crop(self, rows: int) -> None:
         """Forget all rows but the first: assisted generation takes back tokens that were not accepted."""
@@ -172,27 +207,28 @@ class Layer:
                 f"the map of {self.site} was not kept; watch with keep_maps=True to read it, or ask for "
                 "statistics in stats=[...]."
             )
+        if self.unwritten is not None:
+            raise RecordingError(f"the map of {self.site} cannot be read from disk: {self.unwritten}")
         if not self.whole:
             # Statistics of later rows are true; their keys belong to rows of the batch that moved.
             segments = segments[:1]
         parts = {name: [getattr(s, name) for s in segments] for name in ("q", "k", "v", "lse")}
         q, k, v, lse = (x[0] if len(x) == 1 else torch.cat(x, 2) for x in parts.values())
         mask = self.mask if self.whole else self.first_mask
-        options = Options(mask, bias=_joined_bias([s.bias for s in segments], k.shape[2]), **self.options)
+        options = Options(mask, bias=join_biases([s.bias for s in segments], k.shape[2]), **self.options)
         return AttentionMap(problem_of(q, k, v, options), lse)
 
 
-def _joined_bias(biases: list[Tensor | None], k: int) -> Tensor | None:
-    """Biases of later rows know more keys than those before; what a row cannot see may hold anything."""
-    known = [bias for bias in biases if bias is not None]
-    if len(known) < len(biases):
+def _full_bias(call: AttentionCall) -> Tensor | None:
+    """The bias with a column for every key, so that rows of other calls can be put beside it."""
+    if call.bias is None:
         return None
-    wide = [torch.nn.functional.pad(b, (0, k - b.shape[-1])) if b.shape[-1] not in (1, k) else b for b in known]
-    return wide[0] if len(wide) == 1 else torch.cat(wide, 2)
+    bias = call.bias.detach()
+    bias = bias.view((1,) * (4 - bias.ndim) + tuple(bias.shape))
+    return bias.expand(-1, -1, call.q.shape[2], call.k.shape[2])
 
 
 def _tensors(segment: Segment) -> list[Tensor]:
     plain = [segment.lse, segment.q, segment.k, segment.v, segment.bias]
     stats = [x for value in segment.stats.values() for x in tensors_of(value)]
     return [x for x in plain if x is not None] + stats
-

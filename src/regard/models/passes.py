@@ -17,7 +17,8 @@ __all__ = ["Passes"]
 
 
 class Passes:
-    """Follows the passes of a model through hooks on it and its parts, which `generate()` may call directly."""
+    """Follows the passes of a model through hooks on it and its parts, which `generate()` may call "
+    "directly."""
 
     def __init__(self, model: Any, recording: Recording) -> None:
         self.model, self.recording = model, recording

@@ -25,7 +25,8 @@ class MaskPlan:
     would need the matrix.
 
     >>> from transformers.masking_utils import causal_mask_function
-    >>> plan = plan_mask(batch_size=1, q_length=2, kv_length=5, q_offset=3, mask_function=causal_mask_function)
+    >>> lengths = {"batch_size": 1, "q_length": 2, "kv_length": 5, "q_offset": 3}
+    >>> plan = plan_mask(**lengths, mask_function=causal_mask_function)
     >>> plan.mask(2, 5)
     Causal()
     """
@@ -82,8 +83,9 @@ class MaskPlan:
             whole = isinstance(part, slice) and part.start in (None, 0) and part.step in (None, 1)
             if not whole or (axis < 2 and range(sizes[axis])[part] != range(sizes[axis])):
                 raise MaskError(
-                    f"a model indexed its attention mask with {index!r}; under regard the mask is a description "
-                    "and takes only slices that start at the first query and key. Use 'eager' for this model."
+                    f"a model indexed its attention mask with {index!r}; under regard the mask is a "
+                    "description and takes only slices that start at the first query and key. Use 'eager' "
+                    "for this model."
                 )
             sizes[axis] = len(range(sizes[axis])[part])
         return replace(self, frame=replace(self.frame, q=sizes[2], k=sizes[3]))

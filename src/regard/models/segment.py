@@ -10,10 +10,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.stats import ColumnStatistic, Entropy, Frame, MaxScore, MeanDistance, RowMaximum
-from regard.stats import SegmentMass, SinkMass, Statistic, TopK, TopKeys
+from regard.stats import (
+    ColumnStatistic,
+    Entropy,
+    Frame,
+    MaxScore,
+    MeanDistance,
+    RowMaximum,
+    SegmentMass,
+    SinkMass,
+    Statistic,
+    TopK,
+    TopKeys,
+)
 
-__all__ = ["Segment", "in_text", "join_rows", "placed", "rows_only", "tensors_of"]
+__all__ = ["Segment", "in_text", "join_biases", "join_rows", "joined", "placed", "rows_only", "tensors_of"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,35 @@ def join_rows(values: list[Any]) -> Any:
         width = max(value.key.shape[-1] for value in values)
         values = [TopKeys(_widened(v.weight, width, 0), _widened(v.key, width, -1)) for v in values]
     return type(values[0])(*(torch.cat(parts, 2) for parts in zip(*values, strict=True)))
+
+
+def joined(segments: list[Segment]) -> Segment:
+    """Several segments in a row as one."""
+    if len(segments) == 1:
+        return segments[0]
+    stats = {
+        name: join_rows([segment.stats[name] for segment in segments])
+        for name in segments[0].stats
+        if all(name in segment.stats for segment in segments)
+    }
+    rows = {
+        name: None if any(part is None for part in parts) else torch.cat(parts, 2)
+        for name in ("q", "k", "v")
+        if (parts := [getattr(segment, name) for segment in segments])
+    }
+    biases = [segment.bias for segment in segments]
+    width = max((bias.shape[-1] for bias in biases if bias is not None), default=0)
+    lse = torch.cat([segment.lse for segment in segments], 2)
+    return Segment(lse, stats, bias=join_biases(biases, width), **rows)
+
+
+def join_biases(biases: list[Tensor | None], k: int) -> Tensor | None:
+    """Biases of later rows know more keys than those before; what a row cannot see may hold anything."""
+    known = [bias for bias in biases if bias is not None]
+    if len(known) < len(biases):
+        return None
+    wide = [torch.nn.functional.pad(b, (0, k - b.shape[-1])) if b.shape[-1] != k else b for b in known]
+    return wide[0] if len(wide) == 1 else torch.cat(wide, 2)
 
 
 def placed(value: Any, first: int) -> Any:

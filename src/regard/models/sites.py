@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["ROLES", "Site", "index_of", "role_of"]
 
-# Told by words in a module's path, the first that fits; cross-attention first, as it often says "encoder" too.
+# Told by words in a module's path, the first that fits; cross-attention often says "encoder" too.
 ROLES = {
     "cross": r"cross|encoder_attn|encdec|enc_dec|multihead_attn|src_attn",
     "vision": r"vision|visual|image|vit\b|pixel",
@@ -20,7 +20,8 @@ ROLES = {
 
 @dataclass(frozen=True)
 class Site:
-    """One place where a model attends; `turn` tells the calls apart of a module that is used several times."""
+    """One place where a model attends; `turn` tells the calls apart of a module that is used several "
+    "times."""
 
     name: str
     role: str

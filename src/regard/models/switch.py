@@ -47,8 +47,8 @@ def check_model(model: Any) -> None:
 
     if not isinstance(model, PreTrainedModel):
         raise ModelError(
-            f"watch got a {type(model).__name__}; it needs a transformers model (a PreTrainedModel). For layers "
-            "of your own call regard.observe(q, k, v) where they attend."
+            f"watch got a {type(model).__name__}; it needs a transformers model (a PreTrainedModel). For "
+            "layers of your own call regard.observe(q, k, v) where they attend."
         )
     if not model._can_set_attn_implementation():
         raise ModelError(_outside(model))
@@ -57,9 +57,9 @@ def check_model(model: Any) -> None:
 def _outside(model: Any) -> str:
     return (
         f"{type(model).__name__} cannot be watched: its layers compute attention themselves and never ask "
-        "transformers' AttentionInterface for a function (ALL_ATTENTION_FUNCTIONS.get_interface is missing from "
-        f"{type(model).__module__}). Use model(..., output_attentions=True) with attn_implementation='eager', "
-        "or a newer transformers release that ports the model."
+        "transformers' AttentionInterface for a function (ALL_ATTENTION_FUNCTIONS.get_interface is missing "
+        f"from {type(model).__module__}). Use model(..., output_attentions=True) with "
+        "attn_implementation='eager', or a newer transformers release that ports the model."
     )
 
 

@@ -1,9 +1,10 @@
 """What a transformers mask function says, in regard's masks.
 
-Transformers composes a mask from small functions of (batch, head, query, key): causal, a window, chunks, packed
-documents, padding, joined by `and_masks` and `or_masks`. They are closures, so a composition can be taken apart
-again: a function made by `sliding_window_overlay` has that factory's code and holds the window in its closure.
-What is recognised becomes a shape that knows its empty tiles; what is not stays a function, as `Where`.
+Transformers composes a mask from small functions of (batch, head, query, key): causal, a window, chunks,
+packed documents, padding, joined by `and_masks` and `or_masks`. They are closures, so a composition can be
+taken apart again: a function made by `sliding_window_overlay` has that factory's code and holds the window in
+its closure. What is recognised becomes a shape that knows its empty tiles; what is not stays a function, as
+`Where`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Frame:
 
     @property
     def shift(self) -> int:
-        """How much further a query is from a key for transformers than for regard: 0, unless keys are spare."""
+        """How much further a query is from a key for transformers than for regard: 0, unless keys are "
+        "spare."""
         return self.q_shift - self.k_start
 
 
@@ -64,20 +66,24 @@ def translate(function: MaskFunction, frame: Frame) -> Mask | None:
 
 
 def _answer(function: MaskFunction, frame: Frame) -> Mask | str:
-    rule = _rules().get(getattr(function, "__code__", None))
+    rule = _rules().get(_code(function))
     answer = None if rule is None else rule(_held(function), frame)
     return _kept_as_function(function, frame) if answer is None else answer
 
 
+def _code(function: MaskFunction) -> CodeType | None:
+    return getattr(function, "__code__", None)
+
+
 def _held(function: MaskFunction) -> dict[str, Any]:
     """What a closure captured, by name."""
-    cells = function.__closure__ or ()  # pyright: ignore[reportFunctionMemberAccess]
-    names = function.__code__.co_freevars  # pyright: ignore[reportFunctionMemberAccess]
+    cells = getattr(function, "__closure__", None) or ()
+    names = getattr(_code(function), "co_freevars", ())
     return {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
 
 
 @cache
-def _rules() -> dict[CodeType, Callable[[dict[str, Any], Frame], Answer]]:
+def _rules() -> dict[CodeType | None, Callable[[dict[str, Any], Frame], Answer]]:
     """The rule for each function transformers makes, by its code: equal code, equal meaning."""
     from transformers import masking_utils as made
 
@@ -94,7 +100,7 @@ def _rules() -> dict[CodeType, Callable[[dict[str, Any], Frame], Answer]]:
         made.packed_sequence_mask_function(nothing): _documents,
         made.blockwise_overlay(nothing): _blocks,
     }
-    return {function.__code__: rule for function, rule in rules.items()}  # pyright: ignore[reportFunctionMemberAccess]
+    return {_code(function): rule for function, rule in rules.items()}
 
 
 def _kept_as_function(function: MaskFunction, frame: Frame) -> Mask:
@@ -175,6 +181,7 @@ def _blocks(held: dict[str, Any], frame: Frame) -> Answer:
 
 
 def _cut(table: Tensor, frame: Frame) -> Tensor | None:
-    """The part of a (batch, text) table that belongs to the keys; None where the table ends before they do."""
+    """The part of a (batch, text) table that belongs to the keys; None where the table ends before they "
+    "do."""
     part = table[:, frame.k_start : frame.k_start + frame.k]
     return part if part.shape[1] == frame.k else None

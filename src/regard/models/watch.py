@@ -53,9 +53,9 @@ def watch(
     recording is of the last text: a pass that does not continue the one before starts it anew. Tokens of
     `generate()` are appended, each with its row statistics and its heaviest keys (`layer.trace`).
 
-    With `store`, each layer goes to disk as soon as it is seen and leaves memory; the recording is there under
-    that name when the block ends, a partial one if it ends early, which `resume=True` completes. `max_bytes`
-    refuses a recording that would grow larger, before it does.
+    With `store`, each layer goes to disk as soon as it is seen and leaves memory; the recording is there
+    under that name when the block ends, a partial one if it ends early, which `resume=True` completes.
+    `max_bytes` refuses a recording that would grow larger, before it does.
 
     >>> import torch, regard
     >>> from transformers import LlamaConfig, LlamaForCausalLM
@@ -66,7 +66,7 @@ def watch(
     >>> with watch(model) as recording:
     ...     out = model(torch.arange(9)[None])
     >>> recording
-    Recording(LlamaForCausalLM, 2 layers, 9 tokens, 45.8 KB)
+    Recording(LlamaForCausalLM, 2 layers, 9 tokens, 8.7 KB)
     >>> recording.maps[1][0, 3].shape, recording.layers[1].entropy.shape
     (torch.Size([9, 9]), torch.Size([1, 4, 9]))
     """
@@ -133,7 +133,7 @@ class _Watcher:
 
     def check_seen(self) -> None:
         """Say so if there was attention and none of it was chosen."""
-        if self.sites and not self.recording.layers:
+        if self.sites and not self.recording.stacks:
             known = ", ".join(str(site) for site in self.sites.values())
             raise ModelError(f"layers={sorted(map(str, self.chosen or ()))} chose none of: {known}.")
 

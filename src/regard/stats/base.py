@@ -34,6 +34,10 @@ class Statistic(ABC):
     # Set where `update` reads `tile.log_weights` or `tile.scores`; the pass then keeps them.
     needs_log_weights: ClassVar[bool] = False
     needs_scores: ClassVar[bool] = False
+    # Set where `update` leaves other numbers in `tile.log_weights`; such statistics come last.
+    spoils_log_weights: ClassVar[bool] = False
+    # Set where `update` makes sums that others can use; such statistics come first.
+    makes_block_sums: ClassVar[bool] = False
     # Set where `update` must see all heads of a batch row in one tile.
     needs_all_heads: ClassVar[bool] = False
 

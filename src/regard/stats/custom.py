@@ -50,11 +50,9 @@ class Custom(Statistic):
 
     def update(self, state: State, tile: MapTile) -> None:
         found = self._checked(self.fn(tile), tile)
-        frame = tile.frame
         if "folded" not in state:
-            length = {"map": (), "rows": (frame.q,), "columns": (frame.k,)}[self.over]
-            trailing = found.shape[2 + len(length) :]
-            state["folded"] = self._empty((frame.batch, frame.heads, *length, *trailing), found)
+            shape = self._shape(tile.frame)
+            state["folded"] = self._empty((*shape, *found.shape[len(shape) :]), found)
         view = {"map": tile.of_heads, "rows": tile.of_rows, "columns": tile.of_cols}[self.over]
         part = view(state["folded"])
         if part.shape != found.shape:
@@ -70,10 +68,12 @@ class Custom(Statistic):
         return {"folded": self._join(state["folded"], other["folded"])}
 
     def finish(self, state: State, frame: Frame) -> Tensor:
-        if "folded" in state:
-            return state["folded"]
+        return state["folded"] if state else self._empty(self._shape(frame), frame.zeros(0))
+
+    def _shape(self, frame: Frame) -> tuple[int, ...]:
+        """The dimensions of the result that do not depend on what fn adds."""
         length = {"map": (), "rows": (frame.q,), "columns": (frame.k,)}[self.over]
-        return self._empty((frame.batch, frame.heads, *length), frame.zeros(0))
+        return frame.batch, frame.heads, *length
 
     def _join(self, a: Tensor, b: Tensor) -> Tensor:
         return a + b if self.reduce == "sum" else torch.maximum(a, b)

@@ -6,6 +6,8 @@ corner, so entry g holds distance k - 1 - g. Distance is the query's position mi
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from jaxtyping import Int64
 from torch import Tensor
@@ -30,6 +32,7 @@ def of_diagonals(x: Tensor, tile: MapTile, cut: int = 0) -> Tensor:
     return x[..., start : start + len(tile.rows) + len(tile.cols) - cut - 1]
 
 
+@lru_cache(maxsize=64)
 def diagonal_cells(q: int, k: int, device: torch.device) -> Int64[Tensor, " diagonals"]:
     """How many cells each diagonal of a q × k tile has.
 

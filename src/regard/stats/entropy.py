@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.stats.base import State, Statistic
-from regard.stats.scratch import scratch
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["Entropy"]
@@ -30,24 +28,14 @@ class Entropy(Statistic):
     """
 
     needs_log_weights: ClassVar[bool] = True
+    spoils_log_weights: ClassVar[bool] = True
 
     def init(self, frame: Frame) -> State:
         return {"sums": frame.zeros(frame.batch, frame.heads, frame.q)}
 
     def update(self, state: State, tile: MapTile) -> None:
-        logs = tile.log_weights
-        sums = _dots(tile.weights, logs)
-        # 0 * -inf is NaN. Where nothing is masked that is rare, and cheaper to notice than to prevent.
-        if tile.allowed is not None or sums.isnan().any():
-            finite = scratch("entropy.finite", tuple(logs.shape), logs)
-            sums = _dots(tile.weights, torch.clamp(logs, min=torch.finfo(logs.dtype).min, out=finite))
-        tile.of_rows(state["sums"]).sub_(sums)
+        tile.of_rows(state["sums"]).sub_(tile.weighted_logs)
 
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q"]:
         # A weight of 1 + 1e-7 has a log above 0; no entropy is negative.
         return state["sums"].clamp(min=0)
-
-
-def _dots(a: Tensor, b: Tensor) -> Tensor:
-    """Row by row inner products, with no product of the size of the tile in between."""
-    return torch.einsum("bhqk,bhqk->bhq", a, b)

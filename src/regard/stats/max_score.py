@@ -10,6 +10,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from regard.stats.base import State, Statistic
+from regard.stats.peaks import note_peaks
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["MaxScore", "RowMaximum"]
@@ -46,12 +47,11 @@ class MaxScore(Statistic):
 
     def update(self, state: State, tile: MapTile) -> None:
         value, key = tile.of_rows(state["value"]), tile.of_rows(state["key"])
-        top = tile.scores.amax(-1)
-        # Finding a maximum is ten times cheaper than finding its place, and few tiles of a long row have it.
-        rows = _beats(top, tile.cols.start, value, key).nonzero(as_tuple=True)
-        if len(rows[0]):
-            value[rows] = top[rows]
-            key[rows] = tile.scores[rows].max(-1).indices + tile.cols.start
+        if tile.lse is None:
+            note_peaks(value, key, tile.scores, tile.cols.start)
+        else:
+            # The largest log weight is the largest score, and needs no second tile of numbers.
+            note_peaks(value, key, tile.log_weights, tile.cols.start, tile.lse)
 
     def merge(self, state: State, other: State) -> State:
         beaten = _beats(other["value"], other["key"], state["value"], state["key"])

@@ -9,12 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.stats.base import State, Statistic
+from regard.stats.products import tall_product
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["MeanDistance"]
-
-# Distances are measured from the start of each run of so many keys.
-RUN = 64
 
 
 @dataclass(frozen=True)
@@ -34,26 +32,12 @@ class MeanDistance(Statistic):
         return {"sums": frame.zeros(frame.batch, frame.heads, frame.q)}
 
     def update(self, state: State, tile: MapTile) -> None:
-        width = tile.weights.shape[-1]
-        whole = width - width % RUN
-        sums = tile.of_rows(state["sums"])
-        for start, stop in ((0, whole), (whole, width)):
-            if start < stop:
-                sums += _distances(tile, start, stop, min(RUN, stop - start))
+        # Σ α (i - j) = (i - c) Σ α - Σ α (j - c), with c the tile's first key: i - c is a whole number, and
+        # both terms are about as small as the answer, where i and j alone would leave float32 no digits.
+        steps = torch.arange(len(tile.cols), dtype=tile.weights.dtype, device=tile.weights.device)
+        sums = tall_product(tile.weights, torch.stack([torch.ones_like(steps), steps], -1))
+        away = tile.q_pos - tile.cols.start
+        tile.of_rows(state["sums"]).add_(sums[..., 0] * away - sums[..., 1])
 
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q"]:
         return state["sums"]
-
-
-def _distances(tile: MapTile, start: int, stop: int, run: int) -> Float[Tensor, "batch heads q"]:
-    """Σ α (i - j) over some columns of a tile.
-
-    For keys c, c + 1, … it is (i - c) Σ α - Σ α (j - c). Position a million has no digits of float32 left for
-    a distance of one; with c close to j, and i - c in whole numbers, both terms are as small as the answer.
-    """
-    runs = tile.weights[..., start:stop].unflatten(-1, (-1, run))
-    steps = torch.arange(run, dtype=runs.dtype, device=runs.device)
-    sums = runs @ torch.stack([torch.ones_like(steps), steps], -1)  # (batch, heads, q, runs, 2)
-    mass, within = sums.unbind(-1)
-    away = tile.q_pos[:, None] - tile.k_pos[start:stop:run]  # (q, runs)
-    return (mass * away - within).sum(-1)

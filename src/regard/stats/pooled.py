@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -43,6 +43,7 @@ class Pooled(Statistic):
 
     size: int
     how: str = "mean"
+    makes_block_sums: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         whole(self, "size", self.size, 1)
@@ -57,9 +58,13 @@ class Pooled(Statistic):
         columns = tuple(_pieces(tile.cols, self.size))
         for rows in _pieces(tile.rows, self.size):
             cells = tile.weights[..., rows.cells, :].unflatten(-2, (rows.count, -1))
+            aligned = rows.cells == slice(0, rows.count * self.size) and rows.cells.stop == len(tile.rows)
             for name, whole_map in state.items():
                 # Rows first: that runs along contiguous keys. What is left for the columns is small.
-                narrow = cells.sum(-2) if name == "sum" else cells.amax(-2)  # (batch, heads, blocks, k)
+                if name == "max":
+                    narrow = cells.amax(-2)  # (batch, heads, blocks, k)
+                else:
+                    narrow = tile.block_sums(self.size) if aligned else cells.sum(-2)
                 for cols in columns:
                     part = narrow[..., cols.cells].unflatten(-1, (cols.count, -1))
                     blocks = tile.of_heads(whole_map)[..., rows.blocks, cols.blocks]

@@ -61,6 +61,9 @@ class MapTile:
     allowed: Bool[Tensor, "#batch #heads q k"] | None = None
     log_weights_of: Callable[[], Tensor] | None = None
     scores_of: Callable[[], Tensor] | None = None
+    lse: Float[Tensor, "batch heads q"] | None = None
+    # Set where no weight is exactly 0 by a score of -inf, so that every log weight is a number.
+    finite: bool = False
 
     @cached_property
     def log_weights(self) -> Float[Tensor, "batch heads q k"]:
@@ -70,9 +73,11 @@ class MapTile:
     @cached_property
     def scores(self) -> Float[Tensor, "batch heads q k"]:
         """The logits softmax saw, -inf where masked."""
-        if self.scores_of is None:
+        if self.scores_of is not None:
+            return self.scores_of()
+        if self.lse is None:
             raise NotImplementedError("this tile was made without scores")
-        return self.scores_of()
+        return self.log_weights + self.lse[..., None]
 
     @cached_property
     def q_pos(self) -> Int[Tensor, "q"]:
@@ -85,9 +90,29 @@ class MapTile:
         return torch.arange(self.cols.start, self.cols.stop, device=self.weights.device)
 
     @cached_property
+    def weighted_logs(self) -> Float[Tensor, "batch heads q"]:
+        """Σ_j α_ij log α_ij. Uses up `log_weights`, so statistics that read those must come before."""
+        logs = self.log_weights
+        if not self.finite:
+            logs.clamp_(min=torch.finfo(logs.dtype).min)  # 0 * -inf is NaN
+        # In place and in two steps: both run at the speed of the cache, a batched inner product does not.
+        return logs.mul_(self.weights).sum(-1)
+
+    @cached_property
+    def _row_sums(self) -> dict[int, Tensor]:
+        return {}
+
+    def block_sums(self, rows: int) -> Float[Tensor, "batch heads blocks k"]:
+        """Sums over every `rows` queries, which must divide the tile; shared likewise."""
+        if rows not in self._row_sums:
+            self._row_sums[rows] = self.weights.unflatten(-2, (-1, rows)).sum(-2)
+        return self._row_sums[rows]
+
+    @cached_property
     def column_sums(self) -> Float[Tensor, "batch heads k"]:
         """Sum over this tile's queries; shared by every statistic of this tile that needs it."""
-        return self.weights.sum(-2)
+        sums = next(iter(self._row_sums.values()), self.weights)
+        return sums.sum(-2)
 
     @cached_property
     def diagonal_sums(self) -> Float[Tensor, "batch heads diagonals"]:

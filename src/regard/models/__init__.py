@@ -1,0 +1,29 @@
+"""Watching transformers models, and recordings of what was seen."""
+
+from regard.models.bundled import bundled, sample_text
+from regard.models.layer import Layer
+from regard.models.loading import LoadedModel, load_model
+from regard.models.recording import Recording, Stack
+from regard.models.telemetry import Reading, Telemetry, TrainerCallback
+from regard.models.text import chat_text, context_length, encode, load_text
+from regard.models.tokens import Token
+from regard.models.watch import watch
+
+__all__ = [
+    "Layer",
+    "LoadedModel",
+    "Reading",
+    "Recording",
+    "Stack",
+    "Telemetry",
+    "Token",
+    "TrainerCallback",
+    "bundled",
+    "chat_text",
+    "context_length",
+    "encode",
+    "load_model",
+    "load_text",
+    "sample_text",
+    "watch",
+]

@@ -1,0 +1,125 @@
+"""Getting a model and its tokenizer: a local folder, a GGUF file, or a name on the hub."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from regard.errors import RegardError as ModelError
+
+__all__ = ["LoadedModel", "load_model"]
+
+
+class LoadedModel(NamedTuple):
+    """A model, ready to run, and its tokenizer."""
+
+    model: Any
+    tokenizer: Any
+
+
+def load_model(
+    name_or_path: str | Path,
+    *,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    device_map: str | dict[str, Any] | None = None,
+    gguf_file: str | None = None,
+) -> LoadedModel:
+    """Load a transformers model and its tokenizer, in evaluation mode.
+
+    A folder or a .gguf file is read without a network; a name that is neither is looked up on the Hugging
+    Face hub, because you named it. `dtype` is that of the saved weights unless given ("bfloat16" or
+    torch.bfloat16); `device_map="auto"` spreads a large model over devices, `device` puts all of it on one.
+    """
+    if device is not None and device_map is not None:
+        raise ModelError(f"load_model got device={device!r} and device_map={device_map!r}; give one of them.")
+    where, gguf_file = _located(name_or_path, gguf_file)
+    options: dict[str, Any] = {"local_files_only": os.path.isdir(where)}
+    if gguf_file is not None:
+        options["gguf_file"] = gguf_file
+    tokenizer = _tokenizer(where, options)
+    wanted: dict[str, Any] = {"dtype": _dtype(dtype), **options}
+    if device_map is not None:
+        wanted["device_map"] = device_map
+    model = _model(where, wanted)
+    return LoadedModel((model if device is None else model.to(device)).eval(), tokenizer)
+
+
+def _located(name: str | Path, gguf_file: str | None) -> tuple[str, str | None]:
+    """The folder or hub name to load from, and the GGUF file in it."""
+    path = Path(name).expanduser()
+    if path.suffix == ".gguf" and gguf_file is None:
+        if not path.is_file():
+            raise ModelError(f"{path} does not exist; wanted a GGUF file. Check the name.")
+        return str(path.parent), path.name
+    if path.is_dir():
+        if gguf_file is None and not (path / "config.json").is_file():
+            raise ModelError(f"{path} holds no config.json, so it is not a model that transformers saved.")
+        if gguf_file is not None and not (path / gguf_file).is_file():
+            raise ModelError(f"{path / gguf_file} does not exist; wanted a GGUF file. Check the name.")
+        return str(path), gguf_file
+    text = str(name)
+    if isinstance(name, Path) or text.startswith((".", "~", os.sep)) or text.count("/") > 1:
+        raise ModelError(f"{path} does not exist; wanted a folder with a model. Check the name.")
+    return text, gguf_file
+
+
+def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
+    if dtype is None or dtype == "auto":
+        return "auto"
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise ModelError(
+            f"dtype is {dtype!r}; wanted a float type such as 'float32', 'bfloat16' or 'float16'."
+        )
+    return found
+
+
+def _tokenizer(where: str, options: dict[str, Any]) -> Any:
+    from transformers import AutoConfig, AutoTokenizer
+
+    try:
+        AutoConfig.from_pretrained(where, **options)
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(_unknown(where, error)) from error
+    try:
+        return AutoTokenizer.from_pretrained(where, **options)
+    except Exception as error:  # what a missing tokenizer raises depends on its kind
+        raise ModelError(
+            f"{where} has a model but no tokenizer that can be loaded ({_first_line(error)}). Put its "
+            "tokenizer.json and tokenizer_config.json beside it, or load the model with transformers and "
+            "watch it without text."
+        ) from error
+
+
+def _model(where: str, options: dict[str, Any]) -> Any:
+    import transformers
+
+    plain = {key: options[key] for key in ("local_files_only", "gguf_file") if key in options}
+    config = transformers.AutoConfig.from_pretrained(where, **plain)
+    named = [getattr(transformers, name, None) for name in config.architectures or ()]
+    kind = next((found for found in named if found is not None), None)
+    if kind is None:
+        causal = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+        kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
+    try:
+        return kind.from_pretrained(where, **options)
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        raise ModelError(f"the model at {where} cannot be loaded: {_first_line(error)}") from error
+
+
+def _unknown(where: str, error: Exception) -> str:
+    if os.path.isdir(where):
+        return f"the model at {where} cannot be read: {_first_line(error)}"
+    return (
+        f"{where!r} is neither a folder here nor a model that the Hugging Face hub gave us "
+        f"({_first_line(error)}). Check the spelling, the network and, for gated models, that you are logged "
+        "in."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__

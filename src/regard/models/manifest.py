@@ -1,0 +1,64 @@
+"""The page in front of a recording: what it holds, in which files, and how to tell that they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from regard._version import __version__
+from regard.errors import RegardError as RecordingError
+
+__all__ = ["COMPLETE", "FORMAT", "PARTIAL", "digest_of", "entry_of", "read_manifest", "write_manifest"]
+
+FORMAT = 1
+COMPLETE = "manifest.json"
+PARTIAL = "partial.json"
+
+
+def write_manifest(path: Path, about: dict[str, Any]) -> None:
+    """Replace a manifest in one step: whoever reads it sees the old one or the new one."""
+    about = {"format": FORMAT, "regard": __version__, **about}
+    about["checksum"] = _checksum(about)
+    draft = path.with_name(f"{path.name}.tmp")
+    with open(draft, "w", encoding="utf-8") as file:
+        json.dump(about, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Read a manifest, or say what is wrong with it."""
+    try:
+        about = json.loads(path.read_bytes())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RecordingError(f"{path} is damaged and cannot be read: {error}. Record again.") from None
+    if not isinstance(about, dict) or not isinstance(about.get("format"), int):
+        raise RecordingError(f"{path} is not the manifest of a recording.")
+    if about["format"] > FORMAT:
+        raise RecordingError(
+            f"{path.parent} has format {about['format']}, written by regard {about.get('regard')}; this "
+            f"regard ({__version__}) reads up to format {FORMAT}. Upgrade regard."
+        )
+    if about.get("checksum") != _checksum(about):
+        raise RecordingError(f"{path} is damaged: its checksum does not match what it says. Record again.")
+    return about
+
+
+def entry_of(file: Path) -> dict[str, Any]:
+    """How a manifest names a file: enough to notice that one byte of it changed."""
+    return {"file": file.name, "bytes": file.stat().st_size, "sha256": digest_of(file)}
+
+
+def digest_of(file: Path) -> str:
+    """The SHA-256 of a file, read in pieces."""
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _checksum(about: dict[str, Any]) -> str:
+    said = {key: value for key, value in about.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,54 @@
+"""Opening a recording: everything is checked before it is believed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import RegardError as RecordingError
+from regard.models.identity import ModelIdentity
+from regard.models.manifest import COMPLETE, PARTIAL, read_manifest
+from regard.models.recording import Recording
+from regard.models.storage import check_file, layer_from
+from regard.models.tokens import Token
+
+__all__ = ["read_recording"]
+
+
+def read_recording(path: Path) -> Recording:
+    """Read the manifest, and see that every file it names has its size; contents are checked when first "
+    "read."""
+    if not path.is_dir():
+        raise RecordingError(f"{path} is not a recording: there is no such folder. Check the name.")
+    manifest = next((path / name for name in (COMPLETE, PARTIAL) if (path / name).exists()), None)
+    if manifest is None:
+        raise RecordingError(f"{path} is not a recording: it holds neither {COMPLETE} nor {PARTIAL}.")
+    about = read_manifest(manifest)
+    recording = Recording(ModelIdentity(**about["model"]))
+    recording.path, recording.complete = path, about["complete"]
+    recording.tokenizer = about["tokenizer"]
+    for entry in about["layers"]:
+        for part in entry["segments"]:
+            check_file(part, path, content=False)
+        recording.put(layer_from(entry, path))
+    if about["tokens"] is not None:
+        _read_tokens(recording, about["tokens"], path)
+    return recording
+
+
+def _read_tokens(recording: Recording, entry: dict[str, Any], path: Path) -> None:
+    said = json.loads(check_file(entry, path, content=True).read_text(encoding="utf-8"))
+    recording.text = said.pop("text", None)
+    tokens = said.pop("tokens", None)
+    recording.token_ids = {role: torch.tensor(rows) for role, rows in said.items()}
+    if tokens is not None:
+        ids = said.get("decoder", said.get("encoder"))
+        recording.restore_tokens(
+            [
+                [Token(i, *rest) for i, rest in zip(row, found, strict=True)]
+                for row, found in zip(ids, tokens, strict=True)
+            ]
+        )

@@ -1,0 +1,261 @@
+"""`Recording`: the maps, tokens and statistics of one run of one model over one text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.errors import RegardError as RecordingError
+from regard.maps import AttentionMap
+from regard.models.identity import ModelIdentity
+from regard.models.layer import Layer
+from regard.models.sites import Site
+from regard.models.sizes import spoken
+from regard.models.tokens import Token, tokens_of
+
+__all__ = ["Recording", "Stack"]
+
+# Which stack `recording.maps` means where a model has several.
+MAIN = ("decoder", "encoder", "vision", "audio", "cross")
+
+
+class Stack(Mapping[int, Layer]):
+    """The watched layers of one stack, by their number: `stack[3].entropy`, `stack.maps[3]`."""
+
+    def __init__(self, role: str, layers: dict[int, Layer]) -> None:
+        self.role, self._layers = role, layers
+
+    def __getitem__(self, index: int) -> Layer:
+        if index not in self._layers:
+            known = ", ".join(map(str, self._layers)) or "none"
+            raise RecordingError(f"layer {index} of the {self.role} was not recorded; recorded are: {known}.")
+        return self._layers[index]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._layers)
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __repr__(self) -> str:
+        return f"Stack({self.role}, layers={list(self._layers)})"
+
+    @property
+    def maps(self) -> Maps:
+        """The attention map of each layer, by its number."""
+        return Maps(self)
+
+    def stat(self, name: str) -> Any:
+        """One statistic of all layers, stacked in front: (layers, batch, heads, ...)."""
+        values = [getattr(layer, name) for layer in self._layers.values()]
+        if isinstance(values[0], Tensor):
+            return torch.stack(values)
+        return type(values[0])(*(torch.stack(parts) for parts in zip(*values, strict=True)))
+
+
+class Maps(Mapping[int, AttentionMap]):
+    """The maps of a stack, each made or read when it is asked for."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+
+    def __getitem__(self, index: int) -> AttentionMap:
+        return self._stack[index].map
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._stack)
+
+    def __len__(self) -> int:
+        return len(self._stack)
+
+
+class Recording:
+    """What a model did with one text: maps, statistics, tokens. `watch` makes it, `Recording.open` reads it.
+
+    `layers` and `maps` are those of the main stack; a model with several has `encoder`, `decoder`, `cross`,
+    `vision` or `audio` as well. `complete` is False for what a run that was cut short left on disk.
+    """
+
+    def __init__(self, model: ModelIdentity) -> None:
+        self.model = model
+        self.tokenizer: str | None = None
+        self.text: str | None = None
+        self.complete = True
+        self.path: Path | None = None
+        self.token_ids: dict[str, Int[Tensor, "batch n"]] = {}
+        self.cleared: Callable[[], None] | None = None
+        """Called when a new text begins, so that what is being written begins anew too."""
+        self._layers: list[Layer] = []
+        self._tokenizer: Any = None
+        self._tokens: list[list[Token]] | None = None
+
+    @classmethod
+    def of(cls, model: Any) -> Recording:
+        """An empty recording of a model."""
+        return cls(ModelIdentity.of(model))
+
+    @staticmethod
+    def open(path: str | Path) -> Recording:
+        """Read a recording; its tensors stay on disk until they are looked at, and are checked then.
+
+        A recording that was cut short opens too, with the layers it has: `recording.complete` is False.
+        """
+        from regard.models.reader import read_recording
+
+        return read_recording(Path(path))
+
+    def save(self, path: str | Path, *, resume: bool = False) -> None:
+        """Write it as a folder; a crash leaves the old one, or a partial one that `resume` completes.
+
+        How much will be written is `recording.nbytes`; where it does not fit on the disk, nothing is.
+        """
+        from regard.models.writer import save_recording
+
+        save_recording(self, Path(path), resume=resume)
+
+    @property
+    def stacks(self) -> dict[str, Stack]:
+        """Every stack that was seen, by its role."""
+        return {role: self.stack(role) for role in MAIN if any(layer.role == role for layer in self._layers)}
+
+    @property
+    def layers(self) -> Stack:
+        """The layers of the main stack: the decoder of an encoder-decoder, else the text."""
+        if not self._layers:
+            raise RecordingError("nothing was recorded yet; run the model inside the watch block.")
+        return next(iter(self.stacks.values()))
+
+    @property
+    def maps(self) -> Maps:
+        """The attention maps of the main stack, by layer number."""
+        return self.layers.maps
+
+    @property
+    def encoder(self) -> Stack:
+        return self._stack_or_raise("encoder")
+
+    @property
+    def decoder(self) -> Stack:
+        return self._stack_or_raise("decoder")
+
+    @property
+    def cross(self) -> Stack:
+        return self._stack_or_raise("cross")
+
+    @property
+    def vision(self) -> Stack:
+        return self._stack_or_raise("vision")
+
+    @property
+    def audio(self) -> Stack:
+        return self._stack_or_raise("audio")
+
+    @property
+    def all_layers(self) -> list[Layer]:
+        """Every layer of every stack, in the order in which they ran."""
+        return list(self._layers)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors: what saving will write, but for a little text."""
+        return sum(layer.nbytes for layer in self._layers)
+
+    @property
+    def tokens(self) -> list[Token]:
+        """The tokens of the first text of the batch; attach a tokenizer to have them."""
+        return self.batch_tokens[0]
+
+    @property
+    def batch_tokens(self) -> list[list[Token]]:
+        """The tokens of every text of the batch."""
+        if self._tokens is None:
+            self._tokens = self._tokenized()
+        return self._tokens
+
+    def stat(self, name: str) -> Any:
+        """One statistic of all layers of the main stack: (layers, batch, heads, ...)."""
+        return self.layers.stat(name)
+
+    def attach(self, tokenizer: Any, text: str | None = None) -> Recording:
+        """Say how token ids read, and which text they came from; then `recording.tokens` knows both."""
+        self._tokenizer, self.text, self._tokens = tokenizer, text, None
+        self.tokenizer = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+        return self
+
+    def check_model(self, model: Any) -> None:
+        """Raise RecordingError unless this is the model that was recorded, weights included."""
+        now = ModelIdentity.of(model)
+        if now.fingerprint != self.model.fingerprint:
+            raise RecordingError(
+                f"the recording is of {self.model.kind} {self.model.name!r} and this is {now.kind} "
+                f"{now.name!r} with another config or other weights; what it computes now is not what was "
+                "recorded. Load the model that was recorded, or record again."
+            )
+
+    def stack(self, role: str) -> Stack:
+        """The layers of one role; empty where the model has none."""
+        return Stack(role, {layer.index: layer for layer in self._layers if layer.role == role})
+
+    def find(self, site: Site) -> Layer | None:
+        """The layer recorded at a site, if there is one."""
+        return next((layer for layer in self._layers if layer.site == site), None)
+
+    def put(self, layer: Layer) -> None:
+        """Keep a layer, in place of the one its site had."""
+        for place, other in enumerate(self._layers):
+            if other.site == layer.site:
+                self._layers[place] = layer
+                return
+        self._layers.append(layer)
+
+    def clear(self) -> None:
+        """Forget the text: another one begins."""
+        self._layers, self.token_ids, self._tokens = [], {}, None
+        if self.cleared is not None:
+            self.cleared()
+
+    def note_tokens(self, role: str, ids: Any, past: int) -> None:
+        """Remember the ids a pass reads, after the `past` it has read before."""
+        if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
+            return
+        ids, before = ids.detach().cpu(), self.token_ids.get(role)
+        if past and before is not None and before.shape[0] == ids.shape[0] and before.shape[1] >= past:
+            # Without a cache a pass reads everything again; with one, only what is new.
+            ids = torch.cat([before[:, :past], ids], 1)
+        self.token_ids[role] = ids
+        self._tokens = None
+
+    def restore_tokens(self, tokens: list[list[Token]]) -> None:
+        """Take tokens that were read from disk."""
+        self._tokens = tokens
+
+    def _tokenized(self) -> list[list[Token]]:
+        if self._tokenizer is None:
+            raise RecordingError(
+                "no tokenizer was given, so token ids have no text; recording.attach(tokenizer, text) gives "
+                "them one."
+            )
+        ids = self.token_ids.get("decoder", self.token_ids.get("encoder"))
+        if ids is None:
+            raise RecordingError("the model was not run on token ids, so there are no tokens to show.")
+        texts = [self.text, *[None] * (len(ids) - 1)]
+        return [tokens_of(self._tokenizer, row.tolist(), text) for row, text in zip(ids, texts, strict=True)]
+
+    def _stack_or_raise(self, role: str) -> Stack:
+        stacks = self.stacks
+        if role not in stacks:
+            known = ", ".join(stacks) or "none"
+            raise RecordingError(f"the recording has no {role}; its stacks are: {known}.")
+        return stacks[role]
+
+    def __repr__(self) -> str:
+        ids = next(iter(self.token_ids.values()), None)
+        tokens = "" if ids is None else f", {ids.shape[1]} tokens"
+        partial = "" if self.complete else ", partial"
+        size = spoken(self.nbytes) if self.path is None else str(self.path)
+        return f"Recording({self.model.kind}, {len(self._layers)} layers{tokens}, {size}{partial})"

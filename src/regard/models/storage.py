@@ -1,0 +1,150 @@
+"""Layers of a recording as safetensors files, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import regard.stats
+from regard.errors import MaskError
+from regard.errors import RegardError as RecordingError
+from regard.masks import Dense, Mask
+from regard.models.layer import Layer
+from regard.models.manifest import digest_of, entry_of
+from regard.models.segment import Segment, joined
+from regard.models.sites import Site
+from regard.models.translate import Frame
+
+__all__ = ["check_file", "layer_from", "write_layer"]
+
+# A mask that only a function knows is written as its matrix, if that has at most so many cells.
+CELLS = 1 << 24
+TENSORS = ("q", "k", "v", "bias", "lse")
+
+
+def write_layer(layer: Layer, folder: Path, stem: str, known: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Write a layer, all generated rows in one file beside those of the prompt; returns its manifest entry.
+
+    Rows of the prompt that `known`, an earlier entry, holds already are not written again.
+    """
+    first, *later = layer.segments
+    files = known["segments"][:1] if known else [_write_segment(first, folder / f"{stem}-0.safetensors")]
+    if later:
+        files = [*files, _write_segment(joined(later), folder / f"{stem}-1.safetensors")]
+    return {
+        "site": dataclasses.asdict(layer.site),
+        "frame": dataclasses.asdict(layer.frame),
+        "mask": _mask_json(layer),
+        "mask_text": repr(layer.mask),
+        "scale": layer.options["scale"],
+        "softcap": layer.options["softcap"],
+        "sink": None if layer.options["sink"] is None else layer.options["sink"].tolist(),
+        "whole": layer.whole,
+        "segments": files,
+    }
+
+
+def layer_from(entry: dict[str, Any], folder: Path) -> Layer:
+    """A layer whose tensors are mapped from its files when they are first looked at, and checked then."""
+    layer = Layer(Site(**entry["site"]))
+    layer.frame = Frame(**entry["frame"])
+    written = entry["mask"]
+    layer.mask = layer.first_mask = None if not isinstance(written, dict) else Mask.from_json(written)
+    sink = entry["sink"]
+    layer.options = {
+        "scale": entry["scale"],
+        "softcap": entry["softcap"],
+        "sink": None if sink is None else torch.tensor(sink),
+    }
+    layer.whole = entry["whole"]
+    layer.stored_bytes = sum(part["bytes"] for part in entry["segments"])
+    layer.unwritten = written if isinstance(written, str) else None
+    layer.source = lambda: [_read_segment(part, folder) for part in entry["segments"]]
+    return layer
+
+
+def check_file(entry: dict[str, Any], folder: Path, *, content: bool) -> Path:
+    """Raise RecordingError, with the file's name, unless it is there and whole."""
+    path = folder / entry["file"]
+    if not path.is_file():
+        raise RecordingError(f"{path} is missing, and the recording needs it. Record again.")
+    size = path.stat().st_size
+    if size != entry["bytes"]:
+        raise RecordingError(
+            f"{path} has {size} bytes and should have {entry['bytes']}: it was cut or overwritten. Record "
+            "again."
+        )
+    if content and digest_of(path) != entry["sha256"]:
+        raise RecordingError(f"{path} is damaged: its checksum does not match the manifest. Record again.")
+    return path
+
+
+def _write_segment(segment: Segment, path: Path) -> dict[str, Any]:
+    from safetensors.torch import save_file
+
+    tensors = {name: x for name in TENSORS if (x := getattr(segment, name)) is not None}
+    layout: dict[str, str] = {}
+    for name, value in segment.stats.items():
+        layout[name] = _flatten(name, value, tensors)
+    # Views of one storage may not share a file, and a transposed view would be written transposed.
+    plain = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
+    seen: set[int] = set()
+    for name, x in plain.items():
+        if x.untyped_storage().data_ptr() in seen or x.untyped_storage().nbytes() != x.nbytes:
+            plain[name] = x.clone()
+        seen.add(plain[name].untyped_storage().data_ptr())
+    draft = path.with_name(f"{path.name}.tmp")
+    save_file(plain, draft)
+    draft.replace(path)
+    return {**entry_of(path), "stats": layout}
+
+
+def _read_segment(entry: dict[str, Any], folder: Path) -> Segment:
+    from safetensors import safe_open
+
+    path = check_file(entry, folder, content=True)
+    with safe_open(str(path), "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    stats = {name: _unflatten(name, layout, tensors) for name, layout in entry["stats"].items()}
+    return Segment(stats=stats, **{name: tensors[name] for name in TENSORS if name in tensors})
+
+
+def _flatten(name: str, value: Any, tensors: dict[str, Tensor]) -> str:
+    """Put a statistic's tensors among the others; what it returns says how to build it again."""
+    if isinstance(value, Tensor):
+        tensors[f"stats.{name}"] = value
+        return "tensor"
+    if hasattr(value, "_fields") and hasattr(regard.stats, type(value).__name__):
+        tensors |= {f"stats.{name}.{field}": x for field, x in zip(value._fields, value, strict=True)}
+        return type(value).__name__
+    raise RecordingError(
+        f"{name} is a {type(value).__name__}, which cannot be saved; watch without it to save the rest."
+    )
+
+
+def _unflatten(name: str, layout: str, tensors: dict[str, Tensor]) -> Any:
+    if layout == "tensor":
+        return tensors[f"stats.{name}"]
+    kind = getattr(regard.stats, layout)
+    return kind(*(tensors[f"stats.{name}.{field}"] for field in kind._fields))
+
+
+def _mask_json(layer: Layer) -> dict[str, Any] | str | None:
+    """The mask as data; a function's matrix where it is small; else the reason why it is not there."""
+    mask = layer.mask if layer.whole else layer.first_mask
+    if mask is None:
+        return None
+    try:
+        return mask.to_json()
+    except MaskError as error:
+        first = layer.segments[0].lse
+        rows = layer.rows if layer.whole else layer.prompt
+        keys = layer.keys
+        bound = mask.bind(*first.shape[:2])
+        if rows * keys * (bound.batch or 1) * (bound.heads or 1) > CELLS:
+            return str(error)
+        return Dense(bound.dense(rows, keys)).to_json()

@@ -1,0 +1,163 @@
+"""Attention while a model trains: per-head max score and entropy, every so many steps.
+
+Entropy that collapses and scores that grow announce a divergence before the loss does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import RegardError as ModelError
+from regard.maps import observe
+from regard.models.call import AttentionCall
+from regard.models.hook import watchers
+from regard.models.switch import switched
+from regard.stats import Entropy, MaxScore
+
+__all__ = ["Reading", "Telemetry", "TrainerCallback"]
+
+STATS = (Entropy(), MaxScore())
+
+
+class Reading(NamedTuple):
+    """What one step showed: for each head of each layer, in the order in which layers attend."""
+
+    step: int
+    max_score: Float[Tensor, "layers heads"]
+    entropy: Float[Tensor, "layers heads"]
+
+
+class Telemetry:
+    """Reads a model's attention on every k-th step; on the others the model runs as it always does.
+
+    A step that is read runs on regard's attention, with gradients, and takes two row statistics along; all
+    other steps cost nothing. With `every=100` a step that took even twice as long would cost one per cent.
+
+    >>> import torch
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> config = LlamaConfig(
+    ...     vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4
+    ... )
+    >>> model = LlamaForCausalLM(config)
+    >>> telemetry = Telemetry(model, every=2)
+    >>> for step in range(4):
+    ...     with telemetry.step(step):
+    ...         model(torch.arange(9)[None], labels=torch.arange(9)[None]).loss.backward()
+    >>> [reading.step for reading in telemetry.history], telemetry.history[0].entropy.shape
+    ([0, 2], torch.Size([2, 4]))
+    """
+
+    def __init__(self, model: Any, every: int = 100, log: Callable[[Reading], None] | None = None) -> None:
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ModelError(f"every is {every!r}; wanted a whole number of steps, at least 1.")
+        self.model = getattr(model, "module", model)
+        self.every, self.log = every, log
+        self.history: list[Reading] = []
+        self._open: ExitStack | None = None
+        self._seen: dict[int, list[tuple[Tensor, Tensor]]] = {}
+
+    @contextmanager
+    def step(self, step: int) -> Iterator[None]:
+        """Around one step of training, forward and backward."""
+        self.begin(step)
+        try:
+            yield
+        finally:
+            self.end(step)
+
+    def begin(self, step: int) -> None:
+        """Before a step; does nothing unless it is one to read."""
+        if step % self.every or self._open is not None:
+            return
+        self._seen = {}
+        with ExitStack() as stack:
+            stack.enter_context(switched(self.model))
+            modules = [id(module) for module in self.model.modules()]
+            stack.callback(lambda: [watchers.pop(module, None) for module in modules])
+            watchers.update(dict.fromkeys(modules, self))
+            self._open = stack.pop_all()
+
+    def end(self, step: int) -> None:
+        """After a step; what was read joins `history` and goes to `log`."""
+        if self._open is None:
+            return
+        self._open.close()
+        self._open = None
+        if self._seen:
+            reading = self._reading(step)
+            self.history.append(reading)
+            if self.log is not None:
+                self.log(reading)
+
+    def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, None]:
+        """One attention call of a step that is read."""
+        seen = observe(call.q, call.k, call.v, stats=STATS, **call.options)
+        with torch.no_grad():
+            peaks, entropy = seen.max_score.value.amax((0, 2)), seen.entropy.mean((0, 2))
+        # One module, many calls: gradient checkpointing attends again, accumulation reads several batches.
+        self._seen.setdefault(id(module), []).append((peaks, entropy))
+        return seen.out, None
+
+    def _reading(self, step: int) -> Reading:
+        peaks = [torch.stack([peak for peak, _ in calls]).amax(0) for calls in self._seen.values()]
+        entropy = [torch.stack([mean for _, mean in calls]).mean(0) for calls in self._seen.values()]
+        return Reading(step, _stacked(peaks), _stacked(entropy))
+
+
+class TrainerCallback:
+    """`Telemetry` for transformers' Trainer: `Trainer(..., callbacks=[TrainerCallback(every=100)])`.
+
+    Readings go to `callback.history` and, as plain lists, into `trainer.state.log_history`.
+    """
+
+    def __init__(self, every: int = 100, log: Callable[[Reading], None] | None = None) -> None:
+        Telemetry(None, every)
+        self.every, self.log = every, log
+        self.telemetry: Telemetry | None = None
+
+    @property
+    def history(self) -> list[Reading]:
+        return [] if self.telemetry is None else self.telemetry.history
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if self.telemetry is None:
+            self.telemetry = Telemetry(model, self.every, self.log)
+        self.telemetry.begin(state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.telemetry is None:
+            return
+        before = len(self.telemetry.history)
+        # The trainer counts a step when it is done.
+        self.telemetry.end(state.global_step - 1)
+        for reading in self.telemetry.history[before:]:
+            state.log_history.append(
+                {
+                    "step": reading.step,
+                    "attention_max_score": reading.max_score.tolist(),
+                    "attention_entropy": reading.entropy.tolist(),
+                }
+            )
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.telemetry is not None:
+            self.telemetry.end(state.global_step)
+
+    def __getattr__(self, name: str) -> Any:
+        # The trainer calls every event on every callback; importing transformers to inherit them is slow.
+        if name.startswith("on_"):
+            return lambda *args, **kwargs: None
+        raise AttributeError(name)
+
+
+def _stacked(rows: list[Tensor]) -> Tensor:
+    """One row per layer; layers with fewer heads than others are filled up with NaN."""
+    heads = max(len(row) for row in rows)
+    wide = [torch.nn.functional.pad(row.float(), (0, heads - len(row)), value=torch.nan) for row in rows]
+    return torch.stack(wide).cpu()

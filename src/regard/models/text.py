@@ -1,0 +1,95 @@
+"""Getting a text into a model: from a file, stdin or a string; as a chat; cut to what the model can read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.errors import RegardError as ModelError
+
+__all__ = ["chat_text", "context_length", "encode", "load_text"]
+
+TOO_LONG = ("refuse", "truncate", "windows")
+
+
+def load_text(source: str | Path) -> str:
+    """A text from a file, from stdin (`"-"`), or the string itself.
+
+    A string is a file's name if there is such a file. One that can only be a name, because it has an ending
+    and no space, must be there.
+
+    >>> load_text("Alice was beginning to get very tired.")
+    'Alice was beginning to get very tired.'
+    """
+    if source == "-":
+        return sys.stdin.read()
+    if isinstance(source, Path) or _is_file(source):
+        try:
+            return Path(source).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ModelError(f"{source} is not a UTF-8 text: {error}. Convert it first.") from None
+        except OSError as error:
+            raise ModelError(f"{source} cannot be read: {error.strerror}.") from None
+    if " " not in source and "\n" not in source and Path(source).suffix in (".txt", ".md", ".json", ".html"):
+        raise ModelError(f"{source} does not exist; wanted a text file, '-' for stdin, or the text itself.")
+    return source
+
+
+def chat_text(tokenizer: Any, messages: str | Sequence[dict[str, str]], *, answer: bool = True) -> str:
+    """A conversation as the one text its model was trained to read.
+
+    `messages` are dicts of role and content; a string is what the user says. With `answer` the text ends
+    where the model's turn begins.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        raise ModelError(
+            f"{getattr(tokenizer, 'name_or_path', '') or type(tokenizer).__name__} has no chat template, so "
+            "it was not made for conversations. Give it plain text."
+        )
+    said = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+    return tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=answer)
+
+
+def context_length(model: Any) -> int | None:
+    """How many tokens a model can read at once; None if its config sets no end."""
+    config = model.config.get_text_config()
+    names = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
+    lengths = (getattr(config, name, None) for name in names)
+    return next((length for length in lengths if isinstance(length, int) and length > 0), None)
+
+
+def encode(model: Any, tokenizer: Any, text: str, *, too_long: str = "refuse") -> list[Int[Tensor, "1 n"]]:
+    """The token ids of a text, in as many pieces as the model needs: one, unless `too_long` is "windows".
+
+    A text longer than the model's context is refused; "truncate" keeps its beginning, "windows" reads all of
+    it in pieces that know nothing of each other.
+    """
+    if too_long not in TOO_LONG:
+        raise ModelError(f"too_long is {too_long!r}; wanted one of {', '.join(map(repr, TOO_LONG))}.")
+    ids = tokenizer(text, return_tensors="pt", verbose=False)["input_ids"]
+    n, context = ids.shape[1], context_length(model)
+    if n == 0:
+        raise ModelError("the text has no tokens; give at least one word.")
+    if context is None or n <= context:
+        return [ids.to(model.device)]
+    if too_long == "refuse":
+        raise ModelError(
+            f"the text has {n} tokens and the model reads at most {context}: {n - context} too many. Use "
+            f"too_long='truncate' for the first {context}, or too_long='windows' for {-(-n // context)} "
+            "pieces."
+        )
+    pieces = list(ids.split(context, 1))
+    return [piece.to(model.device) for piece in (pieces[:1] if too_long == "truncate" else pieces)]
+
+
+def _is_file(source: str) -> bool:
+    try:
+        return Path(source).is_file()
+    except (OSError, ValueError):
+        # A long text is no file name, and some systems say so with an error.
+        return False

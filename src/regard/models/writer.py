@@ -1,0 +1,255 @@
+"""Writing a recording: layer by layer, so that a crash costs at most the layer being written.
+
+A recording is a folder. Its files have names of their own for every writing, and the manifest that names them
+is replaced in one step at the end: until then the old recording stands, and `partial.json` tells what is
+there of the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.errors import RegardError as RecordingError
+from regard.models.layer import Layer
+from regard.models.manifest import COMPLETE, PARTIAL, entry_of, read_manifest, write_manifest
+from regard.models.sites import Site
+from regard.models.sizes import spoken
+from regard.models.storage import check_file, layer_from, write_layer
+
+if TYPE_CHECKING:
+    from regard.models.recording import Recording
+
+__all__ = ["Writer", "save_recording"]
+
+log = logging.getLogger("regard")
+
+
+def save_recording(recording: Recording, path: Path, *, resume: bool = False) -> None:
+    """Write a whole recording that is in memory."""
+    layers = recording.all_layers
+    if not layers:
+        raise RecordingError("there is nothing to save: no layer was recorded.")
+    _check_room(path, recording.nbytes)
+    log.info("writing %s (%d layers) to %s", spoken(recording.nbytes), len(layers), path)
+    writer = Writer(path, recording, resume=resume, streaming=False)
+    with writer:
+        for layer in layers:
+            if not writer.has(layer.site):
+                writer.write(layer)
+
+
+class Writer:
+    """Writes the layers of a recording as they come; leaving its block completes the recording."""
+
+    def __init__(
+        self, path: str | Path, recording: Recording, *, resume: bool = False, streaming: bool = True
+    ) -> None:
+        self.path, self.recording, self.streaming = Path(path), recording, streaming
+        self.resume = resume
+        self.stem = secrets.token_hex(4)
+        self.entries: dict[Site, dict[str, Any]] = {}
+        self._resumed: dict[Site, dict[str, Any]] = {}
+        self._text: str | None = None
+
+    def __enter__(self) -> Writer:
+        _check_target(self.path)
+        if self.resume and (self.path / PARTIAL).exists():
+            self._take_over()
+        elif self.path.exists():
+            write_manifest(self.path / PARTIAL, self._about())
+        else:
+            self._found()
+        if self.streaming:
+            self.recording.cleared = self._restart
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.recording.cleared = None
+        if kind is None:
+            try:
+                self._finish()
+                return
+            except OSError as failure:
+                error = self._failed(failure)
+                self._clean_up()
+                raise error from failure
+        if not self.streaming and isinstance(error, Exception):
+            self._clean_up()
+
+    def has(self, site: Site) -> bool:
+        """Whether an earlier, interrupted writing of the same text has left this layer."""
+        if site not in self._resumed:
+            return False
+        if self._text != _text_of(self.recording):
+            raise RecordingError(
+                f"the partial recording at {self.path} is of another text; give the same tokens to continue "
+                "it, or write it anew with resume=False."
+            )
+        return True
+
+    def write(self, layer: Layer) -> None:
+        """Write one layer, and tell the manifest of what is there so far."""
+        stem = f"{self.stem}-{layer.role}-{layer.index:03d}"
+        try:
+            self.entries[layer.site] = write_layer(layer, self.path, stem)
+            write_manifest(self.path / PARTIAL, self._about())
+        except OSError as error:
+            raise self._failed(error) from error
+        except Exception as error:
+            if "os error" not in str(error):
+                raise
+            raise self._failed(error) from error  # safetensors wraps what the system says
+        if self.streaming:
+            # From here on the tensors are the file's pages, not memory.
+            layer.drop(layer_from(self.entries[layer.site], self.path))
+
+    def _take_over(self) -> None:
+        """Continue a partial recording: its layers count, if they are of this model and whole."""
+        about = read_manifest(self.path / PARTIAL)
+        if about["model"]["fingerprint"] != self.recording.model.fingerprint:
+            raise RecordingError(
+                f"the partial recording at {self.path} is of {about['model']['name']!r} with another config "
+                "or other weights; continue with that model, or write it anew with resume=False."
+            )
+        self.stem, self._text = about["stem"], about["text_digest"]
+        for entry in about["layers"]:
+            with suppress(RecordingError):
+                for part in entry["segments"]:
+                    check_file(part, self.path, content=True)
+                self._resumed[Site(**entry["site"])] = entry
+        self.entries = dict(self._resumed)
+
+    def _found(self) -> None:
+        """Make the folder together with its first manifest, in one step."""
+        draft = self.path.with_name(f".{self.path.name}.{self.stem}.tmp")
+        try:
+            draft.mkdir(parents=True)
+            write_manifest(draft / PARTIAL, self._about())
+            draft.rename(self.path)
+        except OSError as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise self._failed(error) from error
+
+    def _restart(self) -> None:
+        """Another text begins: what was written of the one before goes, what was taken over stays."""
+        fresh = {site: entry for site, entry in self.entries.items() if site not in self._resumed}
+        if fresh:
+            self._resumed = {}
+        for entry in fresh.values():
+            _remove(self.path, entry)
+        self.entries = dict(self._resumed)
+        for entry in self._resumed.values():
+            self.recording.put(layer_from(entry, self.path))
+
+    def _finish(self) -> None:
+        for layer in self.recording.all_layers:
+            known = self.entries.get(layer.site)
+            if self.streaming and known is not None and layer.loaded and len(layer.segments) > 1:
+                stem = f"{self.stem}-{layer.role}-{layer.index:03d}"
+                self.entries[layer.site] = write_layer(layer, self.path, stem, known)
+        about = self._about() | {"complete": True, "tokens": self._write_tokens()}
+        write_manifest(self.path / COMPLETE, about)
+        _remove_others(self.path, about)
+        self.recording.path, self.recording.complete = self.path, True
+
+    def _about(self) -> dict[str, Any]:
+        model = self.recording.model
+        text = _text_of(self.recording)
+        return {
+            "complete": False,
+            "stem": self.stem,
+            "model": {"name": model.name, "kind": model.kind, "fingerprint": model.fingerprint},
+            "tokenizer": self.recording.tokenizer,
+            "text_digest": self._text if text is None else text,
+            "tokens": None,
+            "layers": list(self.entries.values()),
+        }
+
+    def _write_tokens(self) -> dict[str, Any]:
+        recording = self.recording
+        ids = {role: rows.tolist() for role, rows in recording.token_ids.items()}
+        with suppress(RecordingError):
+            # Without a tokenizer there are ids and no text.
+            tokens = [[token[1:] for token in row] for row in recording.batch_tokens]
+            ids |= {"text": recording.text, "tokens": tokens}
+        file = self.path / f"{self.stem}-tokens.json"
+        draft = file.with_name(f"{file.name}.tmp")
+        draft.write_text(json.dumps(ids), encoding="utf-8")
+        draft.replace(file)
+        return entry_of(file)
+
+    def _failed(self, error: BaseException) -> RecordingError:
+        free = _free(self.path)
+        return RecordingError(
+            f"writing the recording to {self.path} failed: {error}. {spoken(self.recording.nbytes)} are to "
+            f"be written and {spoken(free)} are free. Make room, or save somewhere else."
+        )
+
+    def _clean_up(self) -> None:
+        """Leave no half recording: take away what this writing made."""
+        for file in [*self.path.glob(f"{self.stem}-*"), *self.path.glob("*.tmp"), self.path / PARTIAL]:
+            with suppress(OSError):
+                file.unlink()
+        with suppress(OSError):
+            self.path.rmdir()
+
+
+def _text_of(recording: Recording) -> str | None:
+    """A short name of the tokens being recorded."""
+    import hashlib
+
+    ids = {role: rows.tolist() for role, rows in sorted(recording.token_ids.items())}
+    return hashlib.sha256(json.dumps(ids).encode()).hexdigest() if ids else None
+
+
+def _check_target(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise RecordingError(f"{path} is a file; a recording is a folder. Choose another name.")
+    if (
+        path.is_dir()
+        and any(path.iterdir())
+        and not any((path / name).exists() for name in (COMPLETE, PARTIAL))
+    ):
+        raise RecordingError(
+            f"{path} is a folder that holds something other than a recording; nothing in it is overwritten. "
+            "Choose another name."
+        )
+
+
+def _check_room(path: Path, size: int) -> None:
+    free = _free(path)
+    if size > free:
+        raise RecordingError(
+            f"the recording takes {spoken(size)} and {spoken(free)} are free at {path}. Make room, save "
+            "somewhere else, or record fewer layers."
+        )
+
+
+def _free(path: Path) -> int:
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path if path.exists() else os.curdir).free
+
+
+def _remove(path: Path, entry: dict[str, Any]) -> None:
+    for part in entry["segments"]:
+        with suppress(OSError):
+            (path / part["file"]).unlink()
+
+
+def _remove_others(path: Path, about: dict[str, Any]) -> None:
+    """Take away what the manifest does not name: the recording that was there before, and drafts."""
+    named = {part["file"] for entry in about["layers"] for part in entry["segments"]}
+    named |= {COMPLETE, about["tokens"]["file"]}
+    for file in path.iterdir():
+        ours = file.suffix in (".safetensors", ".json", ".tmp")
+        if ours and file.name not in named:
+            with suppress(OSError):
+                file.unlink()

@@ -1,0 +1,142 @@
+"""Calls of the engine judged by the dense oracle: output and every gradient, in any dtype."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor
+
+from oracle import assert_as_good_as_eager, dense_attention, dense_mask
+from regard import attention
+from regard.masks import (
+    BigBird,
+    Causal,
+    Chunk,
+    Dense,
+    Documents,
+    Global,
+    Longformer,
+    Mask,
+    Padding,
+    Prefix,
+    RandomBlocks,
+    StreamingSinks,
+    Strided,
+    Where,
+    Window,
+)
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+in_every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+on_both_backends = pytest.mark.parametrize("backend", ["torch", "sdpa"])
+
+Leaves = dict[str, Tensor]
+Function = Callable[[Leaves], Tensor]
+
+
+def qkv(
+    q: int,
+    k: int,
+    *,
+    batch: int = 2,
+    heads: int = 4,
+    kv_heads: int | None = None,
+    dim: int = 16,
+    v_dim: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Leaves:
+    """Random queries, keys and values."""
+    kv_heads, v_dim = kv_heads or heads, v_dim or dim
+    sizes = {"q": (heads, q, dim), "k": (kv_heads, k, dim), "v": (kv_heads, k, v_dim)}
+    return {name: torch.randn(batch, *size).to(dtype) for name, size in sizes.items()}
+
+
+def differentiated(function: Function, leaves: Leaves, dtype: torch.dtype | None = None) -> Leaves:
+    """The output of a function and the gradients of its leaves, by name, in float64 or their own dtype."""
+    own = {name: x.detach().to(dtype or x.dtype).requires_grad_() for name, x in leaves.items()}
+    out = function(own)
+    upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
+    grads = torch.autograd.grad(out, list(own.values()), upstream, allow_unused=True, materialize_grads=True)
+    return {"out": out.detach(), **dict(zip(own, grads, strict=True))}
+
+
+def judge(ours: Function, dense: Function, leaves: Leaves) -> None:
+    """At most twice the error of eager attention in the output, three times in the gradients; float64 exact."""
+    got, eager = differentiated(ours, leaves), differentiated(dense, leaves)
+    exact = differentiated(dense, leaves, torch.float64)
+    for name, tensor in got.items():
+        assert tensor.dtype == (leaves["q"] if name == "out" else leaves[name]).dtype
+        assert_as_good_as_eager(tensor, eager[name], exact[name], 2.0 if name == "out" else 3.0)
+        if leaves["q"].dtype == torch.float64:
+            torch.testing.assert_close(tensor.double(), exact[name], rtol=0, atol=1e-10)
+
+
+def judge_call(leaves: Leaves, mask: Mask | None = None, backend: str = "auto", **options) -> None:
+    """Judge one call of `attention` whose options the oracle takes as they are."""
+    allowed = dense_mask(mask, leaves["q"], leaves["k"])
+    judge(
+        lambda x: attention(**x, mask=mask, backend=backend, **options),
+        lambda x: dense_attention(**x, allowed=allowed, **options).out,
+        leaves,
+    )
+
+
+def every_mask(q: int, k: int, batch: int, heads: int) -> dict[str, Mask | None]:
+    """One mask of every kind for q queries and k keys, and some that leave rows with nothing to attend to."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(-1, 3, (batch, k), generator=generator).sort().values
+    return {
+        "none": None,
+        "causal": Causal(),
+        "causal top left": Causal(shift=q - k),
+        "window": Window(9, 4),
+        "causal window": Causal() & Window(9),
+        "chunk": Causal() & Chunk(10),
+        "prefix": Causal() | Prefix(7),
+        "global": Window(3) | Global([0, k - 1]),
+        "strided": Causal() & (Strided(5) | Window(5)),
+        "random blocks": RandomBlocks(8, 2, length=k),
+        "documents": Causal() & Documents(lengths=[k // 3, k - k // 3]),
+        "ragged documents": Documents(ids=ids),
+        "interleaved documents": Documents(ids=torch.arange(k) % 3 - 1),
+        "padding": Padding(torch.arange(k) < k - 5),
+        "ragged padding": Causal() & Padding.from_lengths([k, *([k // 4] * (batch - 1))], k),
+        "no key at all": Padding(torch.zeros(k, dtype=torch.bool)),
+        "dense": Dense(torch.rand(q, k, generator=generator) < 0.3),
+        "dense by head": Dense(torch.rand(1, heads, q, k, generator=generator) < 0.3),
+        "dense by row and head": Dense(torch.rand(batch, heads, q, k, generator=generator) < 0.3),
+        "where": Where(lambda b, h, q_idx, kv_idx: (q_idx - kv_idx) % 3 == 0),
+        "where by row and head": Where(lambda b, h, q_idx, kv_idx: (q_idx + 3 * kv_idx + b) % 5 < 1 + h),
+        "big bird": BigBird(8, k, random_blocks=1, global_blocks=1),
+        "longformer": Longformer(6, [2]),
+        "streaming sinks": StreamingSinks(2, 9),
+        "not": ~(Window(5) | Prefix(3)),
+    }
+
+
+MASKS = tuple(every_mask(33, 65, 2, 4))
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let PyTorch use so many threads, and put back what it had."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def own_random_state() -> Iterator[None]:
+    """For calls inside Hypothesis tests: the shape checker draws from `random`, whose state is Hypothesis's."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)

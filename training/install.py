@@ -1,0 +1,124 @@
+"""Put the results of a run where they belong: the model into the package, the losses beside this file.
+
+    python -m training.install RESULTS [--data .train]
+
+RESULTS is what `training.train` wrote. Fills MODEL_CARD.md from its template; nothing in it is typed by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+from pathlib import Path
+from string import Template
+
+from training.export import save_curve
+
+HERE = Path(__file__).parent
+PACKAGE = HERE.parent / "src" / "regard" / "models" / "data"
+KINDS = {
+    "previous": ("previous token", "the token before"),
+    "induction": ("induction", "what followed the last time this token was seen"),
+    "sink": ("sink", "the first token"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--data", type=Path, default=Path(".train"), help="folder training.prepare wrote")
+    arguments = parser.parse_args()
+    install(arguments.results, arguments.data, PACKAGE, HERE / "results")
+
+
+def install(results: Path, data: Path, package: Path, kept: Path) -> None:
+    """Copy the model and its tokenizer to `package`, the record of the run to `kept`, and write the card."""
+    from tokenizers import Tokenizer
+
+    package.mkdir(parents=True, exist_ok=True)
+    kept.mkdir(parents=True, exist_ok=True)
+    if (results / "model.pt").exists():
+        _convert(results / "model.pt", package / "model.safetensors")
+    else:
+        shutil.copyfile(results / "model.safetensors", package / "model.safetensors")
+    shutil.copyfile(results / "config.json", package / "config.json")
+    shutil.copyfile(data / "tokenizer.json", package / "tokenizer.json")
+    for name in ("losses.csv", "evaluation.json"):
+        shutil.copyfile(results / name, kept / name)
+    report = json.loads((results / "evaluation.json").read_text())
+    save_curve(kept / "losses.csv", report["data"]["nats_per_token"], kept / "loss.png")
+    size = (package / "model.safetensors").stat().st_size
+    tokenizer = Tokenizer.from_file(str(package / "tokenizer.json"))
+    (package / "MODEL_CARD.md").write_text(card(report, size, tokenizer), encoding="utf-8")
+
+
+def card(report: dict, size: int, tokenizer) -> str:
+    """The model card's text; a fact the report lacks is an error, not a gap."""
+    shape, run, data, loss = report["shape"], report["run"], report["data"], report["loss"]
+    settings = run["settings"]
+    template = Template((HERE / "MODEL_CARD.template.md").read_text(encoding="utf-8"))
+    return template.substitute(
+        settings | shape,
+        parameters_m=f"{shape['parameters'] / 1e6:.2f}",
+        head_dim=shape["width"] // shape["heads"],
+        theta=f"{shape['theta']:g}",
+        megabytes=f"{size / 1e6:.1f}",
+        characters_per_token=f"{data['characters_per_token']:.2f}",
+        train_books=data["books"]["train"],
+        validation_books=data["books"]["validation"],
+        train_tokens_m=f"{data['tokens']['train'] / 1e6:.1f}",
+        validation_tokens_k=f"{data['tokens']['validation'] / 1e3:.0f}",
+        command=run["command"],
+        steps=f"{run['steps']:,}",
+        tokens_m=f"{run['tokens'] / 1e6:.0f}",
+        epochs=run["epochs"],
+        minutes=f"{run['seconds'] / 60:.1f}",
+        machine=run["machine"],
+        train_loss=f"{loss['train']:.2f}",
+        random_first=f"{loss['random_first']:.2f}",
+        random_second=f"{loss['random_second']:.2f}",
+        loss_table=_loss_table(data["nats_per_token"], loss["validation"]),
+        head_table=_head_table(report["heads"]),
+        samples=_samples(report["samples"], tokenizer),
+    )
+
+
+def _loss_table(baselines: dict[str, float], validation: float) -> str:
+    rows = baselines | {"**this model**": validation}
+    return "\n".join(f"| {name} | {x:.3f} | {math.exp(x):.1f} |" for name, x in rows.items())
+
+
+def _head_table(heads: dict[str, list[list[float]]]) -> str:
+    lines = []
+    for kind, (name, target) in KINDS.items():
+        ranked = sorted(((x, i, j) for i, layer in enumerate(heads[kind]) for j, x in enumerate(layer)))[::-1]
+        strongest = ", ".join(f"layer {i} head {j} ({x:.2f})" for x, i, j in ranked[:3])
+        lines.append(f"| {name} | {target} | {strongest} |")
+    return "\n".join(lines)
+
+
+def _samples(samples: dict[str, list[list[int]]], tokenizer) -> str:
+    nothing = _quoted(tokenizer.decode(samples["from_nothing"][0]))
+    page = samples["from_a_page"][0]
+    # The prompt is END and 24 tokens; the bar shows where the model took over.
+    opening, rest = tokenizer.decode(page[:25]), tokenizer.decode(page[25:])
+    return f"{nothing}\n\n---\n\n{_quoted(opening + ' ▌' + rest)}"
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())
+
+
+def _convert(source: Path, target: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    save_file(torch.load(source), target, metadata={"format": "pt"})
+
+
+if __name__ == "__main__":
+    main()
