@@ -48,12 +48,10 @@ def summarise(
         if not group:
             continue
         keep = any(s.needs_log_weights or s.needs_scores for s in group.values())
-        ordered = sorted(
-            group.items(), key=lambda item: item[1].spoils_log_weights - item[1].makes_block_sums
-        )
+        names = sorted(group, key=lambda name: group[name].spoils_log_weights - group[name].makes_block_sums)
         for tile in map_tiles(problem, lse, frame, all_heads=all_heads, keep=keep):
-            for name, statistic in ordered:
-                statistic.update(states[name], tile)
+            for name in names:
+                group[name].update(states[name], tile)
     return {name: statistic.finish(states[name], frame) for name, statistic in statistics.items()}
 
 
@@ -128,4 +126,5 @@ def _shown(
         allowed=None if tile.blocked is None else ~tile.blocked,
         log_weights_of=None if logs is None else lambda: part.four(logs),
         lse=row_lse,
+        finite=tile.blocked is None and part.problem.scoring.linear,
     )

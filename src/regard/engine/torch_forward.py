@@ -166,9 +166,9 @@ class _Stream:
             p = s.exp_()
         else:
             p = torch.exp(s, out=self.second[: s.numel()].view(s.shape))
-            if tile.blocked is not None:
-                # Masked lanes hold s = -inf, and 0 * -inf is NaN.
-                s.masked_fill_(s == -torch.inf, 0.0)
+            if tile.blocked is not None or not self.part.problem.scoring.linear:
+                # Masked lanes hold s = -inf, and 0 * -inf is NaN; a bias or score_mod may say -inf too.
+                s.clamp_(min=torch.finfo(s.dtype).min)
             self.energy += s.mul_(p).sum(-1)
         problem = self.part.problem
         if problem.dropout:
