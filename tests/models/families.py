@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import tomllib
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 
-# What makes a config small, by the names configs use. Sizes that must divide each other do.
+# What makes a config small, by the names that configs use.
 SMALL: dict[str, Any] = {
     "hidden_size": 32, "d_model": 32, "n_embd": 32, "dim": 32, "embed_dim": 32, "n_embed": 32, "hidden_dim": 48,
-    "intermediate_size": 48, "d_ff": 48, "ffn_dim": 48, "n_inner": 48, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48,
-    "moe_intermediate_size": 24, "shared_expert_intermediate_size": 24, "dense_intermediate_size": 48,
-    "embedding_size": 32, "embedding_dim": 32, "ffn_hidden_size": 48, "intermediate_size_mlp": 48,
-    "num_hidden_layers": 2, "n_layer": 2, "num_layers": 2, "n_layers": 2, "encoder_layers": 2, "decoder_layers": 2,
-    "num_encoder_layers": 2, "num_decoder_layers": 2,
+    "intermediate_size": 48, "d_ff": 48, "ffn_dim": 48, "n_inner": 48, "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 24,
+    "dense_intermediate_size": 48, "embedding_size": 32, "embedding_dim": 32, "ffn_hidden_size": 48,
+    "intermediate_size_mlp": 48, "projection_dim": 16, "out_hidden_size": 32,
+    "num_hidden_layers": 2, "n_layer": 2, "num_layers": 2, "n_layers": 2, "encoder_layers": 2,
+    "decoder_layers": 2, "num_encoder_layers": 2, "num_decoder_layers": 2, "depth": 2,
     "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_heads": 4, "encoder_attention_heads": 4,
     "decoder_attention_heads": 4, "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 8, "d_kv": 8, "v_head_dim": 8, "attention_head_size": 8, "dim_head": 8,
-    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8,
+    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "qk_head_dim": 12,
     "global_head_dim": 8, "num_global_key_value_heads": 2, "swa_head_dim": 8, "swa_num_key_value_heads": 2,
     "swa_num_attention_heads": 4, "swa_v_head_dim": 8,
     "vocab_size": 96, "max_position_embeddings": 128, "n_positions": 128, "n_ctx": 128,
@@ -32,64 +34,114 @@ SMALL: dict[str, Any] = {
     "mamba_d_state": 8, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_expand": 2, "mamba_n_groups": 1,
     "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
-    "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96, "laurel_rank": 8, "num_kv_shared_layers": 0,
+    "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96, "laurel_rank": 8,
+    "num_kv_shared_layers": 0, "image_size": 16, "patch_size": 4, "num_frames": 4, "tubelet_size": 2,
+    "shape_vocab_size": 16, "pronunciation_vocab_size": 16,
 }  # fmt: skip
 IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 # Regularisation draws random numbers; a comparison must not.
 QUIET = ("dropout", "drop", "layerdrop")
+LENGTH = 21
+PARAMETERS = 3_000_000
 
 
 @cache
-def families() -> dict[str, type]:
-    """The config class of every model type that has a base model, from transformers itself."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+def notes() -> dict[str, dict[str, Any]]:
+    """What the data file says: families that need other sizes, and those left out, each with its reason."""
+    return tomllib.loads((Path(__file__).parent / "families.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def registered() -> tuple[str, ...]:
+    """Every model type whose modeling file asks transformers' registry for its attention, from transformers itself."""
+    import transformers
+    from transformers.models.auto.configuration_auto import model_type_to_module_name
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
-    found = {}
+    folder = Path(transformers.__file__).parent / "models"
+    found = []
     for name in sorted(MODEL_MAPPING_NAMES):
-        if name in CONFIG_MAPPING_NAMES:
-            found[name] = CONFIG_MAPPING_NAMES[name]
-    return found
+        module = model_type_to_module_name(name)
+        file = folder / module / f"modeling_{module}.py"
+        if file.exists() and "ALL_ATTENTION_FUNCTIONS.get_interface(" in file.read_text(encoding="utf-8"):
+            found.append(name)
+    return tuple(found)
 
 
-def config_class(name: str) -> type:
+def tiny_config(name: str) -> Any:
+    """A config of a family with everything small."""
     from transformers import CONFIG_MAPPING
 
-    return CONFIG_MAPPING[name]
+    return _small(CONFIG_MAPPING[name], notes()["sizes"].get(name, {}))
 
 
-def tiny_config(kind: type, **extra: Any) -> Any:
-    """A config of this class with everything small; its parts are made small too."""
+def _small(kind: type, extra: dict[str, Any]) -> Any:
     whole = kind()
     changes: dict[str, Any] = {}
-    given = {**whole.to_dict(), **{k: getattr(whole, k, None) for k in whole.attribute_map}}
-    for key, value in given.items():
-        if key in SMALL and (isinstance(value, int) and not isinstance(value, bool) or key in IDS):
+    named = {key: getattr(whole, key, None) for key in (*whole.to_dict(), *whole.attribute_map)}
+    for key, value in named.items():
+        number = isinstance(value, int) and not isinstance(value, bool)
+        if key in SMALL and (number or key in IDS):
             changes[key] = SMALL[key]
         elif isinstance(value, float) and any(word in key for word in QUIET):
             changes[key] = 0.0
+    if "kv_lora_rank" in changes:
+        # Latent attention has one key head for each query head.
+        changes["num_key_value_heads"] = changes.get("num_attention_heads", 4)
     for key, part in whole.sub_configs.items():
         if isinstance(getattr(whole, key, None), part):
-            changes[key] = tiny_config(part)
-    types = getattr(whole, "layer_types", None)
-    if types:
-        changes["layer_types"] = _two_of(types)
-    mapped = {whole.attribute_map[k] for k in changes if k in whole.attribute_map}
-    changes = {k: v for k, v in changes.items() if k not in mapped or k not in whole.attribute_map}
-    return kind(**{**changes, **extra})
+            changes[key] = _small(part, extra.get(key, {}))
+    if getattr(whole, "layer_types", None) and not isinstance(getattr(kind, "layer_types", None), property):
+        changes["layer_types"] = _two_of(whole.layer_types)
+    rope = getattr(whole, "rope_parameters", None)
+    if isinstance(rope, dict) and "mrope_section" in rope:
+        changes["rope_parameters"] = {**rope, "mrope_section": [2, 1, 1], "partial_rotary_factor": 1.0}
+    # A config knows some of its settings by two names; it is told the one it keeps.
+    changes = {key: value for key, value in changes.items() if key not in whole.attribute_map}
+    plain = {key: value for key, value in extra.items() if not isinstance(value, dict)}
+    return kind(**{**changes, **plain})
 
 
 def _two_of(types: list[str]) -> list[str]:
-    """Two layers, of two kinds if there are two, attention among them."""
+    """Two layers that attend, of two kinds if there are two."""
     kinds = list(dict.fromkeys(types))
-    attention = [kind for kind in kinds if "attention" in kind and "linear" not in kind] or kinds
-    return (attention * 2)[:2] if len(attention) > 1 else [attention[0], attention[0]]
+    attending = [kind for kind in kinds if "attention" in kind and "linear" not in kind] or kinds
+    return (attending * 2)[:2]
 
 
-def tiny_model(name: str, **extra: Any) -> torch.nn.Module:
-    """A model of a family with random weights, ready to run."""
-    from transformers import AutoModel
+def tiny_model(name: str, head: str = "AutoModel") -> Any:
+    """A model of a family with random weights that are the same every time."""
+    import transformers
 
-    config = tiny_config(config_class(name), **extra)
+    kind = getattr(transformers, head)
+    config = tiny_config(name)
+    with torch.device("meta"):
+        size = sum(x.numel() for x in kind.from_config(config).parameters())
+    if size > PARAMETERS:
+        raise ValueError(f"{name} has {size / 1e6:.0f} million parameters, however small its config")
     torch.manual_seed(0)
-    return AutoModel.from_config(config, attn_implementation="eager").eval()
+    return kind.from_config(tiny_config(name), attn_implementation="eager").eval()
+
+
+def inputs_of(model: Any, *, padded: bool = False) -> dict[str, torch.Tensor]:
+    """Something for a model to read, by the name of its main input."""
+    draw = torch.Generator().manual_seed(3)
+    kind = model.main_input_name
+    if kind == "pixel_values":
+        config = getattr(model.config, "vision_config", model.config)
+        side = config.image_size if isinstance(config.image_size, int) else config.image_size[0]
+        channels = getattr(config, "num_channels", 3)
+        return {kind: torch.randn(2, channels, side, side, generator=draw)}
+    if kind == "input_values":
+        return {kind: torch.randn(2, 2000, generator=draw)}
+    if kind != "input_ids":
+        raise ValueError(f"reads {kind}")
+    found = {kind: torch.randint(3, 90, (2, LENGTH), generator=draw)}
+    if padded:
+        found["attention_mask"] = torch.ones(2, LENGTH, dtype=torch.long)
+        found["attention_mask"][0, :5] = 0
+        found["attention_mask"][1, -4:] = 0
+    if model.config.is_encoder_decoder:
+        found["decoder_input_ids"] = torch.randint(3, 90, (2, 13), generator=draw)
+    wanted = inspect.signature(model.forward).parameters
+    return {key: value for key, value in found.items() if key in wanted or "kwargs" in wanted}

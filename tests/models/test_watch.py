@@ -134,20 +134,20 @@ def test_keys_that_a_sliding_cache_forgot_keep_their_names(ids):
 
 
 def test_beam_search_keeps_statistics_and_only_the_map_of_the_prompt(llama, ids):
-    torch.manual_seed(0)
     with watch(llama) as recording:
-        llama.generate(ids[:1], max_new_tokens=6, num_beams=3, do_sample=True, temperature=5.0)
+        llama.generate(ids[:1], max_new_tokens=6, num_beams=3, do_sample=False)
     layer = recording.layers[1]
     assert layer.entropy.shape == (3, 4, 18)
-    if not layer.whole:
-        assert layer.map.shape == (3, 4, 13, 13)
+    assert not layer.whole
+    expected = eager(llama, ids[:1]).attentions[1]
+    assert close(layer.map.dense(), expected.expand(3, -1, -1, -1))
 
 
 def test_tokens_that_were_taken_back_leave_the_recording(llama, ids):
     cache = transformers.DynamicCache(config=llama.config)
     with torch.no_grad(), watch(llama) as recording:
         llama(ids[:, :9], past_key_values=cache)
-        cache.crop(7)
+        cache.crop(-2)
         llama(ids[:, 7:], past_key_values=cache)
     assert recording.layers[1].rows == 13
     assert close(recording.maps[1].dense(), eager(llama, ids).attentions[1])
@@ -213,7 +213,7 @@ def test_parts_with_an_attention_of_their_own_get_it_back():
         model(input_ids=torch.arange(5)[None], pixel_values=torch.randn(1, 3, 8, 8))
     assert model.config.text_config._attn_implementation == "eager"
     assert model.config.vision_config._attn_implementation == "sdpa"
-    assert list(recording.stacks) == ["decoder", "vision"]
+    assert list(recording.stacks) == ["encoder", "vision"]
     assert recording.vision.maps[0].shape == (1, 2, 5, 5)
 
 
@@ -286,13 +286,14 @@ def test_gradients_flow_through_a_watched_model(make_llama, ids):
 def test_a_model_outside_the_registry_is_refused_and_told_why():
     config = transformers.BloomConfig(vocab_size=32, hidden_size=16, n_layer=1, n_head=2)
     model = transformers.BloomModel(config)
-    message = "BloomModel cannot be watched: .* get_interface is missing from .*modeling_bloom"
+    message = r"BloomModel cannot be watched: .*get_interface is missing from .*modeling_bloom"
     with pytest.raises(RegardError, match=message), watch(model):
         pass
 
 
 def test_what_is_no_transformers_model_is_refused():
-    with pytest.raises(RegardError, match="watch got a Linear; it needs a transformers model"), watch(torch.nn.Linear(2, 2)):
+    message = "watch got a Linear; it needs a transformers model"
+    with pytest.raises(RegardError, match=message), watch(torch.nn.Linear(2, 2)):
         pass
 
 

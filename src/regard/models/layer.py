@@ -33,6 +33,8 @@ class Layer:
         self.source: Callable[[], list[Segment]] | None = None
         """Reads the segments when they are first wanted; None where they were never written."""
         self.stored_bytes = 0
+        self.row_stats: frozenset[str] = frozenset()
+        """Which of its statistics have one value per row."""
         self.unwritten: str | None = None
         """Why the mask, and with it the map, could not be written to disk; None where it could."""
         self._segments: list[Segment] | None = None
@@ -178,8 +180,14 @@ class Layer:
         kept: list[Segment] = []
         for segment in self.segments:
             left = rows - sum(other.rows for other in kept)
+            if 0 < left < segment.rows:
+                known = 0 if segment.k is None else segment.k.shape[2]
+                taken = 0 if self.role == "cross" else segment.rows - left
+                segment = segment.crop(left, max(0, known - taken), self.row_stats)
+                if not kept:
+                    self.frame = replace(self.frame, q=left, k=self.frame.k - taken)
             if left > 0:
-                kept.append(segment if segment.rows <= left else segment.crop(left))
+                kept.append(segment)
         self.segments = kept
 
     def _continues(self, call: AttentionCall) -> bool:

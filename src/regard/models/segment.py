@@ -42,14 +42,17 @@ class Segment:
     def rows(self) -> int:
         return self.lse.shape[2]
 
-    def crop(self, rows: int) -> Segment:
-        """The first rows only, and the keys that came with them."""
-        unseen = self.rows - rows
-        shorter = {
-            name: None if x is None else x[:, :, : x.shape[2] - unseen]
-            for name, x in (("q", self.q), ("k", self.k), ("v", self.v), ("lse", self.lse))
+    def crop(self, rows: int, keys: int, row_stats: frozenset[str]) -> Segment:
+        """The first rows and keys only; of the statistics, those that have one value per row."""
+        shorter: dict[str, Any] = {"lse": self.lse[:, :, :rows]}
+        for name, size in (("q", rows), ("k", keys), ("v", keys), ("bias", rows)):
+            x = getattr(self, name)
+            shorter[name] = None if x is None else x[:, :, :size]
+        stats = {
+            name: _mapped(value, lambda x: x[:, :, :rows])
+            for name, value in self.stats.items()
+            if name in row_stats
         }
-        stats = {name: _mapped(value, lambda x: x[:, :, :rows]) for name, value in self.stats.items()}
         return replace(self, stats=stats, **shorter)
 
 

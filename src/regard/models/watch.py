@@ -100,6 +100,7 @@ class _Watcher:
         max_bytes: int | None,
     ) -> None:
         by_name(stats)
+        self.row_stats = frozenset(statistic.name for statistic in (*rows_only(stats), HEAVIEST))
         self.stats, self.keep, self.max_bytes = stats, keep, max_bytes
         self.chosen = None if layers is None else set(layers)
         self.modules = {id(module): name for name, module in model.named_modules()}
@@ -118,6 +119,7 @@ class _Watcher:
         seen = observe(call.q, call.k, call.v, stats=stats, **call.options)
         if layer is None or not later:
             layer = Layer(site)
+            layer.row_stats = self.row_stats
             layer.begin(call, seen, self.keep)
             self._check_size(layer)
             self.recording.put(layer)
