@@ -1,0 +1,94 @@
+"""Scores and values so large that a careless sum would overflow."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.harness import judge_call, on_both_backends, qkv
+from oracle import dense_attention
+from regard import Causal, Window, attention
+from regard.engine import torch_forward
+
+KEYS = 2100
+
+
+def with_scores(scores, rows=3):
+    """Queries and keys in one head whose scores are the given ones in every row, and random values."""
+    k = scores.view(1, 1, -1, 1)
+    return {"q": torch.ones(1, 1, rows, 1), "k": k, "v": torch.randn(k.shape)}
+
+
+def steps(*levels):
+    """Scores that stay on each level for about as long as a tile."""
+    return torch.cat([torch.full((KEYS // len(levels) + 1,), float(level)) for level in levels])[:KEYS]
+
+
+LEVELS = [(-300, 300), (300, -300), (-300, 300, -300), (0, 80, 160, 240), (0, 1e4), (-1e4,), (1e4,)]
+
+
+@pytest.mark.parametrize("levels", LEVELS, ids=str)
+@pytest.mark.parametrize("mask", [None, Causal(), Window(2000, 1500)], ids=str)
+@on_both_backends
+def test_scores_may_rise_and_fall_without_limit(levels, mask, backend):
+    leaves = with_scores(steps(*levels))
+    judge_call(leaves, mask, backend, scale=1.0)
+
+
+@on_both_backends
+def test_one_extreme_row_leaves_its_neighbours_alone(backend):
+    leaves = qkv(65, KEYS, batch=1, heads=2)
+    leaves["q"][0, 1, 40] *= 1000
+    judge_call(leaves, None, backend)
+
+
+@pytest.mark.parametrize("large", [0.0, torch.inf], ids=["always", "never"])
+@pytest.mark.parametrize("mask", [None, Causal() & Window(1500), Window(7)], ids=str)
+def test_streaming_again_carefully_changes_nothing_that_was_right(mask, large, monkeypatch):
+    monkeypatch.setattr(torch_forward, "LARGE", large)
+    judge_call(qkv(65, KEYS, batch=1, heads=2), mask, "torch")
+
+
+def test_a_row_that_overflowed_is_streamed_again(monkeypatch):
+    ways = []
+    stream = torch_forward._Stream._stream
+
+    def noted(self, row, careful):
+        ways.append(careful)
+        stream(self, row, careful)
+
+    monkeypatch.setattr(torch_forward._Stream, "_stream", noted)
+    attention(**with_scores(steps(0, 1)), scale=1.0, backend="torch")
+    assert ways == [False]
+    attention(**with_scores(steps(-300, 300)), scale=1.0, backend="torch")
+    assert ways == [False, False, True]
+
+
+@on_both_backends
+def test_large_values_do_not_overflow_before_they_are_averaged(backend):
+    """exp(65) is not large and 1e12 is not large, but their product is."""
+    leaves = with_scores(steps(0, 65))
+    out = attention(leaves["q"], leaves["k"], torch.full_like(leaves["v"], 1e12), scale=1.0, backend=backend)
+    torch.testing.assert_close(out, torch.full_like(out, 1e12))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@on_both_backends
+def test_half_precision_scores_may_pass_the_largest_half(dtype, backend):
+    """65504 is the largest float16: eager attention gives NaN here."""
+    leaves = {name: x.to(dtype) for name, x in qkv(65, 63, dim=64).items()}
+    leaves["q"], leaves["k"] = 200 * leaves["q"], 200 * leaves["k"]
+    exact = dense_attention(**leaves, scale=1.0, dtype=torch.float64)
+    assert exact.scores.abs().max() > 65504
+    out = attention(**leaves, scale=1.0, backend=backend)
+    torch.testing.assert_close(out.double(), exact.out, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@on_both_backends
+def test_a_score_of_infinity_gives_what_eager_attention_gives(dtype, backend):
+    q = torch.ones(1, 1, 1, 1, dtype=dtype)
+    k = torch.tensor([0.0, torch.inf, 1.0], dtype=dtype).view(1, 1, 3, 1)
+    assert attention(q, k, torch.ones_like(k), backend=backend).isnan().all()
+    minus = attention(q, -k, torch.ones_like(k), backend=backend)
+    torch.testing.assert_close(minus, torch.ones_like(q))
