@@ -9,7 +9,8 @@ import torch
 
 from engine.harness import in_every_dtype, judge, judge_call, on_both_backends, qkv
 from oracle import dense_attention, dense_mask
-from regard import Causal, Documents, Window, attention
+from regard import attention
+from regard.masks import Causal, Documents, Window
 from regard.scores import Additive, ALiBi, Bias, Concat, General, RelativeBias, Score
 
 MASK = Causal() & Window(20)

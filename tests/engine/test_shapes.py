@@ -7,7 +7,8 @@ import torch
 
 from engine.harness import differentiated, in_every_dtype, judge, judge_call, on_both_backends, qkv
 from oracle import dense_attention, dense_mask, stressed
-from regard import Causal, Chunk, Documents, Padding, Window, attention
+from regard import attention
+from regard.masks import Causal, Chunk, Documents, Padding, Window
 from regard.scores import General
 
 SHAPES = [(1, 1), (1, 65), (239, 1), (799, 3), (113, 203), (63, 65), (1023, 1024)]
@@ -70,7 +71,12 @@ def test_ragged_documents_within_a_tile_share_one_schedule(n, backend):
 
 @pytest.mark.parametrize(
     ("q", "k"),
-    [((0, 3, 5, 8), (0, 3, 5, 8)), ((2, 3, 0, 8), (2, 3, 5, 8)), ((2, 3, 5, 8), (2, 3, 0, 8)), ((0, 8), (0, 8))],
+    [
+        ((0, 3, 5, 8), (0, 3, 5, 8)),
+        ((2, 3, 0, 8), (2, 3, 5, 8)),
+        ((2, 3, 5, 8), (2, 3, 0, 8)),
+        ((0, 8), (0, 8)),
+    ],
     ids=["no batch", "no query", "no key", "nothing"],
 )
 @pytest.mark.parametrize("mask", [None, Causal() & Window(2), Chunk(3)], ids=str)
@@ -142,12 +148,14 @@ def test_queries_and_keys_of_other_dims_meet_in_a_general_score():
     leaves = {**qkv(33, 65, dim=8), "q": torch.randn(2, 4, 33, 5), "w": torch.randn(5, 8)}
     judge(
         lambda x: attention(x["q"], x["k"], x["v"], Causal(), score=General(x["w"])),
-        lambda x: dense_attention(
-            x["q"],
-            x["k"],
-            x["v"],
-            dense_mask(Causal(), x["q"], x["k"]),
-            scores=lambda q, k: q @ x["w"].to(q.dtype) @ k.mT,
-        ).out,
+        lambda x: (
+            dense_attention(
+                x["q"],
+                x["k"],
+                x["v"],
+                dense_mask(Causal(), x["q"], x["k"]),
+                scores=lambda q, k: q @ x["w"].to(q.dtype) @ k.mT,
+            ).out
+        ),
         leaves,
     )

@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {
     "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_heads": 4, "encoder_attention_heads": 4,
     "decoder_attention_heads": 4, "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 8, "d_kv": 8, "v_head_dim": 8, "attention_head_size": 8, "dim_head": 8,
-    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "qk_head_dim": 12,
+    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "qk_head_dim": 16,
     "global_head_dim": 8, "num_global_key_value_heads": 2, "swa_head_dim": 8, "swa_num_key_value_heads": 2,
     "swa_num_attention_heads": 4, "swa_v_head_dim": 8,
     "vocab_size": 96, "max_position_embeddings": 128, "n_positions": 128, "n_ctx": 128,
@@ -42,7 +42,7 @@ IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 # Regularisation draws random numbers; a comparison must not.
 QUIET = ("dropout", "drop", "layerdrop")
 LENGTH = 21
-PARAMETERS = 3_000_000
+PARAMETERS = 8_000_000
 
 
 @cache
@@ -78,7 +78,7 @@ def tiny_config(name: str) -> Any:
 def _small(kind: type, extra: dict[str, Any]) -> Any:
     whole = kind()
     changes: dict[str, Any] = {}
-    named = {key: getattr(whole, key, None) for key in (*whole.to_dict(), *whole.attribute_map)}
+    named = {key: _read(whole, key) for key in (*whole.to_dict(), *whole.attribute_map)}
     for key, value in named.items():
         number = isinstance(value, int) and not isinstance(value, bool)
         if key in SMALL and (number or key in IDS):
@@ -93,13 +93,17 @@ def _small(kind: type, extra: dict[str, Any]) -> Any:
             changes[key] = _small(part, extra.get(key, {}))
     if getattr(whole, "layer_types", None) and not isinstance(getattr(kind, "layer_types", None), property):
         changes["layer_types"] = _two_of(whole.layer_types)
-    rope = getattr(whole, "rope_parameters", None)
-    if isinstance(rope, dict) and "mrope_section" in rope:
-        changes["rope_parameters"] = {**rope, "mrope_section": [2, 1, 1], "partial_rotary_factor": 1.0}
     # A config knows some of its settings by two names; it is told the one it keeps.
     changes = {key: value for key, value in changes.items() if key not in whole.attribute_map}
-    plain = {key: value for key, value in extra.items() if not isinstance(value, dict)}
+    plain = {key: value for key, value in extra.items() if key not in whole.sub_configs}
     return kind(**{**changes, **plain})
+
+
+def _read(config: Any, key: str) -> Any:
+    try:
+        return getattr(config, key, None)
+    except Exception:  # some settings differ from layer to layer and refuse to be read as one
+        return config.to_dict().get(key)
 
 
 def _two_of(types: list[str]) -> list[str]:
@@ -134,6 +138,10 @@ def inputs_of(model: Any, *, padded: bool = False) -> dict[str, torch.Tensor]:
         return {kind: torch.randn(2, channels, side, side, generator=draw)}
     if kind == "input_values":
         return {kind: torch.randn(2, 2000, generator=draw)}
+    if kind == "input_features" and hasattr(model.config, "num_mel_bins"):
+        frames = torch.randn(2, model.config.num_mel_bins, 2 * SMALL["max_source_positions"], generator=draw)
+        spoken = torch.randint(3, 90, (2, 13), generator=draw)
+        return {kind: frames, **({"decoder_input_ids": spoken} if model.config.is_encoder_decoder else {})}
     if kind != "input_ids":
         raise ValueError(f"reads {kind}")
     found = {kind: torch.randint(3, 90, (2, LENGTH), generator=draw)}

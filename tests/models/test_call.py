@@ -79,6 +79,12 @@ def test_a_mask_of_other_lengths_is_refused():
         call_of(Module(), *qkv(5, 7), plan_mask(2, 5, 9))
 
 
+def test_a_mask_that_forbids_nothing_stretches_to_any_length():
+    call = call_of(Module(), *qkv(1, 7), plan_mask(2, 1, 1))
+    assert call.mask is None
+    assert call.k.shape[2] == 7
+
+
 def test_queries_without_heads_are_refused():
     with pytest.raises(ShapeError, match=r"Module attends with queries of shape \(2, 5, 8\)"):
         call_of(Module(), *(x[:, 0] for x in qkv()), None)

@@ -33,8 +33,11 @@ def choose(problem: Problem, backend: str) -> Dispatch:
     if backend == "torch":
         return Dispatch("torch", "asked for by name")
     refusal = fused.refusal(problem)
-    if refusal is None and problem.mask is not None and not finite(problem.q, problem.k, problem.v):
-        refusal = "q, k or v hold NaN or inf, which PyTorch's kernels would let through the mask"
+    if refusal is None and _leaks(problem):
+        refusal = (
+            "q, k or v hold NaN, inf or numbers whose products overflow, and PyTorch's kernels would let "
+            "those through the mask"
+        )
     if backend == "sdpa":
         if refusal is not None:
             raise BackendError(f"backend='sdpa' cannot run this call: {refusal}. Use backend='torch'.")
@@ -43,3 +46,13 @@ def choose(problem: Problem, backend: str) -> Dispatch:
         return Dispatch("torch", refusal)
     how = "in one call" if fused.is_plain(problem) else "block by block over the visible keys"
     return Dispatch("sdpa", f"PyTorch's fused kernel, {how}")
+
+
+def _leaks(problem: Problem) -> bool:
+    """Whether there is garbage that the mask must hold back.
+
+    Off the CPU nobody looks: every call would wait for the device, and only plain causal ones go to PyTorch.
+    """
+    if problem.mask is None or problem.q.device.type != "cpu":
+        return False
+    return not finite(problem.q, problem.k, problem.v)

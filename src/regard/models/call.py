@@ -106,6 +106,9 @@ def _sink(module: torch.nn.Module, given: Tensor | None, query: Tensor) -> Tenso
 def _planned(call: AttentionCall, plan: MaskPlan) -> AttentionCall:
     q, k = call.q.shape[2], call.k.shape[2]
     if (plan.frame.q, plan.frame.k) != (q, k):
+        if _allows_all(plan):
+            # Caches that a mask knows nothing of: eager attention stretches a mask that forbids nothing.
+            return call
         raise MaskError(
             f"the mask describes {plan.frame.q} queries and {plan.frame.k} keys, and the layer attends with "
             f"{q} and {k}. Use the model's own attention for this model."
@@ -119,6 +122,12 @@ def _planned(call: AttentionCall, plan: MaskPlan) -> AttentionCall:
         kept = {"k": call.k[:, :, : k - spare].clone(), "v": call.v[:, :, : k - spare].clone(), "bias": bias}
         call = replace(call, **kept)
     return replace(call, plan=plan, mask=plan.mask(q, call.k.shape[2]))
+
+
+def _allows_all(plan: MaskPlan) -> bool:
+    q, k = plan.frame.q, plan.frame.k
+    mask = plan.mask(q, k)
+    return mask is None or mask.coverage((k - q, k), (0, k)) is Coverage.FULL
 
 
 def _never_seen(mask: Mask | None, q: int, k: int, spare: int) -> bool:

@@ -72,6 +72,14 @@ class MaskPlan:
         """The mask of other queries and keys of the same text, as generation needs it once it is over."""
         return translate(self.function, frame)
 
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise MaskError(
+            f"a layer of this model computes with its mask itself ({getattr(function, '__name__', function)}), "
+            "outside transformers' AttentionInterface; regard gives it a description and no matrix. Watch other "
+            "layers of the model in a part of their own, or use 'eager' for it."
+        )
+
     def __getitem__(self, index: Any) -> MaskPlan:
         parts = list(index) if isinstance(index, tuple) else [index]
         if Ellipsis in parts:
