@@ -39,7 +39,10 @@ LAYERS = (
     ("masks", "scores"),
     ("errors",),
 )
-RANK = {noun: rank for rank, nouns in enumerate(LAYERS) for noun in nouns} | {"_version": len(LAYERS) - 1, "__main__": -1}
+RANK = {noun: rank for rank, nouns in enumerate(LAYERS) for noun in nouns} | {
+    "_version": len(LAYERS) - 1,
+    "__main__": -1,
+}
 
 
 def name_of(path: Path) -> str:

@@ -1,11 +1,16 @@
 """regard: exact attention you can look at, at any length."""
 
+from typing import TYPE_CHECKING
+
 from regard._version import __version__
 from regard.engine import KVCache, attention, explain_dispatch, sdpa
 from regard.maps import AttentionMap, Observation, observe
 from regard.masks import Causal, Chunk, Dense, Documents, Padding, Where, Window
 from regard.stats import ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK
 from regard.tracing import Trace, trace
+
+if TYPE_CHECKING:
+    from regard.models import Recording, watch
 
 __all__ = [
     "AttentionMap",
@@ -21,6 +26,7 @@ __all__ = [
     "Observation",
     "Padding",
     "Pooled",
+    "Recording",
     "TopK",
     "Trace",
     "Where",
@@ -31,4 +37,14 @@ __all__ = [
     "observe",
     "sdpa",
     "trace",
+    "watch",
 ]
+
+
+def __getattr__(name: str):
+    # Watching models costs an import of its own, so it waits for the first who asks.
+    if name in ("Recording", "watch"):
+        import regard.models
+
+        return getattr(regard.models, name)
+    raise AttributeError(f"module 'regard' has no attribute {name!r}")

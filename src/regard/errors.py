@@ -8,7 +8,9 @@
     ├── ScoreError          a score function, bias or position scheme is impossible
     ├── StatisticError      a statistic is impossible, or asked for twice
     ├── MapError            a map cannot be read: stale, too large, or out of range
-    └── BackendError        a named backend cannot do what was asked
+    ├── BackendError        a named backend cannot do what was asked
+    ├── ModelError          a model cannot be loaded or watched
+    └── RecordingError      a recording cannot be made, written or read
 
 Each message says what was given, what was wanted and what to do. All of them are also `ValueError`s,
 so code that guards a call to PyTorch's attention keeps working.
@@ -20,6 +22,8 @@ __all__ = [
     "DtypeError",
     "MapError",
     "MaskError",
+    "ModelError",
+    "RecordingError",
     "RegardError",
     "ScoreError",
     "ShapeError",
@@ -61,3 +65,11 @@ class MapError(RegardError):
 
 class BackendError(RegardError):
     """A named backend cannot do what was asked."""
+
+
+class ModelError(RegardError):
+    """A model cannot be loaded or watched."""
+
+
+class RecordingError(RegardError):
+    """A recording cannot be made, written or read."""

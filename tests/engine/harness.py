@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import pytest
 import torch
@@ -65,7 +66,7 @@ def differentiated(function: Function, leaves: Leaves, dtype: torch.dtype | None
 
 
 def judge(ours: Function, dense: Function, leaves: Leaves) -> None:
-    """At most twice the error of eager attention in the output, three times in the gradients; float64 exact."""
+    """At most twice the error of eager attention in the output, three times in gradients; float64 exact."""
     got, eager = differentiated(ours, leaves), differentiated(dense, leaves)
     exact = differentiated(dense, leaves, torch.float64)
     for name, tensor in got.items():
@@ -134,9 +135,28 @@ def threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def own_random_state() -> Iterator[None]:
-    """For calls inside Hypothesis tests: the shape checker draws from `random`, whose state is Hypothesis's."""
+    """For calls inside Hypothesis tests: the shape checker draws from `random`, which Hypothesis seeded."""
     state = random.getstate()
     try:
         yield
     finally:
         random.setstate(state)
+
+
+@cache
+def steady_products() -> bool:
+    """Whether PyTorch's own products keep their bits in any batch, for any number of threads, if tall enough.
+
+    regard can keep its bits only where they do: see docs/determinism.md.
+    """
+    for dtype, tall in ((d, t) for d in (torch.float32, torch.float64) for t in (16, 33, 65, 128)):
+        a, b = torch.randn(3, 2 * tall, 65, dtype=dtype), torch.randn(3, 65, 130, dtype=dtype)
+        whole = torch.bmm(a, b)
+        for rows in (slice(0, tall), slice(tall, 2 * tall)):
+            if not torch.equal(torch.bmm(a[:, rows], b), whole[:, rows]):
+                return False
+        for count in (2, 3):
+            with threads(count):
+                if not torch.equal(torch.bmm(a, b), whole):
+                    return False
+    return True

@@ -52,7 +52,7 @@ def test_two_calls_in_a_row_differ():
 
 
 @pytest.mark.parametrize("mask", [None, Causal() & Window(30)], ids=str)
-@pytest.mark.parametrize(("q", "k"), [(65, 63), (600, 1100)])
+@pytest.mark.parametrize(("q", "k"), [(63, 65), (600, 1100)])
 def test_gradients_go_through_the_weights_that_were_left(q, k, mask):
     """The oracle: one run with unit vectors as values shows what is dropped, another is differentiated."""
     leaves = qkv(q, k, batch=1, heads=2, kv_heads=1, v_dim=k, dtype=torch.float64)

@@ -12,7 +12,8 @@ import torch
 
 # What makes a config small, by the names that configs use.
 SMALL: dict[str, Any] = {
-    "hidden_size": 32, "d_model": 32, "n_embd": 32, "dim": 32, "embed_dim": 32, "n_embed": 32, "hidden_dim": 48,
+    "hidden_size": 32, "d_model": 32, "n_embd": 32, "dim": 32, "embed_dim": 32, "n_embed": 32,
+    "hidden_dim": 48,
     "intermediate_size": 48, "d_ff": 48, "ffn_dim": 48, "n_inner": 48, "encoder_ffn_dim": 48,
     "decoder_ffn_dim": 48, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 24,
     "dense_intermediate_size": 48, "embedding_size": 32, "embedding_dim": 32, "ffn_hidden_size": 48,
@@ -21,7 +22,8 @@ SMALL: dict[str, Any] = {
     "decoder_layers": 2, "num_encoder_layers": 2, "num_decoder_layers": 2, "depth": 2,
     "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_heads": 4, "encoder_attention_heads": 4,
     "decoder_attention_heads": 4, "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 8, "d_kv": 8, "v_head_dim": 8, "attention_head_size": 8, "dim_head": 8,
+    "num_key_value_heads": 2, "head_dim": 8, "d_kv": 8, "v_head_dim": 8, "attention_head_size": 8,
+    "dim_head": 8,
     "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "qk_head_dim": 16,
     "global_head_dim": 8, "num_global_key_value_heads": 2, "swa_head_dim": 8, "swa_num_key_value_heads": 2,
     "swa_num_attention_heads": 4, "swa_v_head_dim": 8,
@@ -32,7 +34,8 @@ SMALL: dict[str, Any] = {
     "type_vocab_size": 2, "first_k_dense_replace": 1, "num_dense_layers": 1, "n_shared_experts": 1,
     "sliding_window": 8, "attention_window": 8, "attention_chunk_size": 8, "local_attention": 8,
     "mamba_d_state": 8, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_expand": 2, "mamba_n_groups": 1,
-    "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
     "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96, "laurel_rank": 8,
     "num_kv_shared_layers": 0, "image_size": 16, "patch_size": 4, "num_frames": 4, "tubelet_size": 2,
@@ -53,7 +56,7 @@ def notes() -> dict[str, dict[str, Any]]:
 
 @cache
 def registered() -> tuple[str, ...]:
-    """Every model type whose modeling file asks transformers' registry for its attention, from transformers itself."""
+    """Every model type whose modeling file asks the registry for its attention, from transformers itself."""
     import transformers
     from transformers.models.auto.configuration_auto import model_type_to_module_name
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES

@@ -75,7 +75,9 @@ def test_attention_that_chooses_its_keys_elsewhere_is_refused(name):
 
 
 def test_a_mask_of_other_lengths_is_refused():
-    with pytest.raises(MaskError, match="the mask describes 5 queries and 9 keys, and the layer attends with 5"):
+    with pytest.raises(
+        MaskError, match="the mask describes 5 queries and 9 keys, and the layer attends with 5"
+    ):
         call_of(Module(), *qkv(5, 7), plan_mask(2, 5, 9))
 
 

@@ -15,7 +15,6 @@ import torch
 from regard.errors import RegardError
 from regard.models import Recording, manifest, storage, watch
 
-
 # What Python announces before it changes something on disk.
 CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")
 
@@ -71,7 +70,7 @@ def kill_repeatedly(recordings, tmp_path, times: int) -> None:
 
 
 def killed_at_step(recording, path, step: int) -> bool:
-    """Save in a process that is killed right before its n-th change on disk; False if it had fewer to make."""
+    """Save in a process that is killed before its n-th change on disk; False if it had fewer to make."""
     child = os.fork()
     if child == 0:
         left = step
@@ -108,7 +107,7 @@ def test_a_kill_before_any_change_on_disk_leaves_a_recording_that_reads(recordin
         found.append(check_readable(path))
     assert check_readable(path) == "complete"
     assert len(found) >= 10
-    # The old recording stands until the new one is whole; without an old one the new one is partial until then.
+    # The old recording stands until the new one is whole; without an old one the new one is partial.
     assert set(found) == ({"complete"} if replaces else {"nothing", "partial", "complete"})
 
 
@@ -177,7 +176,7 @@ def test_what_safetensors_says_of_a_full_disk_is_understood(recordings, tmp_path
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(storage, "_write_segment", fails)
-    with pytest.raises(RegardError, match="writing the recording to .* failed: I/O error: No space left"):
+    with pytest.raises(RegardError, match=r"writing the recording to .* failed: I/O error: No space left"):
         recordings[0].save(tmp_path / "x.regard")
     assert list(tmp_path.iterdir()) == []
 

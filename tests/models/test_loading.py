@@ -71,7 +71,9 @@ def test_a_name_that_the_hub_does_not_give_says_what_to_check(monkeypatch):
         raise OSError("nobody/nothing is not a valid model identifier.\nMore lines.")
 
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", refuse)
-    message = r"'nobody/nothing' is neither a folder here nor .* \(nobody/nothing is not a valid model identifier\)"
+    message = (
+        r"'nobody/nothing' is neither a folder here nor .* \(nobody/nothing is not a valid model identifier\)"
+    )
     with pytest.raises(RegardError, match=message):
         load_model("nobody/nothing")
 
@@ -82,7 +84,9 @@ def test_a_folder_is_read_without_a_network(folder, monkeypatch):
     asked = []
     real = transformers.AutoConfig.from_pretrained
     monkeypatch.setattr(
-        transformers.AutoConfig, "from_pretrained", lambda *a, **k: asked.append(k["local_files_only"]) or real(*a, **k)
+        transformers.AutoConfig,
+        "from_pretrained",
+        lambda *a, **k: asked.append(k["local_files_only"]) or real(*a, **k),
     )
     load_model(folder)
     assert asked
@@ -137,7 +141,9 @@ def test_a_text_longer_than_the_context_is_refused_cut_or_split(make_llama, toke
     model = make_llama(max_position_embeddings=7)
     text = "a b c " * 5
     assert context_length(model) == 7
-    message = r"the text has 15 tokens and the model reads at most 7: 8 too many. Use too_long='truncate' for the "
+    message = (
+        r"the text has 15 tokens and the model reads at most 7: 8 too many. Use too_long='truncate' for the "
+    )
     with pytest.raises(RegardError, match=message + r"first 7, or too_long='windows' for 3 pieces"):
         encode(model, tokenizer, text)
     assert [piece.shape[1] for piece in encode(model, tokenizer, text, too_long="truncate")] == [7]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from models.families import LENGTH, inputs_of, notes, registered, tiny_model
 
+from models.families import LENGTH, inputs_of, notes, registered, tiny_model
 from regard.errors import RegardError
 from regard.masks import And, Window
 from regard.models import Recording, watch
@@ -19,12 +18,6 @@ COMPARED = [name for name in registered() if name not in {**notes()["left_out"],
 OUTPUTS = {"encoder_attentions": "encoder", "decoder_attentions": "decoder", "cross_attentions": "cross"}
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # families warn about themselves, each in its own way
-
-
-@pytest.fixture(autouse=True)
-def _let_go():
-    yield
-    gc.collect()
 
 
 def first_tensor(output: Any) -> torch.Tensor:
@@ -169,7 +162,9 @@ def test_every_exception_is_a_family_and_has_a_reason():
     known = set(registered())
     for section in ("refused", "maps", "left_out", "not_generating"):
         for name, reason in notes()[section].items():
-            assert name in known, f"{name} in [{section}] is no family of transformers {transformers.__version__}"
+            assert name in known, (
+                f"{name} in [{section}] is no family of transformers {transformers.__version__}"
+            )
             assert len(reason) > 10
     assert not set(notes()["refused"]) & set(notes()["left_out"])
     assert set(notes()["sizes"]) <= known

@@ -41,6 +41,7 @@ def test_a_saved_recording_reads_as_it_was(recorded, tmp_path):
     for index in recorded.layers:
         mine, theirs = recorded.layers[index], read.layers[index]
         assert mine.mask == theirs.mask
+        assert mine.mask_text == theirs.mask_text == "Causal()"
         assert mine.site == theirs.site
         assert (theirs.prompt, theirs.rows) == (13, 16)
         assert torch.equal(mine.entropy, theirs.entropy)
@@ -160,6 +161,26 @@ def test_an_interrupted_recording_opens_as_a_partial_one(llama, ids, tmp_path):
         partial.maps[1]
 
 
+def test_a_copy_of_a_partial_recording_is_partial(llama, ids, tmp_path):
+    interrupted(llama, ids, tmp_path / "x.regard")
+    Recording.open(tmp_path / "x.regard").save(tmp_path / "copy.regard")
+    assert not Recording.open(tmp_path / "copy.regard").complete
+
+
+def test_an_interrupted_pass_does_not_confuse_the_next(llama, ids):
+    def press(*_):
+        raise KeyboardInterrupt
+
+    with watch(llama) as recording:
+        hook = llama.model.layers[1].register_forward_pre_hook(press)
+        with pytest.raises(KeyboardInterrupt):
+            llama(ids)
+        hook.remove()
+        llama(ids[:1, :5])
+    assert recording.token_ids["decoder"].shape == (1, 5)
+    assert [layer.rows for layer in recording.all_layers] == [5, 5]
+
+
 def test_resuming_completes_a_partial_recording_without_writing_layers_again(llama, ids, tmp_path):
     path = tmp_path / "x.regard"
     interrupted(llama, ids, path)
@@ -258,7 +279,9 @@ def test_what_is_no_recording_is_refused(tmp_path):
 def test_saving_never_overwrites_what_is_no_recording(recorded, tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("keep")
-    with pytest.raises(RegardError, match="holds something other than a recording; nothing in it is overwritten"):
+    with pytest.raises(
+        RegardError, match="holds something other than a recording; nothing in it is overwritten"
+    ):
         recorded.save(tmp_path / "notes")
     with pytest.raises(RegardError, match=r"mine.txt is a file; a recording is a folder"):
         recorded.save(tmp_path / "notes" / "mine.txt")
@@ -276,7 +299,9 @@ def test_a_model_that_changed_since_is_noticed(llama, recorded, tmp_path):
     read.check_model(llama)
     with torch.no_grad():
         llama.model.layers[1].self_attn.q_proj.weight.mul_(1.001)
-    with pytest.raises(RegardError, match="with another config or other weights; what it computes now is not"):
+    with pytest.raises(
+        RegardError, match="with another config or other weights; what it computes now is not"
+    ):
         read.check_model(llama)
 
 

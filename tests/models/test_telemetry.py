@@ -68,6 +68,15 @@ def test_a_step_that_fails_gives_the_model_back(llama):
     assert telemetry.history == []
 
 
+def test_a_watched_model_is_not_read_as_well(llama, ids):
+    telemetry = Telemetry(llama, every=1)
+    with watch(llama) as recording:
+        with pytest.raises(RegardError, match="LlamaForCausalLM is being watched; end that"):
+            telemetry.begin(0)
+        llama(ids)
+    assert len(recording.layers) == 2
+
+
 @pytest.mark.parametrize("every", [0, -1, 1.5, True])
 def test_impossible_intervals_are_refused(every):
     with pytest.raises(RegardError, match=f"every is {every!r}; wanted a whole number of steps, at least 1"):

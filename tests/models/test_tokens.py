@@ -16,7 +16,7 @@ TEXT = "a bad cab, a dab"
 
 @pytest.fixture
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes and a few merges: enough for pieces that are longer than a letter, and for é, which takes two bytes."""
+    """Bytes and a few merges: enough for pieces longer than a letter, and for é, which takes two bytes."""
     pieces = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {piece: i for i, piece in enumerate([*pieces, "ab", "ad"])}
     bpe = models.BPE(vocab=vocab, merges=[("a", "b"), ("a", "d")])
@@ -49,7 +49,9 @@ def test_generated_tokens_follow_the_text(tokenizer):
 
 
 def test_another_text_is_noticed(tokenizer):
-    message = r"the text has \d+ tokens and the recording \d+, and they differ at token 2; attach the very text"
+    message = (
+        r"the text has \d+ tokens and the recording \d+, and they differ at token 2; attach the very text"
+    )
     with pytest.raises(RegardError, match=message):
         tokens_of(tokenizer, tokenizer(TEXT)["input_ids"], "a cab")
 

@@ -32,7 +32,7 @@ def dense(mask, frame: Frame, batch: int = 2) -> torch.Tensor:
 
 @st.composite
 def frames(draw) -> Frame:
-    """Prefill, decoding, sliding caches that dropped keys, static caches with spare keys, other texts' keys."""
+    """Prefill, decoding, sliding caches that dropped keys, static caches with spare keys, other texts."""
     q, k = draw(st.integers(1, 7)), draw(st.integers(1, 9))
     return Frame(q, k, draw(st.integers(0, 6)), draw(st.integers(0, 4)))
 

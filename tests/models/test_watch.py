@@ -143,6 +143,21 @@ def test_beam_search_keeps_statistics_and_only_the_map_of_the_prompt(llama, ids)
     assert close(layer.map.dense(), expected.expand(3, -1, -1, -1))
 
 
+def test_keys_that_a_cache_drops_and_no_mask_hides_end_the_map(ids):
+    config = transformers.MoshiConfig(
+        vocab_size=96, hidden_size=32, ffn_dim=48, num_hidden_layers=1, num_attention_heads=4,
+        sliding_window=8, num_key_value_heads=2, head_dim=8, pad_token_id=0, eos_token_id=None,
+    )  # fmt: skip
+    model = transformers.MoshiForCausalLM._from_config(config, attn_implementation="eager").eval()
+    with watch(model) as recording:
+        model.generate(ids, max_new_tokens=4, do_sample=False)
+    layer = recording.layers[0]
+    assert not layer.whole
+    assert layer.map.shape == (2, 4, 13, 13)
+    assert torch.allclose(layer.map.dense().sum(-1), torch.ones(2, 4, 13))
+    assert layer.trace["entropy"].shape == (2, 4, 3)
+
+
 def test_tokens_that_were_taken_back_leave_the_recording(llama, ids):
     cache = transformers.DynamicCache(config=llama.config)
     with torch.no_grad(), watch(llama) as recording:
@@ -165,7 +180,9 @@ def test_an_encoder_decoder_has_three_stacks(t5, ids):
         assert close(recording.cross.maps[layer].dense(), expected.cross_attentions[layer])
     assert recording.cross.maps[0].shape == (2, 4, 5, 13)
     assert torch.equal(recording.token_ids["encoder"], ids)
-    with pytest.raises(RegardError, match="the recording has no vision; its stacks are: decoder, encoder, cross"):
+    with pytest.raises(
+        RegardError, match="the recording has no vision; its stacks are: decoder, encoder, cross"
+    ):
         _ = recording.vision
 
 
@@ -193,9 +210,16 @@ def test_output_attentions_gives_lazy_maps_that_index_like_tensors(llama, ids):
 
 
 def test_the_model_is_as_it_was_after_an_exception(llama, ids):
+    before = llama.generation_config.disable_compile
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    hook = llama.model.layers[1].register_forward_pre_hook(fail)
     with pytest.raises(ZeroDivisionError), watch(llama):
         llama(ids)
-        raise ZeroDivisionError
+    hook.remove()
+    assert llama.generation_config.disable_compile is before
     assert llama.config._attn_implementation == "eager"
     assert not llama._forward_pre_hooks
     assert not llama._forward_hooks
@@ -247,6 +271,16 @@ def test_a_recording_larger_than_allowed_is_refused_at_its_first_layer(llama, id
     with pytest.raises(RegardError, match=message), watch(llama, max_bytes=512):
         llama(ids)
     assert llama.config._attn_implementation == "eager"
+
+
+def test_the_size_allowed_counts_only_the_layers_chosen(llama, ids):
+    with watch(llama, layers=[0]) as recording:
+        llama(ids)
+    size = recording.nbytes
+    with watch(llama, layers=[0], max_bytes=size):
+        llama(ids)
+    with pytest.raises(RegardError, match="would take"), watch(llama, max_bytes=size):
+        llama(ids)
 
 
 def test_a_recording_is_of_the_last_text(llama, ids):

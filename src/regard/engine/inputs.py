@@ -141,6 +141,8 @@ def _check_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Mask | None:
                 "additive masks belong in bias=; for a bool mask use Dense(mask.bool()), True = may attend"
             )
         raise MaskError(f"mask is a {mask.dtype} tensor of shape {tuple(mask.shape)}; {remedy}.")
+    if isinstance(mask, type) and issubclass(mask, Mask):
+        raise MaskError(f"mask is the class {mask.__name__} and not a mask; call it: {mask.__name__}(...).")
     if not isinstance(mask, Mask):
         remedy = " Wrap a mask_mod function: Where(fn)." if callable(mask) else ""
         raise MaskError(

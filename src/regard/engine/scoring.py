@@ -134,11 +134,13 @@ class Scoring:
         return s
 
     def accumulate_bias(self, grads: tuple[Tensor, ...], d_tile: Tensor, at: Place) -> None:
-        """Add the gradient of one `bias_tile` into the gradients of `bias_parameters()`, in place."""
+        """Add a tile's gradient of what `bias_tile` was stretched to into the gradients of its parameters."""
         if isinstance(self.bias, Tensor):
-            at.take(grads[0]).add_(d_tile)
+            target = at.take(grads[0])
+            for axis in reversed(range(4)):
+                d_tile = d_tile if target.shape[axis] > 1 else d_tile.sum(axis, keepdim=True)
+            target.add_(d_tile)
         elif self.bias is not None:
-            d_tile = d_tile.view((1,) * (4 - d_tile.ndim) + tuple(d_tile.shape))
             grads = tuple(_pick(grad, 0, at.heads) for grad in grads)
             self.bias.accumulate(grads, d_tile, at.q_pos, at.k_pos)
 

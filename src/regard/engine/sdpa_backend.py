@@ -19,6 +19,7 @@ from regard.engine.parts import RAGGED
 from regard.engine.problem import Problem
 from regard.engine.schedule import Row, chunks, schedule
 from regard.engine.scoring import Place
+from regard.engine.sums import add_exp, over_rows
 from regard.errors import BackendError
 from regard.masks import Causal, Mask
 
@@ -186,7 +187,7 @@ def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float
             call.rows(out).copy_(part)
             call.rows(lse).copy_(part_lse)
     if problem.sink is not None:
-        with_sink = torch.logaddexp(lse, problem.sink.to(lse.dtype)[:, None])
+        with_sink = add_exp(lse, problem.sink.to(lse.dtype)[:, None])
         # A row that sees nothing, under a sink of -inf: -inf - -inf is NaN.
         kept = (lse - with_sink).masked_fill_(lse == -torch.inf, 0.0).exp_()
         out *= kept[..., None].to(out.dtype)
@@ -219,7 +220,7 @@ def _as_operand(mask: Tensor | None, q: Tensor) -> Tensor | None:
 
 def _merge(out: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> tuple[Tensor, Tensor]:
     """Two partial softmaxes become one; a side that saw nothing (lse -inf) weighs nothing."""
-    both = torch.logaddexp(lse, part_lse)
+    both = add_exp(lse, part_lse)
     safe = both.masked_fill(both == -torch.inf, 0.0)
     weight, part_weight = (lse - safe).exp(), (part_lse - safe).exp()
     merged = out.to(both.dtype) * weight[..., None] + part.to(both.dtype) * part_weight[..., None]
@@ -256,7 +257,7 @@ def backward(
     if problem.sink is not None:
         weight = (problem.sink.to(dtype)[:, None] - lse).exp()
         delta = (d_out.to(dtype) * out.to(dtype)).sum(-1)
-        d_sink = -(weight * delta).sum((0, 2)).to(problem.sink.dtype)
+        d_sink = -over_rows(weight * delta).to(problem.sink.dtype)
     return dq.to(problem.q.dtype), dk.to(problem.k.dtype), dv.to(problem.v.dtype), d_sink
 
 

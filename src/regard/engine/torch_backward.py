@@ -13,6 +13,7 @@ from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
 from regard.engine.riders import Streamed
 from regard.engine.schedule import Row
+from regard.engine.sums import over_rows
 from regard.engine.torch_forward import dropped, finite
 
 __all__ = ["Gradients", "Upstream", "backward"]
@@ -54,7 +55,7 @@ def backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
         delta = delta - up.entropy.to(dtype) * (mass - result.entropy)
     d_sink = None
     if problem.sink is not None and weight is not None:
-        d_sink = -(weight * delta).sum((0, 2)).to(problem.sink.dtype)
+        d_sink = -over_rows(weight * delta).to(problem.sink.dtype)
     dq = torch.empty_like(problem.q)
     dk, dv = torch.empty_like(problem.k), torch.empty_like(problem.v)
     parameters = tuple(torch.zeros_like(x, dtype=dtype) for x in problem.scoring.parameters())
@@ -139,14 +140,17 @@ class _Backward:
         bias = scoring.bias_tile(tile.place)
         with torch.enable_grad():
             q, k = q.detach().requires_grad_(), k.detach().requires_grad_()
-            bias = None if bias is None else bias.detach().to(q.dtype).requires_grad_()
             own = tuple(x.detach().to(q.dtype).requires_grad_() for x in scoring.score.parameters())
             s = (
                 bmm(q, k.transpose(1, 2))
                 if scoring.score.is_dot
                 else (scoring.score.tile(q, k, *own) * scoring.scale).contiguous()
             )
-            s = scoring.modify(part.four(s), bias, tile.place)
+            s = part.four(s)
+            if bias is not None:
+                # As large as the tile: autograd would sum over shared axes in an order that threads decide.
+                bias = bias.detach().to(q.dtype).expand_as(s).requires_grad_()
+            s = scoring.modify(s, bias, tile.place)
         if not s.requires_grad:
             # A score_mod may forget the score altogether, and autograd refuses to start from a constant.
             return torch.zeros_like(q), torch.zeros_like(k)

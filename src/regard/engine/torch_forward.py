@@ -17,6 +17,7 @@ from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.schedule import Row
+from regard.engine.sums import add_exp
 from regard.stats.peaks import note_peaks
 
 __all__ = ["dropped", "finite", "forward"]
@@ -61,7 +62,7 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
 
 def _with_sink(sink: Tensor, plain: Streamed) -> Streamed:
     """A sink is a key with a logit and no value: it only takes weight away from the others."""
-    lse = torch.logaddexp(plain.lse, sink.to(plain.lse.dtype)[:, None])
+    lse = add_exp(plain.lse, sink.to(plain.lse.dtype)[:, None])
     log_kept = (plain.lse - lse).masked_fill(plain.lse == -torch.inf, 0.0)
     kept = log_kept.exp()
     return replace(

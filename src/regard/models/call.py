@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import MaskError, ShapeError
-from regard.errors import RegardError as ModelError
+from regard.errors import MaskError, ModelError, ShapeError
 from regard.masks import And, Causal, Coverage, Dense, Mask, Padding, Window
 from regard.models.plan import MaskPlan
 from regard.models.translate import Frame

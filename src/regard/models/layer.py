@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from regard.engine.inputs import Options, problem_of
-from regard.errors import RegardError as RecordingError
+from regard.errors import RecordingError
 from regard.maps import AttentionMap, Observation
-from regard.masks import Mask
+from regard.masks import And, Coverage, Mask
 from regard.models.call import AttentionCall
 from regard.models.segment import Segment, join_biases, join_rows, placed, tensors_of
 from regard.models.sites import Site
@@ -35,6 +35,7 @@ class Layer:
         self.stored_bytes = 0
         self.row_stats: frozenset[str] = frozenset()
         """Which of its statistics have one value per row."""
+        self.described: str | None = None
         self.unwritten: str | None = None
         """Why the mask, and with it the map, could not be written to disk; None where it could."""
         self._segments: list[Segment] | None = None
@@ -119,6 +120,11 @@ class Layer:
             return self.stored_bytes
         return sum(x.numel() * x.element_size() for segment in self.segments for x in _tensors(segment))
 
+    @property
+    def mask_text(self) -> str:
+        """Which pairs may attend, in words; also where the mask itself could not be written to disk."""
+        return self.described or repr(self.mask)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -130,13 +136,14 @@ class Layer:
 
     def __repr__(self) -> str:
         generated = f", generated={self.rows - self.prompt}" if self.rows > self.prompt else ""
-        return f"Layer({self.site}, rows={self.rows}{generated}, mask={self.mask!r})"
+        return f"Layer({self.site}, rows={self.rows}{generated}, mask={self.mask_text})"
 
     def begin(self, call: AttentionCall, seen: Observation, keep: bool) -> None:
         """Start over with the rows of a first call."""
         self._map = None
         self.whole = True
         self.frame, self.mask, self.first_mask = call.frame, seen.map.mask, seen.map.mask
+        self.described = None
         self.options = {name: call.options[name] for name in ("scale", "softcap", "sink")}
         self.options["scale"] = seen.map.problem.scoring.scale
         stats = {name: placed(value, call.frame.k_start) for name, value in seen.stats.items()}
@@ -162,7 +169,9 @@ class Layer:
         self.segments.append(Segment(seen.lse.detach(), stats, **kept))
         if call.plan is not None and self.whole:
             keys = self.frame.k + (0 if self.role == "cross" else self.rows - self.prompt)
-            self.mask = call.plan.over(replace(self.frame, q=self.rows, k=keys))
+            mask = call.plan.over(replace(self.frame, q=self.rows, k=keys))
+            self.whole = _hides(mask, range(keys - frame.q, keys), frame.k_start - self.frame.k_start)
+            self.mask = mask if self.whole else self.mask
 
     @property
     def loaded(self) -> bool:
@@ -225,6 +234,14 @@ class Layer:
         mask = self.mask if self.whole else self.first_mask
         options = Options(mask, bias=join_biases([s.bias for s in segments], k.shape[2]), **self.options)
         return AttentionMap(problem_of(q, k, v, options), lse)
+
+
+def _hides(mask: Mask | None, rows: range, dropped: int) -> bool:
+    """Whether a mask hides the keys a cache has dropped; if not, rows saw less than their mask says."""
+    if dropped <= 0:
+        return True
+    parts = () if mask is None else mask.parts if isinstance(mask, And) else (mask,)
+    return any(part.coverage(rows, (0, dropped)) is Coverage.EMPTY for part in parts)
 
 
 def _full_bias(call: AttentionCall) -> Tensor | None:

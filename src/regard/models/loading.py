@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.errors import RegardError as ModelError
+from regard.errors import ModelError
 
 __all__ = ["LoadedModel", "load_model"]
 

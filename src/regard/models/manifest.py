@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard._version import __version__
-from regard.errors import RegardError as RecordingError
+from regard.errors import RecordingError
 
 __all__ = ["COMPLETE", "FORMAT", "PARTIAL", "digest_of", "entry_of", "read_manifest", "write_manifest"]
 

@@ -61,7 +61,8 @@ class Passes:
         return next((count for count in counts if isinstance(count, int)), 1) if names else 1
 
     def _enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._inside += 1
+        # Ctrl-C leaves a pass without a word; the model itself is never part of another pass.
+        self._inside = 1 if module is self.model else self._inside + 1
         if self._inside > 1:
             return
         self._turns.clear()

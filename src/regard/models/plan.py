@@ -74,10 +74,11 @@ class MaskPlan:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", function)
         raise MaskError(
-            f"a layer of this model computes with its mask itself ({getattr(function, '__name__', function)}), "
-            "outside transformers' AttentionInterface; regard gives it a description and no matrix. Watch other "
-            "layers of the model in a part of their own, or use 'eager' for it."
+            f"a layer of this model computes with its mask itself ({name}), "
+            "outside transformers' AttentionInterface, and regard gives it a description, no matrix. "
+            "Use 'eager' for this model."
         )
 
     def __getitem__(self, index: Any) -> MaskPlan:

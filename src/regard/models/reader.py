@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regard.errors import RegardError as RecordingError
+from regard.errors import RecordingError
 from regard.models.identity import ModelIdentity
 from regard.models.manifest import COMPLETE, PARTIAL, read_manifest
 from regard.models.recording import Recording

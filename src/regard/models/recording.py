@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.errors import RegardError as RecordingError
+from regard.errors import RecordingError
 from regard.maps import AttentionMap
 from regard.models.identity import ModelIdentity
 from regard.models.layer import Layer

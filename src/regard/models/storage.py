@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,7 @@ import torch
 from torch import Tensor
 
 import regard.stats
-from regard.errors import MaskError
-from regard.errors import RegardError as RecordingError
+from regard.errors import MaskError, RecordingError
 from regard.masks import Dense, Mask
 from regard.models.layer import Layer
 from regard.models.manifest import digest_of, entry_of
@@ -39,7 +39,7 @@ def write_layer(layer: Layer, folder: Path, stem: str, known: dict[str, Any] | N
         "site": dataclasses.asdict(layer.site),
         "frame": dataclasses.asdict(layer.frame),
         "mask": _mask_json(layer),
-        "mask_text": repr(layer.mask),
+        "mask_text": layer.mask_text,
         "scale": layer.options["scale"],
         "softcap": layer.options["softcap"],
         "sink": None if layer.options["sink"] is None else layer.options["sink"].tolist(),
@@ -61,6 +61,7 @@ def layer_from(entry: dict[str, Any], folder: Path) -> Layer:
         "sink": None if sink is None else torch.tensor(sink),
     }
     layer.whole = entry["whole"]
+    layer.described = entry["mask_text"]
     layer.stored_bytes = sum(part["bytes"] for part in entry["segments"])
     layer.unwritten = written if isinstance(written, str) else None
     layer.source = lambda: [_read_segment(part, folder) for part in entry["segments"]]
@@ -99,6 +100,8 @@ def _write_segment(segment: Segment, path: Path) -> dict[str, Any]:
         seen.add(plain[name].untyped_storage().data_ptr())
     draft = path.with_name(f"{path.name}.tmp")
     save_file(plain, draft)
+    with open(draft, "rb") as file:
+        os.fsync(file.fileno())
     draft.replace(path)
     return {**entry_of(path), "stats": layout}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from regard.errors import RegardError as ModelError
+from regard.errors import ModelError
 from regard.models.hook import NAME, register
 
 __all__ = ["check_model", "switched"]
@@ -28,7 +28,12 @@ def switched(model: Any) -> Iterator[None]:
     check_model(model)
     register()
     before = [(config, config._attn_implementation_internal) for config in _configs(model)]
+    generation = getattr(model, "generation_config", None)
+    compiles = getattr(generation, "disable_compile", None)
     try:
+        if generation is not None:
+            # With a static cache `generate` compiles the model, and a compiled model calls no Python.
+            generation.disable_compile = True
         try:
             model.set_attn_implementation(NAME)
         except ValueError as error:
@@ -39,6 +44,8 @@ def switched(model: Any) -> Iterator[None]:
     finally:
         for config, name in before:
             config._attn_implementation_internal = name
+        if generation is not None:
+            generation.disable_compile = compiles
 
 
 def check_model(model: Any) -> None:

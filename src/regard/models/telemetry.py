@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import RegardError as ModelError
+from regard.errors import ModelError
 from regard.maps import observe
 from regard.models.call import AttentionCall
 from regard.models.hook import watchers
@@ -79,6 +79,8 @@ class Telemetry:
         with ExitStack() as stack:
             stack.enter_context(switched(self.model))
             modules = [id(module) for module in self.model.modules()]
+            if any(module in watchers for module in modules):
+                raise ModelError(f"{type(self.model).__name__} is being watched; end that before it is read.")
             stack.callback(lambda: [watchers.pop(module, None) for module in modules])
             watchers.update(dict.fromkeys(modules, self))
             self._open = stack.pop_all()

@@ -10,7 +10,7 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.errors import RegardError as ModelError
+from regard.errors import ModelError
 
 __all__ = ["chat_text", "context_length", "encode", "load_text"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from regard.errors import RegardError as RecordingError
+from regard.errors import RecordingError
 
 __all__ = ["Token", "tokens_of"]
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.engine import attention
-from regard.errors import RegardError as ModelError
-from regard.errors import RegardError as RecordingError
+from regard.errors import ModelError, RecordingError
 from regard.maps import AttentionMap, observe
 from regard.models.call import AttentionCall
 from regard.models.hook import watchers
@@ -182,7 +181,9 @@ class _Watcher:
         if self.max_bytes is None:
             return
         held = self.recording.nbytes + layer.nbytes
-        left = max(0, self.passes.depth(layer.role) - len(self.recording.stack(layer.role)) - 1)
+        depth = self.passes.depth(layer.role)
+        total = depth if self.chosen is None else min(depth, len(self.chosen))
+        left = max(0, total - len(self.recording.stack(layer.role)) - 1)
         expected = held + left * layer.nbytes
         if expected > self.max_bytes:
             raise RecordingError(

@@ -7,6 +7,7 @@ there of the new one.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -16,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import RegardError as RecordingError
+from regard.errors import RecordingError
 from regard.models.layer import Layer
 from regard.models.manifest import COMPLETE, PARTIAL, entry_of, read_manifest, write_manifest
 from regard.models.sites import Site
@@ -78,7 +79,8 @@ class Writer:
                 return
             except OSError as failure:
                 error = self._failed(failure)
-                self._clean_up()
+                if not self.streaming:
+                    self._clean_up()
                 raise error from failure
         if not self.streaming and isinstance(error, Exception):
             self._clean_up()
@@ -154,10 +156,12 @@ class Writer:
             if self.streaming and known is not None and layer.loaded and len(layer.segments) > 1:
                 stem = f"{self.stem}-{layer.role}-{layer.index:03d}"
                 self.entries[layer.site] = write_layer(layer, self.path, stem, known)
-        about = self._about() | {"complete": True, "tokens": self._write_tokens()}
+        # What was opened as a partial recording is one wherever it is copied to.
+        complete = self.streaming or self.recording.complete
+        about = self._about() | {"complete": complete, "tokens": self._write_tokens()}
         write_manifest(self.path / COMPLETE, about)
         _remove_others(self.path, about)
-        self.recording.path, self.recording.complete = self.path, True
+        self.recording.path = self.path
 
     def _about(self) -> dict[str, Any]:
         model = self.recording.model
@@ -203,8 +207,6 @@ class Writer:
 
 def _text_of(recording: Recording) -> str | None:
     """A short name of the tokens being recorded."""
-    import hashlib
-
     ids = {role: rows.tolist() for role, rows in sorted(recording.token_ids.items())}
     return hashlib.sha256(json.dumps(ids).encode()).hexdigest() if ids else None
 
@@ -248,6 +250,8 @@ def _remove_others(path: Path, about: dict[str, Any]) -> None:
     """Take away what the manifest does not name: the recording that was there before, and drafts."""
     named = {part["file"] for entry in about["layers"] for part in entry["segments"]}
     named |= {COMPLETE, about["tokens"]["file"]}
+    for draft in path.parent.glob(f".{path.name}.*.tmp"):
+        shutil.rmtree(draft, ignore_errors=True)
     for file in path.iterdir():
         ours = file.suffix in (".safetensors", ".json", ".tmp")
         if ours and file.name not in named:

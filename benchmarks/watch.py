@@ -1,0 +1,130 @@
+"""Watching a model: time and peak memory next to unobserved SDPA and to eager with its attentions.
+
+python benchmarks/watch.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from memory import resident
+from side_by_side import header
+
+from regard import ColumnMass, Decay, Pooled, TopK
+from regard.models import bundled, watch
+from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass
+
+ROWS = [Entropy(), MaxScore(), MeanDistance(), SinkMass()]
+
+
+def everything(n: int) -> list:
+    return [*ROWS, ColumnMass(), Decay(), Pooled(max(1, n // 256), "both"), TopK(8)]
+
+
+def small_llama() -> Any:
+    """The shape of a 135M model with random weights: 30 layers, 9 query and 3 key/value heads of 64."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=49152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+MODELS: dict[str, Callable[[], Any]] = {"bundled": lambda: bundled()[0].float().eval(), "135M": small_llama}
+
+
+def unobserved(model: Any, ids: torch.Tensor) -> None:
+    model.set_attn_implementation("sdpa")
+    model(ids, logits_to_keep=1)
+
+
+def eager(model: Any, ids: torch.Tensor) -> None:
+    model.set_attn_implementation("eager")
+    model(ids, output_attentions=True, logits_to_keep=1)
+
+
+def watched(stats: Callable[[int], list]) -> Callable[[Any, torch.Tensor], None]:
+    def run(model: Any, ids: torch.Tensor) -> None:
+        model.set_attn_implementation("sdpa")
+        with watch(model, stats=stats(ids.shape[1])):
+            model(ids, logits_to_keep=1)
+
+    return run
+
+
+CASES: dict[str, Callable[[Any, torch.Tensor], None]] = {
+    "sdpa, unobserved": unobserved,
+    "watch, row statistics": watched(lambda n: ROWS),
+    "watch, everything": watched(everything),
+    "eager, output_attentions": eager,
+}
+
+
+@torch.no_grad()
+def measure(name: str, case: str, n: int) -> None:
+    """Seconds of the second call, and the extra bytes at its peak."""
+    model = MODELS[name]()
+    ids = torch.randint(1, 4000, (1, n), generator=torch.Generator().manual_seed(0))
+    CASES[case](model, ids[:, :128])
+    Path("/proc/self/clear_refs").write_text("5")
+    before, start = resident("VmRSS"), time.perf_counter()
+    CASES[case](model, ids)
+    print(time.perf_counter() - start, resident("VmHWM") - before)
+
+
+def run(name: str, case: str, n: int) -> tuple[float, float] | None:
+    command = [sys.executable, __file__, "--measure", name, case, str(n)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return None
+    seconds, extra = done.stdout.split()[-2:]
+    return float(seconds), float(extra)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    parser.add_argument("--measure", nargs=3, metavar=("MODEL", "CASE", "N"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        measure(args.measure[0], args.measure[1], int(args.measure[2]))
+        return
+    header("Watching a model on the CPU, one forward pass, float32; each case in a process of its own")
+    for name in MODELS:
+        for n in (512,) if args.quick else (512, 2048, 4096, 8192):
+            compare(name, n)
+
+
+def compare(name: str, n: int) -> None:
+    print(
+        f"## {name}, {n} tokens\n\n| who | s | time / unobserved | extra MiB |\n| --- | ---: | ---: | ---: |"
+    )
+    baseline = None
+    for case in CASES:
+        found = None if case.startswith("eager") and n > 4096 else run(name, case, n)
+        if found is None:
+            print(f"| {case} | does not run here | | |", flush=True)
+            continue
+        baseline = baseline or found[0]
+        print(f"| {case} | {found[0]:.2f} | {found[0] / baseline:.2f} | {found[1] / 2**20:.0f} |", flush=True)
+    print(flush=True)
+
+
+if __name__ == "__main__":
+    main()
