@@ -588,7 +588,9 @@ def test_wide_letters_keep_columns_straight():
 
 
 def on_a_terminal(steps) -> str:
-    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system="truecolor")
+    console = Console(
+        file=io.StringIO(), width=100, force_terminal=True, color_system="truecolor", no_color=False
+    )
     console.print(steps)
     return console.file.getvalue()
 

@@ -14,7 +14,7 @@ __all__ = [
     "attention_weights",
     "continuations",
     "head_scores",
-    "repetition_losses",
+    "repetition",
     "token_losses",
     "validation_loss",
 ]
@@ -39,31 +39,34 @@ def validation_loss(model: Llama, tokens: Int[Tensor, " stream"], context: int) 
     return float(token_losses(model, ids, targets).sum(dtype=torch.float64) / len(tokens))
 
 
-def repetition_losses(model: Llama, rows: int, context: int, device: torch.device) -> tuple[float, float]:
-    """Mean loss on random tokens, and on the same tokens when they come again in the same order."""
-    losses = token_losses(model, *shifted(_twice(model, rows, context, device)))
-    first, second = losses.chunk(2, 1)
-    return float(first.mean()), float(second.mean())
+def repetition(model: Llama, period: int, rows: int, device: torch.device) -> dict:
+    """What the model makes of END, `period` random tokens, and the same tokens again in the same order.
+
+    first, second: mean loss on each copy, less the token at which the second begins, which cannot be known.
+    induction: each head's (layers × heads) mean weight, in the second copy, on the token to be predicted as
+    it stood in the first.
+    """
+    random = torch.Generator().manual_seed(1)
+    once = torch.randint(1, model.shape.vocabulary, (rows, period), generator=random)
+    ids, targets = shifted(once.repeat(1, 2).to(device))
+    losses = token_losses(model, ids, targets)
+    (induction,) = _mean_over_rows(model, ids, lambda w: w.diagonal(1 - period, -2, -1)[:, 2:].mean(-1)[None])
+    return {
+        "period": period,
+        "first": float(losses[:, :period].mean()),
+        "second": float(losses[:, period + 1 :].mean()),
+        "induction": _rounded(induction),
+    }
 
 
 def head_scores(model: Llama, text: Int[Tensor, "batch context"]) -> dict[str, list[list[float]]]:
-    """How far each head (layers × heads) is one of the known kinds: mean weights, from 0 to 1.
+    """Each head's (layers × heads) mean weight in text on the token before, and on the first (from 32 on)."""
+    previous, sink = _mean_over_rows(model, shifted(text)[0], _previous_and_sink)
+    return {"previous": _rounded(previous), "sink": _rounded(sink)}
 
-    previous: on the token before, in text. sink: on the first token, in text, over queries from 32 on.
-    induction: on the token after the last time this token was seen, in random tokens that come twice.
-    """
-    batch, context = text.shape
-    ids = shifted(text)[0]
-    twice = _twice(model, batch, context, text.device)
-    period = context // 2
-    weights = (_mean_over_rows(model, ids, _previous_and_sink), _mean_over_rows(
-        model, shifted(twice)[0], lambda w: w.diagonal(1 - period, -2, -1)[:, 2:].mean(-1)[None]
-    ))  # fmt: skip
-    (previous, sink), (induction,) = weights
-    return {
-        name: [[round(x, 4) for x in layer] for layer in scores.tolist()]
-        for name, scores in (("previous", previous), ("induction", induction), ("sink", sink))
-    }
+
+def _rounded(scores: Float[Tensor, "layers heads"]) -> list[list[float]]:
+    return [[round(x, 4) for x in layer] for layer in scores.tolist()]
 
 
 def _previous_and_sink(w: Float[Tensor, "heads q k"]) -> Float[Tensor, "2 heads"]:
@@ -107,10 +110,3 @@ def continuations(
         logits = model(ids[:, -model.shape.context :])[:, -1].float() / temperature
         ids = torch.cat([ids, torch.multinomial(logits.softmax(-1), 1, generator=random)], 1)
     return ids
-
-
-def _twice(model: Llama, rows: int, context: int, device: torch.device) -> Int[Tensor, "batch context"]:
-    """Random tokens, the second half of each row equal to the first."""
-    random = torch.Generator().manual_seed(1)
-    half = torch.randint(1, model.shape.vocabulary, (rows, context // 2), generator=random)
-    return half.repeat(1, 2).to(device)

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from training.llama import Llama
@@ -24,18 +25,10 @@ def round_to_bfloat16(model: nn.Module) -> None:
 
 
 def save_model(model: Llama, folder: Path) -> Path:
-    """Write the weights in bfloat16 and config.json; the old weights stay until the new ones are whole.
-
-    Without the safetensors library they are written by torch, for `training.install` to convert.
-    """
+    """Write the weights in bfloat16 and config.json; the old weights stay until the new ones are whole."""
     weights = {name: x.detach().bfloat16().cpu().contiguous() for name, x in model.state_dict().items()}
     (folder / "config.json").write_text(json.dumps(model.shape.to_config(), indent=2) + "\n")
     partial = folder / "weights.partial"
-    try:
-        from safetensors.torch import save_file
-    except ImportError:
-        torch.save(weights, partial)
-        return partial.rename(folder / "model.pt")
     save_file(weights, partial, metadata={"format": "pt"})
     return partial.rename(folder / "model.safetensors")
 

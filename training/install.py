@@ -20,7 +20,6 @@ HERE = Path(__file__).parent
 PACKAGE = HERE.parent / "src" / "regard" / "models" / "data"
 KINDS = {
     "previous": ("previous token", "the token before"),
-    "induction": ("induction", "what followed the last time this token was seen"),
     "sink": ("sink", "the first token"),
 }
 
@@ -41,11 +40,8 @@ def install(results: Path, data: Path, package: Path, kept: Path) -> None:
 
     package.mkdir(parents=True, exist_ok=True)
     kept.mkdir(parents=True, exist_ok=True)
-    if (results / "model.pt").exists():
-        _convert(results / "model.pt", package / "model.safetensors")
-    else:
-        shutil.copyfile(results / "model.safetensors", package / "model.safetensors")
-    shutil.copyfile(results / "config.json", package / "config.json")
+    for name in ("model.safetensors", "config.json"):
+        shutil.copyfile(results / name, package / name)
     shutil.copyfile(data / "tokenizer.json", package / "tokenizer.json")
     for name in ("losses.csv", "evaluation.json"):
         shutil.copyfile(results / name, kept / name)
@@ -78,9 +74,13 @@ def card(report: dict, size: int, tokenizer) -> str:
         epochs=run["epochs"],
         minutes=f"{run['seconds'] / 60:.1f}",
         machine=run["machine"],
-        train_loss=f"{loss['train']:.2f}",
-        random_first=f"{loss['random_first']:.2f}",
-        random_second=f"{loss['random_second']:.2f}",
+        train_loss=f"{loss['train']:.3f}",
+        gap=f"{loss['validation'] - loss['train']:.2f}",
+        shortest=run["segments"][0],
+        longest=run["segments"][1],
+        chance=f"{math.log(shape['vocabulary']):.2f}",
+        repetition_table=_repetition_table(report["repetition"]),
+        reach=_reach(report["repetition"]),
         loss_table=_loss_table(data["nats_per_token"], loss["validation"]),
         head_table=_head_table(report["heads"]),
         samples=_samples(report["samples"], tokenizer),
@@ -95,10 +95,34 @@ def _loss_table(baselines: dict[str, float], validation: float) -> str:
 def _head_table(heads: dict[str, list[list[float]]]) -> str:
     lines = []
     for kind, (name, target) in KINDS.items():
-        ranked = sorted(((x, i, j) for i, layer in enumerate(heads[kind]) for j, x in enumerate(layer)))[::-1]
-        strongest = ", ".join(f"layer {i} head {j} ({x:.2f})" for x, i, j in ranked[:3])
-        lines.append(f"| {name} | {target} | {strongest} |")
+        lines.append(f"| {name} | {target} | {_strongest(heads[kind])} |")
     return "\n".join(lines)
+
+
+def _repetition_table(measured: list[dict]) -> str:
+    return "\n".join(
+        f"| {x['period']} | {x['first']:.2f} | {x['second']:.2f} | {_strongest(x['induction'])} |"
+        for x in measured
+    )
+
+
+def _reach(measured: list[dict]) -> str:
+    """Where induction works and where it does not: a head works that has half its weight where it should."""
+    works = {x["period"]: max(map(max, x["induction"])) > 0.5 for x in measured}
+    good, bad = ([str(period) for period in works if works[period] == wanted] for wanted in (True, False))
+    sentences = []
+    if good:
+        sentences.append(f"Induction works at periods of {', '.join(good)} tokens.")
+    if bad:
+        sentences.append(
+            f"No head has half its weight there at periods of {', '.join(bad)} tokens: induction fails."
+        )
+    return " ".join(sentences)
+
+
+def _strongest(scores: list[list[float]]) -> str:
+    ranked = sorted(((x, i, j) for i, layer in enumerate(scores) for j, x in enumerate(layer)))[::-1]
+    return ", ".join(f"layer {i} head {j} ({x:.2f})" for x, i, j in ranked[:3])
 
 
 def _samples(samples: dict[str, list[list[int]]], tokenizer) -> str:
@@ -111,13 +135,6 @@ def _samples(samples: dict[str, list[list[int]]], tokenizer) -> str:
 
 def _quoted(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())
-
-
-def _convert(source: Path, target: Path) -> None:
-    import torch
-    from safetensors.torch import save_file
-
-    save_file(torch.load(source), target, metadata={"format": "pt"})
 
 
 if __name__ == "__main__":

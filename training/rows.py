@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-__all__ = ["Rows", "shifted", "tiled", "whole"]
+__all__ = ["LONGEST", "SHORTEST", "Rows", "shifted", "tiled", "whole"]
 
-SHORTEST, LONGEST = 16, 400
+SHORTEST, LONGEST = 16, 1000
 
 
 class Rows:
@@ -19,7 +19,8 @@ class Rows:
     Text rows begin with a paragraph, and an epoch covers the text once, from a new offset and in a new order.
     The last `repeated` rows of a batch are one segment over and over, half of them text and half random
     tokens: nothing in a story pays a small model as well for learning to continue what it has seen before,
-    and without them no induction head grows.
+    and without them no induction head grows. Short segments are as common as long ones: as many of 16 to 32
+    tokens as of 500 to 1000.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Rows:
         while True:
             picked = torch.stack([next(starts) for _ in range(self.batch)])
             text = self.tokens[picked[:, None] + torch.arange(self.context, device=picked.device)].long()
-            yield shifted(*self._repeat(text))
+            yield shifted(self._repeat(text))
 
     def _starts(self) -> Iterator[Tensor]:
         last = len(self.tokens) - self.context
@@ -58,19 +59,17 @@ class Rows:
             yield from starts[torch.randperm(len(starts), generator=self.random).to(starts.device)]
             self.epoch += 1
 
-    def _repeat(self, text: Int[Tensor, "batch context"]) -> tuple[Tensor, Tensor]:
-        """The rows, and how many tokens at the start of each are noise nobody can predict."""
-        noise_length = text.new_zeros(len(text), 1)
+    def _repeat(self, text: Int[Tensor, "batch context"]) -> Int[Tensor, "batch context"]:
         if self.repeated == 0:
-            return text, noise_length
+            return text
         count = self.repeated
         longest = min(LONGEST, self.context // 2)
-        lengths = SHORTEST + self._draw(longest - SHORTEST + 1, count, 1).to(text.device)
+        ratio = (longest / SHORTEST) ** torch.rand(count, 1, generator=self.random)
+        lengths = (SHORTEST * ratio).round().long().to(text.device)
         noise = 1 + self._draw(self.vocabulary - 1, count, self.context).to(text.device)
         is_noise = (torch.arange(count) % 2 == 0)[:, None].to(text.device)
         text[-count:] = tiled(torch.where(is_noise, noise, text[-count:]), lengths)
-        noise_length[-count:] = torch.where(is_noise, lengths, 0)
-        return text, noise_length
+        return text
 
     def _draw(self, below: int, *size: int) -> Tensor:
         return torch.randint(below, size, generator=self.random)
@@ -87,16 +86,13 @@ def tiled(
     return rows.gather(1, torch.arange(rows.shape[1], device=rows.device) % lengths)
 
 
-def shifted(
-    rows: Int[Tensor, "batch context"], ignored: Int[Tensor, "batch 1"] | int = 0
-) -> tuple[Tensor, Tensor]:
-    """(ids, targets): END goes in front, and the first `ignored` targets of a row do not count.
+def shifted(rows: Int[Tensor, "batch context"]) -> tuple[Tensor, Tensor]:
+    """(ids, targets): END goes in front of what is read, and each token is the target of those before it.
 
-    >>> shifted(torch.tensor([[5, 6, 7]]), 1)
-    (tensor([[0, 5, 6]]), tensor([[-100,    6,    7]]))
+    >>> shifted(torch.tensor([[5, 6, 7]]))
+    (tensor([[0, 5, 6]]), tensor([[5, 6, 7]]))
     """
-    ids = torch.cat([torch.zeros_like(rows[:, :1]), rows[:, :-1]], 1)
-    return ids, rows.masked_fill(torch.arange(rows.shape[1], device=rows.device) < ignored, -100)
+    return torch.cat([torch.zeros_like(rows[:, :1]), rows[:, :-1]], 1), rows
 
 
 def whole(tokens: Int[Tensor, " stream"], context: int) -> tuple[Tensor, Tensor]:

@@ -13,10 +13,10 @@ class Settings:
 
     The learning rate follows the clock: up over `warmup` steps, level, then down to zero over the last
     `decay` of `minutes`, so a run that must end at a given time ends annealed. `steps`, if given,
-    also ends it.
+    also ends it. `periods` are the distances at which repetition is measured when it is over.
     """
 
-    minutes: float = 8.5
+    minutes: float = 8.2
     steps: int | None = None
     batch: int = 48
     repeated: int = 5
@@ -29,6 +29,7 @@ class Settings:
     evaluate_every: float = 20.0
     evaluation_rows: int | None = None
     sample_tokens: int = 200
+    periods: tuple[int, ...] = (64, 256, 1000)
     seed: int = 0
     compile: bool = True
 
@@ -37,7 +38,7 @@ class Settings:
         """A run that proves the program works, on a CPU, in under a minute."""
         return cls(
             minutes=5.0, steps=20, batch=4, repeated=2, context=128, warmup=5,
-            evaluate_every=5.0, evaluation_rows=4, sample_tokens=10, compile=False,
+            evaluate_every=5.0, evaluation_rows=4, sample_tokens=10, periods=(16, 64), compile=False,
         )  # fmt: skip
 
     def rate(self, step: int, elapsed: float) -> float:

@@ -1,6 +1,6 @@
 """Train the bundled model on what `training.prepare` wrote.
 
-    PYTHONPATH=src python -m training.train [--data .train] [--out FOLDER] [--minutes 8.5] [--smoke]
+    PYTHONPATH=src python -m training.train [--data .train] [--out FOLDER] [--minutes 8.2] [--smoke]
 
 Writes model.safetensors (bfloat16), config.json, losses.csv, loss.png and evaluation.json. Needs torch, numpy
 and jaxtyping; safetensors, matplotlib and tokenizers are used where they are installed.
@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 import json
 import math
-import os
 import sys
 import time
 from pathlib import Path
@@ -21,10 +20,10 @@ import torch
 from torch import Tensor
 
 import regard
-from training.evaluate import continuations, head_scores, repetition_losses, validation_loss
+from training.evaluate import continuations, head_scores, repetition, validation_loss
 from training.export import round_to_bfloat16, save_curve, save_losses, save_model
 from training.llama import Llama, Shape
-from training.rows import Rows
+from training.rows import LONGEST, SHORTEST, Rows
 from training.settings import Settings
 from training.tokens import load_tokens
 
@@ -35,7 +34,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=Path(".train"), help="folder training.prepare wrote")
-    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".train/out")))
+    parser.add_argument("--out", type=Path, default=Path(".train/out"))
     parser.add_argument("--smoke", action="store_true", help="20 small steps, to see that everything works")
     parser.add_argument("--no-compile", dest="compile", action="store_false", default=None)
     for name in ("minutes", "learning_rate", "decay", "weight_decay", "dropout"):
@@ -146,7 +145,6 @@ class Run:
         torch.set_float32_matmul_precision("highest")
         context = self.settings.context
         few = self.held_out[: 4 * context].view(-1, context).long()
-        first, second = repetition_losses(self.model, len(few), context, self.device)
         # Even samples begin with nothing, odd ones with the opening of a page nobody showed it.
         prompts = torch.zeros(6, 1, dtype=torch.long, device=self.device)
         pages = torch.cat([torch.zeros_like(few[:, :1]), few[:, :24]], 1)
@@ -154,10 +152,11 @@ class Run:
             "loss": {
                 "train": validation_loss(self.model, self.seen, context),
                 "validation": validation_loss(self.model, self.held_out, context),
-                "random_first": first,
-                "random_second": second,
             },
             "heads": head_scores(self.model, few),
+            "repetition": [
+                repetition(self.model, period, 8, self.device) for period in self.settings.periods
+            ],
             "samples": {
                 "from_nothing": continuations(self.model, prompts, self.settings.sample_tokens).tolist(),
                 "from_a_page": continuations(self.model, pages, self.settings.sample_tokens).tolist(),
@@ -169,13 +168,19 @@ class Run:
                 "seconds": round(self.elapsed(), 1),
                 "machine": self._machine(),
                 "command": " ".join(["python -m training.train", *sys.argv[1:]]),
+                "segments": [SHORTEST, LONGEST],
                 "settings": dataclasses.asdict(self.settings),
             },
             "shape": dataclasses.asdict(self.shape) | {"parameters": self.shape.parameters},
             "data": self.facts,
         }
-        best = {name: max(x for layer in scores for x in layer) for name, scores in report["heads"].items()}
-        self.say(f"random tokens: {first:.2f}, again: {second:.2f}; strongest heads: {best}")
+        best = {name: max(map(max, scores)) for name, scores in report["heads"].items()}
+        self.say(f"strongest heads: {best}")
+        for seen in report["repetition"]:
+            self.say(
+                f"{seen['period']} random tokens: {seen['first']:.2f}, again: {seen['second']:.2f}, "
+                f"strongest induction head {max(map(max, seen['induction'])):.2f}"
+            )
         return report
 
     def show(self, samples: list[list[int]]) -> None:

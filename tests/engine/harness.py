@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from oracle import assert_as_good_as_eager, dense_attention, dense_mask
 from regard import attention
+from regard.errors import RegardError
 from regard.masks import (
     BigBird,
     Causal,
@@ -84,6 +86,24 @@ def judge_call(leaves: Leaves, mask: Mask | None = None, backend: str = "auto", 
         lambda x: dense_attention(**x, allowed=allowed, **options).out,
         leaves,
     )
+
+
+def given(**changes) -> dict:
+    """A call that works, but for the changes."""
+    q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 7, 8), torch.randn(2, 2, 7, 8)
+    return {"q": q, "k": k, "v": v, **changes}
+
+
+def flags(*shape: int) -> Tensor:
+    return torch.ones(shape, dtype=torch.bool)
+
+
+def refused(call: dict, error: type[Exception], message: str) -> None:
+    """The call raises this error with exactly this text, and callers of PyTorch can catch it too."""
+    with pytest.raises(error, match=f"^{re.escape(message)}$") as caught:
+        attention(**call)
+    assert isinstance(caught.value, RegardError)
+    assert isinstance(caught.value, ValueError)
 
 
 def every_mask(q: int, k: int, batch: int, heads: int) -> dict[str, Mask | None]:
@@ -160,3 +180,9 @@ def steady_products() -> bool:
                 if not torch.equal(torch.bmm(a, b), whole):
                     return False
     return True
+
+
+where_products_are_steady = pytest.mark.skipif(
+    not steady_products(),
+    reason="this machine rounds matrix products by batch or threads; see docs/determinism.md",
+)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from regard import Causal, KVCache, attention
-from regard.errors import DtypeError, MaskError, ShapeError
-from regard.masks import StreamingSinks
+from engine.harness import on_both_backends, own_random_state
+from regard import KVCache, attention
+from regard.engine import sdpa_backend
+from regard.engine.schedule import KEY_TILE, ROUND, schedule
+from regard.errors import DeviceError, DtypeError, MaskError, ShapeError
+from regard.masks import Causal, StreamingSinks, Window
 
 
 def text(n: int, heads: int = 4, kv_heads: int = 2, dim: int = 8):
@@ -45,6 +52,35 @@ def test_sliding_caches_give_what_the_same_mask_gives_on_the_whole_text(window, 
     assert cache.seen == 60
 
 
+@settings(max_examples=25)
+@given(
+    steps=st.lists(st.integers(1, 8), min_size=1, max_size=12),
+    prefill=st.integers(1, 40),
+    window=st.none() | st.integers(1, 20),
+    sinks=st.integers(0, 4),
+    half=st.booleans(),
+)
+def test_any_steps_after_any_prefill_give_what_the_whole_text_gives(steps, prefill, window, sinks, half):
+    torch.manual_seed(0)
+    steps = [prefill, *steps]
+    q, k, v = (x.bfloat16() if half else x for x in text(sum(steps)))
+    cache = KVCache(window, sinks if window else 0)
+    with own_random_state():
+        whole = attention(q, k, v, cache.mask)
+        torch.testing.assert_close(decoded(cache, q, k, v, steps), whole, rtol=0, atol=0.05 if half else 1e-6)
+
+
+@on_both_backends
+def test_the_cache_serves_every_backend(backend):
+    q, k, v = text(60)
+    cache = KVCache(window=9, sinks=2)
+    for step in range(60):
+        keys, values = cache.append(k[:, :, step : step + 1], v[:, :, step : step + 1])
+        out = attention(q[:, :, step : step + 1], keys, values, cache.mask, backend=backend)
+        whole = attention(q[:, :, : step + 1], k[:, :, : step + 1], v[:, :, : step + 1], StreamingSinks(2, 9))
+        torch.testing.assert_close(out, whole[:, :, -1:], rtol=0, atol=1e-6)
+
+
 def test_a_sliding_cache_keeps_no_more_than_window_and_sinks():
     q, k, v = text(200)
     cache = KVCache(window=16, sinks=2)
@@ -64,34 +100,158 @@ def test_appending_n_tokens_copies_few_times():
     assert len(homes) <= 8
 
 
-def test_reset_forgets_and_reorder_moves_rows():
+def test_beams_may_be_reordered_in_the_middle_of_a_text():
+    q, k, v = text(30)
+    rows = torch.tensor([1, 1])
+    cache = KVCache(window=9, sinks=2)
+    decoded(cache, q[:, :, :20], k[:, :, :20], v[:, :, :20], [20])
+    cache.reorder(rows)
+    out = decoded(cache, q[:, :, 20:], k[:, :, 20:], v[:, :, 20:], [1] * 10)
+    past, recent = slice(0, 20), slice(20, None)
+    k, v = (torch.cat([x[rows, :, past], x[:, :, recent]], 2) for x in (k, v))
+    whole = attention(torch.cat([q[rows, :, past], q[:, :, recent]], 2), k, v, StreamingSinks(2, 9))
+    torch.testing.assert_close(out, whole[:, :, recent], rtol=0, atol=1e-6)
+
+
+def test_beams_may_become_more_or_fewer():
     _, k, v = text(5)
     cache = KVCache()
     cache.append(k, v)
-    cache.reorder(torch.tensor([1, 0]))
-    assert torch.equal(cache.k, k.flip(0))
-    assert torch.equal(cache.v, v.flip(0))
+    cache.reorder([1, 0, 1])
+    assert torch.equal(cache.k, k[[1, 0, 1]])
+    assert torch.equal(cache.v, v[[1, 0, 1]])
+    cache.append(k[[1, 0, 1]], v[[1, 0, 1]])
+    assert len(cache) == 10
+
+
+def test_an_empty_cache_has_nothing_to_reorder():
+    cache = KVCache()
+    cache.reorder(torch.tensor([0]))
+    assert len(cache) == 0
+
+
+def test_after_a_reset_the_past_is_gone_and_the_memory_is_kept():
+    q, k, v = text(40)
+    cache = KVCache(window=9, sinks=2)
+    first = decoded(cache, q, k, v, [17, 1, 1, 8, 5, 8])
+    home = cache.k.data_ptr()
     cache.reset()
     assert len(cache) == cache.seen == 0
+    assert torch.equal(decoded(cache, q, k, v, [17, 1, 1, 8, 5, 8]), first)
+    assert cache.k.data_ptr() == home
+
+
+def test_a_step_of_no_token_changes_nothing():
+    _, k, v = text(9)
+    cache = KVCache()
+    cache.append(k, v)
+    keys, _ = cache.append(k[:, :, :0], v[:, :, :0])
+    assert keys.shape[2] == cache.seen == 9
+
+
+def touched_keys(monkeypatch, q, k, mask):
+    """How many keys PyTorch's kernel is given for one call."""
+    counts = []
+    operator = sdpa_backend._operator
+
+    def counting(name):
+        def run(q, k, v, *rest, **options):
+            counts.append(k.shape[2])
+            return operator(name)(q, k, v, *rest, **options)
+
+        return run
+
+    monkeypatch.setattr(sdpa_backend, "_operator", counting)
+    attention(torch.randn(1, 2, q, 8), *torch.randn(2, 1, 2, k, 8).unbind(), mask, backend="sdpa")
+    return sum(counts)
+
+
+def test_a_decode_step_under_a_window_touches_the_window_only(monkeypatch):
+    assert touched_keys(monkeypatch, 1, 50_001, Causal() & Window(64)) <= 64 + 2 * ROUND
+    assert touched_keys(monkeypatch, 8, 50_001, Causal() & Window(64)) <= 72 + 2 * ROUND
+
+
+def test_a_decode_step_under_a_window_and_sinks_touches_their_tiles_only(monkeypatch):
+    assert touched_keys(monkeypatch, 1, 50_001, StreamingSinks(4, 64)) <= 3 * KEY_TILE
+
+
+def test_a_decode_step_at_a_million_keys_schedules_one_run():
+    (row,) = schedule(Causal() & Window(64), 1, 1_000_001, 256, 1_000_000)
+    assert row.keys <= 64 + 2 * ROUND
 
 
 def test_repr_says_what_is_kept():
     assert repr(KVCache(window=4, sinks=1)) == "KVCache(seen=0, kept=0, window=4, sinks=1)"
 
 
-def test_bad_input_is_named():
-    with pytest.raises(MaskError, match="window is 0; it must be at least 1"):
-        KVCache(window=0)
-    with pytest.raises(MaskError, match="sinks is 2 and window is None"):
-        KVCache(sinks=2)
-    with pytest.raises(ShapeError, match="the cache is empty"):
-        _ = KVCache().k
+def filled():
     _, k, v = text(5)
     cache = KVCache()
-    with pytest.raises(ShapeError, match=r"k has shape \(2, 2, 5, 8\) and v \(2, 2, 4, 8\)"):
-        cache.append(k, v[:, :, :4])
     cache.append(k, v)
-    with pytest.raises(ShapeError, match="Use one cache per layer and batch"):
-        cache.append(k[:1], v[:1])
-    with pytest.raises(DtypeError, match=r"this cache holds torch\.float32"):
-        cache.append(k.double(), v.double())
+    return cache, k, v
+
+
+def test_impossible_caches_are_refused_in_words():
+    for window, sinks, message in (
+        (0, 0, "window is 0; it must be at least 1, or None to keep everything."),
+        (2.5, 0, "KVCache got window=2.5, a float; it must be a whole number."),
+        (4, -1, "sinks is -1 and window is 4; sinks must be 0 or more and need a window."),
+        (None, 2, "sinks is 2 and window is None; sinks must be 0 or more and need a window."),
+    ):
+        with pytest.raises(MaskError, match=f"^{re.escape(message)}$"):
+            KVCache(window, sinks)
+
+
+def test_an_empty_cache_has_no_keys_to_give():
+    for name in ("k", "v"):
+        with pytest.raises(ShapeError, match=r"^the cache is empty; append keys and values first\.$"):
+            getattr(KVCache(), name)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            lambda k, v: (k, v[:, :, :4]),
+            ShapeError,
+            "k has shape (2, 2, 5, 8) and v (2, 2, 4, 8); both must be (batch, heads, new, dim) "
+            "with the same batch, heads and length.",
+        ),
+        (
+            lambda k, v: (k[0], v[0]),
+            ShapeError,
+            "k has shape (2, 5, 8) and v (2, 5, 8); both must be (batch, heads, new, dim) "
+            "with the same batch, heads and length.",
+        ),
+        (
+            lambda k, v: (k[:1], v[:1]),
+            ShapeError,
+            "k has shape (1, 2, 5, 8); this cache holds (batch, heads, dim) = (2, 2, 8). "
+            "Use one cache per layer and batch.",
+        ),
+        (
+            lambda k, v: (k, v[..., :3]),
+            ShapeError,
+            "v has shape (2, 2, 5, 3); this cache holds (batch, heads, dim) = (2, 2, 8). "
+            "Use one cache per layer and batch.",
+        ),
+        (
+            lambda k, v: (k.double(), v),
+            DtypeError,
+            "k is torch.float64; this cache holds torch.float32. Convert it with .to.",
+        ),
+        (
+            lambda k, v: (k, v.to("meta")),
+            DeviceError,
+            "v is on meta; this cache is on cpu. Move it with .to.",
+        ),
+        (lambda k, v: ([1.0], v), DtypeError, "k is a list; it must be a torch.Tensor."),
+    ],
+    ids=["lengths", "rank", "batch", "dim", "dtype", "device", "list"],
+)
+def test_keys_that_do_not_fit_are_refused_and_not_kept(change, error, message):
+    cache, k, v = filled()
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        cache.append(*change(k, v))
+    assert len(cache) == 5
+    assert torch.equal(cache.k, k)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.harness import differentiated, on_both_backends, qkv, steady_products, threads
+from engine.harness import differentiated, on_both_backends, qkv, threads, where_products_are_steady
 from regard import attention
 from regard.masks import Causal, Documents, Prefix, Window
 from regard.scores import Additive, ALiBi, RelativeBias
@@ -26,10 +26,6 @@ SHAPES = [
 ]
 MASKS = [None, Causal() & Window(70), Causal() | Prefix(5)]
 for_any_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
-where_products_are_steady = pytest.mark.skipif(
-    not steady_products(),
-    reason="this machine rounds matrix products by batch or threads; see docs/determinism.md",
-)
 # Half precision is summed in float32: one of the two stands for both.
 in_any_sum = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 

@@ -97,7 +97,8 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_never_become_matrices(name):
-    limit = 4 << 22 if name == "additive" else FAR_BELOW  # a hidden layer is held four million numbers at once
+    # An additive score holds four million numbers of its hidden layer at once, whatever the length.
+    limit = 4 << 22 if name == "additive" else FAR_BELOW
     assert largest(Causal() & Window(512), **OPTIONS[name]) <= limit
 
 

@@ -7,6 +7,7 @@ import doctest
 import importlib
 import json
 import lzma
+import re
 import sys
 import time
 from pathlib import Path
@@ -26,7 +27,7 @@ from training.evaluate import (  # noqa: E402
     attention_weights,
     continuations,
     head_scores,
-    repetition_losses,
+    repetition,
     validation_loss,
 )
 from training.export import round_to_bfloat16, save_model  # noqa: E402
@@ -110,14 +111,6 @@ def test_saved_weights_load_into_transformers_with_the_same_logits(tmp_path):
     ids = torch.randint(65, (1, 63))
     with torch.no_grad():
         torch.testing.assert_close(model(ids), loaded(ids).logits, atol=1e-5, rtol=1e-5)
-
-
-def test_without_safetensors_the_weights_are_written_by_torch(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    path = save_model(small_model(), tmp_path)
-    assert path.name == "model.pt"
-    weights = torch.load(path)
-    assert weights["model.norm.weight"].dtype == torch.bfloat16
 
 
 @given(st.lists(st.integers(0, 4095), min_size=1, max_size=200))
@@ -210,14 +203,23 @@ def test_an_epoch_begins_rows_with_paragraphs_and_covers_the_text():
     assert rows.epoch == 1
 
 
-def test_repeated_rows_are_periodic_and_noise_is_not_a_target_the_first_time():
+def test_repeated_rows_are_periodic_and_every_token_is_a_target():
     tokens = torch.randint(10, 65, (5000,), generator=torch.Generator().manual_seed(0))
     ids, targets = next(iter(rows_of(tokens, repeated=2)))
-    (period,) = [p for p in range(16, 33) if torch.equal(ids[2, 1:-p], ids[2, 1 + p :])][:1]
-    assert (targets[2] == -100).sum() == period
-    assert (targets[2, :period] == -100).all()
-    assert any(torch.equal(ids[3, 1:-p], ids[3, 1 + p :]) for p in range(16, 33))
-    assert (targets[[0, 1, 3]] != -100).all()
+    periodic = [any(torch.equal(row[:-p], row[p:]) for p in range(16, 33)) for row in targets]
+    assert periodic == [False, False, True, True]
+    assert torch.equal(ids[:, 1:], targets[:, :-1])
+    assert targets.min() > 0
+
+
+def test_short_segments_are_repeated_as_often_as_long_ones(monkeypatch):
+    drawn = []
+    monkeypatch.setattr("training.rows.tiled", lambda rows, lengths: drawn.append(lengths) or rows)
+    next(iter(rows_of(torch.full((5000,), 10), batch=999, repeated=999, context=2048)))
+    (lengths,) = drawn
+    assert 16 <= lengths.min() < 20
+    assert 950 < lengths.max() <= 1000
+    assert 0.4 < (lengths < 126).float().mean() < 0.6
 
 
 def test_the_same_seed_draws_the_same_rows():
@@ -248,29 +250,29 @@ def test_validation_loss_is_the_mean_over_tokens():
 def test_head_scores_read_the_right_cells(monkeypatch):
     def shifted_maps(model, ids):
         """Layer 0 attends to the token before; layer 1 to the one after the last occurrence; layer 2 to 0."""
-        n, period = len(ids), 16
+        n = len(ids)
         q = torch.arange(n)
         last = torch.tensor(
             [max([j for j in range(i) if ids[j] == ids[i]], default=-1) + 1 for i in range(n)]
         )
         keys = (q - 1).clamp(min=0), last, torch.zeros(n, dtype=torch.long)
-        assert n == 2 * period
         return [torch.nn.functional.one_hot(k, n).float().expand(6, n, n) for k in keys]
 
     monkeypatch.setattr("training.evaluate.attention_weights", shifted_maps)
     shape = Shape(vocabulary=60_000, width=24, heads=6, kv_heads=2, layers=1, hidden=8, context=32)
     scores = head_scores(Llama(shape), torch.arange(64).view(2, 32))
     assert scores["previous"][0] == [1.0] * 6
-    assert scores["induction"][1] == [1.0] * 6
     assert scores["sink"][2] == [1.0] * 6
-    assert scores["induction"][0] == [0.0] * 6
+    for period in (10, 16):
+        induction = repetition(Llama(shape), period, 2, torch.device("cpu"))["induction"]
+        assert induction == [[0.0] * 6, [1.0] * 6, [0.0] * 6]
 
 
 def test_an_untrained_model_gains_nothing_from_repetition():
     torch.manual_seed(0)
-    first, second = repetition_losses(Llama(SMALL).eval(), 4, 62, torch.device("cpu"))
-    assert first == pytest.approx(np.log(65), abs=0.1)
-    assert second == pytest.approx(first, abs=0.1)
+    seen = repetition(Llama(SMALL).eval(), 31, 4, torch.device("cpu"))
+    assert seen["first"] == pytest.approx(np.log(65), abs=0.1)
+    assert seen["second"] == pytest.approx(seen["first"], abs=0.1)
 
 
 def test_sampling_with_a_seed_repeats_itself_and_keeps_the_prompt():
@@ -333,7 +335,7 @@ def trained(prepared, tmp_path_factory) -> Path:
     shape = Shape(width=32, layers=2, heads=2, kv_heads=1, hidden=32, context=64)
     short = Settings(
         minutes=1, steps=30, batch=4, repeated=2, context=64, warmup=5, learning_rate=1e-2,
-        evaluation_rows=3, sample_tokens=5, compile=False,
+        evaluation_rows=3, sample_tokens=5, periods=(8, 32), compile=False,
     )  # fmt: skip
     Run(shape, short, prepared, folder, torch.device("cpu"), time.monotonic()).all()
     return folder
@@ -345,11 +347,13 @@ def test_a_run_learns_and_reports_what_it_learned(trained):
     assert losses[-1] < losses[0] - 1
     report = json.loads((trained / "evaluation.json").read_text())
     assert report["loss"]["validation"] == pytest.approx(losses[-1], abs=0.05)
-    assert np.array(report["heads"]["induction"]).shape == (2, 2)
+    assert np.array(report["heads"]["previous"]).shape == (2, 2)
+    assert [seen["period"] for seen in report["repetition"]] == [8, 32]
+    assert np.array(report["repetition"][0]["induction"]).shape == (2, 2)
     assert report["run"]["steps"] == 30
 
 
-def test_a_run_leaves_at_most_eight_files(trained):
+def test_a_run_leaves_weights_config_losses_and_a_report(trained):
     names = {"config.json", "evaluation.json", "losses.csv", "model.safetensors"}
     assert names <= {path.name for path in trained.iterdir()} <= names | {"loss.png"}
 
@@ -377,5 +381,6 @@ def test_installing_a_run_gives_a_model_that_loads_and_a_card_without_gaps(train
     report = json.loads((tmp_path / "results" / "evaluation.json").read_text())
     assert "$" not in card
     assert f"| **this model** | {report['loss']['validation']:.3f} |" in card
-    assert "| induction | what followed the last time this token was seen | layer" in card
+    assert re.findall(r"^\| (\d+) \| \d+\.\d\d \| \d+\.\d\d \| layer", card, re.MULTILINE) == ["8", "32"]
+    assert "No head has half its weight there at periods of 8, 32 tokens: induction fails." in card
     assert (tmp_path / "results" / "losses.csv").exists()

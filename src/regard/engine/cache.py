@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import DtypeError, MaskError, ShapeError
+from regard.errors import DeviceError, DtypeError, MaskError, ShapeError
 from regard.masks import Causal, Mask, StreamingSinks
+from regard.masks.checks import whole
 
 __all__ = ["KVCache"]
 
@@ -29,6 +33,8 @@ class KVCache:
     """
 
     def __init__(self, window: int | None = None, sinks: int = 0) -> None:
+        sinks = whole(self, "sinks", sinks)
+        window = None if window is None else whole(self, "window", window)
         if window is not None and window < 1:
             raise MaskError(f"window is {window}; it must be at least 1, or None to keep everything.")
         if sinks < 0 or (sinks and window is None):
@@ -84,9 +90,10 @@ class KVCache:
         """Forget everything, keep the memory."""
         self.seen = self._length = 0
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor | Sequence[int]) -> None:
         """Take batch rows in another order, as beam search does."""
         if self._k is not None and self._v is not None:
+            rows = torch.as_tensor(rows, device=self._k.device)
             self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)
 
     def _filled(self, buffer: Tensor | None) -> Tensor:
@@ -118,6 +125,9 @@ class KVCache:
         return new
 
     def _check(self, k: Tensor, v: Tensor) -> None:
+        for name, x in (("k", k), ("v", v)):
+            if not isinstance(x, Tensor):
+                raise DtypeError(f"{name} is a {type(x).__name__}; it must be a torch.Tensor.")
         if k.ndim != 4 or v.ndim != 4 or k.shape[:3] != v.shape[:3]:
             raise ShapeError(
                 f"k has shape {tuple(k.shape)} and v {tuple(v.shape)}; both must be (batch, heads, new, dim) "
@@ -131,7 +141,9 @@ class KVCache:
                     f"{name} has shape {tuple(new.shape)}; this cache holds (batch, heads, dim) = "
                     f"{(*old.shape[:2], old.shape[3])}. Use one cache per layer and batch."
                 )
-            if new.dtype != old.dtype or new.device != old.device:
-                raise DtypeError(
-                    f"{name} is {new.dtype} on {new.device}; this cache holds {old.dtype} on {old.device}."
+            if new.dtype != old.dtype:
+                raise DtypeError(f"{name} is {new.dtype}; this cache holds {old.dtype}. Convert it with .to.")
+            if new.device != old.device:
+                raise DeviceError(
+                    f"{name} is on {new.device}; this cache is on {old.device}. Move it with .to."
                 )

@@ -131,9 +131,7 @@ class Part:
             out = None if buffer is None else buffer[: shape[0] * shape[1] * shape[2]].view(shape)
             s = bmm(q, k.transpose(1, 2), out)
         else:
-            s = scoring.score.tile(q, k, *(x.to(q.dtype) for x in scoring.score.parameters())) * scoring.scale
-            # A score function may hand out a view; tiles are regrouped by heads and masked in place.
-            s = s.contiguous()
+            s = scoring.raw(q, k, tuple(x.to(q.dtype) for x in scoring.score.parameters()))
         if not scoring.linear:
             four = scoring.modify(self.four(s), scoring.bias_tile(tile.place), tile.place)
             s = four.to(s.dtype).reshape(s.shape)

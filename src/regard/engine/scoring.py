@@ -98,6 +98,20 @@ class Scoring:
         constant = self.bias is None or (isinstance(self.bias, Tensor) and not self.bias.requires_grad)
         return self.score.is_dot and constant and self.softcap is None and self.score_mod is None
 
+    def raw(
+        self, q: Float[Tensor, "n q dim"], k: Float[Tensor, "n k dim"], parameters: tuple[Tensor, ...]
+    ) -> Float[Tensor, "n q k"]:
+        """The scaled scores of a tile, by whatever score function."""
+        s = self.score.tile(q, k, *parameters)
+        wanted = (*q.shape[:-1], k.shape[-2])
+        if s.shape != wanted:
+            raise ScoreError(
+                f"{type(self.score).__name__}.tile returned {tuple(s.shape)} for {q.shape[-2]} queries and "
+                f"{k.shape[-2]} keys; it must return {wanted}."
+            )
+        # It may be a view; tiles are regrouped by heads and masked in place.
+        return (s * self.scale).contiguous()
+
     def parameters(self) -> tuple[Tensor, ...]:
         """Tensors inside the score and the bias that may want gradients, the bias's last."""
         return (*self.score.parameters(), *self.bias_parameters())

@@ -141,12 +141,7 @@ class _Backward:
         with torch.enable_grad():
             q, k = q.detach().requires_grad_(), k.detach().requires_grad_()
             own = tuple(x.detach().to(q.dtype).requires_grad_() for x in scoring.score.parameters())
-            s = (
-                bmm(q, k.transpose(1, 2))
-                if scoring.score.is_dot
-                else (scoring.score.tile(q, k, *own) * scoring.scale).contiguous()
-            )
-            s = part.four(s)
+            s = part.four(bmm(q, k.transpose(1, 2)) if scoring.score.is_dot else scoring.raw(q, k, own))
             if bias is not None:
                 # As large as the tile: autograd would sum over shared axes in an order that threads decide.
                 bias = bias.detach().to(q.dtype).expand_as(s).requires_grad_()
