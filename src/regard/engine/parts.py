@@ -156,7 +156,9 @@ def parts(problem: Problem, all_heads: bool = False, keys: int = KEYS) -> Iterat
     With `all_heads` every tile shows all heads of a batch row at once, and fewer rows instead.
     """
     group, kv_heads = problem.group, problem.k.shape[1]
-    block = max(16, ROWS // (problem.heads if all_heads else group))
+    # Under a mask the edge of what a block sees is ragged, and half as many rows waste half as much.
+    rows = ROWS if problem.mask is None else ROWS // 2
+    block = max(16, rows // (problem.heads if all_heads else group))
     step = keys if problem.scoring.score.is_dot else keys // 4
     tile = group * min(block, max(1, problem.q_len)) * min(step, max(1, problem.k_len))
     budget = CUDA_TILE_ELEMENTS if problem.q.is_cuda else ROWS * KEYS

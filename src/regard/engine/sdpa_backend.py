@@ -52,7 +52,9 @@ def refusal(problem: Problem) -> str | None:
 
 def is_plain(problem: Problem) -> bool:
     """One call of PyTorch's own function computes it: no mask, or the causal mask of PyTorch's alignment."""
-    return problem.scoring.linear and (problem.mask is None or _is_causal(problem))
+    # The kernel scales after it has put -inf where the causal mask forbids: a scale of 0 or less undoes that.
+    causal = problem.scoring.scale > 0 and _is_causal(problem)
+    return problem.scoring.linear and (problem.mask is None or causal)
 
 
 def _is_causal(problem: Problem) -> bool:
