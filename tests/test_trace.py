@@ -17,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from rich.style import Style
 
 from regard import Causal, Dense, Padding, Window, attention
 from regard.errors import DtypeError, MapError, MaskError, RegardError, ScoreError, ShapeError
@@ -588,6 +589,9 @@ def test_wide_letters_keep_columns_straight():
 
 
 def on_a_terminal(steps) -> str:
+    # Rich keeps a style's escape codes for the colours of the terminal it was first shown on.
+    Style.parse.cache_clear()
+    Style._add.cache_clear()
     console = Console(
         file=io.StringIO(), width=100, force_terminal=True, color_system="truecolor", no_color=False
     )

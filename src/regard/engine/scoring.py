@@ -152,7 +152,9 @@ class Scoring:
         if isinstance(self.bias, Tensor):
             target = at.take(grads[0])
             for axis in reversed(range(4)):
-                d_tile = d_tile if target.shape[axis] > 1 else d_tile.sum(axis, keepdim=True)
+                if target.shape[axis] == 1:
+                    # Shared entries get sums over the whole map, whose terms nearly cancel.
+                    d_tile = d_tile.sum(axis, keepdim=True, dtype=torch.float64)
             target.add_(d_tile)
         elif self.bias is not None:
             grads = tuple(_pick(grad, 0, at.heads) for grad in grads)
