@@ -33,7 +33,9 @@ def calls(draw):
     options = {}
     if draw(st.booleans()):
         full = (batch, heads, q, k)
-        leaves["bias"] = torch.randn([size if draw(st.booleans()) else 1 for size in full])
+        # The keys keep their axis: the gradient of one number shared by all is a sum that nearly cancels, and
+        # eager's own error in one number, the yardstick here, may be 0 by chance. test_scoring covers it.
+        leaves["bias"] = torch.randn([size if draw(st.booleans()) else 1 for size in full[:3]] + [k])
     if draw(st.booleans()):
         leaves["sink"] = torch.randn(heads)
     if draw(st.booleans()):
