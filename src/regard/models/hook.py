@@ -39,8 +39,7 @@ def attend(
     attention_mask: Any,
     **kwargs: Any,
 ) -> tuple[Tensor, AttentionMap | None]:
-    """The attention function registered with transformers: output (batch, length, heads, dim), and the "
-    "map."""
+    """What transformers calls: the output as (batch, length, heads, dim), and the map if somebody watches."""
     call = call_of(module, query, key, value, attention_mask, **kwargs)
     watcher = watchers.get(id(module))
     if watcher is None:
