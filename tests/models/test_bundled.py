@@ -105,7 +105,7 @@ def test_without_transformers_the_error_says_what_to_install(monkeypatch):
     wanted = (
         "the bundled model needs transformers, which cannot be imported here "
         "(No module named 'transformers'). "
-        'Install it with: pip install "regard[models]"'
+        'Install it with: pip install transformers'
     )
     with pytest.raises(RegardError, match=f"^{re.escape(wanted)}$"):
         bundled()

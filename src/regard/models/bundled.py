@@ -34,7 +34,7 @@ def bundled() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     except ImportError as error:
         raise RegardError(
             f"the bundled model needs transformers, which cannot be imported here ({error}). "
-            'Install it with: pip install "regard[models]"'
+            'Install it with: pip install transformers'
         ) from error
     missing = [
         name for name in ("config.json", "model.safetensors", "tokenizer.json") if not (DATA / name).exists()
