@@ -9,7 +9,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).parent))
-from building import frontend, native  # noqa: E402
+from building import frontend, native
 
 
 class BuildHook(BuildHookInterface):
