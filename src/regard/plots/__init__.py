@@ -1,0 +1,9 @@
+"""Figures with matplotlib, which loads when one is drawn."""
+
+from regard.plots.colours import ink, shade
+from regard.plots.curves import curves
+from regard.plots.heatmap import heatmap
+from regard.plots.mask import mask_figure
+from regard.plots.overview import Inset, overview
+
+__all__ = ["Inset", "curves", "heatmap", "ink", "mask_figure", "overview", "shade"]

@@ -1,0 +1,65 @@
+"""Curves: a number by distance, by position, by depth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from regard.errors import ShapeError
+from regard.plots.colours import shade
+from regard.plots.drawing import SOFT, blank
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["curves"]
+
+# Beyond so many lines names and colours no longer tell them apart.
+NAMED = 6
+COLOURS = ("#1f5fb0", "#d3712b", "#2f7d5b", "#8a4fa3", "#b0475a", "#6b7280")
+
+
+def curves(
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    x_title: str,
+    y_title: str,
+    title: str | None = None,
+    logarithmic: bool = False,
+    emphasis: Sequence[str] = (),
+) -> Figure:
+    """Lines by name, each (x, y), on linear axes or on logarithmic ones.
+
+    Few lines are told apart by colour and named; of many, those in `emphasis` are, and the rest are pale.
+
+    >>> figure = curves({"L0 H1": ([1, 2, 4], [0.5, 0.2, 0.1])}, x_title="distance", y_title="mean weight")
+    >>> figure.axes[0].get_xlabel()
+    'distance'
+    """
+    if not lines:
+        raise ShapeError("curves got no lines; give at least one, as name: (x, y).")
+    for name, (x, y) in lines.items():
+        if len(x) != len(y):
+            raise ShapeError(f"line {name!r} has {len(x)} x and {len(y)} y; they must be as many.")
+    bright = list(emphasis) or (list(lines) if len(lines) <= NAMED else [])
+    figure = blank(6.0, 3.6)
+    axes = figure.add_subplot()
+    for name in sorted(lines, key=lambda name: name in bright):  # the pale ones lie beneath
+        x, y = lines[name]
+        if name in bright:
+            colour = COLOURS[bright.index(name) % len(COLOURS)]
+            axes.plot(x, y, color=colour, linewidth=1.8, label=name)
+        else:
+            axes.plot(x, y, color=shade(0.2), linewidth=0.8)
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    axes.set_xlabel(x_title, color=SOFT)
+    axes.set_ylabel(y_title, color=SOFT)
+    axes.set_title(title or "", fontsize=11, parse_math=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8, labelcolor=SOFT, color=SOFT)
+    axes.grid(color="#eceef1", linewidth=0.8)
+    if bright:
+        axes.legend(frameon=False, fontsize=8)
+    return figure
