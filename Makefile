@@ -29,8 +29,9 @@ help:
 view: $(VENV)/.installed
 	$(BIN)/regard view $(REGARD_ARGS)
 
+# One worker a core, so each keeps to one thread.
 test: check
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
