@@ -29,6 +29,7 @@ PACKAGES = [path for path in MODULES if path.name == "__init__.py"]
 # From top to bottom; the table in docs/design.md says the same. `regard` is the root's __init__.py.
 LAYERS = (
     ("cli",),
+    ("commands",),
     ("report", "viewer"),
     ("regard",),
     ("atlas", "claims", "cost", "doctor"),

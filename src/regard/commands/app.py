@@ -1,0 +1,15 @@
+"""The program that the commands join."""
+
+from __future__ import annotations
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Exact attention you can look at, at any length.",
+    epilog="Example: regard view",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)

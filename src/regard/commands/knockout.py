@@ -1,0 +1,102 @@
+"""`regard knockout`: cut an edge, a head or a token, and see whether it mattered."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from regard.commands.app import app
+from regard.commands.output import print_json, progress, show
+from regard.commands.sources import BUNDLED, JsonOption, ModelOption, TextArgument, model_named, text_named
+from regard.errors import RegardError
+
+__all__ = ["knockout"]
+
+
+@app.command(epilog='Example: regard knockout "The heron was called Osgood. The heron, Os" --head 6.3')
+def knockout(
+    text: TextArgument = None,
+    heads: Annotated[
+        list[str] | None,
+        typer.Option("--head", metavar="LAYER.HEAD", help="A head to silence; * for all, as in 6.*"),
+    ] = None,
+    edges: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--edge", metavar="LAYER.HEAD:QUERY:KEY", help="Who must not look at whom: 6.3:40:10, *.*:20:5-8"
+        ),
+    ] = None,
+    keys: Annotated[
+        list[int] | None, typer.Option("--key", metavar="POSITION", help="A token that nobody may see.")
+    ] = None,
+    sweep: Annotated[
+        str | None, typer.Option(metavar="heads|keys", help="Cut each head, or each token, in turn.")
+    ] = None,
+    at: Annotated[int, typer.Option(help="Whose prediction to compare; -1 is the last token's.")] = -1,
+    top: Annotated[int, typer.Option(help="How many tokens to list.")] = 5,
+    model: ModelOption = BUNDLED,
+    as_json: JsonOption = False,
+) -> None:
+    """Block edges, heads or tokens, run the model again, and say what changed in what comes next."""
+    cuts = {
+        "heads": [_head(given) for given in heads or []],
+        "edges": [_edge(given) for given in edges or []],
+        "keys": keys or [],
+    }
+    if sweep is not None and any(cuts.values()):
+        raise RegardError(
+            "--sweep cuts each in turn; leave out --head, --edge and --key, or leave out --sweep."
+        )
+    if sweep is None and not any(cuts.values()):
+        raise RegardError(
+            "nothing was named to cut; give --head 6.3, --edge 6.3:40:10, --key 4 or --sweep heads."
+        )
+    loaded = model_named(model)
+    result = _swept(loaded, text, sweep) if sweep else _cut(loaded, text, cuts, at, top)
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        show(result.table())
+
+
+def _cut(loaded: Any, text: str | None, cuts: dict[str, Any], at: int, top: int) -> Any:
+    from regard.atlas import knockout as cut
+
+    return cut(loaded.model, text_named(text), tokenizer=loaded.tokenizer, at=at, top=top, **cuts)
+
+
+def _swept(loaded: Any, text: str | None, over: str) -> Any:
+    from regard.atlas import importance
+
+    if over not in ("heads", "keys"):
+        raise RegardError(f"--sweep is {over!r}; wanted heads or keys.")
+    with progress(f"Cutting each of the {over}", over) as step:
+        return importance(
+            loaded.model, text_named(text), over=over, tokenizer=loaded.tokenizer, progress=step
+        )
+
+
+def _head(given: str) -> tuple[Any, Any]:
+    layer, dot, head = given.partition(".")
+    if not dot:
+        raise RegardError(f"--head is {given!r}; wanted LAYER.HEAD such as 6.3, or 6.* for all of a layer.")
+    return _span("--head", given, layer), _span("--head", given, head)
+
+
+def _edge(given: str) -> tuple[Any, Any, Any, Any]:
+    parts = given.split(":")
+    if len(parts) != 3:
+        raise RegardError(f"--edge is {given!r}; wanted LAYER.HEAD:QUERY:KEY such as 6.3:40:10.")
+    return *_head(parts[0]), _span("--edge", given, parts[1]), _span("--edge", given, parts[2])
+
+
+def _span(option: str, given: str, part: str) -> int | range | None:
+    """A number, a range such as 5-8 (both ends included), or * for all."""
+    if part == "*":
+        return None
+    first, dash, last = part.partition("-") if not part.startswith("-") else (part, "", "")
+    try:
+        return range(int(first), int(last) + 1) if dash else int(first)
+    except ValueError:
+        raise RegardError(f"{option} is {given!r}, and {part!r} in it is no number, range or *.") from None

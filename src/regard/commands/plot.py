@@ -1,0 +1,139 @@
+"""`regard plot`: one head's map as a figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.commands.app import app
+from regard.commands.output import visible, writable
+from regard.commands.sources import RecordingArgument, check_head, recording_at
+from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from regard.models import Recording
+
+__all__ = ["figure_of", "plot"]
+
+FORMATS = (".png", ".svg", ".pdf")
+# Up to here each cell is drawn; beyond, blocks of cells.
+DRAWN, ANNOTATED, INSET, BLOCKS = 64, 16, 32, 256
+
+
+@app.command(epilog="Example: regard plot --layer 3 --head 2 --output map.png")
+def plot(
+    recording: RecordingArgument = None,
+    layer: Annotated[int, typer.Option(help="Which layer, from 0.")] = 0,
+    head: Annotated[int, typer.Option(help="Which head, from 0.")] = 0,
+    queries: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Only these queries; all if left out.")
+    ] = None,
+    keys: Annotated[str | None, typer.Option(metavar="A:B", help="Only these keys; all if left out.")] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="QUERY,KEY", help="Where to zoom in; else the heaviest weight.")
+    ] = None,
+    how: Annotated[str, typer.Option(help="What a block of a long map shows: max or mean.")] = "max",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf file.")
+    ] = Path("map.png"),
+) -> None:
+    """Draw one head's map: cell by cell where it is short, pooled with a part enlarged where it is long."""
+    if output.suffix not in FORMATS:
+        raise RegardError(f"{output} has the ending {output.suffix!r}; wanted one of {', '.join(FORMATS)}.")
+    writable(output)
+    found = recording_at(recording)
+    check_head(found, layer, head)
+    _, _, q, k = found.maps[layer].shape
+    rows, columns = _range("--queries", queries, q), _range("--keys", keys, k)
+    figure_of(found, layer, head, rows, columns, how=how, at=_place(at, q, k)).savefig(output)
+    typer.echo(f"Wrote {output}")
+
+
+def figure_of(
+    recording: Recording,
+    layer: int,
+    head: int,
+    rows: range,
+    columns: range,
+    *,
+    how: str = "max",
+    at: tuple[int, int] | None = None,
+) -> Figure:
+    """The figure of one head: a textbook heatmap where it is short, an overview with an inset where not."""
+    from regard.plots import Inset, heatmap, overview
+
+    title, labels = f"layer {layer}, head {head}", _labels(recording)
+    seen = recording.maps[layer]
+    if max(len(rows), len(columns)) <= DRAWN:
+        weights = seen[0, head, rows, columns]
+        hidden = seen.scores((0, head, rows, columns)).isneginf()
+        annotate = max(weights.shape) <= ANNOTATED
+        sides = labels[rows.start : rows.stop] or None, labels[columns.start : columns.stop] or None
+        return heatmap(weights, *sides, annotate=annotate, hidden=hidden, title=title)
+    if (len(rows), len(columns)) != tuple(seen.shape[2:]):
+        raise RegardError(
+            f"{len(rows)} x {len(columns)} cells are too many to draw one by one (at most {DRAWN} each way), "
+            "and an overview is of the whole map. Leave out --queries and --keys, and zoom in with --at."
+        )
+    size = -(-max(len(rows), len(columns)) // BLOCKS)
+    pooled = seen.pooled(size, how)[0, head]
+    query, key = at or _heaviest(pooled, size, (len(rows), len(columns)))
+    top, left = _corner(query, len(rows)), _corner(key, len(columns))
+    tile = seen[0, head, top : top + INSET, left : left + INSET]
+    sides = labels[top : top + tile.shape[0]] or None, labels[left : left + tile.shape[1]] or None
+    inset = Inset(tile, top, left, *sides)
+    return overview(pooled, (len(rows), len(columns)), inset=inset, title=title, how=how)
+
+
+def _labels(recording: Recording) -> list[str]:
+    """Tokens for the axes; none where the recording has no tokenizer."""
+    try:
+        return [visible(token.text) for token in recording.tokens]
+    except RegardError:
+        return []
+
+
+def _heaviest(pooled, size: int, lengths: tuple[int, int]) -> tuple[int, int]:
+    """The middle of the heaviest block that is neither sink nor diagonal: those hold nothing new."""
+    import torch
+
+    rows, columns = (torch.arange(n) for n in pooled.shape)
+    shift = lengths[1] - lengths[0]
+    near = (rows[:, None] * size + shift - columns * size).abs() < INSET
+    apart = pooled.masked_fill(near | (columns < 1 + INSET // size), -1.0)
+    index = int((apart if bool((apart > 0).any()) else pooled).argmax())
+    return index // pooled.shape[1] * size + size // 2, index % pooled.shape[1] * size + size // 2
+
+
+def _corner(middle: int, length: int) -> int:
+    return max(0, min(middle - INSET // 2, length - INSET))
+
+
+def _range(option: str, given: str | None, length: int) -> range:
+    """A range such as 10:40 as Python reads slices; refused where it lies outside."""
+    if given is None:
+        return range(length)
+    try:
+        start, stop = (int(part) if part else None for part in given.split(":"))
+    except ValueError:
+        raise RegardError(f"{option} is {given!r}; wanted a range such as 10:40.") from None
+    found = range(length)[start:stop]
+    if not len(found) or (stop is not None and stop > length):
+        raise RegardError(f"{option} is {given!r}; the recording has 0:{length}.")
+    return found
+
+
+def _place(given: str | None, q: int, k: int) -> tuple[int, int] | None:
+    if given is None:
+        return None
+    try:
+        query, key = (int(part) for part in given.split(","))
+    except ValueError:
+        raise RegardError(f"--at is {given!r}; wanted a query and a key such as 1000,980.") from None
+    if not (0 <= query < q and 0 <= key < k):
+        raise RegardError(f"--at is {given!r}; queries are 0 to {q - 1} and keys 0 to {k - 1}.")
+    return query, key

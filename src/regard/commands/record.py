@@ -1,0 +1,72 @@
+"""`regard record`: run a model over a text and keep what it attended to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.commands.app import app
+from regard.commands.output import print_json, progress
+from regard.commands.sources import BUNDLED, JsonOption, TextArgument, model_named, text_named
+from regard.errors import RegardError
+
+__all__ = ["record"]
+
+
+@app.command(epilog='Example: regard record bundled "The cat sat on the mat." -o cat.regard')
+def record(
+    model: Annotated[
+        str, typer.Argument(metavar="[MODEL]", help="A folder, a .gguf file, a name on the hub, or bundled.")
+    ] = BUNDLED,
+    text: TextArgument = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write the recording.")
+    ] = Path("recording.regard"),
+    layers: Annotated[
+        str | None, typer.Option(metavar="0,3,5", help="Only these layers; all of them if left out.")
+    ] = None,
+    too_long: Annotated[
+        str, typer.Option(help="A text beyond the model's context: refuse, or truncate it.")
+    ] = "refuse",
+    dtype: Annotated[
+        str | None, typer.Option(help="Of the weights, such as bfloat16; else as saved.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Such as cuda; else the CPU.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Complete a recording that was cut short.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a model over a text and write down its attention: maps, statistics, tokens."""
+    from regard.models import record as record_text
+
+    chosen = None if layers is None else _numbers(layers)
+    if not output.absolute().parent.is_dir():
+        raise RegardError(f"{output} cannot be written: there is no such folder. Name one that exists.")
+    said = text_named(text)
+    loaded = model_named(model, **({} if model == BUNDLED else {"dtype": dtype, "device": device}))
+    with progress("Recording") as step:
+        recording = record_text(
+            loaded, said, layers=chosen, store=output, resume=resume, too_long=too_long, progress=step
+        )
+    summary = {
+        "path": str(output),
+        "model": recording.model.name,
+        "tokens": next(iter(recording.token_ids.values())).shape[1],
+        "layers": len(recording.all_layers),
+        "bytes": recording.nbytes,
+    }
+    if as_json:
+        print_json(summary)
+        return
+    typer.echo(f"Wrote {output}: {recording!r}")
+    typer.echo(f"Look at it with: regard view {output}")
+
+
+def _numbers(given: str) -> list[int]:
+    try:
+        return [int(part) for part in given.split(",")]
+    except ValueError:
+        raise RegardError(f"--layers is {given!r}; wanted numbers such as 0,3,5.") from None
