@@ -9,7 +9,7 @@ import typer
 from torch import Tensor
 
 from regard.commands.app import app
-from regard.commands.output import console, print_json, visible, writable
+from regard.commands.output import console, print_json, writable
 from regard.commands.sources import (
     BUNDLED,
     HeadOption,
@@ -20,6 +20,7 @@ from regard.commands.sources import (
     model_named,
 )
 from regard.errors import RegardError
+from regard.plots import visible
 from regard.tracing import EXAMPLES, Trace, example, trace
 
 if TYPE_CHECKING:

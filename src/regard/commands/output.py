@@ -16,12 +16,9 @@ from regard.errors import RegardError
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Progress", "console", "print_json", "progress", "show", "visible", "writable"]
+__all__ = ["Progress", "console", "print_json", "progress", "show", "writable"]
 
 Progress = Callable[[int, int], None]
-
-# Tokens that would draw nothing, as they are drawn in tables and figures.
-SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍", " ": "␣", "": "∅"}
 
 
 def console(*, errors: bool = False) -> Console:
@@ -42,11 +39,6 @@ def show(*parts: Any) -> None:
     out = console()
     for part in parts:
         out.print(part, **({"markup": False, "highlight": False} if isinstance(part, str) else {}))
-
-
-def visible(text: str) -> str:
-    """A token as it can be seen: its outer spaces trimmed, signs for what would not show."""
-    return text.strip(" ") if text.strip() else "".join(SIGNS.get(c, c) for c in text or [""])
 
 
 def writable(path: Path | None) -> Path | None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.commands.app import app
-from regard.commands.output import visible, writable
+from regard.commands.output import writable
 from regard.commands.sources import RecordingArgument, check_head, recording_at
 from regard.errors import RegardError
+from regard.plots import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

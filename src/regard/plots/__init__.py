@@ -3,7 +3,8 @@
 from regard.plots.colours import ink, shade
 from regard.plots.curves import curves
 from regard.plots.heatmap import heatmap
+from regard.plots.labels import visible
 from regard.plots.mask import mask_figure
-from regard.plots.overview import Inset, overview
+from regard.plots.overview import Inset, colour_cells, overview
 
-__all__ = ["Inset", "curves", "heatmap", "ink", "mask_figure", "overview", "shade"]
+__all__ = ["Inset", "colour_cells", "curves", "heatmap", "ink", "mask_figure", "overview", "shade", "visible"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Inset", "overview"]
+__all__ = ["Inset", "colour_cells", "overview"]
 
 # Weights this far below the largest look alike: three decades of colour, and lighter below.
 DECADES = 3
@@ -69,11 +69,27 @@ def overview(
     return figure
 
 
-def _image(axes: Axes, cells: Tensor, top: float, extent: tuple[float, float, float, float]):
+def colour_cells(pooled: Float[Tensor, "rows columns"]) -> Any:
+    """The colours of a pooled map as an array (rows, columns, 4) of bytes, as `overview` shades it.
+
+    >>> colour_cells(torch.eye(2)).shape
+    (2, 2, 4)
+    """
+    cells = pooled.detach().cpu().double()
+    colours, norm = _shading(float(cells.max()) or 1.0)
+    return colours(norm(cells.masked_fill(cells <= 0, torch.nan).numpy()), bytes=True)
+
+
+def _shading(top: float) -> tuple[Any, Any]:
+    """Colours on a logarithmic scale that ends at `top`."""
     from matplotlib.colors import LogNorm
 
     colours = colormap().with_extremes(bad=HIDDEN, under="#ffffff")
-    norm = LogNorm(top * 10.0**-DECADES, top)
+    return colours, LogNorm(top * 10.0**-DECADES, top)
+
+
+def _image(axes: Axes, cells: Tensor, top: float, extent: tuple[float, float, float, float]):
+    colours, norm = _shading(top)
     drawn = cells.masked_fill(cells <= 0, torch.nan).numpy()
     image = axes.imshow(drawn, cmap=colours, norm=norm, extent=extent, interpolation="nearest")
     axes.spines[:].set_visible(False)

@@ -1,0 +1,63 @@
+"""`regard atlas`: what every head does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.commands.app import app
+from regard.commands.output import print_json, progress, show, writable
+from regard.commands.sources import JsonOption, RecordingArgument, recording_at
+from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    from regard.atlas import Atlas
+
+__all__ = ["atlas"]
+
+
+@app.command(epilog="Example: regard atlas --kind induction --csv heads.csv")
+def atlas(
+    recording: RecordingArgument = None,
+    kind: Annotated[str | None, typer.Option(help="Only heads of this kind, best first.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one line per head.")] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one row per head.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page, as regard report.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what every head does: its kinds with their evidence, and its statistics."""
+    from regard.atlas import KINDS
+    from regard.atlas import atlas as survey
+
+    names = [known.name for known in KINDS]
+    if kind is not None and kind not in names:
+        raise RegardError(f"there is no kind {kind!r}; kinds are: {', '.join(names)}.")
+    for path in (csv, parquet, html):
+        writable(path)
+    found = recording_at(recording)
+    with progress("Surveying heads") as step:
+        made = survey(found, progress=step)
+    if csv is not None:
+        made.to_csv(csv)
+    if parquet is not None:
+        made.to_parquet(parquet)
+    if html is not None:
+        from regard.report import report
+
+        with progress("Writing the page", "parts") as step:
+            html.write_text(report(found, atlas=made, progress=step), encoding="utf-8")
+    for path in filter(None, (csv, parquet, html)):
+        typer.echo(f"Wrote {path}", err=True)
+    chosen = made if kind is None else _only(made, kind)
+    if as_json:
+        print_json(chosen.to_dict())
+    else:
+        show(chosen.table(), repr(made))
+
+
+def _only(made: Atlas, kind: str) -> Atlas:
+    from dataclasses import replace
+
+    return replace(made, heads=made.kinds.get(kind, ()))

@@ -1,0 +1,53 @@
+"""`regard needle`: can the model find a sentence in a long text, and which heads look at it?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from regard.commands.app import app
+from regard.commands.output import print_json, progress, show
+from regard.commands.sources import BUNDLED, JsonOption, ModelOption, TextArgument, model_named, text_named
+from regard.errors import RegardError
+
+__all__ = ["needle"]
+
+
+@app.command(epilog="Example: regard needle --depths 3 --length 512")
+def needle(
+    text: TextArgument = None,
+    needle: Annotated[str | None, typer.Option(metavar="SENTENCE", help="What to hide in the text.")] = None,
+    question: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="How the sentence begins, asked at the end.")
+    ] = None,
+    answer: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="What should follow; else the rest of the sentence.")
+    ] = None,
+    depths: Annotated[int, typer.Option(help="At how many depths, from the beginning to the end.")] = 11,
+    length: Annotated[int | None, typer.Option(help="Tokens of the text; else the model's context.")] = None,
+    model: ModelOption = BUNDLED,
+    as_json: JsonOption = False,
+) -> None:
+    """Hide a sentence at several depths of a text, ask for it at the end, and see which heads look at it."""
+    from regard.atlas import needle as search
+
+    if (needle is None) != (question is None):
+        raise RegardError("--needle and --question belong together: the question is how the needle begins.")
+    words = {"needle": needle, "question": question, "answer": answer}
+    given = {name: value for name, value in words.items() if value is not None}
+    loaded = model_named(model)
+    with progress("Hiding the needle", "depths") as step:
+        found = search(
+            loaded.model,
+            loaded.tokenizer,
+            haystack=text_named(text),
+            depths=depths,
+            length=length,
+            progress=step,
+            **given,
+        )
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        show(found.table())

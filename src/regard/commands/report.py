@@ -1,0 +1,41 @@
+"""`regard report`: one page about a recording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.commands.app import app
+from regard.commands.output import progress, writable
+from regard.commands.sources import RecordingArgument, recording_at
+from regard.errors import RegardError
+
+__all__ = ["report"]
+
+
+@app.command(epilog="Example: regard report --output report.html --figures figures")
+def report(
+    recording: RecordingArgument = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    figures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write its figures there too, as PNG and SVG.")
+    ] = None,
+) -> None:
+    """Write one page about a recording, for reading: no server, no network, nothing but the file."""
+    from regard.report import report as write
+
+    writable(output)
+    if figures is not None:
+        try:
+            figures.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RegardError(f"{figures} cannot be made: {error.strerror}. Name another folder.") from error
+    found = recording_at(recording)
+    with progress("Writing the report", "parts") as step:
+        page = write(found, figures=figures, progress=step)
+    output.write_text(page, encoding="utf-8")
+    typer.echo(f"Wrote {output} ({len(page.encode()) / 1e6:.1f} MB)")

@@ -1,0 +1,357 @@
+"""The sections of a report: each a function from the draft to HTML, empty where it has nothing to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.atlas import Atlas, DecayFit, HeadCard, Profile, decay, position_profile
+from regard.errors import RegardError
+from regard.models import Layer, Recording
+from regard.plots import Inset, curves, overview, visible
+from regard.report.pictures import png_of, svg_of, thumbnail
+from regard.report.words import CAVEATS, KIND_SENTENCES
+from regard.stats import ColumnMass, Pooled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["SECTIONS", "Draft"]
+
+# Blocks along the side of a thumbnail and of a large picture; cells of the part that is enlarged.
+THUMB, LARGE, INSET = 64, 256, 28
+# Grids of more heads would be a page of their own; these are the layers shown then.
+GRID_LAYERS = 24
+EXCERPT = 280
+
+
+@dataclass
+class Draft:
+    """What the sections share: the recording, its atlas, its main stack, and where figures go."""
+
+    recording: Recording
+    atlas: Atlas
+    figures: Path | None = None
+    drawn: list[str] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return f"What {self.atlas.model or self.recording.model.kind} attended to"
+
+    @cached_property
+    def stack(self) -> str:
+        """The stack that is drawn: the main one."""
+        return self.recording.layers.role
+
+    @cached_property
+    def cards(self) -> list[HeadCard]:
+        return [card for card in self.atlas.heads if card.stack == self.stack]
+
+    @cached_property
+    def tokens(self) -> list[str] | None:
+        """Token by token, as they can be seen; None where nobody attached a tokenizer."""
+        try:
+            return [visible(token.text) for token in self.recording.tokens]
+        except RegardError:
+            return None
+
+    @cached_property
+    def fits(self) -> list[DecayFit]:
+        return decay(self.recording, stack=self.stack)
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        keys = min(layer.map.shape[3] for layer in self.recording.layers.values())
+        return position_profile(self.recording, min(20, keys), stack=self.stack) if keys >= 4 else None
+
+    @cached_property
+    def pooled(self) -> dict[int, Tensor]:
+        """Each layer's maps in blocks, (heads, rows, columns), the largest weight of each block."""
+        found = {}
+        for index, seen in self.recording.maps.items():
+            size = _block(seen.shape)
+            found[index] = seen.stats(Pooled(size, "max"))["pooled"][0].cpu()
+        return found
+
+    def layer(self, index: int) -> Layer:
+        return self.recording.layers[index]
+
+    def figure(self, name: str, figure: Figure, caption: str, *, raster: bool = False) -> str:
+        """A figure in the page, and in the folder of figures where there is one."""
+        self.drawn.append(name)
+        if self.figures is not None:
+            for ending in ("png", "svg"):
+                figure.savefig(self.figures / f"{name}.{ending}")
+        body = f'<img src="{png_of(figure)}" alt="{escape(caption)}">' if raster else svg_of(figure)
+        return f"<figure>{body}<figcaption>{escape(caption)}</figcaption></figure>\n"
+
+
+def header(draft: Draft) -> str:
+    """What the model is and what it read."""
+    recording, atlas = draft.recording, draft.atlas
+    heads = sorted({draft.layer(index).map.shape[1] for index in recording.layers})
+    facts = {
+        "model": atlas.model or recording.model.kind,
+        "architecture": recording.model.kind,
+        "layers": str(len(recording.layers)),
+        "heads per layer": " or ".join(map(str, heads)),
+        "tokens": f"{atlas.tokens:,}",
+    }
+    cells = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items()
+    )
+    text = recording.text or ""
+    quote = f"<blockquote>{escape(_excerpt(text))}</blockquote>" if text.strip() else ""
+    partial = "" if recording.complete else "<p><b>The recording is partial: the run was cut short.</b></p>"
+    return f"<h1>{escape(draft.title)}</h1>\n{partial}<dl class=facts>{cells}</dl>\n{quote}\n"
+
+
+def at_a_glance(draft: Draft) -> str:
+    """The kinds that were found, in sentences made of counts."""
+    kinds = {kind: [c for c in cards if c.stack == draft.stack] for kind, cards in draft.atlas.kinds.items()}
+    kinds = {kind: cards for kind, cards in kinds.items() if cards}
+    if not kinds:
+        return (
+            "<h2>At a glance</h2><p>No head of this model has a kind that regard knows: none looks mostly at "
+            "one place or one sort of token. Untrained models look like this.</p>\n"
+        )
+    rows = [
+        [kind, str(len(cards)), f"{cards[0].layer}.{cards[0].head}", cards[0].evidence[kind]]
+        for kind, cards in sorted(kinds.items(), key=lambda item: -len(item[1]))
+    ]
+    none = sum(not card.kinds for card in draft.cards)
+    return (
+        f"<h2>At a glance</h2><p>Of {len(draft.cards)} heads {len(draft.cards) - none} are of a kind that "
+        "regard knows; a head may be of several. 5.3 is layer 5, head 3, counted from 0.</p>"
+        + _table(["kind", "heads", "clearest", "its evidence"], rows, words=(0, 3))
+    )
+
+
+def grid(draft: Draft) -> str:
+    """The atlas: every head as a thumbnail."""
+    layers = list(draft.recording.layers)
+    shown = layers[:GRID_LAYERS]
+    rows = []
+    for index in shown:
+        pooled = _thumbs(draft.pooled[index])
+        cells = (_cell(draft.atlas.of(index, head, draft.stack), pooled[head]) for head in range(len(pooled)))
+        rows.append(f'<tr><th scope="row">{index}</th>{"".join(cells)}</tr>')
+    note = (
+        ""
+        if len(shown) == len(layers)
+        else f"<p class=soft>The first {len(shown)} of {len(layers)} layers.</p>"
+    )
+    return (
+        "<h2>Every head</h2><p>One map per head: a row per query from top to bottom, a column per key from "
+        "left to right; darker is more weight, on a logarithmic scale. Each pixel is the largest weight of "
+        "its block.</p>"
+        f"<div class=grid><table><tbody>{''.join(rows)}</tbody></table></div>{note}\n"
+    )
+
+
+def telling_heads(draft: Draft) -> str:
+    """The clearest head of each kind, large."""
+    parts = []
+    for kind, cards in draft.atlas.kinds.items():
+        best = next((card for card in cards if card.stack == draft.stack), None)
+        if best is None:
+            continue
+        name = f"{kind.replace(' ', '-')}-{best.layer}.{best.head}"
+        caption = (
+            f"Layer {best.layer}, head {best.head}: {kind} {best.score(kind):.2f}. {best.evidence[kind]}."
+        )
+        sentence = KIND_SENTENCES.get(kind, "")
+        picture = draft.figure(name, _large(draft, best), caption, raster=True)
+        parts.append(f"<h3>{escape(kind.capitalize())}</h3><p>{escape(sentence)}</p>{picture}")
+    return f"<h2>The most telling heads</h2>{''.join(parts)}" if parts else ""
+
+
+def distances(draft: Draft) -> str:
+    """How weight falls off with distance."""
+    fits = [fit for fit in draft.fits if fit.gamma is not None]
+    if not fits:
+        why = draft.fits[0].refused if draft.fits else None
+        return (
+            f"<h2>Decay with distance</h2><p>No decay was fitted: {escape(why or 'there are no heads')}.</p>"
+        )
+    lines = {_name(fit): _thinned(fit) for fit in fits}
+    ordered = sorted(fits, key=lambda fit: fit.gamma or 0.0)
+    telling = [_name(ordered[place]) for place in dict.fromkeys((0, len(ordered) // 2, len(ordered) - 1))]
+    figure = curves(
+        lines, x_title="distance", y_title="mean weight", logarithmic=True, emphasis=telling, title="decay"
+    )
+    power = sum(fit.better == "power law" for fit in fits)
+    exponential = sum(fit.better == "exponential" for fit in fits)
+    gammas = [fit.gamma or 0.0 for fit in ordered]
+    sentence = (
+        f"A power law A(d) ∝ d^−γ describes {power} of {len(fits)} heads better than an exponential does, an "
+        f"exponential {exponential}, and neither stands out in the rest. γ runs from {gammas[0]:.2f} to "
+        f"{gammas[-1]:.2f}, with {gammas[len(gammas) // 2]:.2f} in the middle."
+    )
+    caption = f"Mean weight by distance, over the last {fits[0].queries} queries; one line per head."
+    return f"<h2>Decay with distance</h2><p>{sentence}</p>{draft.figure('decay', figure, caption)}"
+
+
+def positions(draft: Draft) -> str:
+    """Where in the context the last queries look."""
+    profile = draft.profile
+    if profile is None:
+        return ""
+    middle = [100 * (a + b) / 2 for a, b in zip(profile.edges, profile.edges[1:], strict=False)]
+    lines = {
+        f"{layer}.{head}": (middle, row)
+        for (_, layer, head), row in zip(profile.heads, profile.mass.tolist(), strict=True)
+    }
+    lines["mean of all heads"] = (middle, profile.model.tolist())
+    lines["an even spread"] = (middle, profile.even.mean(0).tolist())
+    figure = curves(
+        lines,
+        x_title="position in the context, %",
+        y_title="share of the weight",
+        emphasis=["mean of all heads", "an even spread"],
+    )
+    bins = profile.model
+    third = max(1, len(bins) // 3)
+    parts = [float(part.sum()) for part in (bins[:third], bins[third:-third], bins[-third:])]
+    sentence = (
+        f"The last {profile.queries} queries give {parts[0]:.0%} of their weight to the first third of the "
+        f"context, {parts[1]:.0%} to the middle and {parts[2]:.0%} to the last, on average over heads."
+    )
+    caption = "Share of weight by position, one pale line per head."
+    return f"<h2>Position in the context</h2><p>{sentence}</p>{draft.figure('positions', figure, caption)}"
+
+
+def heavy_tokens(draft: Draft) -> str:
+    """Sinks and heavy hitters: the keys that get most weight."""
+    masses = []
+    for index in draft.recording.layers:
+        seen = draft.layer(index).map
+        live = max(1, seen.shape[2])
+        masses.append(seen.stats(ColumnMass())["column_mass"][0].double().mean(0).cpu() / live)
+    mean = torch.stack(masses).mean(0)
+    top = mean.topk(min(10, len(mean)))
+    tokens = draft.tokens
+    rows = [
+        [
+            "" if tokens is None or key >= len(tokens) else tokens[key],
+            str(key),
+            f"{mass:.2%}",
+            f"{mass * len(mean):.1f} ×",
+        ]
+        for mass, key in zip(top.values.tolist(), top.indices.tolist(), strict=True)
+    ]
+    sinks = sorted(draft.cards, key=lambda card: -card.statistics["sink_mass"])[:1]
+    strongest = "".join(
+        f" The strongest sink is head {c.layer}.{c.head}: its queries give {c.statistics['sink_mass']:.0%} "
+        "of their weight to the first four tokens."
+        for c in sinks
+    )
+    return (
+        "<h2>Sinks and heavy tokens</h2><p>The keys that get most weight, over all heads and queries, and "
+        f"how much that is next to an even share.{strongest}</p>"
+        + _table(["token", "position", "share of all weight", "next to even"], rows)
+    )
+
+
+def caveats(draft: Draft) -> str:
+    """What none of this tells."""
+    items = "".join(f"<li>{escape(text)}</li>" for text in CAVEATS)
+    return f"<h2>What this page does not tell</h2><ul>{items}</ul>\n"
+
+
+SECTIONS: tuple[Callable[[Draft], str], ...] = (
+    header,
+    at_a_glance,
+    grid,
+    telling_heads,
+    distances,
+    positions,
+    heavy_tokens,
+    caveats,
+)
+
+
+def _cell(card: HeadCard, pooled) -> str:
+    kinds = [f"<b>{escape(kind)}</b> {card.score(kind):.2f}" for kind in card.kinds[:2]]
+    title = f"layer {card.layer}, head {card.head}: {', '.join(card.kinds) or 'no kind'}"
+    return (
+        f'<td title="{escape(title)}"><img src="{thumbnail(pooled)}" alt="{escape(title)}">'
+        f"<div class=kinds>{card.layer}.{card.head} {'<br>'.join(kinds)}</div></td>"
+    )
+
+
+def _large(draft: Draft, card: HeadCard) -> Figure:
+    """The whole map of a head, and its heaviest part away from the edges enlarged."""
+    seen = draft.layer(card.layer).map
+    _, _, q, k = seen.shape
+    size, pooled = _block(seen.shape), draft.pooled[card.layer][card.head]
+    # Late rows have a whole context behind them, and late keys something to be compared with.
+    late = pooled[len(pooled) // 2 :, pooled.shape[1] // 4 :]
+    index = int((late if late.numel() else pooled).argmax())
+    row = (index // late.shape[1] + len(pooled) // 2) * size
+    column = (index % late.shape[1] + pooled.shape[1] // 4) * size
+    top, left = _corner(row, q), _corner(column, k)
+    tile = seen[0, card.head, top : top + INSET, left : left + INSET]
+    labels = draft.tokens
+    sides = (None, None)
+    if labels is not None and q == k == len(labels):
+        sides = labels[top : top + tile.shape[0]], labels[left : left + tile.shape[1]]
+    title = f"layer {card.layer}, head {card.head}"
+    return overview(pooled, (q, k), inset=Inset(tile, top, left, *sides), title=title)
+
+
+def _block(shape: tuple[int, ...]) -> int:
+    """The side of a block of a large picture, in cells."""
+    return max(1, -(-max(shape[2:]) // LARGE))
+
+
+def _thumbs(pooled: Float[Tensor, "heads rows columns"]) -> Float[Tensor, "heads rows columns"]:
+    """Large pictures as small ones: again the largest weight of each block."""
+    step = -(-max(pooled.shape[1:]) // THUMB)
+    return torch.nn.functional.max_pool2d(pooled[None], step, ceil_mode=True)[0]
+
+
+def _corner(middle: int, length: int) -> int:
+    return max(0, min(middle - INSET // 2, length - INSET))
+
+
+def _thinned(fit: DecayFit) -> tuple[list[float], list[float]]:
+    """A curve at distances evenly spaced on a logarithmic axis; what lies between cannot be seen."""
+    last = len(fit.distance) - 1
+    places = sorted({round(last ** (step / 80)) for step in range(81)})
+    kept = [
+        (int(fit.distance[p]), float(fit.weight[p])) for p in places if 0 < p <= last and fit.weight[p] > 0
+    ]
+    return [d for d, _ in kept], [w for _, w in kept]
+
+
+def _name(fit: DecayFit) -> str:
+    return f"{fit.layer}.{fit.head}, γ = {fit.gamma:.2f}"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[int] = (0,)) -> str:
+    """A table whose columns of `words` stand to the left, and numbers to the right."""
+    sides = [' class="word"' if place in words else "" for place in range(len(columns))]
+    head = "".join(
+        f'<th scope="col"{side}>{escape(name)}</th>' for side, name in zip(sides, columns, strict=True)
+    )
+    lines = (
+        "".join(f"<td{side}>{escape(cell)}</td>" for side, cell in zip(sides, row, strict=True))
+        for row in rows
+    )
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    table = f"<table class=plain><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<div class=scroll>{table}</div>\n"
+
+
+def _excerpt(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= EXCERPT else text[:EXCERPT].rsplit(None, 1)[0] + " …"

@@ -1,0 +1,105 @@
+"""The report: what it holds, and that it needs nothing but itself."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from regard.atlas import atlas
+from regard.models import bundled, record
+from regard.report import report
+
+TEXT = (
+    "The badger <b>Tams</b> & the heron met by the lamp. The badger <b>Tams</b> & the heron went home. " * 3
+)
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return record(bundled(), TEXT, layers=[0, 5, 6])
+
+
+@pytest.fixture(scope="module")
+def page(recording):
+    return report(recording)
+
+
+VOID = ("meta", "img", "br")
+
+
+class Reader(HTMLParser):
+    """Collects the tags that are open, and everything a browser would fetch or run."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.fetched = [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        self.handle_startendtag(tag, attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        links = [value for name, value in attrs if name in ("src", "href", "xlink:href")]
+        self.fetched += [value for value in links if not value.startswith(("data:", "#"))]
+        self.fetched += [tag] if tag in ("script", "link", "iframe") else []
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_well_formed_and_fetches_nothing(page):
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == []
+    assert reader.fetched == []
+    assert re.findall(r"url\((?!#|\"#)[^)]*\)", page) == []
+
+
+def test_there_is_a_thumbnail_for_every_head(page):
+    assert len(re.findall(r'<td title="layer \d+, head \d+: ', page)) == 24
+
+
+def test_text_is_never_markup(page):
+    assert "&lt;b&gt;Tams&lt;/b&gt; &amp; the heron" in page
+    assert "<b>Tams" not in page
+
+
+def test_every_kind_found_has_a_large_picture(recording, page):
+    for kind, cards in atlas(recording).kinds.items():
+        assert f"Layer {cards[0].layer}, head {cards[0].head}: {kind} " in page
+
+
+def test_an_atlas_that_is_given_is_the_one_reported(recording):
+    made = atlas(recording)
+    renamed = type(made)("A model by another name", made.tokens, made.heads)
+    assert "What A model by another name attended to" in report(recording, atlas=renamed)
+
+
+def test_figures_are_written_beside_it(recording, tmp_path):
+    report(recording, figures=tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"decay.png", "decay.svg", "positions.png", "positions.svg"} <= names
+    assert (tmp_path / "decay.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_progress_ends_at_the_end(recording):
+    seen = []
+    report(recording, progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert seen[-1][0] == seen[-1][1] == len(seen)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 5])
+def test_a_text_of_hardly_any_tokens_has_a_report_too(tokens):
+    model, tokenizer = bundled()
+    found = record((model, tokenizer), torch.arange(5, 5 + tokens), layers=[3])
+    assert "<h2>Every head</h2>" in report(found)
+
+
+def test_without_a_tokenizer_tokens_are_left_out():
+    model, _ = bundled()
+    assert "Sinks and heavy tokens" in report(record(model, torch.arange(5, 40), layers=[3]))
