@@ -36,13 +36,6 @@ def in_a_process(*arguments: str, **environment: str) -> subprocess.CompletedPro
     )
 
 
-def test_view_prints_the_causal_example_and_what_to_do_next(capsys):
-    status, out, _ = run(capsys, "view")
-    assert status == 0
-    assert out.startswith(str(example("cat")))
-    assert "regard explain --query sat" in out
-
-
 def test_the_version_is_printed(capsys):
     assert run(capsys, "--version") == (0, f"regard {regard.__version__}\n", "")
 
@@ -97,7 +90,7 @@ def test_a_file_that_cannot_be_written_is_a_refusal_too(capsys, tmp_path):
     status, out, err = run(capsys, "explain", "--html", str(path))
     assert (status, out) == (2, "")
     assert err == (
-        f"regard: {path} cannot be written: No such file or directory. Name a file in a folder that exists.\n"
+        f"regard: {path} cannot be written: there is no such folder. Name a file in a folder that exists.\n"
     )
 
 
@@ -113,14 +106,58 @@ def test_the_help_of_every_command_shows_an_example(capsys, command):
     assert f"Example: regard {command}".rstrip() in " ".join(out.split())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ["nowhere.regard"],
+            "nowhere.regard is not a recording, nor a folder of recordings. Check the name.",
+        ),
+        (["--model", "./nowhere"], "nowhere does not exist; wanted a folder with a model. Check the name."),
+        (
+            ["--text", "nowhere.txt"],
+            "nowhere.txt does not exist; wanted a text file, '-' for stdin, or the text itself.",
+        ),
+    ],
+)
+def test_view_refuses_what_it_cannot_show_before_it_serves(capsys, tmp_path, monkeypatch, arguments, text):
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, "view", *arguments) == (2, "", f"regard: {text}\n")
+
+
+def test_view_hands_its_options_to_the_viewer(capsys, tmp_path, monkeypatch):
+    import regard.viewer.opening as opening
+
+    seen = {}
+    monkeypatch.setattr(
+        opening, "open_viewer", lambda settings, text, **more: seen.update(vars(settings), text=text, **more)
+    )
+    options = [
+        "--host",
+        "0.0.0.0",
+        "--port",
+        "81",
+        "--cache",
+        str(tmp_path),
+        "--model",
+        "m",
+        "--text",
+        "t",
+        "--no-open",
+    ]
+    assert run(capsys, "view", str(tmp_path), *options)[0] == 0
+    assert (seen["recordings"], seen["host"], seen["port"]) == ((tmp_path,), "0.0.0.0", 81)
+    assert (seen["cache"], seen["model"], seen["text"], seen["open_browser"]) == (tmp_path, "m", "t", False)
+
+
 def test_colours_are_for_terminals_only(capsys, monkeypatch):
-    assert "\x1b[" not in run(capsys, "view")[1]
+    assert "\x1b[" not in run(capsys, "explain")[1]
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert "\x1b[" in run(capsys, "view")[1]
+    assert "\x1b[" in run(capsys, "explain")[1]
 
 
 def test_python_m_regard_works_in_a_pipe_of_any_encoding():
-    done = in_a_process("view", PYTHONIOENCODING="cp1252", PYTHONUTF8="0")
+    done = in_a_process("explain", PYTHONIOENCODING="cp1252", PYTHONUTF8="0")
     assert done.returncode == 0, done.stderr
     assert "−0.300" in done.stdout.decode("utf-8")
     assert done.stderr == b""

@@ -1,5 +1,27 @@
-"""The commands of the `regard` program, one file each; `regard.cli` puts them together."""
+"""The commands of the `regard` program, one file each; importing one adds it to the program."""
 
 from regard.commands.app import app
+from regard.commands.atlas import atlas
+from regard.commands.compare import compare
+from regard.commands.explain import explain
+from regard.commands.info import info
+from regard.commands.knockout import knockout
+from regard.commands.needle import needle
+from regard.commands.plot import plot
+from regard.commands.record import record
+from regard.commands.report import report
+from regard.commands.view import view
 
-__all__ = ["app"]
+__all__ = [
+    "app",
+    "atlas",
+    "compare",
+    "explain",
+    "info",
+    "knockout",
+    "needle",
+    "plot",
+    "record",
+    "report",
+    "view",
+]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import typer
 
-__all__ = ["app"]
+__all__ = ["ASK", "CHECK", "LOOK", "app"]
+
+# Under which heading the help lists a command.
+LOOK, ASK, CHECK = "Look", "Ask", "Check"
 
 app = typer.Typer(
     help="Exact attention you can look at, at any length.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.commands.app import app
+from regard.commands.app import ASK, app
 from regard.commands.output import print_json, progress, show, writable
 from regard.commands.sources import JsonOption, RecordingArgument, recording_at
 from regard.errors import RegardError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["atlas"]
 
 
-@app.command(epilog="Example: regard atlas --kind induction --csv heads.csv")
+@app.command(rich_help_panel=ASK, epilog="Example: regard atlas --kind induction --csv heads.csv")
 def atlas(
     recording: RecordingArgument = None,
     kind: Annotated[str | None, typer.Option(help="Only heads of this kind, best first.")] = None,

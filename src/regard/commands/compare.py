@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.commands.app import app
+from regard.commands.app import ASK, app
 from regard.commands.output import print_json, progress, show
 from regard.commands.sources import JsonOption, recording_at
 from regard.errors import RegardError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 
-@app.command(epilog="Example: regard compare a.regard b.regard")
+@app.command(rich_help_panel=ASK, epilog="Example: regard compare a.regard b.regard")
 def compare(
     first: Annotated[Path, typer.Argument(metavar="A", help="A recording.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="Another: of another model, or another text.")],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from torch import Tensor
 
-from regard.commands.app import app
+from regard.commands.app import LOOK, app
 from regard.commands.output import console, print_json, writable
 from regard.commands.sources import (
     BUNDLED,
@@ -33,7 +33,7 @@ __all__ = ["explain", "show_trace"]
 LONGEST = 64
 
 
-@app.command(epilog='Example: regard explain "The cat sat on the mat" --query cat')
+@app.command(rich_help_panel=LOOK, epilog='Example: regard explain "The cat sat on the mat" --query cat')
 def explain(
     text: Annotated[
         str | None, typer.Argument(metavar="[TEXT]", help="A short text; a worked example if left out.")

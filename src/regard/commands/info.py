@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from regard._version import __version__
-from regard.commands.app import app
+from regard.commands.app import CHECK, app
 from regard.commands.output import print_json, show
 
 __all__ = ["info"]
@@ -27,7 +27,7 @@ PACKAGES = (
 )
 
 
-@app.command(epilog="Example: regard info")
+@app.command(rich_help_panel=CHECK, epilog="Example: regard info")
 def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False) -> None:
     """Say what regard finds here: versions, devices, backends."""
     found = facts()

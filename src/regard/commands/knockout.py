@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.commands.app import app
+from regard.commands.app import ASK, app
 from regard.commands.output import print_json, progress, show
 from regard.commands.sources import BUNDLED, JsonOption, ModelOption, TextArgument, model_named, text_named
 from regard.errors import RegardError
@@ -14,7 +14,10 @@ from regard.errors import RegardError
 __all__ = ["knockout"]
 
 
-@app.command(epilog='Example: regard knockout "The heron was called Osgood. The heron, Os" --head 6.3')
+@app.command(
+    rich_help_panel=ASK,
+    epilog='Example: regard knockout "The heron was called Osgood. The heron, Os" --head 6.3',
+)
 def knockout(
     text: TextArgument = None,
     heads: Annotated[

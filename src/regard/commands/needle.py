@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from regard.commands.app import app
+from regard.commands.app import ASK, app
 from regard.commands.output import print_json, progress, show
 from regard.commands.sources import BUNDLED, JsonOption, ModelOption, TextArgument, model_named, text_named
 from regard.errors import RegardError
@@ -14,7 +14,7 @@ from regard.errors import RegardError
 __all__ = ["needle"]
 
 
-@app.command(epilog="Example: regard needle --depths 3 --length 512")
+@app.command(rich_help_panel=ASK, epilog="Example: regard needle --depths 3 --length 512")
 def needle(
     text: TextArgument = None,
     needle: Annotated[str | None, typer.Option(metavar="SENTENCE", help="What to hide in the text.")] = None,

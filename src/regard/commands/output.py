@@ -64,4 +64,4 @@ def progress(title: str, unit: str = "layers") -> AbstractContextManager[Progres
     """A bar with the time left on standard error, while somebody watches; gives `step(done, total)`."""
     from regard.models.progress import progress as bar
 
-    return bar(title, unit)
+    return bar(title, unit=unit)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.commands.app import app
+from regard.commands.app import LOOK, app
 from regard.commands.output import writable
 from regard.commands.sources import RecordingArgument, check_head, recording_at
 from regard.errors import RegardError
@@ -25,7 +25,7 @@ FORMATS = (".png", ".svg", ".pdf")
 DRAWN, ANNOTATED, INSET, BLOCKS = 64, 16, 32, 256
 
 
-@app.command(epilog="Example: regard plot --layer 3 --head 2 --output map.png")
+@app.command(rich_help_panel=LOOK, epilog="Example: regard plot --layer 3 --head 2 --output map.png")
 def plot(
     recording: RecordingArgument = None,
     layer: Annotated[int, typer.Option(help="Which layer, from 0.")] = 0,

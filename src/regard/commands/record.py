@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.commands.app import app
+from regard.commands.app import LOOK, app
 from regard.commands.output import print_json, progress
 from regard.commands.sources import BUNDLED, JsonOption, TextArgument, model_named, text_named
 from regard.errors import RegardError
@@ -15,7 +15,9 @@ from regard.errors import RegardError
 __all__ = ["record"]
 
 
-@app.command(epilog='Example: regard record bundled "The cat sat on the mat." -o cat.regard')
+@app.command(
+    rich_help_panel=LOOK, epilog='Example: regard record bundled "The cat sat on the mat." -o cat.regard'
+)
 def record(
     model: Annotated[
         str, typer.Argument(metavar="[MODEL]", help="A folder, a .gguf file, a name on the hub, or bundled.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.commands.app import app
+from regard.commands.app import LOOK, app
 from regard.commands.output import progress, writable
 from regard.commands.sources import RecordingArgument, recording_at
 from regard.errors import RegardError
@@ -15,7 +15,7 @@ from regard.errors import RegardError
 __all__ = ["report"]
 
 
-@app.command(epilog="Example: regard report --output report.html --figures figures")
+@app.command(rich_help_panel=LOOK, epilog="Example: regard report --output report.html --figures figures")
 def report(
     recording: RecordingArgument = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(

@@ -1,0 +1,138 @@
+"""Two atlases side by side: what changed between two texts, or between two models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from regard.atlas.cards import Atlas, HeadCard
+from regard.atlas.results import plain, table_of
+from regard.errors import RecordingError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["Change", "Comparison", "compare"]
+
+STATISTICS = ("entropy", "top_weight", "sink_mass", "mean_distance")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One head in both atlases: how far it moved, and its kinds there and here.
+
+    `distance` is the largest change of any kind's score, from 0 to 1.
+    """
+
+    stack: str
+    layer: int
+    head: int
+    distance: float
+    kinds: tuple[tuple[str, ...], tuple[str, ...]]
+    statistics: dict[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How many heads of each kind two atlases have; head by head where they have the same heads.
+
+    >>> from regard.atlas.kinds import Finding
+    >>> def one(score):
+    ...     return Atlas("m", 9, (HeadCard("decoder", 0, 0, {"self": Finding("self", score, 0.3, "")}, {}),))
+    >>> compare(one(0.9), one(0.1)).summary()
+    'A and B have the same heads; the one that moved most is layer 0 head 0, by 0.80.'
+    """
+
+    names: tuple[str, str]
+    heads: tuple[int, int]
+    kinds: dict[str, tuple[int, int]]
+    means: dict[str, tuple[float, float]]
+    changes: tuple[Change, ...]
+
+    def kinds_table(self) -> Table:
+        """Heads of each kind, and statistics averaged over heads, for Rich."""
+        rows = [[kind, str(a), str(b)] for kind, (a, b) in self.kinds.items()]
+        rows += [[f"mean {name}", f"{a:.3f}", f"{b:.3f}"] for name, (a, b) in self.means.items()]
+        return table_of("heads of each kind", ["", *self.names], [["heads", *map(str, self.heads)], *rows])
+
+    def heads_table(self, top: int = 10) -> Table:
+        """The heads that moved most, for Rich."""
+        rows = [
+            [
+                f"{change.stack} {change.layer}.{change.head}",
+                f"{change.distance:.2f}",
+                *(", ".join(kinds) or "–" for kinds in change.kinds),
+                *(f"{a:.2f} → {b:.2f}" for a, b in change.statistics.values()),
+            ]
+            for change in self.changes[:top]
+        ]
+        columns = ["head", "moved", *(f"kinds in {name}" for name in self.names)]
+        columns += list(self.changes[0].statistics) if self.changes else []
+        return table_of("heads that moved most", columns, rows)
+
+    def summary(self) -> str:
+        """One sentence."""
+        a, b = self.names
+        if not self.changes:
+            counts = " and ".join(map(str, self.heads))
+            return f"{a} and {b} have different heads, {counts}, so only their kinds compare."
+        most = self.changes[0]
+        return (
+            f"{a} and {b} have the same heads; the one that moved most is layer {most.layer} "
+            f"head {most.head}, by {most.distance:.2f}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that `json.dumps` takes."""
+        return plain(self)
+
+
+def compare(first: Atlas, second: Atlas, names: tuple[str, str] = ("A", "B")) -> Comparison:
+    """Set two atlases side by side: of one model on two texts, or of two models."""
+    for atlas, name in zip((first, second), names, strict=True):
+        if not atlas.heads:
+            raise RecordingError(f"{name} has no heads to compare; record at least one layer.")
+    every = dict.fromkeys([*first.kinds, *second.kinds])
+    pairs = [tuple(len(atlas.kinds.get(kind, ())) for atlas in (first, second)) for kind in every]
+    places = [[(card.stack, card.layer, card.head) for card in atlas.heads] for atlas in (first, second)]
+    changes = []
+    if places[0] == places[1]:
+        changes = [_change(a, b) for a, b in zip(first.heads, second.heads, strict=True)]
+        changes.sort(key=lambda change: -change.distance)
+    return Comparison(
+        names=names,
+        heads=(len(first.heads), len(second.heads)),
+        kinds={kind: (a, b) for kind, (a, b) in zip(every, pairs, strict=True)},
+        means={name: pair for name in STATISTICS if (pair := _means(first, second, name)) is not None},
+        changes=tuple(changes),
+    )
+
+
+def _change(a: HeadCard, b: HeadCard) -> Change:
+    scores = [(a.score(kind), b.score(kind)) for kind in a.findings if kind in b.findings]
+    known = [abs(x - y) for x, y in scores if x is not None and y is not None]
+    shared = [name for name in STATISTICS if _numbers(a, b, name) is not None]
+    return Change(
+        a.stack,
+        a.layer,
+        a.head,
+        max(known, default=0.0),
+        (a.kinds, b.kinds),
+        {name: (a.statistics[name], b.statistics[name]) for name in shared},
+    )
+
+
+def _numbers(a: HeadCard, b: HeadCard, name: str) -> tuple[float, float] | None:
+    one, other = a.statistics.get(name), b.statistics.get(name)
+    return None if one is None or other is None else (one, other)
+
+
+def _means(first: Atlas, second: Atlas, name: str) -> tuple[float, float] | None:
+    """A statistic averaged over the heads that have it, in each atlas."""
+    found = []
+    for atlas in (first, second):
+        values = [card.statistics[name] for card in atlas.heads if card.statistics.get(name) is not None]
+        if not values:
+            return None
+        found.append(sum(values) / len(values))
+    return found[0], found[1]

@@ -1,0 +1,192 @@
+"""Every command, from the outside: what it prints, what it writes, what it refuses and how."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+
+import pytest
+import torch
+
+import regard
+import regard.models
+from regard.cli import app
+from regard.models import Recording, bundled, record
+
+# `view` serves until it is stopped; tests/viewer starts and stops it.
+EXAMPLES = {
+    command.callback.__name__: command.epilog.removeprefix("Example: regard ")
+    for command in app.registered_commands
+    if command.callback.__name__ != "view"
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_in_the_help_runs(run, name, monkeypatch):
+    # The whole story takes minutes where two tests share two cores; its beginning takes seconds.
+    beginning = regard.models.sample_text()[:3000]
+    monkeypatch.setattr(regard.models, "sample_text", lambda: beginning)
+    for copy in ("a.regard", "b.regard"):
+        run("record", "bundled", "The cat sat on the mat. The cat sat.", "-o", copy, "--layers", "5")
+    status, _, err = run(*shlex.split(EXAMPLES[name]))
+    assert status == 0, err
+
+
+def test_record_writes_what_it_says(run):
+    status, out, _ = run("record", "bundled", "The cat sat on the mat.", "-o", "cat.regard", "--json")
+    assert status == 0
+    said = json.loads(out)
+    found = Recording.open("cat.regard")
+    assert (said["tokens"], said["layers"], said["bytes"]) == (9, 8, found.nbytes)
+    assert [token.text for token in found.tokens][1:3] == ["The", " cat"]
+
+
+def test_record_reads_a_file_and_keeps_to_the_layers_asked_for(run, tmp_path):
+    (tmp_path / "story.txt").write_text("Once upon a time.", encoding="utf-8")
+    assert run("record", "bundled", "story.txt", "-o", "x.regard", "--layers", "1,3")[0] == 0
+    assert list(Recording.open("x.regard").layers) == [1, 3]
+
+
+def test_plot_draws_a_textbook_heatmap_of_a_short_range(run, recorded, tmp_path):
+    arguments = ["--layer", "5", "--head", "2", "--queries", "3:12", "--keys", "0:12"]
+    for ending, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
+        assert run("plot", str(recorded), *arguments, "-o", f"map.{ending}")[0] == 0
+        assert (tmp_path / f"map.{ending}").read_bytes().startswith(start)
+
+
+def test_plot_draws_a_long_map_with_a_part_enlarged(recorded):
+    from regard.commands.plot import figure_of
+
+    found = Recording.open(recorded)
+    n = found.maps[5].shape[2]
+    figure = figure_of(found, 5, 2, range(n), range(n), at=(100, 50))
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles[:2] == ["layer 5, head 2", "queries 84–115, keys 34–65"]
+    shown = torch.tensor(figure.axes[1].images[0].get_array().filled(0.0))
+    torch.testing.assert_close(shown, found.maps[5][0, 2, 84:116, 34:66].double())
+
+
+def test_atlas_writes_a_line_for_every_head(run, recorded, tmp_path):
+    status, out, _ = run("atlas", str(recorded), "--csv", "heads.csv", "--parquet", "heads.parquet", "--json")
+    assert status == 0
+    with (tmp_path / "heads.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["layer"], row["head"]) for row in rows] == [
+        (str(x), str(y)) for x in (5, 6) for y in range(8)
+    ]
+    assert len(json.loads(out)["heads"]) == 16
+    assert (tmp_path / "heads.parquet").read_bytes().startswith(b"PAR1")
+
+
+def test_atlas_keeps_to_one_kind(run, recorded):
+    whole = json.loads(run("atlas", str(recorded), "--json")[1])
+    kind = next(kind for head in whole["heads"] for kind in head["kinds"])
+    part = json.loads(run("atlas", str(recorded), "--kind", kind, "--json")[1])
+    assert 0 < len(part["heads"]) == sum(kind in head["kinds"] for head in whole["heads"])
+
+
+def test_explain_shows_the_numbers_of_a_real_head(run):
+    text = "The cat sat on the mat"
+    status, out, _ = run("explain", text, "--layer", "5", "--head", "4", "--json")
+    assert status == 0
+    steps = {step["name"]: step["value"] for step in json.loads(out)["steps"]}
+    seen = record(bundled(), text).maps[5][0, 4]
+    torch.testing.assert_close(torch.tensor(steps["weights"]), seen)
+
+
+def test_knockout_says_what_regard_knockout_says(run):
+    text = "The heron was called Osgood. The heron, Os"
+    status, out, _ = run("knockout", text, "--head", "6.*", "--json")
+    assert status == 0
+    model, tokenizer = bundled()
+    cut = regard.knockout(model, text, tokenizer=tokenizer, heads=[(6, None)])
+    assert json.loads(out)["kl"] == pytest.approx(cut.kl)
+
+
+def test_knockout_cuts_ranges_of_edges(run):
+    text = "The heron was called Osgood. The heron, Os"
+    status, out, _ = run("knockout", text, "--edge", "*.*:8:0-3", "--json")
+    assert status == 0
+    model, tokenizer = bundled()
+    cut = regard.knockout(model, text, tokenizer=tokenizer, edges=[(None, None, 8, range(4))])
+    assert json.loads(out)["kl"] == pytest.approx(cut.kl)
+
+
+def test_needle_reports_every_depth(run):
+    status, out, _ = run("needle", "--depths", "2", "--length", "200", "--json")
+    assert status == 0
+    assert len(json.loads(out)["log_probability"]) == 2
+
+
+def test_compare_finds_no_change_between_a_recording_and_itself(run, recorded):
+    status, out, _ = run("compare", str(recorded), str(recorded), "--json")
+    assert status == 0
+    assert {change["distance"] for change in json.loads(out)["changes"]} == {0.0}
+
+
+def test_compare_tells_two_texts_apart(run, recorded):
+    run(
+        "record",
+        "bundled",
+        "One two three four five six seven eight nine ten.",
+        "-o",
+        "b.regard",
+        "--layers",
+        "5,6",
+    )
+    status, out, _ = run("compare", str(recorded), "b.regard")
+    assert status == 0
+    assert "have the same heads; the one that moved most is" in " ".join(out.split())
+
+
+def test_info_names_the_versions_and_a_backend(run):
+    found = json.loads(run("info", "--json")[1])
+    assert found["versions"]["regard"] == regard.__version__
+    assert found["versions"]["torch"].startswith(torch.__version__.split("+")[0])
+    assert found["backends"]["cpu, plain"].startswith("sdpa: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["record", "bundled", "  "], "the text is empty; give at least one word."),
+        (["record", "bundled", "x", "--layers", "a"], "--layers is 'a'; wanted numbers such as 0,3,5."),
+        (
+            ["record", "bundled", "x", "-o", "no/x.regard"],
+            "no/x.regard cannot be written: there is no such folder. Name one that exists.",
+        ),
+        (["plot", "{}", "--layer", "4"], "layer 4 of the decoder was not recorded; recorded are: 5, 6."),
+        (["plot", "{}", "--layer", "5", "--head", "8"], "layer 5 has no head 8; its heads are 0 to 7."),
+        (
+            ["plot", "{}", "--layer", "5", "-o", "map.bmp"],
+            "map.bmp has the ending '.bmp'; wanted one of .png, .svg, .pdf.",
+        ),
+        (
+            ["plot", "{}", "--layer", "5", "--queries", "5000:6000"],
+            "--queries is '5000:6000'; the recording has 0:{n}.",
+        ),
+        (
+            ["plot", "{}", "--layer", "5", "-o", "no/map.png"],
+            "no/map.png cannot be written: there is no such folder. Name a file in a folder that exists.",
+        ),
+        (["atlas", "{}", "--kind", "lazy"], "there is no kind 'lazy'; kinds are: "),
+        (["explain", "--layer", "3"], "--model, --layer and --head need a text: "),
+        (["explain", "word " * 70], "too many to write out (at most 64)."),
+        (["knockout", "The cat"], "nothing was named to cut; give --head 6.3, "),
+        (["knockout", "The cat", "--head", "6"], "--head is '6'; wanted LAYER.HEAD such as 6.3, "),
+        (["knockout", "The cat", "--head", "9.0"], "9"),
+        (["knockout", "The cat", "--edge", "1.x:0:0"], "and 'x' in it is no number, range or *."),
+        (["knockout", "The cat", "--sweep", "all"], "--sweep is 'all'; wanted heads or keys."),
+        (["needle", "--needle", "A cat."], "--needle and --question belong together: "),
+        (["compare", "{}", "nowhere.regard"], "nowhere.regard"),
+        (["report", "{}", "-o", "no/x.html"], "no/x.html cannot be written: there is no such folder."),
+    ],
+)
+def test_a_refusal_is_one_line_and_status_2(run, recorded, arguments, text):
+    n = Recording.open(recorded).maps[5].shape[2]
+    status, out, err = run(*(part.replace("{}", str(recorded)) for part in arguments))
+    assert (status, out) == (2, "")
+    assert err.startswith("regard: ")
+    assert err.count("\n") == 1
+    assert text.replace("{n}", str(n)) in err
