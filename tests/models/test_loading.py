@@ -78,6 +78,15 @@ def test_a_name_that_the_hub_does_not_give_says_what_to_check(monkeypatch):
         load_model("nobody/nothing")
 
 
+def test_a_name_on_the_hub_without_a_network_says_so(monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    message = r"'nobody/nothing' is neither a folder here nor .* Check the spelling, the network and"
+    with pytest.raises(RegardError, match=message):
+        load_model("nobody/nothing")
+
+
 def test_a_folder_is_read_without_a_network(folder, monkeypatch):
     import transformers
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -316,3 +320,18 @@ def test_opening_costs_no_reading_of_tensors(make_llama, tmp_path):
     assert not any(layer.loaded for layer in read.all_layers)
     assert read.maps[1][0, 0, 4000, 3990:].shape == (11,)
     assert [layer.loaded for layer in read.all_layers] == [False, True, False]
+
+
+def test_a_recording_opens_without_transformers_and_without_the_compiler(llama, ids, tmp_path):
+    with watch(llama, store=tmp_path / "x.regard"):
+        llama(ids)
+    script = (
+        "import sys; from regard.models import Recording; r = Recording.open(sys.argv[1]); r.maps[0].dense();"
+        "print([name for name in ('transformers', 'torch._dynamo', 'rich') if name in sys.modules])"
+    )
+    source = Path(__file__).parents[2] / "src"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "x.regard")],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(source)},
+    )  # fmt: skip
+    assert done.stdout.strip() == "[]"

@@ -3,6 +3,8 @@
 from regard.models.bundled import bundled, sample_text
 from regard.models.layer import Layer
 from regard.models.loading import LoadedModel, load_model
+from regard.models.progress import progress
+from regard.models.record import record
 from regard.models.recording import Recording, Stack
 from regard.models.telemetry import Reading, Telemetry, TrainerCallback
 from regard.models.text import chat_text, context_length, encode, load_text
@@ -24,6 +26,8 @@ __all__ = [
     "encode",
     "load_model",
     "load_text",
+    "progress",
+    "record",
     "sample_text",
     "watch",
 ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,12 +32,13 @@ def bundled() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     'Once upon a time'
     """
     try:
-        import torch
-        from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+        with _uncollected():
+            import torch
+            from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
     except ImportError as error:
         raise RegardError(
             f"the bundled model needs transformers, which cannot be imported here ({error}). "
-            'Install it with: pip install transformers'
+            "Install it with: pip install transformers"
         ) from error
     missing = [
         name for name in ("config.json", "model.safetensors", "tokenizer.json") if not (DATA / name).exists()
@@ -44,7 +48,8 @@ def bundled() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
             f"the bundled model lacks {' and '.join(missing)} in {DATA}; this copy of regard is incomplete. "
             "Reinstall regard, or in a checkout make them as training/README.md says."
         )
-    model = LlamaForCausalLM.from_pretrained(DATA, dtype=torch.float32, local_files_only=True)
+    with _silent():
+        model = LlamaForCausalLM.from_pretrained(DATA, dtype=torch.float32, local_files_only=True)
     return model.eval(), PreTrainedTokenizerFast.from_pretrained(DATA, local_files_only=True)
 
 
@@ -58,3 +63,29 @@ def sample_text() -> str:
     The Lamp on Gullstone Hill
     """
     return (DATA / "story.txt").read_text(encoding="utf-8")
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collect no garbage while modules load: transformers brings 1,500 of them, and none of it is garbage."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """No progress bar for what takes a tenth of a second."""
+    from transformers.utils import logging
+
+    shows = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shows:
+            logging.enable_progress_bar()

@@ -26,8 +26,7 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """Queries, keys, values and options of one call; `plan` where the mask was described and can be "
-    "extended."""
+    """Queries, keys, values and options of one call; `plan` where the mask was described, to extend it."""
 
     q: Float[Tensor, "batch heads q dim"]
     k: Float[Tensor, "batch kv_heads k dim"]

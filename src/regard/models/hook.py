@@ -30,7 +30,6 @@ class Watcher(Protocol):
 watchers: dict[int, Watcher] = {}
 
 
-@torch.compiler.disable
 def attend(
     module: torch.nn.Module,
     query: Tensor,
@@ -55,5 +54,6 @@ def register() -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    AttentionInterface.register(NAME, attend)
+    # Not a decorator above: that imports the compiler, and whoever only reads a recording needs none.
+    AttentionInterface.register(NAME, torch.compiler.disable(attend))
     AttentionMaskInterface.register(NAME, plan_mask)

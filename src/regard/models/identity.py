@@ -39,11 +39,8 @@ def _fingerprint(model: Any) -> str:
         found.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
         if weight.numel() and not weight.is_meta:
             flat = weight.detach().reshape(-1)
-            places = torch.linspace(
-                0, flat.numel() - 1, min(SAMPLES, flat.numel()), dtype=torch.float64
-            ).long()
-            sample = flat[places.to(flat.device)].to("cpu", torch.float64)
-            found.update(sample.numpy().tobytes())
+            sample = flat[:: -(-flat.numel() // SAMPLES)]
+            found.update(sample.to("cpu", torch.float64).numpy().tobytes())
     return found.hexdigest()
 
 

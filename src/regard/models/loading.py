@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ def load_model(
     where, gguf_file = _located(name_or_path, gguf_file)
     options: dict[str, Any] = {"local_files_only": os.path.isdir(where)}
     if gguf_file is not None:
+        _check_gguf(where, gguf_file)
         options["gguf_file"] = gguf_file
     tokenizer = _tokenizer(where, options)
     wanted: dict[str, Any] = {"dtype": _dtype(dtype), **options}
@@ -78,18 +80,27 @@ def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
     return found
 
 
+def _check_gguf(where: str, gguf_file: str) -> None:
+    if importlib.util.find_spec("gguf") is None:
+        raise ModelError(
+            f"{_spelled(where, gguf_file)} needs the gguf package, which is not installed. Install it with: "
+            "pip install 'regard[gguf]'"
+        )
+
+
 def _tokenizer(where: str, options: dict[str, Any]) -> Any:
     from transformers import AutoConfig, AutoTokenizer
 
+    name = _spelled(where, options.get("gguf_file"))
     try:
         AutoConfig.from_pretrained(where, **options)
-    except (OSError, ValueError, ImportError) as error:
-        raise ModelError(_unknown(where, error)) from error
+    except Exception as error:  # a damaged file can raise anything
+        raise ModelError(_unknown(where, name, error)) from error
     try:
         return AutoTokenizer.from_pretrained(where, **options)
     except Exception as error:  # what a missing tokenizer raises depends on its kind
         raise ModelError(
-            f"{where} has a model but no tokenizer that can be loaded ({_first_line(error)}). Put its "
+            f"{name} has a model but no tokenizer that can be loaded ({_first_line(error)}). Put its "
             "tokenizer.json and tokenizer_config.json beside it, or load the model with transformers and "
             "watch it without text."
         ) from error
@@ -107,13 +118,18 @@ def _model(where: str, options: dict[str, Any]) -> Any:
         kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
     try:
         return kind.from_pretrained(where, **options)
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        raise ModelError(f"the model at {where} cannot be loaded: {_first_line(error)}") from error
+    except Exception as error:  # a damaged file can raise anything
+        name = _spelled(where, options.get("gguf_file"))
+        raise ModelError(f"the model at {name} cannot be loaded: {_first_line(error)}.") from error
 
 
-def _unknown(where: str, error: Exception) -> str:
+def _spelled(where: str, gguf_file: str | None) -> str:
+    return where if gguf_file is None else os.path.join(where, gguf_file)
+
+
+def _unknown(where: str, name: str, error: Exception) -> str:
     if os.path.isdir(where):
-        return f"the model at {where} cannot be read: {_first_line(error)}"
+        return f"the model at {name} cannot be read: {_first_line(error)}."
     return (
         f"{where!r} is neither a folder here nor a model that the Hugging Face hub gave us "
         f"({_first_line(error)}). Check the spelling, the network and, for gated models, that you are logged "

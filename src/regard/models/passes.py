@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +17,17 @@ __all__ = ["Passes"]
 
 
 class Passes:
-    """Follows the passes of a model through hooks on it and its parts, which `generate()` may call "
-    "directly."""
+    """Follows the passes of a model through hooks on it and on its parts: `generate()` may call a part."""
 
-    def __init__(self, model: Any, recording: Recording) -> None:
-        self.model, self.recording = model, recording
+    def __init__(
+        self, model: Any, recording: Recording, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        self.model, self.recording, self.progress = model, recording, progress
         self.past = 0
         """How many tokens of the text earlier passes have read."""
         self._inside = 0
         self._turns: Counter[int] = Counter()
+        self._attended = 0
 
     @property
     def running(self) -> bool:
@@ -53,6 +55,11 @@ class Passes:
         self._turns[module] += 1
         return self._turns[module] - 1
 
+    def attended(self) -> None:
+        """Count one layer of the pass as done, and say so."""
+        self._attended += 1
+        self._tell()
+
     def depth(self, role: str) -> int:
         """How many layers a stack has, as the config tells; 1 where it does not."""
         config = self.model.config.get_text_config(decoder=role != "encoder")
@@ -66,6 +73,7 @@ class Passes:
         if self._inside > 1:
             return
         self._turns.clear()
+        self._attended = 0
         self.past = _length(kwargs.get("past_key_values"))
         if self.past == 0 and kwargs.get("encoder_outputs") is None:
             self.recording.clear()
@@ -75,6 +83,17 @@ class Passes:
             self.recording.note_tokens("decoder", kwargs.get("decoder_input_ids"), self.past)
         else:
             self.recording.note_tokens("decoder", given, self.past)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.progress is not None:
+            # A config may count fewer layers than attend: then the end moves, and is never passed.
+            self.progress(self._attended, max(self._expected(), self._attended))
+
+    def _expected(self) -> int:
+        if self.model.config.is_encoder_decoder:
+            return self.depth("encoder") + 2 * self.depth("decoder")
+        return self.depth("decoder")
 
     def _leave(self, *unused: Any) -> None:
         self._inside = max(0, self._inside - 1)

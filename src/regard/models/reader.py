@@ -19,8 +19,7 @@ __all__ = ["read_recording"]
 
 
 def read_recording(path: Path) -> Recording:
-    """Read the manifest, and see that every file it names has its size; contents are checked when first "
-    "read."""
+    """Read the manifest, and see that its files have their sizes; contents are checked when first read."""
     if not path.is_dir():
         raise RecordingError(f"{path} is not a recording: there is no such folder. Check the name.")
     manifest = next((path / name for name in (COMPLETE, PARTIAL) if (path / name).exists()), None)

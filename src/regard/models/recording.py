@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Int
@@ -17,6 +17,9 @@ from regard.models.layer import Layer
 from regard.models.sites import Site
 from regard.models.sizes import spoken
 from regard.models.tokens import Token, tokens_of
+
+if TYPE_CHECKING:
+    from regard.atlas import Atlas
 
 __all__ = ["Recording", "Stack"]
 
@@ -92,6 +95,7 @@ class Recording:
         """Called when a new text begins, so that what is being written begins anew too."""
         self._layers: list[Layer] = []
         self._tokenizer: Any = None
+        self._spans: Sequence[tuple[int, int]] | None = None
         self._tokens: list[list[Token]] | None = None
 
     @classmethod
@@ -181,11 +185,35 @@ class Recording:
         """One statistic of all layers of the main stack: (layers, batch, heads, ...)."""
         return self.layers.stat(name)
 
-    def attach(self, tokenizer: Any, text: str | None = None) -> Recording:
-        """Say how token ids read, and which text they came from; then `recording.tokens` knows both."""
-        self._tokenizer, self.text, self._tokens = tokenizer, text, None
+    def attach(
+        self, tokenizer: Any, text: str | None = None, spans: Sequence[tuple[int, int]] | None = None
+    ) -> Recording:
+        """Say how token ids read, and which text they came from; then `recording.tokens` knows both.
+
+        `spans` says where each token begins and ends in the text; without it the text is tokenized once more.
+        """
+        self._tokenizer, self.text, self._spans, self._tokens = tokenizer, text, spans, None
         self.tokenizer = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
         return self
+
+    def atlas(self, progress: Callable[[int, int], None] | None = None) -> Atlas:
+        """What every head does: its statistics, and how much it is of each kind.
+
+        `progress(done, total)` is told how many layers have been surveyed.
+        """
+        from regard.atlas import atlas
+
+        return atlas(self, progress=progress)
+
+    def show(self, **options: Any) -> Any:
+        """Look at it: the deep-zoom map and the text, as a widget in a notebook.
+
+        The options are those of `regard.viewer.show`; `regard view x.regard` opens a saved recording in a
+        browser.
+        """
+        from regard.viewer import show
+
+        return show(self, **options)
 
     def check_model(self, model: Any) -> None:
         """Raise RecordingError unless this is the model that was recorded, weights included."""
@@ -243,8 +271,9 @@ class Recording:
         ids = self.token_ids.get("decoder", self.token_ids.get("encoder"))
         if ids is None:
             raise RecordingError("the model was not run on token ids, so there are no tokens to show.")
-        texts = [self.text, *[None] * (len(ids) - 1)]
-        return [tokens_of(self._tokenizer, row.tolist(), text) for row, text in zip(ids, texts, strict=True)]
+        first, *others = ids.tolist()
+        known = tokens_of(self._tokenizer, first, self.text, self._spans)
+        return [known, *(tokens_of(self._tokenizer, row) for row in others)]
 
     def _stack_or_raise(self, role: str) -> Stack:
         stacks = self.stacks

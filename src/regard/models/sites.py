@@ -20,8 +20,7 @@ ROLES = {
 
 @dataclass(frozen=True)
 class Site:
-    """One place where a model attends; `turn` tells the calls apart of a module that is used several "
-    "times."""
+    """One place where a model attends; `turn` tells apart the calls of a module that is used repeatedly."""
 
     name: str
     role: str

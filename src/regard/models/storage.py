@@ -92,7 +92,7 @@ def _write_segment(segment: Segment, path: Path) -> dict[str, Any]:
     for name, value in segment.stats.items():
         layout[name] = _flatten(name, value, tensors)
     # Views of one storage may not share a file, and a transposed view would be written transposed.
-    plain = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
+    plain = {name: x.detach().contiguous().cpu() for name, x in tensors.items()}
     seen: set[int] = set()
     for name, x in plain.items():
         if x.untyped_storage().data_ptr() in seen or x.untyped_storage().nbytes() != x.nbytes:

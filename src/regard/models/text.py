@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.errors import ModelError
 
-__all__ = ["chat_text", "context_length", "encode", "load_text"]
+__all__ = ["chat_text", "context_length", "encode", "fit", "load_text"]
 
 TOO_LONG = ("refuse", "truncate", "windows")
 
@@ -69,22 +69,27 @@ def encode(model: Any, tokenizer: Any, text: str, *, too_long: str = "refuse") -
     A text longer than the model's context is refused; "truncate" keeps its beginning, "windows" reads all of
     it in pieces that know nothing of each other.
     """
+    ids = tokenizer(text, return_tensors="pt", verbose=False)["input_ids"]
+    pieces = fit(model, ids, too_long)
+    return [piece.to(model.device) for piece in (pieces[:1] if too_long == "truncate" else pieces)]
+
+
+def fit(model: Any, ids: Int[Tensor, "batch n"], too_long: str) -> list[Int[Tensor, "batch piece"]]:
+    """Token ids in pieces that a model can read; more than one only if `too_long` allows that."""
     if too_long not in TOO_LONG:
         raise ModelError(f"too_long is {too_long!r}; wanted one of {', '.join(map(repr, TOO_LONG))}.")
-    ids = tokenizer(text, return_tensors="pt", verbose=False)["input_ids"]
     n, context = ids.shape[1], context_length(model)
     if n == 0:
         raise ModelError("the text has no tokens; give at least one word.")
     if context is None or n <= context:
-        return [ids.to(model.device)]
+        return [ids]
     if too_long == "refuse":
         raise ModelError(
             f"the text has {n} tokens and the model reads at most {context}: {n - context} too many. Use "
             f"too_long='truncate' for the first {context}, or too_long='windows' for {-(-n // context)} "
             "pieces."
         )
-    pieces = list(ids.split(context, 1))
-    return [piece.to(model.device) for piece in (pieces[:1] if too_long == "truncate" else pieces)]
+    return list(ids.split(context, 1))
 
 
 def _is_file(source: str) -> bool:

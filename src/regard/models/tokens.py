@@ -22,14 +22,20 @@ class Token(NamedTuple):
     stop: int
 
 
-def tokens_of(tokenizer: Any, ids: Sequence[int], text: str | None = None) -> list[Token]:
+def tokens_of(
+    tokenizer: Any,
+    ids: Sequence[int],
+    text: str | None = None,
+    spans: Sequence[tuple[int, int]] | None = None,
+) -> list[Token]:
     """The tokens of one row of ids, with their places in `text`, or else in the decoded text.
 
-    Ids beyond the text, as generation appends them, follow it.
+    Where the first of them stand may be known, as `spans`; otherwise the tokenizer finds them again. Ids
+    beyond the text, as generation appends them, follow it.
     """
     if text is None:
         return _decoded(tokenizer, ids, 0, "")
-    spans = _spans(tokenizer, ids, text)
+    spans = _spans(tokenizer, ids, text) if spans is None else spans
     known = [Token(i, text[a:b], a, b) for i, (a, b) in zip(ids, spans, strict=False)]
     return known + _decoded(tokenizer, ids, len(known), text)
 

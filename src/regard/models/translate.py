@@ -49,8 +49,7 @@ class Frame:
 
     @property
     def shift(self) -> int:
-        """How much further a query is from a key for transformers than for regard: 0, unless keys are "
-        "spare."""
+        """How much further apart query and key are for transformers than for regard: 0 without spare keys."""
         return self.q_shift - self.k_start
 
 
@@ -181,7 +180,6 @@ def _blocks(held: dict[str, Any], frame: Frame) -> Answer:
 
 
 def _cut(table: Tensor, frame: Frame) -> Tensor | None:
-    """The part of a (batch, text) table that belongs to the keys; None where the table ends before they "
-    "do."""
+    """The part of a (batch, text) table that belongs to the keys; None where it ends before they do."""
     part = table[:, frame.k_start : frame.k_start + frame.k]
     return part if part.shape[1] == frame.k else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ def watch(
     max_bytes: int | None = None,
     tokenizer: Any = None,
     text: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Recording]:
     """Watch a transformers model: within the block every forward pass and `generate()` is recorded.
 
@@ -54,7 +55,8 @@ def watch(
 
     With `store`, each layer goes to disk as soon as it is seen and leaves memory; the recording is there
     under that name when the block ends, a partial one if it ends early, which `resume=True` completes.
-    `max_bytes` refuses a recording that would grow larger, before it does.
+    `max_bytes` refuses a recording that would grow larger, before it does. `progress(done, total)` is told
+    how many layers of a pass are done; each generated token is a pass of its own.
 
     >>> import torch, regard
     >>> from transformers import LlamaConfig, LlamaForCausalLM
@@ -72,7 +74,7 @@ def watch(
     check_model(model)
     if any(id(module) in watchers for module in model.modules()):
         raise ModelError(f"{type(model).__name__} is being watched already; leave that block first.")
-    watcher = _Watcher(model, layers, tuple(stats), keep_maps, max_bytes)
+    watcher = _Watcher(model, layers, tuple(stats), keep_maps, max_bytes, progress)
     recording = watcher.recording
     if tokenizer is not None:
         recording.attach(tokenizer, text)
@@ -97,6 +99,7 @@ class _Watcher:
         stats: tuple[Statistic, ...],
         keep: bool,
         max_bytes: int | None,
+        progress: Callable[[int, int], None] | None,
     ) -> None:
         by_name(stats)
         self.row_stats = frozenset(statistic.name for statistic in (*rows_only(stats), HEAVIEST))
@@ -104,14 +107,33 @@ class _Watcher:
         self.chosen = None if layers is None else set(layers)
         self.modules = {id(module): name for name, module in model.named_modules()}
         self.recording = Recording.of(model)
-        self.passes = Passes(model, self.recording)
+        self.passes = Passes(model, self.recording, progress)
         self.writer: Writer | None = None
         self.sites: dict[tuple[int, int], Site] = {}
 
     def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, AttentionMap | None]:
-        site = self._site(module) if self.passes.running else None
-        if site is None or not self._wanted(site):
+        if not self.passes.running:
             return attention(call.q, call.k, call.v, **call.options), None
+        site = self._site(module)
+        if self._wanted(site):
+            out, seen = self._seen(site, call)
+        else:
+            out, seen = attention(call.q, call.k, call.v, **call.options), None
+        self.passes.attended()
+        return out, seen
+
+    def leave(self) -> None:
+        for module in self.modules:
+            watchers.pop(module, None)
+
+    def check_seen(self) -> None:
+        """Say so if there was attention and none of it was chosen."""
+        if self.sites and not self.recording.stacks:
+            known = ", ".join(str(site) for site in self.sites.values())
+            raise ModelError(f"layers={sorted(map(str, self.chosen or ()))} chose none of: {known}.")
+
+    def _seen(self, site: Site, call: AttentionCall) -> tuple[Tensor, AttentionMap]:
+        """Compute a call, and keep what was seen of it."""
         layer = self.recording.find(site)
         later = layer is not None and self._later(layer, call)
         stats = self._asked(call, later)
@@ -127,16 +149,6 @@ class _Watcher:
         else:
             layer.extend(call, seen, self.keep)
         return seen.out, seen.map
-
-    def leave(self) -> None:
-        for module in self.modules:
-            watchers.pop(module, None)
-
-    def check_seen(self) -> None:
-        """Say so if there was attention and none of it was chosen."""
-        if self.sites and not self.recording.stacks:
-            known = ", ".join(str(site) for site in self.sites.values())
-            raise ModelError(f"layers={sorted(map(str, self.chosen or ()))} chose none of: {known}.")
 
     def _site(self, module: torch.nn.Module) -> Site:
         turn = self.passes.turn(id(module))
@@ -178,14 +190,16 @@ class _Watcher:
 
     def _check_size(self, layer: Layer) -> None:
         """Refuse before it is too late: after the first layer the size of all is known."""
-        if self.max_bytes is None:
+        if self.max_bytes is None and self.writer is None:
             return
         held = self.recording.nbytes + layer.nbytes
         depth = self.passes.depth(layer.role)
         total = depth if self.chosen is None else min(depth, len(self.chosen))
         left = max(0, total - len(self.recording.stack(layer.role)) - 1)
         expected = held + left * layer.nbytes
-        if expected > self.max_bytes:
+        if self.writer is not None:
+            self.writer.check_room((left + 1) * layer.nbytes)
+        if self.max_bytes is not None and expected > self.max_bytes:
             raise RecordingError(
                 f"the recording would take {spoken(expected)} ({spoken(layer.nbytes)} a layer), more than "
                 f"max_bytes={spoken(self.max_bytes)}. Choose layers=[...], drop maps with keep_maps=False, "

@@ -58,6 +58,7 @@ class Writer:
         self.entries: dict[Site, dict[str, Any]] = {}
         self._resumed: dict[Site, dict[str, Any]] = {}
         self._text: str | None = None
+        self._tokens: dict[str, Any] | None = None
 
     def __enter__(self) -> Writer:
         _check_target(self.path)
@@ -82,7 +83,7 @@ class Writer:
                 if not self.streaming:
                     self._clean_up()
                 raise error from failure
-        if not self.streaming and isinstance(error, Exception):
+        if isinstance(error, Exception) and not (self.streaming and self.entries):
             self._clean_up()
 
     def has(self, site: Site) -> bool:
@@ -100,6 +101,8 @@ class Writer:
         """Write one layer, and tell the manifest of what is there so far."""
         stem = f"{self.stem}-{layer.role}-{layer.index:03d}"
         try:
+            if self._tokens is None:
+                self._tokens = self._write_tokens("0")
             self.entries[layer.site] = write_layer(layer, self.path, stem)
             write_manifest(self.path / PARTIAL, self._about())
         except OSError as error:
@@ -112,6 +115,12 @@ class Writer:
             # From here on the tensors are the file's pages, not memory.
             layer.drop(layer_from(self.entries[layer.site], self.path))
 
+    def check_room(self, size: int) -> None:
+        """Refuse, before it is too late, what will not fit on the disk; say how much will be written."""
+        _check_room(self.path, size)
+        if not self.entries:
+            log.info("writing about %s to %s", spoken(size), self.path)
+
     def _take_over(self) -> None:
         """Continue a partial recording: its layers count, if they are of this model and whole."""
         about = read_manifest(self.path / PARTIAL)
@@ -121,6 +130,10 @@ class Writer:
                 "or other weights; continue with that model, or write it anew with resume=False."
             )
         self.stem, self._text = about["stem"], about["text_digest"]
+        with suppress(RecordingError):
+            if about["tokens"] is not None:
+                check_file(about["tokens"], self.path, content=True)
+                self._tokens = about["tokens"]
         for entry in about["layers"]:
             with suppress(RecordingError):
                 for part in entry["segments"]:
@@ -143,7 +156,7 @@ class Writer:
         """Another text begins: what was written of the one before goes, what was taken over stays."""
         fresh = {site: entry for site, entry in self.entries.items() if site not in self._resumed}
         if fresh:
-            self._resumed = {}
+            self._resumed, self._tokens = {}, None
         for entry in fresh.values():
             _remove(self.path, entry)
         self.entries = dict(self._resumed)
@@ -158,7 +171,8 @@ class Writer:
                 self.entries[layer.site] = write_layer(layer, self.path, stem, known)
         # What was opened as a partial recording is one wherever it is copied to.
         complete = self.streaming or self.recording.complete
-        about = self._about() | {"complete": complete, "tokens": self._write_tokens()}
+        # A new name, because the partial manifest still vouches for the old one.
+        about = self._about() | {"complete": complete, "tokens": self._write_tokens("1")}
         write_manifest(self.path / COMPLETE, about)
         _remove_others(self.path, about)
         self.recording.path = self.path
@@ -172,18 +186,18 @@ class Writer:
             "model": {"name": model.name, "kind": model.kind, "fingerprint": model.fingerprint},
             "tokenizer": self.recording.tokenizer,
             "text_digest": self._text if text is None else text,
-            "tokens": None,
+            "tokens": self._tokens,
             "layers": list(self.entries.values()),
         }
 
-    def _write_tokens(self) -> dict[str, Any]:
+    def _write_tokens(self, version: str) -> dict[str, Any]:
         recording = self.recording
         ids = {role: rows.tolist() for role, rows in recording.token_ids.items()}
         with suppress(RecordingError):
             # Without a tokenizer there are ids and no text.
             tokens = [[token[1:] for token in row] for row in recording.batch_tokens]
             ids |= {"text": recording.text, "tokens": tokens}
-        file = self.path / f"{self.stem}-tokens.json"
+        file = self.path / f"{self.stem}-tokens-{version}.json"
         draft = file.with_name(f"{file.name}.tmp")
         draft.write_text(json.dumps(ids), encoding="utf-8")
         draft.replace(file)
@@ -207,8 +221,13 @@ class Writer:
 
 def _text_of(recording: Recording) -> str | None:
     """A short name of the tokens being recorded."""
-    ids = {role: rows.tolist() for role, rows in sorted(recording.token_ids.items())}
-    return hashlib.sha256(json.dumps(ids).encode()).hexdigest() if ids else None
+    if not recording.token_ids:
+        return None
+    found = hashlib.sha256()
+    for role, ids in sorted(recording.token_ids.items()):
+        found.update(f"{role} {tuple(ids.shape)}".encode())
+        found.update(ids.long().contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 def _check_target(path: Path) -> None:

@@ -1,0 +1,111 @@
+"""`record`: a model reads a text once, and everything it attended to is kept."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.errors import ModelError
+from regard.models.prompt import Prompt, prompt_of
+from regard.models.recording import Recording
+from regard.models.watch import ROWS, watch
+from regard.stats import Statistic
+
+__all__ = ["record"]
+
+
+def record(
+    model: Any,
+    text: str | Int[Tensor, "..."] | Sequence[int],
+    *,
+    stats: Sequence[Statistic] = ROWS,
+    layers: Sequence[int | str] | None = None,
+    keep_maps: bool = True,
+    store: str | Path | None = None,
+    resume: bool = False,
+    max_bytes: int | None = None,
+    too_long: str = "refuse",
+    progress: Callable[[int, int], None] | None = None,
+) -> Recording:
+    """Let a model read a text, and return the recording of it.
+
+    `model` is what `load_model` or `bundled` returned, a pair of a model and its tokenizer; a model alone
+    reads token ids. A text longer than the model's context is refused, unless `too_long` is "truncate", which
+    keeps its beginning, or "windows": then each piece of the context's length is read as if it stood alone,
+    and the recording is still one, of the whole text.
+
+    The model runs without gradients and without a cache, and computes the logits of the last token only, so
+    that memory grows with the length. With `store` each layer goes to disk as soon as it is seen. Ctrl-C then
+    leaves a partial recording that `Recording.open` reads and `resume=True` completes. The other options are
+    those of `watch`.
+
+    >>> from regard.models import bundled
+    >>> recording = record(bundled(), "The cat sat on the mat.", layers=[0, 5])
+    >>> recording
+    Recording(LlamaForCausalLM, 2 layers, 9 tokens, 39.9 KB)
+    >>> recording.tokens[2].text
+    ' cat'
+    """
+    runner, tokenizer = _parts(model)
+    prompt = prompt_of(runner, tokenizer, text, too_long)
+    with torch.no_grad():
+        if prompt.window is not None:
+            _check_windows(runner)
+        with watch(
+            runner,
+            layers=layers,
+            stats=stats,
+            keep_maps=keep_maps,
+            store=store,
+            resume=resume,
+            max_bytes=max_bytes,
+            progress=progress,
+        ) as recording:
+            if tokenizer is not None:
+                recording.attach(tokenizer, prompt.text, prompt.spans)
+            runner(**_arguments(runner, prompt))
+    return recording
+
+
+def _parts(model: Any) -> tuple[Any, Any]:
+    """The model and, where it was given, its tokenizer."""
+    if not isinstance(model, tuple):
+        return model, None
+    if len(model) != 2:
+        raise ModelError(f"record got a tuple of {len(model)}; wanted a model, or a model and its tokenizer.")
+    return model
+
+
+def _arguments(model: Any, prompt: Prompt) -> dict[str, Any]:
+    """What to call the model with: the tokens, and what spares memory where the model knows of it."""
+    known = inspect.signature(model.forward).parameters
+    given: dict[str, Any] = {"input_ids": prompt.ids}
+    given |= {name: value for name, value in (("use_cache", False), ("logits_to_keep", 1)) if name in known}
+    if model.config.is_encoder_decoder:
+        # The text is the encoder's; the decoder only begins.
+        start = model.config.decoder_start_token_id or 0
+        given["decoder_input_ids"] = prompt.ids.new_full((len(prompt.ids), 1), start)
+    if prompt.window is not None:
+        given["position_ids"] = prompt.positions
+    return given
+
+
+def _check_windows(model: Any) -> None:
+    """See, with two windows of two tokens, whether a model keeps them apart when positions start anew."""
+    refusal = (
+        f"{type(model).__name__} cannot read a long text in windows: tokens of one window would attend to "
+        "another. Use too_long='truncate', or record the pieces one by one."
+    )
+    if model.config.is_encoder_decoder or "position_ids" not in inspect.signature(model.forward).parameters:
+        raise ModelError(refusal)
+    probe = Prompt(torch.zeros(1, 4, dtype=torch.long, device=model.device), window=2)
+    with watch(model, stats=()) as seen:
+        model(**_arguments(model, probe))
+    if any(bool(layer.map.dense()[:, :, 2:, :2].any()) for layer in seen.all_layers):
+        raise ModelError(refusal)
