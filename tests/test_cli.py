@@ -113,6 +113,7 @@ def test_the_help_of_every_command_shows_an_example(capsys, command):
             ["nowhere.regard"],
             "nowhere.regard is not a recording, nor a folder of recordings. Check the name.",
         ),
+        (["empty"], "empty is not a recording, nor a folder of recordings. Check the name."),
         (["--model", "./nowhere"], "nowhere does not exist; wanted a folder with a model. Check the name."),
         (
             ["--text", "nowhere.txt"],
@@ -122,6 +123,7 @@ def test_the_help_of_every_command_shows_an_example(capsys, command):
 )
 def test_view_refuses_what_it_cannot_show_before_it_serves(capsys, tmp_path, monkeypatch, arguments, text):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
     assert run(capsys, "view", *arguments) == (2, "", f"regard: {text}\n")
 
 

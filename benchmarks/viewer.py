@@ -1,0 +1,194 @@
+"""The viewer's server on a long text: first overview, any tile, memory. One layer of random queries and keys.
+
+python benchmarks/viewer.py [--tokens 131072] [--tiles 2000] [--folder DIR]
+
+The recording and its overviews are made once in the folder and used again by later runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import torch
+from side_by_side import header
+
+import regard
+from regard import Causal
+from regard.maps import observe
+from regard.models import Layer, Recording
+from regard.models.call import AttentionCall
+from regard.models.identity import ModelIdentity
+from regard.models.sites import Site
+from regard.viewer.library import Entry
+from regard.viewer.pooling import levels_of
+from regard.viewer.pyramid import BAND
+
+# The shape of the bundled model.
+HEADS, KV_HEADS, DIM = 8, 4, 32
+
+
+def make(path: Path, tokens: int) -> None:
+    """A recording of one causal layer."""
+    torch.manual_seed(0)
+    q = torch.randn(1, HEADS, tokens, DIM)
+    k, v = torch.randn(2, 1, KV_HEADS, tokens, DIM)
+    call = AttentionCall(q, k, v, Causal())
+    layer = Layer(Site("model.layers.0.self_attn", "decoder", 0))
+    layer.begin(call, observe(q, k, v, stats=[], **call.options), keep=True)
+    recording = Recording(ModelIdentity("random", "Random", "0" * 64))
+    recording.put(layer)
+    recording.token_ids["decoder"] = torch.randint(50_000, (1, tokens))
+    recording.save(path)
+
+
+def prepare(path: Path, cache: Path) -> None:
+    """The overviews of every head; those that are there are left as they are."""
+    entry = Entry(path.name, path)
+    shape = entry.shapes["decoder"]
+    for number in range(shape.heads):
+        pyramid = entry.stored("decoder", 0, cache).head(number, shape.queries, shape.keys)
+        if not pyramid.ready:
+            started = time.perf_counter()
+            pyramid.make(entry.head("decoder", 0, number), lambda a, b: print(f"  band {a} of {b}", end="\r"))
+            print(f"  head {number}: {time.perf_counter() - started:.1f} s", file=sys.stderr)
+
+
+class Server:
+    """`regard view` in a process of its own."""
+
+    def __init__(self, path: Path, cache: Path) -> None:
+        source = str(Path(regard.__file__).parents[1])
+        environment = {**os.environ, "PYTHONPATH": source, "PYTHONUNBUFFERED": "1"}
+        command = [sys.executable, "-m", "regard", "view", str(path), "--no-open", "--cache", str(cache)]
+        started = time.perf_counter()
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        said = self.process.stdout.readline() if self.process.stdout else ""
+        self.start_seconds = time.perf_counter() - started
+        found = re.search(r"http://\S+", said)
+        if found is None:
+            raise SystemExit(f"the server did not start: {said}")
+        self.connection = http.client.HTTPConnection(urlsplit(found[0]).netloc, timeout=60)
+
+    def get(self, path: str) -> bytes:
+        self.connection.request("GET", path)
+        answer = self.connection.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            raise SystemExit(f"{path} answered {answer.status}: {body[:300]!r}")
+        return body
+
+    def memory(self, field: str) -> int:
+        """A line of the process's status in bytes: VmRSS is memory in use, RssAnon that of no file."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) * 1024
+        raise SystemExit("this benchmark reads /proc and needs Linux")
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=20)
+
+
+def walk(server: Server, base: str, tokens: int, tiles: int) -> dict[int, list[float]]:
+    """Seconds for each tile of a random walk, by level: pan, zoom in, zoom out, another head."""
+    random.seed(0)
+    levels = levels_of(tokens, tokens)
+    times: dict[int, list[float]] = {level: [] for level in range(levels)}
+    level, row, col, head = levels - 1, 0, 0, 0
+    for _ in range(tiles):
+        step = random.random()
+        if step < 0.3 and level:
+            level, row, col = level - 1, 2 * row + random.randrange(2), 2 * col + random.randrange(2)
+        elif step < 0.5 and level < levels - 1:
+            level, row, col = level + 1, row // 2, col // 2
+        elif step < 0.9:
+            row, col = row + random.randint(-2, 2), col + random.randint(-2, 2)
+        elif step < 0.95:
+            head = random.randrange(HEADS)
+        else:
+            level, row = random.randrange(levels), random.randrange(1 << levels)
+            col = random.randrange(row + 1)
+        most = -(-tokens // (256 << level)) - 1
+        row, col = min(max(row, 0), most), min(max(col, 0), most)
+        how = random.choice(["mean", "max"])
+        started = time.perf_counter()
+        server.get(f"{base}/heads/{head}/tile?level={level}&row={row}&col={col}&how={how}")
+        times[level].append(time.perf_counter() - started)
+    return times
+
+
+def quantile(times: list[float], share: float) -> float:
+    ordered = sorted(times)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def report(path: Path, cache: Path, tokens: int, tiles: int) -> None:
+    """Start a server on the prepared recording and print what it does."""
+    server = Server(path, cache)
+    try:
+        before = server.memory("VmRSS")
+        started = time.perf_counter()
+        name = json.loads(server.get("/api/recordings"))["default"]
+        described = json.loads(server.get(f"/api/recordings/{name}"))
+        base = f"/api/recordings/{name}/stacks/decoder/layers/0"
+        top = described["levels"] - 1
+        server.get(f"{base}/heads/0/tile?level={top}&row=0&col=0")
+        first = time.perf_counter() - started
+        started = time.perf_counter()
+        server.get(f"{base}/heads/0/tile?level=0&row=9&col=9")
+        opening = time.perf_counter() - started
+        times = walk(server, base, tokens, tiles)
+        memory = {field: server.memory(field) / 2**20 for field in ("VmHWM", "VmRSS", "RssAnon", "RssFile")}
+    finally:
+        server.stop()
+    print(f"- server starts (Python and torch imported): {server.start_seconds:.2f} s, {before >> 20} MiB")
+    print(f"- first overview, from an idle server: {first * 1000:.0f} ms (target 1000)")
+    print(f"- first exact tile, the layer's checksum included: {opening * 1000:.0f} ms")
+    every = [seconds for part in times.values() for seconds in part]
+    print(f"- {len(every)} tiles: p95 {quantile(every, 0.95) * 1000:.0f} ms (target 150)")
+    print(f"- memory: {memory['VmHWM']:.0f} MiB at the peak (target 1024), of it {memory['RssAnon']:.0f} MiB")
+    print(f"  the server's own and {memory['RssFile']:.0f} MiB pages of files at the end\n")
+    print("| level | tiles | median ms | p95 ms | max ms |\n| ---: | ---: | ---: | ---: | ---: |")
+    for level, spent in times.items():
+        if spent:
+            columns = [1000 * x for x in (quantile(spent, 0.5), quantile(spent, 0.95), max(spent))]
+            print(f"| {level} | {len(spent)} | " + " | ".join(f"{x:.1f}" for x in columns) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, default=131_072)
+    parser.add_argument("--tiles", type=int, default=2000)
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "regard-viewer-benchmark"
+    )
+    asked = parser.parse_args()
+    header(f"The viewer's server, {asked.tokens:,} tokens, {HEADS} heads of {DIM} ({KV_HEADS} key heads)")
+    path = asked.folder / f"random-{asked.tokens}.regard"
+    if not (path / "manifest.json").exists():
+        asked.folder.mkdir(parents=True, exist_ok=True)
+        started = time.perf_counter()
+        make(path, asked.tokens)
+        print(f"- made the recording in {time.perf_counter() - started:.0f} s")
+    started = time.perf_counter()
+    prepare(path, asked.folder)
+    spent = time.perf_counter() - started
+    if spent > 1:
+        bands = -(-asked.tokens // BAND)
+        print(f"- made overviews in {spent:.0f} s ({HEADS} heads of {bands} bands)")
+    report(path, asked.folder, asked.tokens, asked.tiles)
+
+
+if __name__ == "__main__":
+    main()

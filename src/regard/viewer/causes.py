@@ -1,0 +1,90 @@
+"""What the atlas package answers, as a page reads it: kinds of heads, and what a cut changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import HTTPException
+
+from regard.models import LoadedModel, Recording
+
+__all__ = ["cut", "survey"]
+
+CANDIDATES = 10
+
+
+def survey(recording: Recording, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """Every head with its score for every kind, the evidence in words, and its statistics.
+
+    A kind that could not be judged has no score. Some statistics are words: why there is no number.
+    """
+    found = _atlas_package().atlas(recording, progress=progress).to_dict()["heads"]
+    heads = [
+        {
+            "role": head["stack"],
+            "layer": head["layer"],
+            "head": head["head"],
+            "kinds": {
+                name: one["score"] for name, one in head["findings"].items() if one["score"] is not None
+            },
+            "findings": head["findings"],
+            "statistics": {name: x for name, x in head["statistics"].items() if x is not None},
+        }
+        for head in found
+    ]
+    kinds = list(dict.fromkeys(name for head in found for name in head["findings"]))
+    names = [name for head in heads for name, x in head["statistics"].items() if _is_number(x)]
+    return _finite({"heads": heads, "kinds": kinds, "statistics": list(dict.fromkeys(names))})
+
+
+def cut(loaded: LoadedModel, recording: Recording, wanted: dict[str, Any]) -> dict[str, Any]:
+    """What changes in the next token when heads, edges or keys are cut out."""
+    package = _atlas_package()
+    ids = recording.token_ids["decoder"][0]
+    edges = [
+        package.Edge(edge["layer"], edge["head"], edge["query"], edge["key"]) for edge in wanted["edges"]
+    ]
+    found = package.knockout(
+        loaded.model,
+        ids,
+        heads=[tuple(head) for head in wanted["heads"]],
+        edges=edges,
+        keys=tuple(wanted["keys"]),
+        at=wanted["at"],
+        tokenizer=loaded.tokenizer,
+        top=CANDIDATES,
+    )
+    listed = {one.id: one for one in (*found.before, *found.after)}.values()
+    shown = [{"token": one.text or f"#{one.id}", "id": one.id} for one in listed]
+    return _finite(
+        {
+            "at": found.at,
+            "kl": found.kl,
+            "before": [{**name, "probability": one.before} for name, one in zip(shown, listed, strict=True)],
+            "after": [{**name, "probability": one.after} for name, one in zip(shown, listed, strict=True)],
+            "loss_change": found.loss_change,
+        }
+    )
+
+
+def _atlas_package() -> Any:
+    try:
+        import regard.atlas as package
+    except ImportError as error:
+        raise HTTPException(503, f"this copy of regard has no atlas ({error}).") from error
+    return package
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool)
+
+
+def _finite(value: Any) -> Any:
+    """The same without infinities and NaN, which JSON cannot say."""
+    if isinstance(value, dict):
+        return {str(key): _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

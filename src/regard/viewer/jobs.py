@@ -1,0 +1,182 @@
+"""Long work: one job at a time, with progress, and an end whenever it is wanted."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import Any
+
+from regard.errors import RegardError
+
+__all__ = ["ENDED", "Job", "Jobs"]
+
+log = logging.getLogger("regard")
+
+ENDED = ("done", "failed", "cancelled")
+# Finished jobs that are still remembered, and jobs that may wait.
+REMEMBERED, WAITING = 64, 16
+
+Work = Callable[["Job"], dict[str, Any]]
+
+
+class Job:
+    """One piece of long work; what it says is for the page that waits for it.
+
+    A job that is `bound` to a page is cancelled when nobody listens to its events any more.
+    """
+
+    def __init__(self, kind: str, work: Work, key: Any = None, bound: bool = False) -> None:
+        self.id, self.kind, self.key, self.bound = secrets.token_hex(8), kind, key, bound
+        self.state = "waiting"
+        self.done, self.total = 0, 1
+        self.result: dict[str, Any] | None = None
+        self.error: str | None = None
+        self.events: list[dict[str, Any]] = []
+        self._work = work
+        self._began = 0.0
+        self._stop = threading.Event()
+        self._listeners = 0
+        self._changed = threading.Condition()
+
+    def progress(self, done: int, total: int) -> None:
+        """Say how far the work is; raises CancelledError where it should end."""
+        if self._stop.is_set():
+            raise CancelledError
+        self.done, self.total = done, max(1, total)
+        self.tell({})
+
+    def tell(self, event: dict[str, Any]) -> None:
+        """Let every listener know, with more than progress to say."""
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+    def wait(self, seen: int, seconds: float) -> bool:
+        """Whether there is more than `seen` events, after waiting for one at most so long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self.events) > seen, seconds)
+
+    def cancel(self) -> None:
+        """Ask for the end; it comes when the work next says how far it is."""
+        self._stop.set()
+        if self.state == "waiting":
+            self._end("cancelled")
+
+    def listen(self) -> None:
+        self._listeners += 1
+
+    def unlisten(self) -> None:
+        """One listener less; the last one of a bound job takes it along."""
+        self._listeners -= 1
+        if self.bound and self._listeners == 0 and self.state not in ENDED:
+            self.cancel()
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a page shows of it."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "state": self.state,
+            "done": self.done,
+            "total": self.total,
+            "seconds_left": self._seconds_left(),
+            "result": self.result,
+            "error": self.error,
+        }
+
+    def run(self) -> None:
+        """Do the work, and let nothing that goes wrong in it out."""
+        if self.state != "waiting":
+            return
+        self.state, self._began = "running", time.monotonic()
+        self.tell({})
+        try:
+            self.progress(0, 1)
+            self.result = self._work(self)
+        except CancelledError:
+            self._end("cancelled")
+        except RegardError as error:
+            self._end("failed", str(error))
+        except Exception as error:
+            log.exception("the job %s failed", self.kind)
+            self._end("failed", f"{self.kind} failed: {type(error).__name__}: {error}.")
+        else:
+            self.done = self.total
+            self._end("done")
+
+    def _end(self, state: str, error: str | None = None) -> None:
+        self.state, self.error = state, error
+        self.tell({})
+
+    def _seconds_left(self) -> float | None:
+        if self.state in ENDED:
+            return 0.0
+        if self.done == 0 or self.state != "running":
+            return None
+        return (time.monotonic() - self._began) * (self.total - self.done) / self.done
+
+
+class Jobs:
+    """A queue of jobs and the one thread that works on them: two at once would only share the cores.
+
+    >>> jobs = Jobs()
+    >>> job = jobs.start("count", lambda job: {"answer": 42})
+    >>> while job.state not in ENDED:
+    ...     _ = job.wait(len(job.events), 1)
+    >>> job.result
+    {'answer': 42}
+    >>> jobs.close()
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self._queue: queue.Queue[Job | None] = queue.Queue()
+        self._lock = threading.Lock()
+        self._worker: threading.Thread | None = None
+
+    def start(self, kind: str, work: Work, *, key: Any = None, bound: bool = False) -> Job:
+        """Queue a job; one of the same `key` that has not ended is given back instead of a second one."""
+        with self._lock:
+            live = [job for job in self._jobs.values() if job.state not in ENDED]
+            for job in live:
+                if key is not None and job.key == key:
+                    return job
+            if len(live) >= WAITING:
+                raise RegardError(
+                    f"{len(live)} jobs are waiting already. Cancel one, or wait for one to end."
+                )
+            job = Job(kind, work, key, bound)
+            self._jobs[job.id] = job
+            self._forget()
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._run, name="regard-jobs", daemon=True)
+                self._worker.start()
+        self._queue.put(job)
+        return job
+
+    def get(self, name: str) -> Job:
+        if name not in self._jobs:
+            raise KeyError(f"no job has the id {name!r}; it may have ended long ago.")
+        return self._jobs[name]
+
+    def close(self) -> None:
+        """Cancel everything, and wait a little for the thread to see it."""
+        for job in list(self._jobs.values()):
+            job.cancel()
+        if self._worker is not None:
+            self._queue.put(None)
+            self._worker.join(timeout=5)
+
+    def _run(self) -> None:
+        while (job := self._queue.get()) is not None:
+            job.run()
+
+    def _forget(self) -> None:
+        ended = [job.id for job in self._jobs.values() if job.state in ENDED]
+        for name in ended[: max(0, len(self._jobs) - REMEMBERED)]:
+            del self._jobs[name]

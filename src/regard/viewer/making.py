@@ -1,0 +1,115 @@
+"""Making recordings for the viewer: of a text, or of a text and what the model adds to it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard._version import __version__
+from regard.errors import ModelError
+from regard.models import LoadedModel, Recording, context_length, encode, record, watch
+from regard.models.identity import ModelIdentity
+from regard.models.manifest import COMPLETE
+from regard.viewer.jobs import Job
+
+__all__ = ["cached_recording", "generate", "last_only", "likeliest", "record_text"]
+
+CANDIDATES = 8
+ATTENDED = 8
+
+Progress = Callable[[int, int], None]
+
+
+def record_text(
+    loaded: LoadedModel, text: str, store: Path, *, too_long: str = "refuse", progress: Progress | None = None
+) -> Recording:
+    """Record a text to disk, layer by layer."""
+    return record(loaded, text, store=store, too_long=too_long, progress=progress)
+
+
+def cached_recording(
+    loaded: LoadedModel, text: str, cache: Path, *, too_long: str = "refuse", progress: Progress | None = None
+) -> Path:
+    """The recording of a text, made once for each model, text and version of regard."""
+    model = ModelIdentity.of(loaded.model).fingerprint
+    key = hashlib.sha256("\0".join([model, text, too_long, __version__]).encode()).hexdigest()[:24]
+    path = cache / "recordings" / f"{key}.regard"
+    if not (path / COMPLETE).is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        record_text(loaded, text, path, too_long=too_long, progress=progress)
+    return path
+
+
+def generate(
+    loaded: LoadedModel, text: str, store: Path, job: Job, *, new_tokens: int, temperature: float
+) -> Recording:
+    """Continue a text token by token; tell of each what else it might have been, and what it looked at."""
+    model, tokenizer = loaded
+    ids = encode(model, tokenizer, text)[0]
+    room = (context_length(model) or ids.shape[1] + new_tokens) - ids.shape[1]
+    if room < 1:
+        raise ModelError(f"the text fills the model's context of {ids.shape[1]} tokens. Shorten it.")
+    new_tokens = min(new_tokens, room)
+    random = torch.Generator().manual_seed(0)
+    past: Any = None
+    with torch.no_grad(), watch(model, tokenizer=tokenizer, text=text) as recording:
+        for number in range(new_tokens):
+            out = model(input_ids=ids, past_key_values=past, use_cache=True, **last_only(model))
+            past = out.past_key_values
+            logits = out.logits[0, -1].float().cpu()
+            chosen = _choice(logits, temperature, random)
+            attended = _attended(recording) if number else []
+            job.tell(
+                {
+                    "token": tokenizer.decode([chosen]),
+                    "top": likeliest(logits, tokenizer),
+                    "attended": attended,
+                }
+            )
+            job.progress(number + 1, new_tokens)
+            ids = torch.tensor([[chosen]], device=model.device)
+            if chosen == tokenizer.eos_token_id and number:
+                break
+        # The last token is read too, so that its row is in the map.
+        model(input_ids=ids, past_key_values=past, use_cache=True)
+    recording.save(store)
+    return recording
+
+
+def likeliest(logits: Tensor, tokenizer: Any, count: int = CANDIDATES) -> list[dict[str, Any]]:
+    """The most probable next tokens."""
+    found = logits.float().softmax(-1).topk(min(count, logits.shape[-1]))
+    pairs = zip(found.values.tolist(), found.indices.tolist(), strict=True)
+    return [{"token": tokenizer.decode([i]), "id": i, "probability": p} for p, i in pairs]
+
+
+def last_only(model: Any) -> dict[str, int]:
+    """Logits of the last token only, where a model can be asked for that."""
+    import inspect
+
+    return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+
+
+def _choice(logits: Tensor, temperature: float, random: torch.Generator) -> int:
+    if temperature <= 0:
+        return int(logits.argmax())
+    return int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=random))
+
+
+def _attended(recording: Recording) -> list[dict[str, Any]]:
+    """What the last row looked at: mean weight over all heads, of the keys among each head's heaviest."""
+    mass: dict[int, float] = {}
+    heads = 0
+    for layer in recording.layers.values():
+        top = layer.segments[-1].stats["top_k"]
+        weight, key = top.weight[0, :, -1], top.key[0, :, -1]
+        heads += len(weight)
+        for i, w in zip(key.flatten().tolist(), weight.flatten().tolist(), strict=True):
+            mass[i] = mass.get(i, 0.0) + w
+    heaviest = sorted(((w / heads, i) for i, w in mass.items() if i >= 0), reverse=True)[:ATTENDED]
+    return [{"key": i, "weight": w} for w, i in heaviest]

@@ -1,0 +1,202 @@
+"""The pyramid: coarse overviews of a long map, made by one pass over it and kept on disk.
+
+Levels below `COARSE` are cheap enough to be computed from exact cells whenever a tile is looked at. Level
+`COARSE` and above are stored: one file of mean weights and one of largest weights for each head. They are
+float32, as computed: float16 would make 0 of what is below 6e-8, and the mean over 1,024 cells of a long map
+often is. Tiles lie one after another; a tile of zeros, as half of them are under a causal mask, is a hole in
+the file and takes no room.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.stats import ColumnMass, Decay, Pooled, PooledMaps
+from regard.viewer.curves import CurveSums
+from regard.viewer.heads import Head
+from regard.viewer.pooling import TILE, Blocks
+
+__all__ = ["COARSE", "Pyramid", "Stored"]
+
+COARSE = 5
+# One row of tiles of the finest stored level is made at a time.
+BAND = TILE << COARSE
+SLOT = TILE * TILE * 4
+HOWS = ("mean", "max")
+FORMAT = 1
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Level:
+    """Where one level lies in a file."""
+
+    number: int
+    rows: int
+    cols: int
+    first: int
+    """The number of its first tile, counted from the beginning of the file."""
+
+    @property
+    def across(self) -> int:
+        return -(-self.cols // TILE)
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.rows // TILE) * self.across
+
+    def shape(self, row: int, col: int) -> tuple[int, int]:
+        """How many blocks a tile has."""
+        return min(TILE, self.rows - row * TILE), min(TILE, self.cols - col * TILE)
+
+    def place(self, row: int, col: int) -> int:
+        """Where a tile begins in its file, in bytes."""
+        return (self.first + row * self.across + col) * SLOT
+
+
+class Pyramid:
+    """The stored overviews of one head, in a folder that is named after what they are of.
+
+    A head is there when its `.json` is, which is written last; what was cut short is made again.
+    """
+
+    def __init__(self, folder: Path, name: str, queries: int, keys: int) -> None:
+        self.folder, self.name, self.queries, self.keys = folder, name, queries, keys
+        self.levels: dict[int, Level] = {}
+        first = 0
+        for number in range(COARSE, 64):
+            level = Level(number, -(-queries // (1 << number)), -(-keys // (1 << number)), first)
+            self.levels[number] = level
+            first += level.tiles
+            if level.rows == level.cols == 1:
+                break
+
+    @property
+    def bands(self) -> int:
+        """How many steps making it takes."""
+        return -(-self.queries // BAND)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can be read."""
+        return self.about() is not None
+
+    def about(self) -> dict[str, Any] | None:
+        """What is kept beside the tiles, its curves among it; None where the pyramid is not there."""
+        try:
+            said = json.loads(self._file("json").read_bytes())
+            whole = all(self._file(how).stat().st_size == said["bytes"] for how in HOWS)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return said if whole and said.get("format") == FORMAT else None
+
+    def read(self, level: int, row: int, col: int, how: str) -> Float[Tensor, "rows cols"]:
+        """One stored tile."""
+        where = self.levels[level]
+        rows, cols = where.shape(row, col)
+        with open(self._file(how), "rb") as file:
+            file.seek(where.place(row, col))
+            data = bytearray(file.read(rows * cols * 4))
+        return torch.frombuffer(data, dtype=torch.float32).view(rows, cols)
+
+    def level(self, level: int, how: str) -> Float[Tensor, "rows cols"]:
+        """One whole level; the finest of a map of 131,072 tokens takes 64 MiB."""
+        where = self.levels[level]
+        found = torch.empty(where.rows, where.cols)
+        for row in range(-(-where.rows // TILE)):
+            for col in range(where.across):
+                rows, cols = where.shape(row, col)
+                at = slice(row * TILE, row * TILE + rows), slice(col * TILE, col * TILE + cols)
+                found[at] = self.read(level, row, col, how)
+        return found
+
+    def make(self, head: Head, progress: Progress | None = None) -> None:
+        """Compute and store every level, in one pass over the map; `progress` may raise to stop."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        stem = secrets.token_hex(4)
+        drafts = {how: self.folder / f".{self.name}.{stem}.{how}.tmp" for how in HOWS}
+        try:
+            curves = self._write(head, drafts, progress)
+            size = next(reversed(self.levels.values())).first * SLOT + SLOT
+            about = {"format": FORMAT, "bytes": size, "curves": curves}
+            for how, draft in drafts.items():
+                os.truncate(draft, size)
+                draft.replace(self._file(how))
+            draft = self.folder / f".{self.name}.{stem}.json.tmp"
+            draft.write_text(json.dumps(about))
+            draft.replace(self._file("json"))
+        finally:
+            for draft in self.folder.glob(f".{self.name}.{stem}.*"):
+                draft.unlink(missing_ok=True)
+
+    def _file(self, kind: str) -> Path:
+        return self.folder / f"{self.name}.{kind}"
+
+    def _write(self, head: Head, drafts: dict[str, Path], progress: Progress | None) -> dict[str, Any]:
+        finest = self.levels[COARSE]
+        curves = CurveSums(self.queries, self.keys)
+        files = {how: open(draft, "wb") for how, draft in drafts.items()}  # noqa: SIM115 - closed below
+        try:
+            upper: list[Blocks] = []
+            for band in range(self.bands):
+                rows = range(band * BAND, min((band + 1) * BAND, self.queries))
+                seen = head.band(rows).stats(Pooled(1 << COARSE, "both"), ColumnMass(), Decay())
+                blocks = _blocks(seen["pooled"], len(rows), self.keys)
+                curves.add(rows, seen)
+                _put(files, finest, band, blocks)
+                upper.append(blocks.halved())
+                if progress is not None:
+                    progress(band + 1, self.bands)
+            coarser = Blocks(*(torch.cat(parts) for parts in zip(*upper, strict=True)))
+            for level in list(self.levels.values())[1:]:
+                for row in range(-(-level.rows // TILE)):
+                    part = slice(row * TILE, (row + 1) * TILE)
+                    _put(files, level, row, Blocks(*(x[part] for x in coarser)))
+                coarser = coarser.halved()
+        finally:
+            for file in files.values():
+                file.close()
+        return curves.finish()
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where the pyramids of one layer's heads lie."""
+
+    folder: Path
+    layer: str
+
+    def head(self, number: int, queries: int, keys: int) -> Pyramid:
+        return Pyramid(self.folder, f"{self.layer}-{number:03d}", queries, keys)
+
+
+def _blocks(pooled: PooledMaps, rows: int, cols: int) -> Blocks:
+    sides = []
+    for length in (rows, cols):
+        starts = torch.arange(0, length, 1 << COARSE)
+        sides.append((length - starts).clamp(max=1 << COARSE).float())
+    cells = sides[0][:, None] * sides[1]
+    mean, most = pooled.mean[0, 0].float(), pooled.max[0, 0].float()
+    return Blocks(mean * cells, most, cells)
+
+
+def _put(files: dict[str, Any], level: Level, row: int, blocks: Blocks) -> None:
+    """Write one row of tiles; those without any weight stay holes."""
+    for col in range(level.across):
+        part = slice(col * TILE, (col + 1) * TILE)
+        for how in HOWS:
+            tile = (blocks.mean if how == "mean" else blocks.max)[:, part]
+            if bool(tile.any()):
+                files[how].seek(level.place(row, col))
+                files[how].write(tile.contiguous().numpy().tobytes())

@@ -1,0 +1,145 @@
+"""What there is: the server itself, its recordings, their tokens, the worked examples."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Query
+from pydantic import BaseModel, Field
+
+from regard._version import __version__
+from regard.errors import RegardError
+from regard.viewer.library import Entry
+from regard.viewer.names import tokens_of
+from regard.viewer.pooling import TILE
+from regard.viewer.routes.common import PROBLEMS, EntryDep, SessionDep, found
+from regard.viewer.shelf import BUNDLED, model_name
+from regard.viewer.worked import worked_names, worked_steps
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api", responses=PROBLEMS, tags=["recordings"])
+
+
+class EdgeCut(BaseModel):
+    """One pair of a query and a key, in one head; null stands for all."""
+
+    layer: int | None = None
+    head: int | None = None
+    query: int | None = None
+    key: int | None = None
+
+
+class KnockoutRequest(BaseModel):
+    """What to cut, and at which token to look; -1 is the last."""
+
+    heads: list[tuple[int, int]] = Field(default=[], max_length=4096)
+    edges: list[EdgeCut] = Field(default=[], max_length=4096)
+    keys: list[int] = Field(default=[], max_length=65536)
+    at: int = -1
+
+
+@router.get("/info")
+def info(session: SessionDep) -> dict[str, Any]:
+    """The version, and which models can be run."""
+    names = session.shelf.names
+    models = [{"name": name, "bundled": name == BUNDLED} for name in names]
+    return {"version": __version__, "models": models, "can_run_models": bool(names)}
+
+
+@router.get("/recordings")
+def list_recordings(session: SessionDep) -> dict[str, Any]:
+    """Every recording there is; one that cannot be read says why."""
+    entries, broken = session.library.entries()
+    listed = [_line(entry) for entry in entries]
+    usable = [line for line in listed if "error" not in line]
+    listed += [
+        {"id": path.name, "name": path.name, "model": "", "tokens": 0, "stacks": [], "error": reason}
+        for path, reason in broken
+    ]
+    return {"recordings": listed, "default": usable[0]["id"] if usable else None}
+
+
+@router.get("/recordings/{recording}")
+def describe(entry: EntryDep, session: SessionDep) -> dict[str, Any]:
+    """What a page must know before it asks for any map."""
+    shapes = list(entry.shapes.values())
+    about = entry.recording
+    return {
+        "id": entry.id,
+        "name": entry.name,
+        "model": model_name(about.model.name),
+        "kind": about.model.kind,
+        "tokenizer": None if about.tokenizer is None else model_name(about.tokenizer),
+        "tokens": max((shape.queries for shape in shapes), default=0),
+        "complete": about.complete,
+        "live": session.shelf.of(about) is not None,
+        "stacks": [shape.to_dict() for shape in shapes],
+        "levels": shapes[0].levels if shapes else 1,
+        "tile": TILE,
+    }
+
+
+@router.get("/recordings/{recording}/tokens")
+def tokens(
+    entry: EntryDep, session: SessionDep, role: Annotated[str | None, Query(max_length=16)] = None
+) -> dict[str, Any]:
+    """The text and where each token stands in it."""
+    shapes = entry.shapes
+    if not shapes:
+        raise HTTPException(409, "nothing was recorded, so there are no tokens.")
+    chosen = role or next(iter(shapes))
+    count = session.shape(entry, chosen).queries
+    return tokens_of(entry.recording, "decoder" if chosen == "cross" else chosen, count)
+
+
+@router.get(
+    "/recordings/{recording}/atlas",
+    responses={202: {"description": "It is being made: `job` says how far it is."}},
+    response_model=None,
+)
+def atlas(entry: EntryDep, session: SessionDep) -> Any:
+    """What kind of head each head is; 202 and a job while that is being found out."""
+    from fastapi.responses import JSONResponse
+
+    entry.check()
+    if entry.id in session.atlases:
+        return session.atlases[entry.id]
+    return JSONResponse({"job": session.start_atlas(entry, bound=False).id}, 202)
+
+
+@router.post("/recordings/{recording}/knockout")
+def knock_out(wanted: KnockoutRequest, entry: EntryDep, session: SessionDep) -> dict[str, Any]:
+    """Cut heads, edges or keys out, run the model, and compare what it says next."""
+    from regard.viewer.causes import cut
+
+    if "decoder" not in entry.recording.token_ids:
+        raise HTTPException(409, "the recording holds no token ids, so the model cannot be run on them.")
+    with session.shelf.use(session.model_of(entry)) as loaded:
+        session.check_model(entry, loaded.model)
+        return cut(loaded, entry.recording, wanted.model_dump())
+
+
+@router.get("/worked")
+def list_worked() -> dict[str, list[str]]:
+    """The names of the worked examples."""
+    return {"names": worked_names()}
+
+
+@router.get("/worked/{name}")
+def worked(name: str) -> dict[str, Any]:
+    """Every step of a worked example."""
+    with found():
+        return worked_steps(name)
+
+
+def _line(entry: Entry) -> dict[str, Any]:
+    """One line of the list."""
+    line: dict[str, Any] = {"id": entry.id, "name": entry.name, "model": "", "tokens": 0, "stacks": []}
+    try:
+        shapes = entry.shapes
+        line["model"] = model_name(entry.recording.model.name)
+    except RegardError as error:
+        return {**line, "error": str(error)}
+    longest = max((shape.queries for shape in shapes.values()), default=0)
+    return {**line, "tokens": longest, "stacks": list(shapes)}

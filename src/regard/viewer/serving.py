@@ -1,0 +1,106 @@
+"""Starting the viewer: a port, an address, a browser, and a clean end."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import Callable
+from dataclasses import replace
+
+from regard.errors import RegardError
+from regard.viewer.settings import Settings
+
+__all__ = ["address_of", "listen", "serve"]
+
+PORT = 7270
+
+
+def serve(
+    settings: Settings | None = None,
+    session: object = None,
+    *,
+    open_browser: bool = True,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Serve the viewer until Ctrl-C.
+
+    It listens on loopback unless `settings.host` says otherwise, and then makes up a token that the printed
+    address carries. If the port is taken, a free one is used.
+    """
+    import uvicorn
+
+    from regard.viewer.app import create_app
+    from regard.viewer.session import Session
+
+    settings = settings or Settings()
+    if not settings.local and settings.token is None:
+        settings = replace(settings, token=secrets.token_urlsafe(24))
+    opened = listen(settings, say)
+    settings = replace(settings, port=opened.getsockname()[1])
+    own = session if isinstance(session, Session) else Session(settings)
+    config = uvicorn.Config(
+        create_app(settings, own), log_level="warning", timeout_graceful_shutdown=1, server_header=False
+    )
+    server = uvicorn.Server(config)
+    address = address_of(settings)
+    threading.Thread(target=_announce, args=(server, address, open_browser, say), daemon=True).start()
+    try:
+        server.run(sockets=[opened])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        own.close()
+        opened.close()
+
+
+def listen(settings: Settings, say: Callable[[str], None] = print) -> socket.socket:
+    """A socket on the port that was wanted, or on a free one where that is taken."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    for port in (settings.port or PORT, 0):
+        opened = socket.socket(family, socket.SOCK_STREAM)
+        if os.name != "nt":
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            opened.bind((settings.host, port))
+            return opened
+        except OSError as error:
+            opened.close()
+            if not port:
+                raise RegardError(f"the server cannot listen on {settings.host}: {error}.") from error
+            if settings.port:
+                say(f"Port {port} is taken; using a free one.")
+    raise RegardError(f"the server found no free port on {settings.host}.")
+
+
+def address_of(settings: Settings) -> str:
+    """What to open in a browser.
+
+    >>> address_of(Settings(host="::1", port=80)), address_of(Settings(host="0.0.0.0", port=81, token="x"))
+    ('http://[::1]:80/', 'http://127.0.0.1:81/?token=x')
+    """
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+    host = f"[{host}]" if ":" in host else host
+    return f"http://{host}:{settings.port}/" + (f"?token={settings.token}" if settings.token else "")
+
+
+def _announce(server: object, address: str, open_browser: bool, say: Callable[[str], None]) -> None:
+    """Say where the viewer is, once it really is there."""
+    while not getattr(server, "started", False):
+        if getattr(server, "should_exit", False):
+            return
+        time.sleep(0.01)
+    say(f"regard is at {address}  (Ctrl-C ends it)")
+    if open_browser and _has_screen():
+        webbrowser.open(address)
+
+
+def _has_screen() -> bool:
+    """A browser in the terminal would take the terminal away."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

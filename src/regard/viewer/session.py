@@ -1,0 +1,187 @@
+"""Everything one server keeps while it runs."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+from fastapi import HTTPException
+
+from regard.errors import RegardError
+from regard.viewer.heads import Head
+from regard.viewer.jobs import Job, Jobs
+from regard.viewer.library import Entry, Library
+from regard.viewer.making import generate, last_only, likeliest, record_text
+from regard.viewer.pyramid import Pyramid
+from regard.viewer.settings import Settings
+from regard.viewer.shapes import StackShape
+from regard.viewer.shelf import Shelf
+from regard.viewer.tiles import TileCache, direct
+
+__all__ = ["Session"]
+
+# The next token is asked of the model up to this length: a second or so.
+LONGEST = 8192
+
+
+class Session:
+    """Recordings, models, jobs and tiles of one server; `close` ends its jobs and removes what it made."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.library = Library(settings.recordings)
+        self.shelf = Shelf(settings.model)
+        self.jobs = Jobs()
+        self.tiles = TileCache(settings.tile_bytes)
+        self.atlases: dict[str, dict[str, Any]] = {}
+        self._ready: set[tuple[str, str, int, int]] = set()
+        self._next: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        self._checked: set[str] = set()
+        self._scratch: Path | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def scratch(self) -> Path:
+        """A folder for what is made while the server runs; it goes when the server does."""
+        with self._lock:
+            if self._scratch is None:
+                self._scratch = Path(tempfile.mkdtemp(prefix="regard-"))
+            return self._scratch
+
+    def close(self) -> None:
+        self.jobs.close()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def shape(self, entry: Entry, role: str) -> StackShape:
+        """The sizes of a stack; 404 where the recording has no such stack."""
+        shapes = entry.shapes
+        if role not in shapes:
+            raise HTTPException(404, f"the recording has no {role!r}; its stacks are: {', '.join(shapes)}.")
+        return shapes[role]
+
+    def pyramid(self, entry: Entry, role: str, layer: int, head: int) -> Pyramid:
+        """The stored overviews of a head; where they are not there yet, 503 with the job that makes them."""
+        shape = self.shape(entry, role)
+        if layer not in shape.layers or not 0 <= head < shape.heads:
+            raise HTTPException(404, f"the {role} has no layer {layer} with a head {head}.")
+        cache = self.settings.cache if entry.path is not None else self.scratch
+        stored = entry.stored(role, layer, cache).head(head, shape.queries, shape.keys)
+        key = entry.id, role, layer, head
+        if key in self._ready or stored.ready:
+            self._ready.add(key)
+            return stored
+        job = self.start_pyramid(entry, [(role, layer, head)], bound=True)
+        sentence = "The overview of this head is being made; it is there when the job has ended."
+        raise HTTPException(503, {"error": sentence, "job": job.id}, {"Retry-After": "2"})
+
+    def forget_pyramid(self, entry: Entry, role: str, layer: int, head: int) -> None:
+        """Look at the disk again: a stored overview could not be read."""
+        self._ready.discard((entry.id, role, layer, head))
+
+    def start_pyramid(self, entry: Entry, heads: list[tuple[str, int, int]], *, bound: bool) -> Job:
+        """Make the stored overviews of some heads, those that are there left out."""
+
+        def work(job: Job) -> dict[str, Any]:
+            total = done = 0
+            todo: list[tuple[Head, Pyramid]] = []
+            for role, layer, head in heads:
+                shape = self.shape(entry, role)
+                cache = self.settings.cache if entry.path is not None else self.scratch
+                stored = entry.stored(role, layer, cache).head(head, shape.queries, shape.keys)
+                if direct(99, shape.queries, shape.keys) or stored.ready:
+                    continue
+                todo.append((entry.head(role, layer, head), stored))
+                total += stored.bands
+            for head, stored in todo:
+                before = done
+                stored.make(head, lambda bands, _, before=before: job.progress(before + bands, total))
+                done += stored.bands
+            return {"recording": entry.id, "heads": len(todo)}
+
+        return self.jobs.start("pyramid", work, key=("pyramid", entry.id, *heads), bound=bound)
+
+    def start_record(self, text: str, model: str, too_long: str, *, bound: bool) -> Job:
+        """Record a text with one of the models."""
+
+        def work(job: Job) -> dict[str, Any]:
+            with self.shelf.use(model, patience=600) as loaded:
+                store = self.scratch / f"{job.id}.regard"
+                record_text(loaded, text, store, too_long=too_long, progress=job.progress)
+            return {"recording": self.library.add(store, _title(text)).id}
+
+        return self.jobs.start("record", work, bound=bound)
+
+    def start_generate(
+        self, text: str, model: str, new_tokens: int, temperature: float, *, bound: bool
+    ) -> Job:
+        """Let a model continue a text, and record all of it."""
+
+        def work(job: Job) -> dict[str, Any]:
+            with self.shelf.use(model, patience=600) as loaded:
+                store = self.scratch / f"{job.id}.regard"
+                generate(loaded, text, store, job, new_tokens=new_tokens, temperature=temperature)
+            return {"recording": self.library.add(store, _title(text)).id}
+
+        return self.jobs.start("generate", work, bound=bound)
+
+    def start_atlas(self, entry: Entry, *, bound: bool) -> Job:
+        """Survey every head of a recording."""
+        from regard.viewer.causes import survey
+
+        def work(job: Job) -> dict[str, Any]:
+            self.atlases[entry.id] = survey(entry.recording, job.progress)
+            return {"recording": entry.id}
+
+        return self.jobs.start("atlas", work, key=("atlas", entry.id), bound=bound)
+
+    def model_of(self, entry: Entry) -> str:
+        """Which model made a recording; 409 where it is not at hand."""
+        name = self.shelf.of(entry.recording)
+        if name is None:
+            made = entry.recording.model.name
+            raise HTTPException(
+                409, f"the model {made!r} is not loaded. Start regard view with --model to run it again."
+            )
+        return name
+
+    def check_model(self, entry: Entry, model: Any) -> None:
+        """Raise RecordingError unless the model at hand is the one that was recorded, weights and all."""
+        if entry.id not in self._checked:
+            entry.recording.check_model(model)
+            self._checked.add(entry.id)
+
+    def next_tokens(self, entry: Entry, query: int) -> list[dict[str, Any]]:
+        """What the model says after a query's token; nothing where it cannot be asked."""
+        ids = entry.recording.token_ids.get("decoder")
+        name = self.shelf.of(entry.recording)
+        if name is None or ids is None or query >= min(LONGEST, ids.shape[1]):
+            return []
+        if (entry.id, query) not in self._next:
+            try:
+                found = self._asked(entry, name, ids[:1, : query + 1])
+            except RegardError:
+                # The steps are worth showing without what comes after them.
+                return []
+            self._next = dict(list(self._next.items())[-255:]) | {(entry.id, query): found}
+        return self._next[entry.id, query]
+
+    def _asked(self, entry: Entry, name: str, ids: torch.Tensor) -> list[dict[str, Any]]:
+        with self.shelf.use(name) as loaded:
+            self.check_model(entry, loaded.model)
+            if loaded.model.config.is_encoder_decoder:
+                return []
+            with torch.no_grad():
+                out = loaded.model(input_ids=ids.to(loaded.model.device), **last_only(loaded.model))
+            logits = getattr(out, "logits", None)
+            return [] if logits is None else likeliest(logits[0, -1].cpu(), loaded.tokenizer)
+
+
+def _title(text: str) -> str:
+    """The first words of a text, as a name for its recording."""
+    words = " ".join(text.split()[:6])
+    return words[:40] or "text"

@@ -1,0 +1,52 @@
+"""What a server is started with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Settings", "cache_folder"]
+
+STATIC = Path(__file__).parent / "static"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where recordings are, where work may be kept, and how much one visitor may ask for.
+
+    `recordings` are recordings, or folders of them; nothing else on the disk is ever served. A `host` other
+    than loopback wants a `token`. Sizes are in bytes.
+
+    >>> Settings(host="0.0.0.0", port=8000).local, Settings().local
+    (False, True)
+    """
+
+    recordings: tuple[Path, ...] = ()
+    model: str | None = None
+    cache: Path = field(default_factory=lambda: cache_folder())
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str | None = None
+    static: Path = STATIC
+    tile_bytes: int = 96 << 20
+    body_bytes: int = 4 << 20
+    requests: int = 64
+    """How many requests are worked on at once before others are turned away."""
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return self.host in ("127.0.0.1", "localhost", "::1")
+
+
+def cache_folder() -> Path:
+    """Where this user's caches lie, on Linux, macOS and Windows alike; $REGARD_CACHE overrides it."""
+    if given := os.environ.get("REGARD_CACHE"):
+        return Path(given).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "regard"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "regard" / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"

@@ -1,0 +1,86 @@
+"""The models a server can run: the bundled one, and the one it was started with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from regard.errors import ModelError
+from regard.models import LoadedModel, Recording, bundled, load_model
+from regard.models.bundled import DATA
+
+__all__ = ["BUNDLED", "Shelf", "model_name"]
+
+BUNDLED = "bundled"
+# Seconds that a question waits for a model that reads another text.
+PATIENCE = 20.0
+
+
+class Shelf:
+    """Models by name, each loaded when it is first wanted and used by one thread at a time.
+
+    A model that is being watched attends in another way than one that is not, so two must not share it.
+    """
+
+    def __init__(self, given: str | None = None) -> None:
+        self.given = given
+        self._loaded: dict[str, LoadedModel] = {}
+        self._loading = threading.Lock()
+        self._using: dict[str, threading.Lock] = {name: threading.Lock() for name in self.names}
+
+    @property
+    def names(self) -> list[str]:
+        """The names a page may choose from; the first is the default."""
+        return [BUNDLED] if self.given is None else [model_name(self.given), BUNDLED]
+
+    def put(self, name: str, loaded: LoadedModel) -> None:
+        """Keep a model that was loaded elsewhere."""
+        self._loaded[self._checked(name)] = loaded
+
+    def load(self, name: str) -> LoadedModel:
+        """A model and its tokenizer."""
+        name = self._checked(name)
+        with self._loading:
+            if name not in self._loaded:
+                loaded = LoadedModel(*bundled()) if name == BUNDLED else load_model(self.given or "")
+                self._loaded[name] = loaded
+            return self._loaded[name]
+
+    @contextmanager
+    def use(self, name: str, patience: float = PATIENCE) -> Iterator[LoadedModel]:
+        """A model for one thread alone; ModelError where another does not let go of it."""
+        loaded = self.load(name)
+        lock = self._using[name]
+        if not lock.acquire(timeout=patience):
+            raise ModelError(
+                f"the model {name!r} is busy with another text. Wait for that job, or cancel it."
+            )
+        try:
+            yield loaded
+        finally:
+            lock.release()
+
+    def of(self, recording: Recording) -> str | None:
+        """Which model made a recording, by name: whether its weights are still the same is checked in use."""
+        for name in self.names:
+            source = str(DATA) if name == BUNDLED else str(Path(self.given or "").expanduser())
+            if recording.model.name in (source, self.given if name != BUNDLED else source):
+                return name
+        return None
+
+    def _checked(self, name: str) -> str:
+        if name not in self.names:
+            raise KeyError(f"no model is called {name!r}; there are {', '.join(map(repr, self.names))}.")
+        return name
+
+
+def model_name(name: str) -> Any:
+    """How a page calls a model: the last part of its path; the bundled one is called so.
+
+    >>> model_name("models/tiny-llama"), model_name("someone/some-model")
+    ('tiny-llama', 'some-model')
+    """
+    return BUNDLED if name == str(DATA) else Path(name).name or name

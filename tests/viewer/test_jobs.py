@@ -1,0 +1,208 @@
+"""Long work: progress, cancelling, one job at a time, and jobs that end with their page."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import httpx
+import pytest
+
+from regard.errors import RegardError
+from regard.viewer import Settings, create_app
+from regard.viewer.jobs import ENDED, Jobs
+from regard.viewer.session import Session
+
+
+@pytest.fixture
+def jobs():
+    found = Jobs()
+    yield found
+    found.close()
+
+
+def ended(job, seconds=10.0):
+    until = time.monotonic() + seconds
+    while job.state not in ENDED and time.monotonic() < until:
+        time.sleep(0.01)
+    return job
+
+
+def forever(job):
+    for done in range(10_000):
+        job.progress(done, 10_000)
+        time.sleep(0.005)
+    return {}
+
+
+def test_a_job_says_how_far_it_is_and_how_long_it_takes(jobs):
+    halfway, go_on = threading.Event(), threading.Event()
+
+    def work(job):
+        time.sleep(0.05)
+        job.progress(5, 10)
+        halfway.set()
+        go_on.wait(10)
+        return {"answer": 42}
+
+    job = jobs.start("count", work)
+    halfway.wait(10)
+    said = job.to_dict()
+    assert (said["state"], said["done"], said["total"]) == ("running", 5, 10)
+    assert 0 < said["seconds_left"] < 10
+    go_on.set()
+    said = ended(job).to_dict()
+    assert (said["state"], said["done"], said["result"], said["seconds_left"]) == (
+        "done",
+        10,
+        {"answer": 42},
+        0.0,
+    )
+
+
+def test_a_cancelled_job_ends_at_its_next_step(jobs):
+    job = jobs.start("forever", forever)
+    job.wait(0, 5)
+    job.cancel()
+    assert ended(job).state == "cancelled"
+
+
+def test_jobs_run_one_at_a_time_and_a_waiting_one_can_be_cancelled(jobs):
+    first, second = jobs.start("forever", forever), jobs.start("second", lambda job: {})
+    assert second.state == "waiting"
+    second.cancel()
+    assert second.state == "cancelled"
+    first.cancel()
+    third = jobs.start("third", lambda job: {})
+    assert ended(third).state == "done"
+    assert second.state == "cancelled"
+
+
+def test_the_same_work_is_not_queued_twice(jobs):
+    first = jobs.start("forever", forever, key="same")
+    assert jobs.start("forever", forever, key="same") is first
+    first.cancel()
+    ended(first)
+    again = jobs.start("again", lambda job: {}, key="same")
+    assert again is not first
+
+
+def test_a_failing_job_says_why_and_the_next_one_runs(jobs, caplog):
+    def refuse(job):
+        raise RegardError("the text is empty; give at least one word.")
+
+    refused = ended(jobs.start("record", refuse))
+    assert (refused.state, refused.error) == ("failed", "the text is empty; give at least one word.")
+    broken = ended(jobs.start("record", lambda job: 1 / 0))
+    assert broken.error == "record failed: ZeroDivisionError: division by zero."
+    assert ended(jobs.start("fine", lambda job: {})).state == "done"
+
+
+def test_too_many_waiting_jobs_are_refused(jobs):
+    for _ in range(16):
+        jobs.start("forever", forever)
+    with pytest.raises(
+        RegardError, match=r"16 jobs are waiting already. Cancel one, or wait for one to end."
+    ):
+        jobs.start("forever", forever)
+
+
+def test_old_jobs_are_forgotten(jobs):
+    first = ended(jobs.start("first", lambda job: {}))
+    for _ in range(70):
+        ended(jobs.start("more", lambda job: {}))
+    with pytest.raises(KeyError, match="it may have ended long ago"):
+        jobs.get(first.id)
+
+
+@pytest.fixture
+def live(tmp_path):
+    """A real server in a thread: streams that break off need a real connection."""
+    import uvicorn
+
+    session = Session(Settings(cache=tmp_path))
+    config = uvicorn.Config(
+        create_app(session=session), port=0, log_level="error", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+        yield session, client
+    server.should_exit = True
+    thread.join(timeout=10)
+
+
+def told(lines):
+    return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+
+
+def test_events_tell_progress_and_everything_said_until_the_end(live):
+    session, client = live
+
+    def work(job):
+        for number in range(3):
+            job.tell({"token": f"t{number}"})
+            job.progress(number + 1, 3)
+        return {"recording": "x"}
+
+    job = session.jobs.start("generate", work)
+    with client.stream("GET", f"/api/jobs/{job.id}/events") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = told(answer.iter_lines())
+    assert [event["token"] for event in events if "token" in event] == ["t0", "t1", "t2"]
+    assert (events[-1]["state"], events[-1]["done"], events[-1]["result"]) == ("done", 3, {"recording": "x"})
+
+
+@pytest.mark.parametrize(("bound", "state"), [(True, "cancelled"), (False, "running")])
+def test_closing_the_page_ends_the_jobs_that_are_bound_to_it(live, bound, state):
+    session, client = live
+    job = session.jobs.start("forever", forever, bound=bound)
+    with client.stream("GET", f"/api/jobs/{job.id}/events") as answer:
+        next(answer.iter_lines())
+    time.sleep(0.5)
+    assert job.state == state
+    job.cancel()
+
+
+def test_a_job_can_be_looked_at_and_cancelled_over_http(live):
+    session, client = live
+    job = session.jobs.start("forever", forever)
+    assert client.get(f"/api/jobs/{job.id}").json()["kind"] == "forever"
+    client.delete(f"/api/jobs/{job.id}")
+    assert ended(job).state == "cancelled"
+    missing = client.get("/api/jobs/none")
+    assert (missing.status_code, missing.json()["error"]) == (
+        404,
+        "no job has the id 'none'; it may have ended long ago.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "text"),
+    [
+        (
+            {"kind": "record", "text": "x", "model": "gpt-9"},
+            404,
+            "no model is called 'gpt-9'; there are 'bundled'.",
+        ),
+        (
+            {"kind": "pyramid", "recording": "none"},
+            404,
+            "no recording has the id 'none'. Choose one from the list.",
+        ),
+        ({"kind": "record", "text": ""}, 422, "record.text: String should have at least 1 character."),
+        (
+            {"kind": "generate", "text": "x", "new_tokens": 0},
+            422,
+            "generate.new_tokens: Input should be greater than or equal to 1.",
+        ),
+    ],
+)
+def test_impossible_jobs_are_refused_when_they_are_asked_for(client, wanted, status, text):
+    answer = client.post("/api/jobs", json=wanted)
+    assert (answer.status_code, answer.json()["error"]) == (status, text)

@@ -1,0 +1,151 @@
+"""Stored overviews of a map too large to be pooled on the spot."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import CancelledError
+
+import pytest
+import torch
+from fastapi.testclient import TestClient
+
+from regard import Causal, Window
+from regard.viewer import Settings, create_app
+from regard.viewer.heads import Head
+from regard.viewer.pyramid import Pyramid
+from viewer.conftest import grid
+from viewer.samples import layer, recording, saved
+from viewer.test_tiles import pooled
+
+QUERIES, KEYS = 8193, 8257
+
+
+@pytest.fixture(scope="module")
+def long_layer():
+    return layer(3, QUERIES, KEYS, Causal() & Window(5000), heads=2, kv_heads=1)
+
+
+@pytest.fixture(scope="module")
+def head(long_layer) -> Head:
+    return Head.of(long_layer.map, 1)
+
+
+@pytest.fixture(scope="module")
+def dense(long_layer) -> torch.Tensor:
+    return torch.cat([long_layer.map[0, 1, start : start + 1024] for start in range(0, QUERIES, 1024)])
+
+
+@pytest.fixture(scope="module")
+def stored(head, tmp_path_factory) -> Pyramid:
+    found = Pyramid(tmp_path_factory.mktemp("pyramid"), "decoder-003-001", QUERIES, KEYS)
+    assert not found.ready
+    found.make(head)
+    assert found.ready
+    return found
+
+
+@pytest.mark.parametrize("how", ["mean", "max"])
+@pytest.mark.parametrize("level", [5, 6, 14])
+def test_every_stored_level_equals_dense_pooling(stored, dense, level, how):
+    torch.testing.assert_close(stored.level(level, how), pooled(dense, 1 << level, how), rtol=1e-5, atol=1e-9)
+
+
+def test_the_coarsest_level_is_one_block(stored):
+    assert list(stored.levels)[-1] == 14
+    assert stored.level(14, "mean").shape == (1, 1)
+
+
+def test_stored_curves_are_those_of_the_map(stored, dense):
+    curves = stored.about()["curves"]
+    assert len(curves["profile"]["mass"]) <= 2048
+    mass = torch.tensor(curves["profile"]["mass"])
+    wanted = torch.stack([part.mean() for part in dense.double().sum(0).split(5)]).float()
+    torch.testing.assert_close(mass, wanted, rtol=1e-4, atol=1e-6)
+    near = dict(zip(curves["decay"]["distance"], curves["decay"]["weight"], strict=True))
+    shift = KEYS - QUERIES
+    for distance in (0, 1, 7):
+        wanted = dense.diagonal(shift - distance).double().mean()
+        assert near[float(distance)] == pytest.approx(float(wanted), rel=1e-4)
+
+
+def test_empty_tiles_take_no_room(head, tmp_path):
+    found = Pyramid(tmp_path, "x", QUERIES, KEYS)
+    found.make(head)
+    file = tmp_path / "x.mean"
+    assert file.stat().st_blocks * 512 < file.stat().st_size / 2
+
+
+def test_making_it_says_how_far_it_is_and_a_stop_leaves_nothing(head, tmp_path):
+    found, seen = Pyramid(tmp_path, "x", QUERIES, KEYS), []
+
+    def stop(done, total):
+        seen.append((done, total))
+        raise CancelledError
+
+    with pytest.raises(CancelledError):
+        found.make(head, stop)
+    assert seen == [(1, 2)]
+    assert list(tmp_path.iterdir()) == []
+    assert not found.ready
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.mean", "x.max"])
+def test_a_pyramid_with_a_damaged_file_is_not_ready(head, tmp_path, name):
+    found = Pyramid(tmp_path, "x", QUERIES, KEYS)
+    found.make(head)
+    file = tmp_path / name
+    file.write_bytes(file.read_bytes()[:-5])
+    assert not found.ready
+
+
+def wait_for(client, job: str) -> dict:
+    for _ in range(600):
+        said = client.get(f"/api/jobs/{job}").json()
+        if said["state"] in ("done", "failed", "cancelled"):
+            return said
+        time.sleep(0.05)
+    raise AssertionError(said)
+
+
+def test_a_long_map_answers_503_with_a_job_and_then_the_tile(long_layer, dense, tmp_path):
+    path = saved(recording(long_layer), tmp_path / "long.regard")
+    settings = Settings((path,), cache=tmp_path / "cache")
+    with TestClient(create_app(settings), base_url="http://127.0.0.1") as client:
+        name = client.get("/api/recordings").json()["default"]
+        base = f"/api/recordings/{name}/stacks/decoder/layers/3/heads/1"
+        fine = grid(client.get(f"{base}/tile?level=4&row=1&col=1&how=max"))
+        wanted = pooled(dense, 16, "max")[256:512, 256:512]
+        torch.testing.assert_close(fine, wanted, rtol=5e-6, atol=1e-9)
+        for path in ("thumb?size=64", "tile?level=5&row=0&col=0", f"region?q0=0&q1={QUERIES}&k0=0&k1={KEYS}"):
+            answer = client.get(f"{base}/{path}")
+            assert answer.status_code == 503
+            assert answer.json()["error"].startswith("The overview of this head is being made")
+        assert wait_for(client, answer.json()["job"])["state"] == "done"
+        tile = grid(client.get(f"{base}/tile?level=5&row=1&col=1&how=mean"))
+        torch.testing.assert_close(tile, pooled(dense, 32, "mean")[256:, 256:], rtol=1e-5, atol=1e-9)
+        thumb = grid(client.get(f"{base}/thumb?size=64&how=max"))
+        torch.testing.assert_close(thumb, pooled(dense, 256, "max"), rtol=1e-5, atol=1e-9)
+        said = client.get(f"{base}/region?q0=3&q1={QUERIES}&k0=5&k1={KEYS - 1}").json()
+        part = dense[3:, 5:-1]
+        assert said["mass"] == pytest.approx(float(part.double().sum()), rel=1e-5)
+        assert said["max"] == pytest.approx(float(part.max()), rel=1e-5)
+        assert dense[tuple(said["max_at"])] == part.max()
+        assert client.get(f"{base}/statistics").json()["curves"]["decay"]["distance"][0] == 0
+    with TestClient(create_app(settings), base_url="http://127.0.0.1") as client:
+        # A second server finds what the first has made.
+        assert client.get(f"{base}/tile?level=6&row=0&col=0").status_code == 200
+
+
+def test_a_pyramid_whose_files_go_is_made_again(long_layer, tmp_path):
+    path = saved(recording(long_layer), tmp_path / "long.regard")
+    settings = Settings((path,), cache=tmp_path / "cache")
+    with TestClient(create_app(settings), base_url="http://127.0.0.1") as client:
+        name = client.get("/api/recordings").json()["default"]
+        base = f"/api/recordings/{name}/stacks/decoder/layers/3/heads/0"
+        job = client.post("/api/jobs", json={"kind": "pyramid", "recording": name, "head": 0}).json()["id"]
+        said = wait_for(client, job)
+        assert (said["state"], said["result"]["heads"], said["done"], said["total"]) == ("done", 1, 2, 2)
+        assert client.get(f"{base}/tile?level=5&row=0&col=0").status_code == 200
+        for file in (tmp_path / "cache").rglob("*.m*"):
+            file.unlink()
+        assert client.get(f"{base}/tile?level=6&row=0&col=0").status_code == 503
