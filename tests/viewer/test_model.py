@@ -182,6 +182,12 @@ def test_generation_tells_of_every_token_and_is_a_recording(client, session, loa
     last = {"query": found["tokens"] - 1, "key": 0}
     path = f"/api/recordings/{found['id']}/stacks/decoder/layers/0/heads/0/cell"
     assert client.get(path, params=last).json()["visible"]
+    tokens = client.get(f"/api/recordings/{found['id']}/tokens").json()
+    assert tokens["text"].startswith(TEXT)
+    added = [tokens["text"][tokens["starts"][i] : tokens["stops"][i]] for i in range(-5, 0)]
+    assert added == [event["token"] for event in told]
+    heaviest = told[-1]["attended"][0]
+    assert heaviest["token"] == loaded.tokenizer.decode([tokens["ids"][heaviest["key"]]])
 
 
 def test_cutting_a_head_changes_what_comes_next(client, base, recording, loaded):

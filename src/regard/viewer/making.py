@@ -63,7 +63,7 @@ def generate(
             past = out.past_key_values
             logits = out.logits[0, -1].float().cpu()
             chosen = _choice(logits, temperature, random)
-            attended = _attended(recording) if number else []
+            attended = _attended(recording, tokenizer) if number else []
             job.tell(
                 {
                     "token": tokenizer.decode([chosen]),
@@ -101,7 +101,7 @@ def _choice(logits: Tensor, temperature: float, random: torch.Generator) -> int:
     return int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=random))
 
 
-def _attended(recording: Recording) -> list[dict[str, Any]]:
+def _attended(recording: Recording, tokenizer: Any) -> list[dict[str, Any]]:
     """What the last row looked at: mean weight over all heads, of the keys among each head's heaviest."""
     mass: dict[int, float] = {}
     heads = 0
@@ -112,4 +112,5 @@ def _attended(recording: Recording) -> list[dict[str, Any]]:
         for i, w in zip(key.flatten().tolist(), weight.flatten().tolist(), strict=True):
             mass[i] = mass.get(i, 0.0) + w
     heaviest = sorted(((w / heads, i) for i, w in mass.items() if i >= 0), reverse=True)[:ATTENDED]
-    return [{"key": i, "weight": w} for w, i in heaviest]
+    read = recording.token_ids["decoder"][0].tolist()
+    return [{"key": i, "token": tokenizer.decode([read[i]]), "weight": w} for w, i in heaviest]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.errors import RecordingError
-from regard.models import Recording
+from regard.models import Recording, Token
 
 __all__ = ["axis_names", "tokens_of"]
 
@@ -24,7 +24,7 @@ def tokens_of(recording: Recording, role: str, count: int) -> dict[str, Any]:
             tokens = []
         if tokens:
             return {
-                "text": recording.text or "".join(token.text for token in tokens),
+                "text": _text(recording, tokens),
                 "ids": [token.id for token in tokens],
                 "starts": [token.start for token in tokens],
                 "stops": [token.stop for token in tokens],
@@ -45,6 +45,12 @@ def _filled(recording: Recording, role: str, count: int) -> list[str]:
     """As many names as the map has rows: pictures and sounds have none, and no row goes without."""
     known = tokens_of(recording, role, count)["pieces"][:count]
     return [*known, *(str(place) for place in range(len(known), count))]
+
+
+def _text(recording: Recording, tokens: list[Token]) -> str:
+    """The text that was read, and what the model has added to it."""
+    read = recording.text or ""
+    return read + "".join(token.text for token in tokens if token.start >= len(read))
 
 
 def _told(recording: Recording) -> str:

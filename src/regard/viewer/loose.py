@@ -1,0 +1,55 @@
+"""A map by itself, dressed as a recording of one layer, so that whatever shows recordings shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from regard.errors import MapError
+from regard.maps import AttentionMap
+from regard.models import Layer, Recording
+from regard.models.identity import ModelIdentity
+from regard.models.segment import Segment
+from regard.models.sites import Site
+from regard.models.tokens import Token
+
+__all__ = ["recording_of"]
+
+
+class MapLayer(Layer):
+    """A layer that has a map and never had a model."""
+
+    def __init__(self, whole: AttentionMap) -> None:
+        super().__init__(Site("map", "decoder", 0))
+        self._whole = whole
+        self.mask = self.first_mask = whole.mask
+
+    @property
+    def map(self) -> AttentionMap:
+        return self._whole
+
+    @property
+    def segments(self) -> list[Segment]:
+        p = self._whole.problem
+        return [Segment(self._whole.lse, {}, p.q, p.k, p.v)]
+
+
+def recording_of(whole: AttentionMap, tokens: Sequence[str] | None = None) -> Recording:
+    """A recording that holds nothing but a map; its keys are called `tokens`, or else by their place.
+
+    >>> import torch, regard
+    >>> q = torch.zeros(1, 2, 3, 8)
+    >>> made = recording_of(regard.AttentionMap.of(q, q), ["a", "b", "c"])
+    >>> [token.text for token in made.tokens], made.maps[0].shape
+    (['a', 'b', 'c'], (1, 2, 3, 3))
+    """
+    keys = whole.shape[3]
+    if tokens is not None and len(tokens) != keys:
+        raise MapError(f"{len(tokens)} tokens were given and the map has {keys} keys; name every key.")
+    names = map(str, range(keys)) if tokens is None else map(str, tokens)
+    made = Recording(ModelIdentity("attention map", type(whole).__name__, "0" * 64))
+    made.put(MapLayer(whole))
+    made.token_ids["decoder"] = torch.arange(keys)[None]
+    made.restore_tokens([[Token(i, name, 0, 0) for i, name in enumerate(names)]])
+    return made

@@ -1,0 +1,141 @@
+"""The widget: the page's Map and Text in a notebook cell, over the channel that the notebook already has.
+
+The page asks with `{id, path, method, body}`, the paths of the server. The answer is `{id, status, result}`;
+of an array, `result` is `{rows, cols}` and its float32 numbers are the one buffer. `{cancel: id}` takes a
+question back. Questions go to the same application that a server runs, in this process: no port is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import anywidget
+import traitlets as t
+
+from regard.errors import MapError
+from regard.models import Recording
+from regard.viewer.app import create_app
+from regard.viewer.asking import Answer, ask
+from regard.viewer.picture import draw
+from regard.viewer.session import Session
+from regard.viewer.settings import STATIC, Settings
+from regard.viewer.tiles import DIRECT
+from regard.viewer.widget import WORDS
+
+__all__ = ["Widget"]
+
+# A tile keeps one core busy; more at once would only wait for each other, and for the reader's own cells.
+WORKERS = 2
+
+
+class Widget(anywidget.AnyWidget):
+    """Map and Text of one recording; its traits say where the reader is, and move the reader when set."""
+
+    _esm = STATIC / "widget.js"
+    _css = STATIC / "widget.css"
+
+    views = t.List(t.Unicode(), ["map", "text"]).tag(sync=True)
+    height = t.Int(640).tag(sync=True)
+    view = t.Enum(WORDS["view"], "map").tag(sync=True)
+    role = t.Unicode().tag(sync=True)
+    layer = t.Int(0).tag(sync=True)
+    head = t.Int(0).tag(sync=True)
+    query = t.Int(None, allow_none=True).tag(sync=True)
+    key = t.Int(None, allow_none=True).tag(sync=True)
+    x = t.Float(None, allow_none=True).tag(sync=True)
+    y = t.Float(None, allow_none=True).tag(sync=True)
+    z = t.Float(None, allow_none=True).tag(sync=True)
+    how = t.Enum(WORDS["how"], "max").tag(sync=True)
+    scale = t.Enum(WORDS["scale"], "log").tag(sync=True)
+    palette = t.Enum(WORDS["palette"], "viridis").tag(sync=True)
+
+    def __init__(self, recording: Recording, **view: Any) -> None:
+        self.recording = recording
+        session = Session(Settings(recordings=()))
+        session.library.add(recording, "recording" if recording.path is None else recording.path.name)
+        self._app = create_app(session=session)
+        self._workers = ThreadPoolExecutor(WORKERS, "regard-widget")
+        self._asked: dict[str, Future[Answer]] = {}
+        super().__init__(**view)
+        self._end = weakref.finalize(self, _finish, session, self._workers)
+        self.on_msg(self._heard)
+
+    def close(self) -> None:
+        """Take the widget off the page and let go of what it holds."""
+        super().close()
+        self._end()
+
+    @t.validate("role", "layer", "head")
+    def _recorded(self, proposal: Any) -> Any:
+        """Refuse a place that was not recorded, before the page is sent there."""
+        wanted = {name: getattr(self, name) for name in ("role", "layer", "head")}
+        wanted[proposal["trait"].name] = proposal["value"]
+        stack = self.recording.stack(wanted["role"])
+        if wanted["role"] and wanted["layer"] not in stack:
+            known = ", ".join(map(str, stack)) or "none"
+            raise MapError(
+                f"layer {wanted['layer']} of the {wanted['role']} was not recorded; recorded are: {known}."
+            )
+        if wanted["role"] and not 0 <= wanted["head"] < (heads := stack[wanted["layer"]].map.shape[1]):
+            raise MapError(
+                f"head {wanted['head']} is out of range: the layer has {heads} (head 0 to {heads - 1})."
+            )
+        return proposal["value"]
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        """The widget; and a picture beside it for pages that run nothing, such as a notebook on GitHub."""
+        found = super()._repr_mimebundle_(**options)
+        if found is None:
+            return None
+        data, about = found
+        shape = self.recording.stack(self.role)[self.layer].map.shape
+        if shape[2] * shape[3] <= DIRECT:
+            data = {**data, "image/png": draw(self.recording, self.role, self.layer, self.head)}
+        return data, about
+
+    def _heard(self, _: Any, content: dict[str, Any], __: Any) -> None:
+        if "cancel" in content:
+            waiting = self._asked.pop(str(content["cancel"]), None)
+            if waiting is not None:
+                waiting.cancel()
+            return
+        number = str(content.get("id"))
+        question = str(content.get("path")), str(content.get("method", "GET")), content.get("body")
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            # No loop, no kernel that could be kept waiting: answer at once.
+            self._reply(number, ask(self._app, *question))
+            return
+        # Off the kernel's thread, so that cells run while a tile is computed; but answers leave from that
+        # thread, because the notebook's channel belongs to it.
+        future = self._asked[number] = self._workers.submit(ask, self._app, *question)
+        future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._done, number, done))
+
+    def _done(self, number: str, future: Future[Answer]) -> None:
+        if self._asked.pop(number, None) is None or future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            self._reply(number, future.result())
+        else:
+            said = f"the kernel failed here: {type(error).__name__}: {error}"
+            self.send({"id": number, "status": 500, "result": {"error": said}})
+
+    def _reply(self, number: str, answer: Answer) -> None:
+        if answer.is_json:
+            result, buffers = json.loads(answer.content), []
+        else:
+            sides = (answer.headers.get(name) for name in ("x-rows", "x-cols"))
+            rows, cols = (0 if side is None else int(side) for side in sides)
+            result, buffers = {"rows": rows, "cols": cols}, [answer.content]
+        self.send({"id": number, "status": answer.status, "result": result}, buffers)
+
+
+def _finish(session: Session, workers: ThreadPoolExecutor) -> None:
+    workers.shutdown(wait=False, cancel_futures=True)
+    session.close()

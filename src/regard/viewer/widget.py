@@ -1,0 +1,98 @@
+"""Looking at a recording or a map in a notebook: `show`, and what it does where nothing can move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from regard.errors import MapError, RecordingError, RegardError
+from regard.maps import AttentionMap
+from regard.models import Recording
+from regard.viewer.loose import recording_of
+from regard.viewer.picture import Picture
+from regard.viewer.settings import STATIC
+
+__all__ = ["show"]
+
+INSTALL = "To pan and zoom, install the widget (pip install 'regard[notebook]') and restart the kernel."
+BUILD = "To pan and zoom, build the page first (make frontend) and restart the kernel."
+WORDS = {
+    "view": ("map", "text"),
+    "how": ("max", "mean"),
+    "scale": ("log", "linear"),
+    "palette": ("viridis", "cividis", "inferno", "magma", "greys"),
+}
+NUMBERS = ("layer", "head", "query", "key", "x", "y", "z")
+
+
+def show(
+    what: Recording | AttentionMap, *, tokens: Sequence[str] | None = None, height: int = 640, **view: Any
+) -> Any:
+    """The deep-zoom map of a recording, and its text; or of an `AttentionMap`, its keys named `tokens`.
+
+    The view begins where it is told to: `view` is "map" or "text", then `role`, `layer` and `head`; `query`
+    and `key`, the cell at the cross-hair; `x`, `y` and `z`, the key and query in the middle and log2 of the
+    pixels a cell; `how` ("max" or "mean"), `scale` ("log" or "linear") and `palette`. All of them are traits
+    of the widget, so that they can be read and set later on. Where there is no widget, the result is a still
+    picture. Of a batch, the first text is shown.
+
+    >>> import torch, regard
+    >>> q = torch.zeros(1, 2, 3, 8)
+    >>> show(regard.AttentionMap.of(q, q), tokens=["a", "b", "c"], head=1).head
+    1
+    """
+    recording, views = _recording_of(what, tokens)
+    _check_names(view, views)
+    place = _place(recording, view)
+    try:
+        # ipywidgets may be there and anywidget not, or the other way round.
+        import anywidget  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError:
+        return Picture(recording, *place, INSTALL)
+    if not (STATIC / "widget.js").is_file():
+        return Picture(recording, *place, BUILD)
+    from regard.viewer.notebook import Widget
+
+    view |= dict(zip(("role", "layer", "head"), place, strict=True))
+    return Widget(recording, views=views, height=height, **view)
+
+
+def _recording_of(what: Any, tokens: Sequence[str] | None) -> tuple[Recording, list[str]]:
+    """What to show, and in which views."""
+    if isinstance(what, AttentionMap):
+        return recording_of(what, tokens), ["map"] if tokens is None else ["map", "text"]
+    if not isinstance(what, Recording):
+        raise RegardError(f"show got a {type(what).__name__}; it shows a Recording or an AttentionMap.")
+    if tokens is not None:
+        raise RecordingError(
+            "a recording knows its tokens: leave out tokens=, or give it a tokenizer with recording.attach()."
+        )
+    return what, ["map", "text"]
+
+
+def _check_names(view: dict[str, Any], views: list[str]) -> None:
+    known = ("role", *WORDS, *NUMBERS)
+    for name, value in view.items():
+        if name not in known:
+            raise RegardError(f"show has no option {name!r}; it has {', '.join(known)}, tokens and height.")
+        allowed = tuple(views) if name == "view" else WORDS.get(name)
+        if allowed is not None and value not in allowed:
+            raise RegardError(f"{name} is {value!r}; wanted one of {', '.join(map(repr, allowed))}.")
+
+
+def _place(recording: Recording, view: dict[str, Any]) -> tuple[str, int, int]:
+    """The stack, layer and head to begin with."""
+    stacks = recording.stacks
+    role = view.get("role") or next(iter(stacks), None)
+    if role is None:
+        raise RecordingError("nothing was recorded yet; run the model inside the watch block.")
+    if role not in stacks:
+        raise RecordingError(f"the recording has no {role}; its stacks are: {', '.join(stacks)}.")
+    layers = list(stacks[role])
+    # The first layers mostly look at neighbours; two thirds up, heads have found something to do.
+    layer = view.get("layer", layers[len(layers) * 2 // 3])
+    heads = stacks[role][layer].map.shape[1]
+    head = view.get("head", 0)
+    if not 0 <= head < heads:
+        raise MapError(f"head {head} is out of range: the layer has {heads} (head 0 to {heads - 1}).")
+    return role, layer, head
