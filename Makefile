@@ -3,6 +3,7 @@
 #   make view     look at attention          make view REGARD_ARGS="--help"
 #   make test     lint, types, all tests     what CI runs
 #   make check    lint and types only
+#   make frontend rebuild the viewer's page  (the others do it when frontend/ has changed)
 #   make bench    every benchmark, in turn
 #   make clean    remove what make made
 #
@@ -20,7 +21,7 @@ PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do 
 	if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo $$candidate; break; fi; done)
 
-.PHONY: help view test check bench clean
+.PHONY: help view test check frontend bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -38,21 +39,26 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+frontend: $(VENV)/.installed
+	$(BIN)/python -m building.frontend
+
 bench: $(VENV)/.installed
 	@set -e; found=; for script in benchmarks/*.py; do \
 		[ -e "$$script" ] || continue; found=yes; echo "== $$script"; $(BIN)/python "$$script"; done; \
 		[ -n "$$found" ] || echo "No benchmarks yet: benchmarks/ holds no .py file."
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis frontend/node_modules src/regard/viewer/static
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamps: an install runs again only when what it installs has changed, and never upgrades on its own.
-$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.created
+# Stamps: an install runs again only when what it installs has changed, and never upgrades on its own. An install
+# builds the page, so it depends on the page's sources as well.
+PAGE := $(shell find frontend -name node_modules -prune -o -type f -print 2>/dev/null) building/frontend.py
+$(VENV)/.installed: pyproject.toml constraints.txt $(PAGE) | $(VENV)/.created
 	$(PIP_INSTALL) -e .
 	@touch $@
 
-$(VENV)/.installed-test: pyproject.toml constraints.txt | $(VENV)/.created
+$(VENV)/.installed-test: pyproject.toml constraints.txt $(PAGE) | $(VENV)/.created
 	$(PIP_INSTALL) -e '.[test]'
 	@touch $@
 

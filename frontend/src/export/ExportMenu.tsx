@@ -1,0 +1,126 @@
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+
+import type { Open } from "../context";
+import { MemoryTransport } from "../source/memory";
+import { PathSource, type Transport } from "../source/paths";
+import type { ViewState } from "../state";
+import { CollectingTransport, emptyArchive, pack } from "./archive";
+import { exporterOf, type Picture } from "./exporter";
+import { download, htmlFile, pngFile, svgFile } from "./files";
+import { snapshot } from "./snapshot";
+
+type Kind = "png" | "svg" | "html";
+
+const KINDS: [Kind, string, string][] = [
+  ["png", "Picture (PNG)", "for slides and messages"],
+  ["svg", "Drawing (SVG)", "for print; text stays text"],
+  ["html", "Page (HTML)", "one file that works from disk, without a server"],
+];
+
+/** The present view as a file, or as a link. */
+export function ExportMenu({ transport, state, open }: { transport: Transport; state: ViewState; open: Open | null }) {
+  const menu = useRef<HTMLDetailsElement>(null);
+  const busy = useSignal<Kind | null>(null);
+  const said = useSignal("");
+  useEffect(() => closeOutside(menu), []);
+  if (!open) return null;
+
+  const run = async (kind: Kind): Promise<void> => {
+    busy.value = kind;
+    said.value = "";
+    try {
+      const name = fileName(state, open);
+      const blob =
+        kind === "html" ? await wholePage(transport, state, open) : await (kind === "png" ? pngFile : svgFile)(await pictureOf(state));
+      download(blob, `${name}.${kind}`);
+      said.value = `${name}.${kind}`;
+      if (menu.current) menu.current.open = false;
+    } catch (error) {
+      said.value = error instanceof Error ? error.message : String(error);
+    } finally {
+      busy.value = null;
+    }
+  };
+  const copy = async (): Promise<void> => {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      said.value = "The link is on the clipboard.";
+    } catch {
+      said.value = location.href; // no clipboard: the link can be marked and copied by hand
+    }
+  };
+  return (
+    <details class="menu" ref={menu} data-testid="export">
+      <summary aria-label="Export this view">Export</summary>
+      <div class="menu-sheet" role="group" aria-label="Export this view as">
+        {KINDS.map(([kind, label, hint]) => (
+          <button key={kind} type="button" disabled={busy.value !== null} data-testid={`export-${kind}`} onClick={() => void run(kind)}>
+            <b>{busy.value === kind ? "Working…" : label}</b>
+            <span>{hint}</span>
+          </button>
+        ))}
+        <button type="button" onClick={() => void copy()}>
+          <b>Copy link</b>
+          <span>brings you back to exactly this</span>
+        </button>
+        <p class="small soft" role="status" data-testid="export-said">
+          {said.value}
+        </p>
+      </div>
+    </details>
+  );
+}
+
+function closeOutside(menu: { current: HTMLDetailsElement | null }): () => void {
+  const close = (event: Event): void => {
+    const element = menu.current;
+    if (!element?.open) return;
+    if (event instanceof KeyboardEvent ? event.key === "Escape" : !element.contains(event.target as Node)) element.open = false;
+  };
+  addEventListener("pointerdown", close);
+  addEventListener("keydown", close);
+  return () => {
+    removeEventListener("pointerdown", close);
+    removeEventListener("keydown", close);
+  };
+}
+
+function fileName(state: ViewState, open: Open): string {
+  const head = ["map", "text", "steps"].includes(state.view.value) ? `-layer${state.layer.value}-head${state.head.value}` : "";
+  return `${open.recording.name}-${state.view.value}${head}`.replace(/[^\p{L}\p{N}._-]+/gu, "-");
+}
+
+async function pictureOf(state: ViewState): Promise<Picture> {
+  const exporter = exporterOf(state).value;
+  if (exporter) return exporter.picture();
+  const view = document.getElementById("view");
+  if (!view) throw new Error("There is no view to picture.");
+  return snapshot(view);
+}
+
+async function wholePage(transport: Transport, state: ViewState, open: Open): Promise<Blob> {
+  const view = state.view.value;
+  const archive = emptyArchive(state.hash(), [view]);
+  const source = new PathSource(new CollectingTransport(transport, archive));
+  const { id, name, model, tokens, stacks } = open.recording;
+  await Promise.all([source.recording(id), source.tokens(id)]);
+  archive.json["/api/recordings"] = {
+    recordings: [{ id, name, model, tokens, stacks: stacks.map((stack) => stack.role) }],
+    default: id,
+  };
+  archive.json["/api/info"] = { version: "", models: [], can_run_models: false };
+  const exporter = exporterOf(state).value;
+  if (exporter) await exporter.gather(source);
+  else if (transport instanceof MemoryTransport) await remember(transport, archive, id);
+  return htmlFile(archive, `${name}: ${view}`);
+}
+
+/** A view without an exporter of its own takes along all it has asked for about its recording. */
+async function remember(memory: MemoryTransport, archive: ReturnType<typeof emptyArchive>, rec: string): Promise<void> {
+  const about = (path: string): boolean => path.includes(encodeURIComponent(rec)) || path.startsWith("/api/worked");
+  for (const [path, answer] of memory.answers) if (about(path)) archive.json[path] ??= answer;
+  for (const [path, grid] of memory.grids) {
+    if (about(path) && !path.includes("/tile?")) archive.grids[path] ??= await pack(grid);
+  }
+}

@@ -1,0 +1,31 @@
+import "./style.css";
+
+import { render } from "preact";
+
+import { App } from "./app";
+import type { Archive } from "./export/archive";
+import { HttpSource } from "./source/http";
+import { StaticSource, StaticTransport } from "./source/static";
+import { createState, type ViewState } from "./state";
+import type { MapHooks } from "./views/map/hooks";
+
+declare global {
+  interface Window {
+    /** For tests and the console. */
+    regard?: { state?: ViewState; map?: MapHooks };
+  }
+}
+
+const root = document.getElementById("app");
+const archived = document.getElementById("regard-archive");
+if (root && archived) {
+  const archive = JSON.parse(archived.textContent ?? "") as Archive;
+  const state = createState({ hash: location.hash || archive.hash });
+  window.regard = { ...window.regard, state };
+  const source = new StaticSource(new StaticTransport(archive));
+  render(<App source={source} state={state} views={archive.views} />, root);
+} else if (root) {
+  const state = createState();
+  window.regard = { ...window.regard, state };
+  render(<App source={new HttpSource()} state={state} />, root);
+}

@@ -1,0 +1,69 @@
+import { useComputed, useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+
+import { formatCount } from "./format";
+import type { TokenTable } from "./tokens";
+
+/** Find a token by its text or position: Enter goes from place to place. */
+export function TokenSearch({
+  tokens,
+  onGo,
+  children,
+}: {
+  tokens: TokenTable;
+  onGo(i: number): void;
+  children?: ComponentChildren;
+}) {
+  const wanted = useSignal("");
+  const turn = useSignal(-1);
+  const found = useComputed(() => (wanted.value.trim() === "" ? [] : tokens.find(wanted.value.trim(), 0, 999)));
+  const go = (by: number): void => {
+    const list = found.value;
+    if (list.length === 0) return;
+    turn.value = (Math.max(turn.value, by < 0 ? 0 : -1) + by + list.length) % list.length;
+    onGo(list[turn.value]!);
+  };
+  return (
+    <>
+      <form
+        class="search"
+        role="search"
+        onSubmit={(event) => {
+          event.preventDefault();
+          go(1);
+        }}
+      >
+        <input
+          type="search"
+          placeholder="Go to a word or position"
+          aria-label="Word or position to go to"
+          data-testid="jump"
+          value={wanted.value}
+          onInput={(event) => {
+            wanted.value = event.currentTarget.value;
+            turn.value = -1;
+          }}
+        />
+        {children}
+      </form>
+      {wanted.value.trim() !== "" && (
+        <p class="small soft search-found" role="status">
+          {found.value.length === 0 ? (
+            "Not in this text."
+          ) : (
+            <>
+              <button type="button" aria-label="Previous place" onClick={() => go(-1)}>
+                ‹
+              </button>
+              {turn.value >= 0 ? `${formatCount(turn.value + 1)} of ` : ""}
+              {formatCount(found.value.length)} {found.value.length === 1 ? "place" : "places"}
+              <button type="button" aria-label="Next place" onClick={() => go(1)}>
+                ›
+              </button>
+            </>
+          )}
+        </p>
+      )}
+    </>
+  );
+}

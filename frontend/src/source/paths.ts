@@ -1,0 +1,178 @@
+import {
+  type Atlas,
+  type Box,
+  type Cell,
+  type Column,
+  type Grid,
+  type How,
+  type Info,
+  type Job,
+  type JobRequest,
+  type Knockout,
+  type KnockoutRequest,
+  type Line,
+  type MapRef,
+  type Pending,
+  type Recording,
+  type Recordings,
+  type Region,
+  type Row,
+  type Source,
+  type SourceError,
+  type Statistics,
+  type Steps,
+  type StepsOptions,
+  type TileAddress,
+  type Tokens,
+} from "./source";
+
+export interface Request {
+  method?: "GET" | "POST" | "DELETE";
+  body?: unknown;
+  signal?: AbortSignal | undefined;
+}
+
+/** Carries a path to whoever answers; the paths are the same over HTTP, in a notebook and in an exported file. */
+export interface Transport {
+  readonly kind: Source["kind"];
+  json(path: string, request?: Request): Promise<unknown>;
+  grid(path: string, request?: Request): Promise<Grid>;
+  events(path: string, onEvent: (data: unknown) => void, onLost: (error: SourceError) => void): () => void;
+}
+
+type Query = Record<string, string | number | boolean | undefined>;
+
+export function withQuery(path: string, query: Query): string {
+  const pairs = Object.entries(query).filter(([, value]) => value !== undefined);
+  if (pairs.length === 0) return path;
+  return `${path}?${pairs.map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`).join("&")}`;
+}
+
+function layerPath(rec: string, role: string, layer: number): string {
+  return `/api/recordings/${encodeURIComponent(rec)}/stacks/${encodeURIComponent(role)}/layers/${layer}`;
+}
+
+export function mapPath(map: MapRef): string {
+  return `${layerPath(map.rec, map.role, map.layer)}/heads/${map.head}`;
+}
+
+const ENDED = new Set(["done", "failed", "cancelled"]);
+
+/** The one place that knows the paths: a Source over any transport. */
+export class PathSource implements Source {
+  constructor(readonly transport: Transport) {}
+
+  get kind(): Source["kind"] {
+    return this.transport.kind;
+  }
+
+  private async json<T>(path: string, request?: Request): Promise<T> {
+    return (await this.transport.json(path, request)) as T;
+  }
+
+  info(): Promise<Info> {
+    return this.json("/api/info");
+  }
+
+  recordings(): Promise<Recordings> {
+    return this.json("/api/recordings");
+  }
+
+  recording(rec: string): Promise<Recording> {
+    return this.json(`/api/recordings/${encodeURIComponent(rec)}`);
+  }
+
+  tokens(rec: string): Promise<Tokens> {
+    return this.json(`/api/recordings/${encodeURIComponent(rec)}/tokens`);
+  }
+
+  tile(map: MapRef, at: TileAddress, signal?: AbortSignal): Promise<Grid> {
+    const { level, row, col, how } = at;
+    return this.transport.grid(withQuery(`${mapPath(map)}/tile`, { level, row, col, how }), { signal });
+  }
+
+  thumb(map: MapRef, size: number, how: How, signal?: AbortSignal): Promise<Grid> {
+    return this.transport.grid(withQuery(`${mapPath(map)}/thumb`, { size, how }), { signal });
+  }
+
+  cell(map: MapRef, query: number, key: number, signal?: AbortSignal): Promise<Cell> {
+    return this.json(withQuery(`${mapPath(map)}/cell`, { query, key }), { signal });
+  }
+
+  row(map: MapRef, query: number, k: number, signal?: AbortSignal): Promise<Row> {
+    return this.json(withQuery(`${mapPath(map)}/row`, { query, k }), { signal });
+  }
+
+  column(map: MapRef, key: number, k: number, signal?: AbortSignal): Promise<Column> {
+    return this.json(withQuery(`${mapPath(map)}/column`, { key, k }), { signal });
+  }
+
+  async weights(map: MapRef, line: Line, signal?: AbortSignal): Promise<Float32Array> {
+    return (await this.transport.grid(withQuery(`${mapPath(map)}/weights`, { ...line }), { signal })).values;
+  }
+
+  region(map: MapRef, box: Box, signal?: AbortSignal): Promise<Region> {
+    const { q0, q1, k0, k1 } = box;
+    return this.json(withQuery(`${mapPath(map)}/region`, { q0, q1, k0, k1 }), { signal });
+  }
+
+  statistics(map: MapRef, signal?: AbortSignal): Promise<Statistics> {
+    return this.json(`${mapPath(map)}/statistics`, { signal });
+  }
+
+  steps(map: MapRef, options: StepsOptions, signal?: AbortSignal): Promise<Steps> {
+    const { query, temperature, scaled } = options;
+    return this.json(withQuery(`${mapPath(map)}/steps`, { query, temperature, scaled }), { signal });
+  }
+
+  layerWeights(rec: string, role: string, layer: number, line: Line, signal?: AbortSignal): Promise<Grid> {
+    return this.transport.grid(withQuery(`${layerPath(rec, role, layer)}/weights`, { ...line }), { signal });
+  }
+
+  async atlas(rec: string): Promise<Atlas | Pending> {
+    const answer = await this.json<Atlas | { job: string } | { id: string }>(
+      `/api/recordings/${encodeURIComponent(rec)}/atlas`,
+    );
+    if ("heads" in answer) return answer;
+    return { job: "job" in answer ? String(answer.job) : answer.id };
+  }
+
+  knockout(rec: string, request: KnockoutRequest, signal?: AbortSignal): Promise<Knockout> {
+    const path = `/api/recordings/${encodeURIComponent(rec)}/knockout`;
+    return this.json(path, { method: "POST", body: request, signal });
+  }
+
+  async workedNames(): Promise<string[]> {
+    const answer = await this.json<string[] | { names: string[] }>("/api/worked");
+    return Array.isArray(answer) ? answer : answer.names;
+  }
+
+  worked(name: string): Promise<Steps> {
+    return this.json(`/api/worked/${encodeURIComponent(name)}`);
+  }
+
+  async startJob(request: JobRequest): Promise<string> {
+    return (await this.json<{ id: string }>("/api/jobs", { method: "POST", body: request })).id;
+  }
+
+  job(id: string): Promise<Job> {
+    return this.json(`/api/jobs/${encodeURIComponent(id)}`);
+  }
+
+  async cancelJob(id: string): Promise<void> {
+    await this.json(`/api/jobs/${encodeURIComponent(id)}`, { method: "DELETE" });
+  }
+
+  watchJob(id: string, onChange: (job: Job) => void, onLost?: (error: SourceError) => void): () => void {
+    const stop = this.transport.events(
+      `/api/jobs/${encodeURIComponent(id)}/events`,
+      (data) => {
+        const job = data as Job;
+        onChange(job);
+        if (ENDED.has(job.state)) stop();
+      },
+      (error) => onLost?.(error),
+    );
+    return stop;
+  }
+}

@@ -1,0 +1,72 @@
+/** What is known about one head: kinds with their scores, numbers, and two curves. */
+
+import { useAnswer } from "../../parts/answer";
+import { Bars } from "../../parts/bars";
+import { evenBins, logBins, powerLaw } from "../../parts/bins";
+import { Curve } from "../../parts/curve";
+import { formatNumber } from "../../parts/format";
+import { spoken } from "../../parts/kinds";
+import type { Source } from "../../source/source";
+import type { Card } from "./cards";
+import { kindsOf, score } from "./select";
+
+export interface DetailsProps {
+  source: Source;
+  rec: string;
+  card: Card;
+  least: number | null;
+  onOpen(): void;
+}
+
+export function Details({ source, rec, card, least, onOpen }: DetailsProps) {
+  const { role, layer, head } = card;
+  const statistics = useAnswer((signal) => source.statistics({ rec, role, layer, head }, signal), [source, rec, role, layer, head]);
+  const kinds = kindsOf(card, least);
+  const scored = Object.keys(card.kinds).sort((a, b) => score(card, b) - score(card, a)).slice(0, 4);
+  const { decay, profile } = statistics.value?.curves ?? {};
+  const gamma = card.statistics["gamma"] ?? null;
+  const points = decay ? logBins(decay.distance, decay.weight) : [];
+  const waiting = statistics.failure ?? (statistics.busy ? "Computing…" : "Not known for this head");
+  return (
+    <section class="details" aria-label={`Layer ${layer}, head ${head}`} data-testid="atlas-details">
+      <header>
+        <h2>Layer {layer}, head {head}</h2>
+        <button type="button" class="primary" data-testid="open-in-map" onClick={onOpen}>Open in Map</button>
+      </header>
+      <p class="soft" role="status">{kinds.length ? kinds.map(spoken).join(", ") : "No kind fits this head."}</p>
+      <ul class="evidence" aria-label="Evidence">
+        {kinds.map((kind) => <li key={kind}>{card.kinds[kind]!.evidence}</li>)}
+      </ul>
+      <Bars title="How well kinds fit" top={1} rows={scored.map((kind) => ({ label: spoken(kind), value: card.kinds[kind]!.score }))} />
+      <Curve
+        title="Weight by distance"
+        x={{ label: "distance (tokens)", log: true }}
+        y={{ label: "mean weight", log: true }}
+        points={points}
+        fit={gamma === null ? [] : powerLaw(points.filter((p) => p.x <= (card.statistics["decay_last"] ?? Infinity)), gamma)}
+        {...(gamma === null ? {} : { fitLabel: fitted(card, gamma) })}
+        empty={waiting}
+      />
+      <Curve
+        title="Mass by position"
+        x={{ label: "key position" }}
+        y={{ label: "mass received", log: true }}
+        points={profile ? evenBins(profile.position, profile.mass) : []}
+        empty={waiting}
+      />
+      <dl class="numbers">
+        {Object.entries(card.statistics).map(([name, value]) => (
+          <div key={name}><dt>{spoken(name)}</dt><dd>{formatNumber(value)}</dd></div>
+        ))}
+      </dl>
+    </section>
+  );
+}
+
+/** The fit in a few signs: exponent, interval, and whether another curve fits better. */
+function fitted({ statistics, notes }: Card, gamma: number): string {
+  const [low, high] = [statistics["gamma_low"], statistics["gamma_high"]];
+  const interval = low === undefined || high === undefined ? "" : ` (${low.toFixed(2)} … ${high.toFixed(2)})`;
+  const other = notes["decay_better"]?.startsWith("exp") ? ", exponential fits better" : "";
+  return `γ = ${gamma.toFixed(2)}${interval}${other}`;
+}

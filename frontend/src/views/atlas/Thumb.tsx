@@ -1,0 +1,85 @@
+/** One head's whole map as a small picture, fetched when it comes into view. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type ColourScale, paint } from "../../parts/colour";
+import type { Grid, How, MapRef, Source } from "../../source/source";
+import { allowedKeys, type MaskShape } from "../map/geometry";
+
+const SIZE = 64;
+const kept = new WeakMap<Source, Map<string, Promise<Grid>>>();
+
+export interface ThumbProps {
+  source: Source;
+  map: MapRef;
+  mask: MaskShape;
+  how: How;
+  scale: ColourScale;
+}
+
+export function Thumb({ source, map, mask, how, scale }: ThumbProps) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [grid, setGrid] = useState<Grid | null>(null);
+  const [failed, setFailed] = useState(false);
+  const { rec, role, layer, head } = map;
+
+  useEffect(() => {
+    const element = canvas.current;
+    if (!element) return;
+    let current = true;
+    const watcher = new IntersectionObserver((seen) => {
+      if (!seen.some((entry) => entry.isIntersecting)) return;
+      watcher.disconnect();
+      fetchThumb(source, { rec, role, layer, head }, how).then(
+        (found) => current && setGrid(found),
+        () => current && setFailed(true),
+      );
+    }, { rootMargin: "120px" });
+    watcher.observe(element);
+    return () => {
+      current = false;
+      watcher.disconnect();
+    };
+  }, [source, rec, role, layer, head, how]);
+
+  useEffect(() => {
+    if (grid && canvas.current) draw(canvas.current, grid, mask, scale);
+  }, [grid, scale.palette, scale.scale, scale.low, scale.high]);
+
+  const state = failed ? "failed" : grid ? "ready" : "waiting";
+  return <canvas ref={canvas} class="thumb" data-state={state} width={grid?.cols ?? 1} height={grid?.rows ?? 1} aria-hidden="true" />;
+}
+
+function fetchThumb(source: Source, map: MapRef, how: How): Promise<Grid> {
+  let known = kept.get(source);
+  if (!known) kept.set(source, (known = new Map()));
+  const key = `${map.rec} ${map.role} ${map.layer} ${map.head} ${how}`;
+  let found = known.get(key);
+  if (!found) {
+    found = source.thumb(map, SIZE, how);
+    found.catch(() => known.delete(key)); // so that a later look asks again
+    known.set(key, found);
+  }
+  return found;
+}
+
+function draw(canvas: HTMLCanvasElement, grid: Grid, mask: MaskShape, scale: ColourScale): void {
+  canvas.width = grid.cols;
+  canvas.height = grid.rows;
+  const context = canvas.getContext("2d");
+  if (!context) return;
+  const image = context.createImageData(grid.cols, grid.rows);
+  const pixels = new Uint32Array(image.data.buffer);
+  paint(grid.values, pixels, scale);
+  clear(pixels, grid, mask);
+  context.putImageData(image, 0, 0);
+}
+
+/** Leave out what the mask forbids: blocks in which no pair may attend. */
+function clear(pixels: Uint32Array, { rows, cols }: Grid, mask: MaskShape): void {
+  const [tall, wide] = [Math.ceil(mask.queries / rows), Math.ceil(mask.keys / cols)];
+  for (let r = 0; r < rows; r++) {
+    const [start, stop] = allowedKeys(mask, r * tall, (r + 1) * tall);
+    pixels.fill(0, r * cols, r * cols + Math.floor(start / wide));
+    pixels.fill(0, r * cols + Math.min(cols, Math.ceil(stop / wide)), (r + 1) * cols);
+  }
+}

@@ -1,0 +1,171 @@
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+
+import type { Open } from "../../context";
+import type { ColourScale } from "../../parts/colour";
+import type { TokenTable } from "../../parts/tokens";
+import type { Box, MapRef, Source } from "../../source/source";
+import { mapRef, type ViewState } from "../../state";
+import { findSections, type Section } from "./axes";
+import { type Camera, type MaskShape, topLevel } from "./geometry";
+import type { Overlays, Spot } from "./overlay";
+import type { MapStage } from "./stage";
+import { TileStore } from "./store";
+
+/** Everything the parts of the map view share: one camera, one cross-hair, one colour scale, one store of tiles. */
+export class MapModel {
+  readonly store: TileStore;
+  readonly sections: Section[];
+  /** With a cache the first query is not the first token. */
+  readonly queryTokens: TokenTable;
+  readonly querySections: Section[];
+  readonly camera = signal<Camera | null>(null);
+  readonly hover = signal<Spot | null>(null);
+  readonly brushing = signal(false);
+  readonly failure = signal<string | null>(null);
+  readonly causal = signal<boolean | null>(null);
+  /** The heaviest value of the overview; the top of the scale until the reader sets another. */
+  readonly peak = signal(1);
+  readonly pinned: ReadonlySignal<Spot | null>;
+  readonly box: Signal<Box | null>;
+  readonly overlays: ReadonlySignal<Overlays>;
+  readonly colours: ReadonlySignal<ColourScale>;
+  /** The head shown beside the first, if any. */
+  readonly beside: ReadonlySignal<MapRef | null>;
+  /** The pane that moves; the others follow it. */
+  leader: MapStage | null = null;
+  readonly stages = new Set<MapStage>();
+
+  constructor(
+    readonly source: Source,
+    readonly state: ViewState,
+    readonly open: Open,
+  ) {
+    this.store = new TileStore(source);
+    this.sections = findSections(open.tokens, open.stack.documents);
+    const shift = Math.max(0, open.stack.keys - open.stack.queries);
+    this.queryTokens = open.tokens.from(shift);
+    this.querySections = this.sections.filter(({ at }) => at >= shift).map((s) => ({ ...s, at: s.at - shift }));
+    this.pinned = computed(() => spotOf(state, open));
+    this.box = boxSignal(state);
+    const lines = state.param("lines", "w");
+    this.overlays = computed(() => ({
+      window: lines.value.includes("w"),
+      sink: lines.value.includes("s"),
+      documents: lines.value.includes("d"),
+    }));
+    const beside = state.param("beside");
+    this.beside = computed(() => {
+      const found = /^(\d+)\.(\d+)$/.exec(beside.value);
+      if (!found) return null;
+      const [layer, head] = [Number(found[1]), Number(found[2])];
+      return open.stack.layers.includes(layer) && head < open.stack.heads ? { ...mapRef(state), layer, head } : null;
+    });
+    const bright = state.param("bright");
+    this.colours = computed(() => this.scaleFor(Number(bright.value)));
+  }
+
+  /** Whether later keys are hidden from a query: said by the recording, or read off one cell. */
+  async learnMask(map: MapRef): Promise<void> {
+    const { stack } = this.open;
+    const first = stack.keys - stack.queries;
+    if (stack.causal !== undefined || first < 0 || first + 1 >= stack.keys) {
+      this.causal.value = stack.causal ?? false;
+      return;
+    }
+    this.causal.value = !(await this.source.cell(map, 0, first + 1)).visible;
+  }
+
+  mask(map: MapRef): MaskShape {
+    const { queries, keys, windows } = this.open.stack;
+    return { queries, keys, causal: this.causal.value ?? false, window: windows[String(map.layer)] ?? null };
+  }
+
+  /** Ends of the colour scale: a log scale reaches a decade below an even spread over all keys. */
+  private scaleFor(bright: number): ColourScale {
+    const { scale, palette } = this.state;
+    const high = bright > 0 && bright <= 1 ? bright : this.peak.value;
+    const even = 1 / this.open.stack.keys;
+    const low = scale.value === "log" ? Math.min(high / 100, 10 ** (Math.floor(Math.log10(even)) - 1)) : 0;
+    return { palette: palette.value, scale: scale.value, low, high };
+  }
+
+  async learnPeak(map: MapRef): Promise<void> {
+    const level = topLevel(this.open.stack.queries, this.open.stack.keys);
+    const grid = await this.store.get(map, this.mask(map), { level, row: 0, col: 0, how: this.state.how.value });
+    this.peak.value = robustPeak(grid.values);
+  }
+
+  toggle(line: "w" | "s" | "d"): void {
+    const lines = this.state.param("lines", "w");
+    lines.value = lines.value.includes(line) ? lines.value.replace(line, "") || "-" : lines.value.replace("-", "") + line;
+  }
+
+  pick(spot: Spot | null): void {
+    this.state.go({ query: spot?.query ?? null, key: spot?.key ?? null });
+  }
+
+  /** Bring a cell to the middle, close enough to read its tokens. */
+  center(query: number, key: number, scale?: number, immediately = false): void {
+    const leader = this.leader ?? [...this.stages][0];
+    if (!leader) return;
+    leader.moveTo({ x: key + 0.5, y: query + 0.5, scale: scale ?? Math.max(leader.camera.scale, 24) }, immediately);
+  }
+
+  /** Move the cross-hair; the map follows when it would leave the screen. */
+  step(dq: number, dk: number): void {
+    const camera = this.camera.value;
+    const leader = this.leader ?? [...this.stages][0];
+    if (!camera || !leader) return;
+    const { queries, keys } = this.open.stack;
+    const from = this.pinned.value ?? { query: Math.floor(camera.y), key: Math.floor(camera.x) };
+    const stride = Math.max(1, Math.round(12 / camera.scale));
+    const clamp = (value: number, count: number): number => Math.min(count - 1, Math.max(0, value));
+    const spot = { query: clamp(from.query + dq * stride, queries), key: clamp(from.key + dk * stride, keys) };
+    this.pick(spot);
+    const { width, height } = leader.size;
+    const outside =
+      Math.abs(spot.key - camera.x) * camera.scale > width * 0.45 ||
+      Math.abs(spot.query - camera.y) * camera.scale > height * 0.45;
+    if (outside) leader.moveTo({ x: spot.key + 0.5, y: spot.query + 0.5, scale: camera.scale });
+  }
+}
+
+/** Nearly the heaviest, rounded up to 1, 2 or 5: the first query's lone weight of 1 must not dim all the others. */
+export function robustPeak(values: Float32Array): number {
+  const present = values.filter((value) => value > 0).sort();
+  const nearly = present[Math.floor(present.length * 0.998)] ?? present[present.length - 1] ?? 1;
+  const base = 10 ** Math.floor(Math.log10(nearly));
+  return Math.min(1, [1, 2, 5, 10].map((step) => step * base).find((step) => step >= nearly * 0.999) ?? 1);
+}
+
+function spotOf(state: ViewState, open: Open): Spot | null {
+  const { query, key } = state;
+  if (query.value === null || key.value === null) return null;
+  return query.value < open.stack.queries && key.value < open.stack.keys ? { query: query.value, key: key.value } : null;
+}
+
+export function parseBox(text: string): Box | null {
+  const found = /^(\d+)-(\d+)_(\d+)-(\d+)$/.exec(text);
+  if (!found) return null;
+  const [q0, q1, k0, k1] = found.slice(1).map(Number) as [number, number, number, number];
+  return q0 < q1 && k0 < k1 ? { q0, q1, k0, k1 } : null;
+}
+
+export function printBox(box: Box | null): string {
+  return box ? `${box.q0}-${box.q1}_${box.k0}-${box.k1}` : "";
+}
+
+/** The marked region, kept in the address as `box=q0-q1_k0-k1`. */
+function boxSignal(state: ViewState): Signal<Box | null> {
+  const text = state.param("box");
+  const read = computed(() => parseBox(text.value));
+  return {
+    get value() {
+      return read.value;
+    },
+    set value(box: Box | null) {
+      text.value = printBox(box);
+    },
+    peek: () => read.peek(),
+  } as Signal<Box | null>;
+}

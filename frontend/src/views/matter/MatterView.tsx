@@ -1,0 +1,178 @@
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { type Open, useOpen } from "../../context";
+import { sentence, useAnswer } from "../../parts/answer";
+import { Bars } from "../../parts/bars";
+import { Chooser, startAt } from "../../parts/chooser";
+import type { Source } from "../../source/source";
+import { useViewState, type ViewState } from "../../state";
+import { History } from "./History";
+import { Result } from "./Result";
+import { type Mode, MODES, request, type Target, tries, type Try } from "./tries";
+import "./matter.css";
+
+const NAMES: Record<Mode, string> = { edge: "An edge", token: "A token", head: "A head" };
+const HINTS: Record<Mode, string> = {
+  edge: "One query may no longer look at one key, in one head.",
+  token: "Nobody may look at this token, in any head of any layer.",
+  head: "This head hands nothing over; the rest of the model goes on without it.",
+};
+
+/** Point at something, block it, and see whether the model's next word cares. */
+export function MatterView({ source }: { source: Source }) {
+  const state = useViewState();
+  const open = useOpen();
+  const [target, setTarget] = useTarget(state, open);
+  const { block, busy, failure } = useBlock(source, open);
+  const mine = tries.value.filter((one) => one.rec === open.recording.id);
+  const last = mine.at(-1);
+  if (!open.recording.live) {
+    return (
+      <p class="notice" data-testid="matter-not-live">
+        To block something the model must run again, and this recording is here without its model. Start with <code>regard view --model</code> to have both.
+      </p>
+    );
+  }
+  return (
+    <div class="matter">
+      <p class="matter-why soft">A weight says where a head looked, not whether it mattered. To find out, take it away and run the model again.</p>
+      <div class="matter-columns">
+        <Aim source={source} open={open} target={target} onChange={setTarget}>
+          <button type="button" class="primary matter-go" data-testid="block" disabled={busy} onClick={() => void block(target)}>
+            {busy ? "Running the model…" : "Block it"}
+          </button>
+          {failure && <p class="failure" role="alert">{failure}</p>}
+        </Aim>
+        <div class="panel matter-result">
+          {last ? <Result made={last} /> : <p class="notice">Choose what to block, then press “Block it”: what the model says next, before and after, appears here.</p>}
+        </div>
+      </div>
+      {mine.length > 0 && <History tries={mine} onAgain={setTarget} />}
+      <p class="small soft">One cut, one place in one text: other heads may stand in for what you took away, so “it did not matter” is about this prediction only.</p>
+    </div>
+  );
+}
+
+interface AimProps {
+  source: Source;
+  open: Open;
+  target: Target;
+  onChange(target: Target): void;
+  children: preact.ComponentChildren;
+}
+
+function Aim({ source, open, target, onChange, children }: AimProps) {
+  const { tokens, stack } = open;
+  const state = useViewState();
+  const { mode, layer, head, query } = target;
+  const change = (changes: Partial<Target>): void => onChange({ ...target, ...changes });
+  return (
+    <div class="panel aim">
+      <div class="segmented" role="group" aria-label="What to block">
+        {MODES.map((one) => (
+          <button key={one} type="button" aria-pressed={one === mode} data-testid={`mode-${one}`} onClick={() => change({ mode: one })}>{NAMES[one]}</button>
+        ))}
+      </div>
+      <p class="soft small">{HINTS[mode]}</p>
+      <Chooser
+        role="query" name={mode === "edge" ? "Query" : "Look at"} tokens={tokens} value={query} last={stack.queries - 1}
+        onChange={(i) => change({ query: i, at: i, key: Math.min(target.key, i) })}
+      />
+      {mode !== "head" && <Chooser role="key" name="Key" tokens={tokens} value={target.key} last={Math.min(query, stack.keys - 1)} onChange={(i) => change({ key: i })} />}
+      {mode === "head" && <p>Layer {layer}, head {head}, chosen in the bar above.</p>}
+      {mode !== "head" && <Heaviest source={source} target={target} open={open} fresh={state.key.value === null} onPick={(key) => change({ key })} />}
+      {mode === "edge" && query < stack.queries - 1 && (
+        <label class="picker">
+          <span class="soft small">Look at what is said</span>
+          <select value={target.at === query ? "here" : "end"} onChange={(event) => change({ at: event.currentTarget.value === "here" ? query : stack.queries - 1 })}>
+            <option value="here">after the query</option>
+            <option value="end">at the end of the text</option>
+          </select>
+        </label>
+      )}
+      {children}
+    </div>
+  );
+}
+
+interface HeaviestProps {
+  source: Source;
+  target: Target;
+  open: Open;
+  /** Nothing was pointed at yet: the heaviest key is a good start. */
+  fresh: boolean;
+  onPick(key: number): void;
+}
+
+function Heaviest({ source, target, open, fresh, onPick }: HeaviestProps) {
+  const { id: rec } = open.recording;
+  const { role } = open.stack;
+  const { layer, head, query, key } = target;
+  const row = useAnswer((signal) => source.row({ rec, role, layer, head }, query, 6, signal), [source, rec, role, layer, head, query]);
+  const heaviest = row.value?.query === query ? row.value.top[0] : undefined;
+  useEffect(() => {
+    if (fresh && heaviest) onPick(heaviest.key);
+  }, [fresh, heaviest?.key]);
+  if (row.failure) return <p class="small soft">{row.failure}</p>;
+  return (
+    <Bars
+      title="Where it looks most"
+      testid="heaviest"
+      top={1}
+      rows={(row.value?.top ?? []).map((one) => ({ label: open.tokens.raw(one.key), position: one.key, value: one.weight, marked: one.key === key, onPick: () => onPick(one.key) }))}
+      format={(value) => value.toFixed(3)}
+    />
+  );
+}
+
+/** What is pointed at, kept in the address. */
+function useTarget(state: ViewState, { stack }: Open): [Target, (target: Target) => void] {
+  const own = useMemo(() => ({ mode: state.param("block", "edge"), at: state.param("at") }), [state]);
+  const last = stack.queries - 1;
+  const query = Math.min(state.query.value ?? startAt(stack.queries), last);
+  const target: Target = {
+    mode: MODES.find((mode) => mode === own.mode.value) ?? "edge",
+    layer: state.layer.value,
+    head: state.head.value,
+    query,
+    key: Math.min(state.key.value ?? Math.max(0, query - 1), stack.keys - 1),
+    at: own.at.value === "end" ? last : query,
+  };
+  const set = (next: Target): void => {
+    state.go({ layer: next.layer, head: next.head, query: next.query, key: next.key });
+    own.mode.value = next.mode;
+    own.at.value = next.at === next.query ? "" : "end";
+  };
+  return [target, set];
+}
+
+function useBlock(source: Source, { recording, stack }: Open) {
+  const [busy, setBusy] = useState(false);
+  const [failure, setFailure] = useState<string | null>(null);
+  const [abort] = useState(() => new AbortController());
+  useEffect(() => () => abort.abort(), [abort]);
+  const block = async (target: Target): Promise<void> => {
+    setBusy(true);
+    setFailure(null);
+    try {
+      const [weight, result] = await Promise.all([
+        removed(source, recording.id, stack.role, target),
+        source.knockout(recording.id, request(target), abort.signal),
+      ]);
+      const made: Try = { rec: recording.id, target, weight, result };
+      tries.value = [...tries.value, made];
+    } catch (error) {
+      if (!abort.signal.aborted) setFailure(sentence(error));
+    }
+    setBusy(false);
+  };
+  return { block, busy, failure };
+}
+
+/** The weight that a cut takes away: of an edge its own, of a token the layer's mean over heads, of a head none. */
+async function removed(source: Source, rec: string, role: string, { mode, layer, head, query, key }: Target): Promise<number | null> {
+  if (mode === "head") return null;
+  if (mode === "edge") return (await source.cell({ rec, role, layer, head }, query, key)).weight;
+  const grid = await source.layerWeights(rec, role, layer, { query });
+  const heads = Array.from({ length: grid.rows }, (_, h) => grid.values[h * grid.cols + key] ?? 0);
+  return heads.reduce((sum, w) => sum + w, 0) / Math.max(1, heads.length);
+}

@@ -1,0 +1,159 @@
+import "./text.css";
+
+import { useSignalEffect } from "@preact/signals";
+import { useMemo, useRef } from "preact/hooks";
+
+import { useOpen } from "../../context";
+import { useExporter } from "../../export/exporter";
+import { formatNumber, formatPercent, formatWeight } from "../../parts/format";
+import { TokenSearch } from "../../parts/search";
+import { TokenLabel } from "../../parts/tokens";
+import type { Source } from "../../source/source";
+import { useViewState } from "../../state";
+import { Bipartite } from "./Bipartite";
+import { textExporter } from "./exporting";
+import { entropy } from "./light";
+import { type Direction, type Heads, TextModel } from "./model";
+import { Page, type PageLayout } from "./Page";
+
+/** The document, with the tokens that one token looks at, or is looked at by, lit up. */
+export function TextView({ source }: { source: Source }) {
+  const state = useViewState();
+  const open = useOpen();
+  const model = useMemo(() => new TextModel(source, state, open), [source, open.recording.id, open.stack.role]);
+  const page = useRef<PageLayout | null>(null);
+  const main = useRef<HTMLDivElement>(null);
+  const lines = (): SVGSVGElement | null => main.current?.querySelector<SVGSVGElement>(".bipartite svg") ?? null;
+  useExporter(state, useMemo(() => textExporter(model, () => page.current, lines), [model]));
+  useSignalEffect(() => {
+    // Read here what the question depends on; ask after the pointer has rested a moment.
+    const deps = [model.shown.value, model.heads.value, model.direction.value, state.layer.value, state.head.value];
+    let forget = (): void => undefined;
+    const timer = setTimeout(() => (forget = model.ask()), deps[0] === model.chosen.peek() ? 0 : 50);
+    return () => {
+      clearTimeout(timer);
+      forget();
+    };
+  });
+  return (
+    <div class="text-view">
+      <div class="text-main" ref={main}>
+        <Bar model={model} />
+        {model.arcs.value === "lines" ? <Bipartite model={model} /> : <Page model={model} onLayout={(layout) => (page.current = layout)} />}
+      </div>
+      <aside class="text-side" aria-label="What lights up">
+        <Summary model={model} />
+      </aside>
+    </div>
+  );
+}
+
+function Bar({ model }: { model: TextModel }) {
+  const { scale } = model.state;
+  return (
+    <div class="text-bar" role="group" aria-label="How to look">
+      <Segmented<Direction>
+        name="Direction"
+        value={model.direction.value as Direction}
+        values={[["keys", "what it looks at"], ["queries", "what looks at it"]]}
+        onChange={(value) => model.turn(value)}
+      />
+      <Segmented<Heads>
+        name="Heads"
+        value={model.heads.value as Heads}
+        values={[["one", "this head"], ["mean", "layer mean"], ["max", "layer max"]]}
+        onChange={(value) => (model.heads.value = value)}
+      />
+      <Segmented
+        name="Arcs"
+        value={model.arcs.value}
+        values={[["off", "light"], ["on", "arcs"], ["lines", "lines"]]}
+        onChange={(value) => (model.arcs.value = value)}
+      />
+      <Segmented
+        name="Brightness"
+        value={scale.value}
+        values={[["log", "log"], ["linear", "linear"]]}
+        onChange={(value) => (scale.value = value)}
+      />
+    </div>
+  );
+}
+
+function Segmented<T extends string>({
+  name,
+  value,
+  values,
+  onChange,
+}: {
+  name: string;
+  value: T;
+  values: readonly (readonly [T, string])[];
+  onChange(value: T): void;
+}) {
+  return (
+    <span class="segmented" role="group" aria-label={name}>
+      {values.map(([each, label]) => (
+        <button key={each} type="button" aria-pressed={value === each} data-testid={`${name.toLowerCase()}-${each}`} onClick={() => onChange(each)}>
+          {label}
+        </button>
+      ))}
+    </span>
+  );
+}
+
+function Summary({ model }: { model: TextModel }) {
+  const { tokens } = model.open;
+  const shown = model.shown.value;
+  const back = model.direction.value === "queries";
+  const weights = model.weights.value;
+  const top = model.top.value;
+  return (
+    <>
+      <section class="text-card">
+        <TokenSearch tokens={tokens} onGo={(i) => model.choose(i)} />
+      </section>
+      <section class="text-card" data-testid="summary" aria-live="polite">
+        {model.failure.value && <p class="small failure">{model.failure.value}</p>}
+        {shown === null ? (
+          <p class="soft">Point at a word, or click it: the tokens it looks at light up.</p>
+        ) : (
+          <>
+            <p>
+              <TokenLabel tokens={tokens} i={shown} role={back ? "key" : "query"} />{" "}
+              <span class="soft">{back ? "is looked at by" : "looks at"}</span>
+            </p>
+            <ol class="top-list">
+              {top.map(({ index, weight }) => (
+                <li key={index}>
+                  <button type="button" class="top-item" onClick={() => model.choose(index)} aria-label={`${tokens.label(index)}, token ${index}, weight ${formatWeight(weight)}`}>
+                    <TokenLabel tokens={tokens} i={index} role={back ? "query" : "key"} />
+                    <span class="top-bar" aria-hidden="true">
+                      <i style={{ width: `${(weight / (top[0]?.weight ?? 1)) * 100}%` }} />
+                    </span>
+                    <span class="number" data-testid="top-weight">{formatWeight(weight)}</span>
+                  </button>
+                </li>
+              ))}
+            </ol>
+            {weights && <Totals weights={weights} listed={top.reduce((sum, lit) => sum + lit.weight, 0)} model={model} />}
+          </>
+        )}
+      </section>
+    </>
+  );
+}
+
+function Totals({ weights, listed, model }: { weights: Float32Array; listed: number; model: TextModel }) {
+  const mass = weights.reduce((sum, weight) => sum + weight, 0);
+  if (model.direction.value === "queries") {
+    return <p class="small soft">It receives {formatNumber(mass, 4)} in all; those listed give {formatPercent(mass > 0 ? listed / mass : 0)} of it.</p>;
+  }
+  if (model.heads.value === "max") return <p class="small soft">The heaviest of all heads of this layer, token by token.</p>;
+  return (
+    <p class="small soft">
+      Those listed hold {formatPercent(listed)} of the weight. Entropy {formatNumber(entropy(weights), 3)} nats: as spread as{" "}
+      {formatNumber(Math.exp(entropy(weights)), 3)} equal tokens.
+    </p>
+  );
+}

@@ -1,0 +1,97 @@
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+
+import type { Open } from "../../context";
+import type { Line, Source } from "../../source/source";
+import { mapRef, type ViewState } from "../../state";
+import { combine, heaviest, type Lit } from "./light";
+
+export type Direction = "keys" | "queries";
+export type Heads = "one" | "mean" | "max";
+
+/** What the parts of the text view share: the chosen token, which way to look, and the weights that light the text. */
+export class TextModel {
+  readonly direction: Signal<string>;
+  readonly heads: Signal<string>;
+  readonly arcs: Signal<string>;
+  /** The token under the pointer, shown in place of the chosen one while it is there. */
+  readonly hover = signal<number | null>(null);
+  readonly weights = signal<Float32Array | null>(null);
+  /** The token the weights belong to; it lags behind `shown` while an answer is on its way. */
+  readonly litFor = signal<number | null>(null);
+  readonly failure = signal<string | null>(null);
+  readonly chosen: ReadonlySignal<number | null>;
+  readonly shown: ReadonlySignal<number | null>;
+  readonly top: ReadonlySignal<Lit[]>;
+  /** Token of query 0: with a cache the first tokens are keys only. */
+  readonly shift: number;
+
+  constructor(
+    readonly source: Source,
+    readonly state: ViewState,
+    readonly open: Open,
+  ) {
+    this.shift = Math.max(0, open.stack.keys - open.stack.queries);
+    this.direction = state.param("look", "keys");
+    this.heads = state.param("heads", "one");
+    this.arcs = state.param("arcs", "off");
+    this.chosen = computed(() => {
+      const { query, key } = state;
+      if (this.direction.value === "queries") return key.value;
+      return query.value === null ? null : query.value + this.shift;
+    });
+    this.shown = computed(() => this.hover.value ?? this.chosen.value);
+    this.top = computed(() => (this.weights.value ? heaviest(this.weights.value, 12) : []));
+  }
+
+  choose(token: number): void {
+    if (this.direction.peek() === "queries") this.state.key.value = Math.min(token, this.open.stack.keys - 1);
+    else this.state.query.value = Math.min(this.open.stack.queries - 1, Math.max(0, token - this.shift));
+  }
+
+  /** Look the other way from the same token. */
+  turn(direction: Direction): void {
+    const token = this.chosen.peek();
+    this.direction.value = direction;
+    if (token !== null) this.choose(token);
+  }
+
+  /** Ask for the light of the token shown, one value per token of the text; the returned function forgets the question. */
+  ask(): () => void {
+    const token = this.shown.value;
+    const map = mapRef(this.state);
+    const heads = this.heads.value;
+    const back = this.direction.value === "queries";
+    if (token === null) {
+      this.weights.value = null;
+      this.litFor.value = null;
+      return () => undefined;
+    }
+    const line: Line = back ? { key: token } : { query: Math.max(0, token - this.shift) };
+    const stop = new AbortController();
+    const answer =
+      heads === "one"
+        ? this.source.weights(map, line, stop.signal)
+        : this.source
+            .layerWeights(map.rec, map.role, map.layer, line, stop.signal)
+            .then((grid) => combine(grid, heads === "mean" ? "mean" : "max"));
+    answer
+      .then((weights) => {
+        if (stop.signal.aborted) return;
+        this.weights.value = back ? shifted(weights, this.shift) : weights;
+        this.litFor.value = token;
+        this.failure.value = null;
+      })
+      .catch((error: unknown) => {
+        if (!stop.signal.aborted) this.failure.value = error instanceof Error ? error.message : String(error);
+      });
+    return () => stop.abort();
+  }
+}
+
+/** Weights over queries as weights over tokens. */
+function shifted(weights: Float32Array, by: number): Float32Array {
+  if (by === 0) return weights;
+  const out = new Float32Array(weights.length + by);
+  out.set(weights, by);
+  return out;
+}

@@ -1,0 +1,120 @@
+"""A server process with two recordings, the bundled story's and a small one, and Chromium in front of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.models import Recording
+from viewer.samples import layer, recording, saved
+
+playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'regard[test]'")
+SRC = Path(regard.__file__).parents[1]
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def _chromium() -> str | None:
+    """$REGARD_CHROMIUM, or the machine's own; None leaves it to what playwright has installed."""
+    given = os.environ.get("REGARD_CHROMIUM")
+    return given or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[playwright.Browser]:
+    with playwright.sync_playwright() as engine:
+        try:
+            opened = engine.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(
+                f"NO CHROMIUM: THE PAGE IS NOT TESTED. Set REGARD_CHROMIUM, or: playwright install. {error}"
+            )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="session")
+def small() -> Recording:
+    """301 tokens that look like HTML: one causal layer, one with a window."""
+    masks = regard.Causal(), regard.Causal() & regard.Window(63)
+    return recording(*(layer(i, 301, 301, mask) for i, mask in enumerate(masks)))
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("viewer")
+
+
+def _serve(cache: Path, *arguments: str) -> Iterator[str]:
+    """The address of a `regard view` process."""
+    page = Path(regard.__file__).parent / "viewer" / "static" / "index.html"
+    if not page.exists():
+        pytest.fail("The page is not built: run `make frontend`.")
+    paths = os.pathsep.join(filter(None, [str(SRC), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "regard", "view", "--no-open", "--cache", str(cache), *arguments]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    said: list[str] = []
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if found := re.search(r"regard is at (http://\S+?)/?\s", line):
+                yield found[1]
+                return
+        pytest.fail(f"The server did not start:\n{''.join(said)}")
+    finally:
+        process.terminate()
+        process.wait(10)
+        process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def server(cache: Path) -> Iterator[str]:
+    """`regard view` as a newcomer starts it: on the bundled model and story."""
+    yield from _serve(cache)
+
+
+@pytest.fixture(scope="session")
+def small_server(cache: Path, small: Recording) -> Iterator[str]:
+    """`regard view` on `small`."""
+    shelf = cache / "shelf"
+    shelf.mkdir()
+    yield from _serve(cache, str(saved(small, shelf / "small.regard").parent))
+
+
+@pytest.fixture(scope="session")
+def story(server: str, cache: Path) -> Recording:
+    """The bundled story's recording as Python sees it: the judge of every number on the page."""
+    return Recording.open(next((cache / "recordings").glob("*.regard")))
+
+
+def _open(browser: playwright.Browser, **options: object) -> Iterator[playwright.Page]:
+    """A page of its own; whatever script error it meets fails the test."""
+    context = browser.new_context(accept_downloads=True, reduced_motion="reduce", **options)  # pyright: ignore
+    context.set_default_timeout(15_000)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert errors == []
+
+
+@pytest.fixture
+def page(browser: playwright.Browser) -> Iterator[playwright.Page]:
+    yield from _open(browser, viewport={"width": 1280, "height": 800})
+
+
+@pytest.fixture
+def phone(browser: playwright.Browser) -> Iterator[playwright.Page]:
+    yield from _open(browser, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)

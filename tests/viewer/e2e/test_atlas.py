@@ -1,0 +1,77 @@
+"""The atlas in a browser: heads by kind and by statistic, and the way from a picture to its map."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from viewer.e2e.working import finished, recorded
+
+
+@pytest.fixture(scope="module")
+def atlas(server) -> tuple[str, list[dict]]:
+    """A short recording, and every head of it as the server tells it."""
+    with httpx.Client(base_url=server, timeout=60) as client:
+        record = recorded(client)
+        path = f"/api/recordings/{record}/atlas"
+        answer = client.get(path)
+        if answer.status_code == 202:
+            finished(client, answer.json()["job"])
+            answer = client.get(path)
+        return record, answer.json()["heads"]
+
+
+def kinds_of(head: dict) -> set[str]:
+    return {kind for kind, found in head["findings"].items() if (found["score"] or 0) >= found["bar"]}
+
+
+def test_a_kind_keeps_its_heads_and_fades_the_others(page: Page, server, atlas):
+    record, heads = atlas
+    kind = max(heads[0]["findings"], key=lambda kind: sum(kind in kinds_of(head) for head in heads))
+    wanted = {(head["layer"], head["head"]) for head in heads if kind in kinds_of(head)}
+    assert 0 < len(wanted) < len(heads)
+    page.goto(f"{server}/#/atlas?rec={record}")
+    chip = page.get_by_test_id(f"kind-{kind}")
+    expect(chip).to_contain_text(str(len(wanted)))
+    chip.click()
+    expect(page.locator("[data-passes=true]")).to_have_count(len(wanted))
+    for layer, head in wanted:
+        expect(page.get_by_test_id(f"head-{layer}-{head}")).to_have_attribute("data-passes", "true")
+    expect(page.get_by_test_id("atlas-count")).to_contain_text(f"{len(wanted)} of {len(heads)} heads")
+    expect(page).to_have_url(re.compile("kind="))
+
+
+def test_an_address_restores_the_order_by_a_statistic(page: Page, server, atlas):
+    record, heads = atlas
+    first = max(heads, key=lambda head: head["statistics"]["entropy"])
+    page.goto(f"{server}/#/atlas?rec={record}&sort=stat%3Aentropy")
+    shown = page.get_by_test_id("atlas-list").locator("button")
+    expect(shown).to_have_count(len(heads))
+    expect(shown.first).to_have_attribute("data-testid", f"head-{first['layer']}-{first['head']}")
+
+
+def test_a_threshold_drops_the_heads_below_it(page: Page, server, atlas):
+    record, heads = atlas
+    values = sorted(head["statistics"]["entropy"] for head in heads)
+    least = (values[3] + values[4]) / 2
+    page.goto(f"{server}/#/atlas?rec={record}&stat=entropy&above={least}")
+    expect(page.locator("[data-passes=true]")).to_have_count(len(heads) - 4)
+
+
+def test_a_head_tells_its_evidence_when_focused_and_opens_in_the_map(page: Page, server, atlas):
+    record, heads = atlas
+    head = next(head for head in heads if kinds_of(head))
+    page.goto(f"{server}/#/atlas?rec={record}")
+    picture = page.get_by_test_id(f"head-{head['layer']}-{head['head']}")
+    picture.focus()
+    details = page.get_by_test_id("atlas-details")
+    expect(details).to_contain_text(f"Layer {head['layer']}, head {head['head']}")
+    expect(details).to_contain_text(head["findings"][next(iter(kinds_of(head)))]["evidence"])
+    expect(picture.locator("canvas")).to_have_attribute("data-state", "ready")
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("view-map")).to_be_visible()
+    expect(page.get_by_test_id("pick-layer")).to_have_value(str(head["layer"]))
+    expect(page.get_by_test_id("pick-head")).to_have_value(str(head["head"]))

@@ -1,0 +1,98 @@
+"""A view as a file: a picture, a drawing, and a page that needs no server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from regard.models import Recording
+from viewer.e2e.waiting import map_is_drawn
+
+MAP = "#/map?layer=5&head=0&x=560&y=600&z=4&query=600&key=570"
+
+
+def export(page: Page, kind: str, folder: Path) -> Path:
+    page.get_by_test_id("export").locator("summary").click()
+    with page.expect_download() as caught:
+        page.get_by_test_id(f"export-{kind}").click()
+    target = folder / caught.value.suggested_filename
+    caught.value.save_as(target)
+    return target
+
+
+@pytest.fixture
+def offline(browser: Browser):
+    """A page that can reach nothing but files."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert errors == []
+
+
+def test_a_map_opened_from_disk_reads_the_same_weights(
+    page: Page, offline: Page, server: str, story: Recording, tmp_path: Path
+):
+    page.goto(f"{server}/{MAP}")
+    map_is_drawn(page)
+    file = export(page, "html", tmp_path)
+    text = file.read_text()
+    assert not re.search(r"(src|href)=\"?https?:", text.split("<script", 1)[0])
+    offline.goto(file.as_uri())
+    map_is_drawn(offline)
+    weight = offline.get_by_test_id("cell-weight")
+    expect(weight).to_have_attribute("data-value", re.compile("."))
+    assert float(weight.get_attribute("data-value")) == pytest.approx(
+        float(story.maps[5][0, 0, 600, 570]), rel=1e-5
+    )
+    # A cell that nobody had asked for comes from the tile that went along.
+    spot = offline.evaluate("window.regard.map.place(595, 565)")
+    offline.mouse.click(spot["x"], spot["y"])
+    offline.wait_for_url(re.compile("query=595&key=565"))
+    offline.mouse.move(5, 5)
+    expect(offline.get_by_test_id("readout")).to_contain_text("595")
+    expect(offline.get_by_test_id("readout")).to_have_attribute("aria-busy", "false")
+    wanted = float(story.maps[5][0, 0, 595, 565])
+    assert float(weight.get_attribute("data-value")) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_text_opened_from_disk_lights_up(page: Page, offline: Page, small_server: str, tmp_path: Path):
+    page.goto(f"{small_server}/#/text?layer=1&head=2&query=200")
+    expect(page.get_by_test_id("top-weight").first).to_be_visible()
+    heaviest = page.get_by_test_id("top-weight").first.inner_text()
+    file = export(page, "html", tmp_path)
+    offline.goto(file.as_uri())
+    expect(offline.get_by_test_id("top-weight").first).to_have_text(heaviest)
+    offline.locator("#token-201").click()
+    expect(offline.get_by_test_id("summary")).to_contain_text("201")
+    expect(offline.get_by_test_id("summary")).not_to_contain_text("exported page")
+
+
+def test_a_map_is_a_png_of_twice_its_size(page: Page, server: str, tmp_path: Path):
+    page.goto(f"{server}/{MAP}")
+    map_is_drawn(page)
+    data = export(page, "png", tmp_path).read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    stage = page.locator(".stage").bounding_box()
+    assert int.from_bytes(data[16:20], "big") > 2 * stage["width"]
+
+
+@pytest.mark.parametrize("view", ["map", "text"])
+def test_a_drawing_is_well_formed_and_its_tokens_are_text(
+    page: Page, small_server: str, tmp_path: Path, view: str
+):
+    page.goto(f"{small_server}/#/{view}?query=20&key=15&x=15&y=20&z=4.5")
+    if view == "map":
+        map_is_drawn(page)
+    else:
+        expect(page.get_by_test_id("top-weight").first).to_be_visible()
+    root = ElementTree.parse(export(page, "svg", tmp_path)).getroot()
+    words = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert any(word.startswith("<script>") or word.startswith("<script") for word in words)
+    assert not list(root.iter("{http://www.w3.org/2000/svg}script"))

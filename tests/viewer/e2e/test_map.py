@@ -1,0 +1,173 @@
+"""The map in a browser: from the overview down to one weight, and every weight the one Python computes."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import pytest
+import torch
+from playwright.sync_api import Page, expect
+
+from regard.models import Recording
+from viewer.e2e.waiting import map_is_drawn, until
+
+READ_ALL = """([queries, keys]) => {
+  const values = new Float32Array(queries * keys);
+  for (let i = 0; i < values.length; i++) {
+    values[i] = window.regard.map.value(Math.floor(i / keys), i % keys) ?? NaN;
+  }
+  let text = '';
+  for (const byte of new Uint8Array(values.buffer)) text += String.fromCharCode(byte);
+  return btoa(text);
+}"""
+
+
+def weight_shown(page: Page) -> float:
+    expect(page.get_by_test_id("readout")).to_have_attribute("aria-busy", "false")
+    return float(page.get_by_test_id("cell-weight").get_attribute("data-value") or "nan")
+
+
+def pixel(page: Page, query: int, key: int) -> list[int]:
+    """The colour on screen in the middle of a cell."""
+    return page.evaluate(
+        """([query, key]) => {
+          const { x, y } = window.regard.map.place(query, key);
+          const canvas = document.querySelector('.osd canvas');
+          const rect = canvas.getBoundingClientRect();
+          const ratio = canvas.width / rect.width;
+          const at = [Math.round((x - rect.left) * ratio), Math.round((y - rect.top) * ratio)];
+          return [...canvas.getContext('2d').getImageData(at[0], at[1], 1, 1).data];
+        }""",
+        [query, key],
+    )
+
+
+def test_the_first_page_shows_the_map_of_the_bundled_story(page: Page, server: str):
+    page.goto(server)
+    map_is_drawn(page)
+    expect(page.get_by_test_id("tab-map")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_test_id("legend")).to_be_visible()
+    camera = page.evaluate("window.regard.map.camera()")
+    assert camera["x"] == pytest.approx(1023, abs=2)  # all 2,046 tokens, in the middle
+    assert pixel(page, 1800, 300)[3] == 255
+    assert pixel(page, 300, 1800)[3] == 0  # forbidden cells are not painted
+
+
+def test_zooming_from_the_overview_to_one_cell_reads_the_weight_that_python_computes(
+    page: Page, server: str, story: Recording
+):
+    page.goto(f"{server}/#/map?layer=5&head=0")
+    map_is_drawn(page)
+    query, key = 600, 539
+    spot = page.evaluate(f"window.regard.map.place({query}, {key})")
+    page.mouse.move(spot["x"], spot["y"])
+    for _ in range(60):
+        if page.evaluate("window.regard.map.camera().scale") > 16:
+            break
+        page.mouse.wheel(0, -400)
+        page.wait_for_timeout(30)
+        spot = page.evaluate(f"window.regard.map.place({query}, {key})")
+        page.mouse.move(spot["x"], spot["y"])
+    map_is_drawn(page)
+    page.mouse.click(spot["x"], spot["y"])
+    page.wait_for_url(re.compile(f"query={query}&key={key}"))
+    wanted = float(story.maps[5][0, 0, query, key])
+    assert weight_shown(page) == pytest.approx(wanted, rel=1e-5)
+    assert page.evaluate(f"window.regard.map.value({query}, {key})") == pytest.approx(wanted, rel=1e-5)
+    expect(page.get_by_test_id("cell-distance")).to_have_text("61")
+    row = story.maps[5][0, 0, query]
+    expect(page.get_by_test_id("cell-rank")).to_have_text(str(int((row > row[key]).sum()) + 1))
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_every_cell_on_the_page_equals_the_dense_weights(
+    page: Page, small_server: str, small: Recording, layer: int
+):
+    page.goto(f"{small_server}/#/map?layer={layer}&head=3")
+    map_is_drawn(page)
+    # One cell a pixel or more, so that level 0 is what is drawn.
+    page.evaluate("window.regard.map.center(150, 150, 2)")
+    map_is_drawn(page)
+    values = bytearray(base64.b64decode(page.evaluate(READ_ALL, [301, 301])))
+    shown = torch.frombuffer(values, dtype=torch.float32).view(301, 301)
+    torch.testing.assert_close(shown, small.maps[layer][0, 3], rtol=1e-6, atol=1e-9)
+
+
+def test_a_heavier_cell_is_drawn_brighter_and_a_scale_change_asks_for_nothing(
+    page: Page, server: str, story: Recording
+):
+    row = story.maps[5][0, 0, 600, 500:600]
+    heavy, light = 500 + int(row.argmax()), 500 + int(row.argmin())
+    page.goto(f"{server}/#/map?layer=5&head=0&x=560&y=600&z=3.5")
+    map_is_drawn(page)
+
+    def brightness(key: int) -> float:
+        r, g, b, _ = pixel(page, 600, key)
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    assert brightness(heavy) > brightness(light)
+    before, fetched = pixel(page, 600, heavy), page.evaluate("window.regard.map.tilesFetched()")
+    page.get_by_test_id("palette").select_option("cividis")
+    page.get_by_test_id("scale-linear").click()
+    page.wait_for_timeout(200)
+    assert pixel(page, 600, heavy) != before
+    assert page.evaluate("window.regard.map.tilesFetched()") == fetched
+
+
+def test_a_brushed_region_tells_its_share(page: Page, server: str, story: Recording):
+    page.goto(f"{server}/#/map?layer=5&head=0&box=590-601_530-541")
+    numbers = page.get_by_test_id("region-numbers")
+    tile = story.maps[5][0, 0, 590:601, 530:541]
+    expect(numbers).to_contain_text(f"{float(tile.max()):.4f}")
+    expect(numbers).to_contain_text("121 of 121")
+    page.get_by_test_id("brush").click()
+    start = page.evaluate("window.regard.map.place(900, 300)")
+    end = page.evaluate("window.regard.map.place(1200, 500)")
+    page.mouse.move(start["x"], start["y"])
+    page.mouse.down()
+    page.mouse.move(end["x"], end["y"], steps=4)
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"box=(89\d|90\d)-(119\d|120\d)_(29\d|30\d)-(49\d|50\d)"))
+
+
+def test_two_heads_move_together(page: Page, server: str):
+    page.goto(f"{server}/#/map?layer=5&head=0&beside=5.1")
+    map_is_drawn(page)
+    expect(page.locator(".pane")).to_have_count(2)
+    page.evaluate("window.regard.map.center(700, 650, 20)")
+    map_is_drawn(page)
+    page.wait_for_timeout(100)
+    first, second = (page.locator(".axis-left").nth(i).evaluate("c => c.toDataURL()") for i in range(2))
+    assert first == second
+
+
+def test_a_word_is_found_and_brought_to_the_middle(page: Page, server: str, story: Recording):
+    page.goto(f"{server}/#/map?layer=5&head=0")
+    map_is_drawn(page)
+    page.get_by_test_id("jump").fill("badger")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("query="))
+    query = int(re.search(r"query=(\d+)", page.url)[1])
+    assert "badger".startswith(story.tokens[query].text.strip()) or "badger" in story.tokens[query].text
+    until(page, f"Math.abs(window.regard.map.camera().y - {query}) < 2")
+
+
+def test_tokens_that_look_like_html_stay_text(page: Page, small_server: str):
+    opened = []
+    page.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
+    page.goto(f"{small_server}/#/map?query=5&key=2&z=4")
+    map_is_drawn(page)
+    expect(page.get_by_test_id("readout")).to_contain_text("<script>alert(1)</script>")
+    page.goto(f"{small_server}/#/text?query=5")
+    expect(page.get_by_test_id("page")).to_contain_text("<script>alert(1)</script>")
+    assert page.locator("img[src=x]").count() == 0
+    assert opened == []
+
+
+def test_a_recording_that_is_not_there_is_said_and_the_page_stays_usable(page: Page, server: str):
+    page.goto(f"{server}/#/map?rec=nowhere")
+    expect(page.get_by_test_id("failure")).to_contain_text("nowhere")
+    page.get_by_test_id("pick-recording").select_option(index=0)
+    map_is_drawn(page)
+    expect(page.get_by_test_id("failure")).to_have_count(0)

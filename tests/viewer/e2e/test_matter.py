@@ -1,0 +1,64 @@
+"""Does it matter? in a browser: block something, and read what the server computed."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from viewer.e2e.working import recorded
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with httpx.Client(base_url=server, timeout=60) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def record(client) -> str:
+    return recorded(client)
+
+
+@pytest.fixture
+def cut(client, record):
+    """What the server says of a cut."""
+    return lambda **wanted: client.post(f"/api/recordings/{record}/knockout", json=wanted).json()
+
+
+def percent(cell: str) -> float:
+    return float(cell.replace("<", "").replace("%", "").strip()) / 100
+
+
+def test_blocking_a_head_shows_both_distributions(page: Page, server, record, cut):
+    said = cut(heads=[[1, 2]], at=40)
+    page.goto(f"{server}/#/matter?rec={record}&block=head&layer=1&head=2&query=40")
+    page.get_by_test_id("block").click()
+    verdict = page.get_by_test_id("verdict")
+    expect(verdict).to_contain_text("Cutting layer 1, head 2 changed the next-token distribution by KL")
+    top = max(said["before"], key=lambda one: one["probability"])
+    row = page.get_by_test_id("before-after").locator("tbody tr").filter(has_text=top["token"].strip()).first
+    shown = [percent(text) for text in row.locator(".bars-number span").all_inner_texts()]
+    after = next(one["probability"] for one in said["after"] if one["id"] == top["id"])
+    assert shown == pytest.approx([top["probability"], after], abs=0.0006)
+
+
+def test_an_edge_is_told_with_its_weight_and_kept_in_the_history(page: Page, server, record):
+    page.goto(f"{server}/#/matter?rec={record}&layer=0&head=0&query=40&key=39")
+    page.get_by_test_id("block").click()
+    expect(page.get_by_test_id("verdict")).to_contain_text("the edge 40 → 39 in layer 0, head 0 (weight")
+    page.get_by_test_id("mode-token").click()
+    page.get_by_test_id("block").click()
+    expect(page.get_by_test_id("verdict")).to_contain_text("token 39 in every head")
+    tried = page.get_by_test_id("history").locator("tbody tr")
+    expect(tried).to_have_count(2)
+    tried.last.get_by_role("button").click()
+    expect(page.get_by_test_id("mode-edge")).to_have_attribute("aria-pressed", "true")
+
+
+def test_the_heaviest_key_is_where_one_starts(page: Page, server, client, record):
+    path = f"/api/recordings/{record}/stacks/decoder/layers/2/heads/1/row?query=50&k=1"
+    heaviest = client.get(path).json()["top"][0]["key"]
+    page.goto(f"{server}/#/matter?rec={record}&layer=2&head=1&query=50")
+    chosen = page.get_by_test_id("choose-key").locator(".chooser-bar .token-index")
+    expect(chosen).to_have_text(str(heaviest))

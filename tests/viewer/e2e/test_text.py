@@ -1,0 +1,62 @@
+"""The text in a browser: what lights up is what Python says is heavy."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from regard.models import Recording
+
+
+def test_the_keys_of_a_query_light_up_by_weight(page: Page, server: str, story: Recording):
+    page.goto(f"{server}/#/text?layer=5&head=0&query=600")
+    token = page.locator("#token-600")
+    expect(token).to_have_class(re.compile("shown"))
+    row = story.maps[5][0, 0, 600]
+    for key in (599, 600, 590):
+        expect(page.locator(f"#token-{key}")).to_have_attribute("data-weight", re.compile("."))
+        shown = float(page.locator(f"#token-{key}").get_attribute("data-weight") or "nan")
+        assert shown == pytest.approx(float(row[key]), rel=1e-5)
+    heaviest = page.get_by_test_id("top-weight").first
+    expect(heaviest).to_have_text(f"{float(row.max()):.4f}")
+    expect(page.locator("#token-601")).to_have_attribute("data-weight", "0")
+
+
+def test_the_other_way_round_the_queries_of_a_key_light_up(page: Page, server: str, story: Recording):
+    page.goto(f"{server}/#/text?layer=5&head=0&key=600&look=queries")
+    column = story.maps[5][0, 0, :, 600]
+    expect(page.get_by_test_id("top-weight").first).to_have_text(f"{float(column.max()):.4f}")
+    expect(page.locator("#token-599")).to_have_attribute("data-weight", "0")
+
+
+@pytest.mark.parametrize("heads", ["mean", "max"])
+def test_all_heads_of_a_layer_can_be_seen_as_one(page: Page, server: str, story: Recording, heads: str):
+    page.goto(f"{server}/#/text?layer=5&head=0&query=600&heads={heads}")
+    rows = story.maps[5][0, :, 600]
+    wanted = rows.mean(0) if heads == "mean" else rows.amax(0)
+    expect(page.get_by_test_id("top-weight").first).to_have_text(f"{float(wanted.max()):.4f}")
+
+
+def test_clicking_a_word_chooses_it_and_pointing_previews_it(page: Page, server: str):
+    page.goto(f"{server}/#/text?layer=5&head=0")
+    page.locator("#token-20").hover()
+    expect(page.get_by_test_id("summary")).to_contain_text("20")
+    page.locator("#token-20").click()
+    page.wait_for_url(re.compile("query=20"))
+
+
+def test_only_the_lines_on_screen_are_in_the_page(page: Page, server: str):
+    page.goto(f"{server}/#/text?layer=5&head=0&query=2040")
+    expect(page.locator("#token-2040")).to_be_visible()
+    assert page.locator("#token-0").count() == 0
+    assert page.locator(".word").count() < 1000
+
+
+def test_lines_join_queries_to_their_keys(page: Page, server: str, story: Recording):
+    page.goto(f"{server}/#/text?layer=5&head=0&query=120&arcs=lines")
+    lines = page.get_by_test_id("lines")
+    expect(lines.locator(".edge").first).to_be_attached()
+    tile = story.maps[5][0, 0, 76:136, 76:136]
+    expect(lines.locator(".edge")).to_have_count(int((tile >= 0.02).sum()))
