@@ -21,7 +21,7 @@ PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do 
 	if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo $$candidate; break; fi; done)
 
-.PHONY: help view test check frontend bench clean
+.PHONY: help view test check chromium frontend bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -31,13 +31,24 @@ view: $(VENV)/.installed
 	$(BIN)/regard view $(REGARD_ARGS)
 
 # One worker a core, so each keeps to one thread.
-test: check
+test: check chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# The page is tested in a real browser: the system's, installed where that is allowed. Without one those tests are
+# skipped, and say so.
+chromium:
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+		command -v $$name >/dev/null 2>&1 && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+		echo "Installing Chromium for the tests of the page."; \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium; } >/dev/null 2>&1 \
+			&& exit 0; fi; \
+	echo "!! NO CHROMIUM, and it cannot be installed here: THE TESTS OF THE PAGE WILL BE SKIPPED." >&2
 
 frontend: $(VENV)/.installed
 	$(BIN)/python -m building.frontend
