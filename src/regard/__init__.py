@@ -10,6 +10,7 @@ from regard.stats import ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK
 from regard.tracing import Trace, trace
 
 if TYPE_CHECKING:
+    from regard.atlas import importance, knockout, rollout
     from regard.models import Recording, watch
 
 __all__ = [
@@ -34,7 +35,10 @@ __all__ = [
     "__version__",
     "attention",
     "explain_dispatch",
+    "importance",
+    "knockout",
     "observe",
+    "rollout",
     "sdpa",
     "trace",
     "watch",
@@ -42,9 +46,13 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    # Watching models costs an import of its own, so it waits for the first who asks.
+    # Watching and surveying models cost imports of their own, so they wait for the first who asks.
     if name in ("Recording", "watch"):
         import regard.models
 
         return getattr(regard.models, name)
+    if name in ("atlas", "importance", "knockout", "rollout"):
+        import regard.atlas
+
+        return regard.atlas if name == "atlas" else getattr(regard.atlas, name)
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

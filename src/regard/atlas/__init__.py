@@ -1,0 +1,40 @@
+"""What every head of a model does, and whether it matters."""
+
+from regard.atlas.cards import Atlas, HeadCard
+from regard.atlas.comparison import Change, Comparison, compare
+from regard.atlas.decay import DecayFit, decay
+from regard.atlas.edges import Edge
+from regard.atlas.effects import Effect, Importance
+from regard.atlas.importance import importance
+from regard.atlas.kinds import KINDS, Finding, Kind
+from regard.atlas.knockout import Knockout, knockout
+from regard.atlas.needle import NeedleTest, needle
+from regard.atlas.profile import Profile, position_profile
+from regard.atlas.rollout import rollout
+from regard.atlas.survey import atlas, cards_of
+
+__all__ = [
+    "KINDS",
+    "Atlas",
+    "Change",
+    "Comparison",
+    "DecayFit",
+    "Edge",
+    "Effect",
+    "Finding",
+    "HeadCard",
+    "Importance",
+    "Kind",
+    "Knockout",
+    "NeedleTest",
+    "Profile",
+    "atlas",
+    "cards_of",
+    "compare",
+    "decay",
+    "importance",
+    "knockout",
+    "needle",
+    "position_profile",
+    "rollout",
+]

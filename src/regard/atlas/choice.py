@@ -1,0 +1,22 @@
+"""Which layers of a recording a survey is about."""
+
+from __future__ import annotations
+
+from regard.errors import RecordingError
+from regard.models import Layer, Recording
+
+__all__ = ["chosen_layers"]
+
+
+def chosen_layers(recording: Recording, stack: str | None) -> list[Layer]:
+    """The layers of one stack, or of all; raises where there are none, or none with a map."""
+    stacks = recording.stacks
+    if not stacks:
+        raise RecordingError("nothing was recorded yet; run the model inside the watch block.")
+    if stack is not None and stack not in stacks:
+        raise RecordingError(f"the recording has no {stack}; its stacks are: {', '.join(stacks)}.")
+    roles = list(stacks) if stack is None else [stack]
+    layers = [stacks[role][index] for role in roles for index in sorted(stacks[role])]
+    if any(0 in layer.map.shape[2:] for layer in layers):
+        raise RecordingError("the recording is of an empty text; give the model at least one token.")
+    return layers

@@ -1,0 +1,117 @@
+"""Every pair but those that were cut, as a mask: products of sets, never a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from regard.masks import Coverage, Mask
+from regard.masks.checks import fits
+
+__all__ = ["Box", "Uncut", "joined"]
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """All pairs of some queries and some keys, for some heads; None is all of them."""
+
+    heads: tuple[int, ...] | None
+    queries: Bool[Tensor, "n"] | None
+    keys: Bool[Tensor, "n"] | None
+
+    def holds(self, q: Tensor, k: Tensor) -> Tensor | None:
+        """Whether each pair is in the box, heads aside; None where none is."""
+        of_q = torch.ones_like(q, dtype=torch.bool) if self.queries is None else self.queries[q]
+        of_k = torch.ones_like(k, dtype=torch.bool) if self.keys is None else self.keys[k]
+        return of_q & of_k if bool(of_q.any()) and bool(of_k.any()) else None
+
+    def to(self, device: torch.device | str) -> Box:
+        queries, keys = (None if x is None else x.to(device) for x in (self.queries, self.keys))
+        return replace(self, queries=queries, keys=keys)
+
+    def share(self, axis: str, start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether each range of positions holds some, and only, positions of the box."""
+        before = self._before.get(axis)
+        if before is None:
+            return start < stop, start < stop
+        count = before[stop] - before[start]
+        return count > 0, count == stop - start
+
+    @cached_property
+    def _before(self) -> dict[str, Tensor]:
+        """How many positions of the box come before each position."""
+        sides = {"q": self.queries, "k": self.keys}
+        return {
+            axis: torch.nn.functional.pad(flags.cumsum(0), (1, 0)).cpu()
+            for axis, flags in sides.items()
+            if flags is not None
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Uncut(Mask):
+    """Every pair of a text of `length` tokens but those in the boxes.
+
+    >>> key = torch.tensor([False, True, False])
+    >>> print(Uncut((Box(None, None, key),), heads_in_all=2, length=3).draw(3))
+    # . #
+    # . #
+    # . #
+    """
+
+    boxes: tuple[Box, ...]
+    heads_in_all: int
+    length: int
+
+    @property
+    def heads(self) -> int | None:
+        return None if all(box.heads is None for box in self.boxes) else self.heads_in_all
+
+    def allows(self, q: Tensor, k: Tensor) -> Tensor:
+        shape = torch.broadcast_shapes(q.shape, k.shape)
+        allowed = torch.ones(1, self.heads or 1, *shape, dtype=torch.bool, device=q.device)
+        for box in self.boxes:
+            cut = box.to(q.device).holds(q, k)
+            if cut is not None:
+                allowed[:, slice(None) if box.heads is None else list(box.heads)] &= ~cut
+        return allowed
+
+    def cover(self, q_start: Tensor, q_stop: Tensor, k_start: Tensor, k_stop: Tensor) -> Tensor:
+        shape = torch.broadcast_shapes(q_start.shape, q_stop.shape, k_start.shape, k_stop.shape)
+        found = torch.full(shape, Coverage.FULL, dtype=torch.int8)
+        for box in self.boxes:
+            some_q, only_q = box.share("q", q_start, q_stop)
+            some_k, only_k = box.share("k", k_start, k_stop)
+            found[(some_q & some_k).expand(shape) & (found == Coverage.FULL)] = Coverage.PARTIAL
+            if box.heads is None:
+                found[(only_q & only_k).expand(shape)] = Coverage.EMPTY
+        return found
+
+    def to(self, device: torch.device | str) -> Mask:
+        return replace(self, boxes=tuple(box.to(device) for box in self.boxes))
+
+    def check(self, q: int, k: int, batch: int, heads: int) -> None:
+        fits(self, "positions", self.length, "k", k, "cut the text that the model reads")
+        if self.heads is not None:
+            fits(self, "heads", self.heads_in_all, "q", heads, "cut heads of this layer")
+
+    def __repr__(self) -> str:
+        return f"Uncut({len(self.boxes)} {'box' if len(self.boxes) == 1 else 'boxes'})"
+
+
+def joined(boxes: Iterable[Box]) -> tuple[Box, ...]:
+    """Fewer boxes for the same pairs: those with the same heads and queries become one."""
+    found: dict[tuple[object, bytes | None], Box] = {}
+    for box in boxes:
+        queries = None if box.queries is None else box.queries.numpy().tobytes()
+        known = found.get((box.heads, queries))
+        if known is not None:
+            whole = known.keys is None or box.keys is None
+            box = replace(box, keys=None if whole else known.keys | box.keys)  # type: ignore[operator]
+        found[box.heads, queries] = box
+    return tuple(found.values())

@@ -1,0 +1,79 @@
+"""Cutting edges while a model attends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from regard.atlas.anatomy import Anatomy, Callers
+from regard.atlas.running import attending
+from regard.engine import attention
+from regard.masks import Coverage, Mask
+from regard.models.call import AttentionCall
+
+__all__ = ["Cutter", "LayerCut", "cutting"]
+
+
+@dataclass(frozen=True)
+class LayerCut:
+    """What is cut in one layer: heads that see nothing, for each text of a batch, and pairs a mask forbids.
+
+    A cut pair has score −inf before softmax, so the rest of its row is renormalised. A row of which all is
+    cut gives 0; a head of which all rows are gives 0 throughout, so its pairs need not be masked.
+    """
+
+    dead: Bool[Tensor, "#batch heads"] | None = None
+    mask: Mask | None = None
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        """The output of a call with the cut made."""
+        if self.mask is not None:
+            call = replace(call, mask=self.mask if call.mask is None else call.mask & self.mask)
+        out = attention(call.q, call.k, call.v, **call.options)
+        if self.dead is None:
+            return out
+        return out.masked_fill(self.dead.to(out.device)[:, :, None, None], 0.0)
+
+
+class Cutter:
+    """Stands at a model's attention and makes the cuts of `cuts`, by layer."""
+
+    def __init__(self, model: Any, anatomy: Anatomy) -> None:
+        self.anatomy = anatomy
+        self.causal = True
+        """Whether no query has been allowed to see what comes after it."""
+        self._callers = Callers(model, anatomy)
+        self._cuts: Mapping[int, LayerCut] = {}
+
+    def begin(self, cuts: Mapping[int, LayerCut]) -> None:
+        """Before each run of the model: what is cut in it."""
+        self._cuts = cuts
+        self._callers.begin()
+
+    def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, None]:
+        """One attention call, cut as its layer wants it."""
+        self.causal = self.causal and _causal(call)
+        layer = self._callers.layer(module)
+        cut = LayerCut() if layer is None else self._cuts.get(layer, LayerCut())
+        return cut.attend(call), None
+
+
+@contextmanager
+def cutting(model: Any, anatomy: Anatomy) -> Iterator[Cutter]:
+    """A model whose edges can be cut within the block: `cutter.begin(cuts)`, then run it."""
+    cutter = Cutter(model, anatomy)
+    with attending(model, cutter):
+        yield cutter
+
+
+def _causal(call: AttentionCall) -> bool:
+    n = call.k.shape[2]
+    if n < 2 or call.q.shape[2] != n:
+        return True
+    return call.mask is not None and call.mask.coverage((0, 1), (1, n)) is Coverage.EMPTY

@@ -1,0 +1,60 @@
+"""The head that picks one key far away."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard.atlas.kinds.finding import Finding, Kind, lifted, unfit
+from regard.atlas.kinds.places import NO_DISTANCE
+from regard.atlas.tally import SINKS, Tally
+
+__all__ = ["RETRIEVAL"]
+
+
+def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
+    """Mean weight of each query's heaviest key where that is far away and no simpler rule would name it."""
+    if tally.role == "cross":
+        return [unfit(kind, NO_DISTANCE)] * tally.heads
+    reach = torch.maximum(tally.positions, tally.k - 1 - tally.positions)
+    # A causal query has nothing after it.
+    reach = tally.positions if tally.role == "decoder" else reach
+    able = reach >= tally.far
+    queries = int(able.sum())
+    if not queries:
+        return [unfit(kind, f"no query has a key {tally.far} or more away")] * tally.heads
+    kept = _unexplained(tally)[:, able]
+    weight = (tally.top_weight[:, able] * kept).sum(-1) / queries
+    chance = (1 / tally.flat.visible[:, able].clamp(min=1).double()).mean(-1)
+    share = kept.double().mean(-1)
+    note = "" if tally.words.k_ids is not None else " (tokens are not known: repeats are counted too)"
+    return lifted(
+        kind,
+        weight,
+        chance,
+        queries,
+        lambda head: (
+            f"{float(share[head]):.0%} of the queries look hardest at a key {tally.far} or more away, "
+            f"with {float(weight[head] / share[head].clamp(min=1e-9)):.2f} of their weight{note}"
+        ),
+    )
+
+
+def _unexplained(tally: Tally) -> Tensor:
+    """(heads, q): whether the heaviest key is far, and neither a sink, a fixed place, a repeat nor a mark."""
+    key = tally.top_key.clamp(min=0)
+    away = tally.positions - key
+    fixed_key = tally.key_sums.argmax(-1, keepdim=True)
+    fixed_distance = tally.distances[tally.distance_sums.argmax(-1, keepdim=True)]
+    kept = (tally.top_key >= 0) & (away.abs() >= tally.far)
+    kept &= (key >= tally.first + SINKS) & (key != fixed_key) & (away != fixed_distance)
+    words = tally.words
+    if words.q_ids is not None and words.k_ids is not None:
+        own, ids = words.q_ids.to(key.device), words.k_ids.to(key.device)
+        kept &= (ids[key] != own) & (ids[(key - 1).clamp(min=0)] != own)
+    if words.delimiters is not None:
+        kept &= ~words.delimiters.to(key.device)[key]
+    return kept
+
+
+RETRIEVAL = Kind("retrieval", _retrieval)

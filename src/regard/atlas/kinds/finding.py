@@ -1,0 +1,84 @@
+"""What a kind says about a head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.atlas.tally import Tally
+
+__all__ = ["BAR", "Finding", "Kind", "lifted", "unfit"]
+
+# A kind is found where at least a quarter of what chance leaves over goes its way.
+BAR = 0.25
+# Fewer queries than this are an anecdote: with random weights single ones reach any score.
+QUERIES = 16
+# Where an even spread has more than this, what is left over says more about noise than about the head.
+MOST_CHANCE = 0.5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How well one kind describes one head: a score from 0 to 1, None where the kind makes no sense.
+
+    `weight` is the mean weight on the keys in question over `queries` queries, `chance` what a head that
+    spreads evenly has there. `evidence` says in words what was seen, or why there is no score.
+    """
+
+    kind: str
+    score: float | None
+    bar: float
+    evidence: str
+    weight: float | None = None
+    chance: float | None = None
+    queries: int = 0
+
+    @property
+    def found(self) -> bool:
+        """Whether the head is of this kind."""
+        return self.score is not None and self.score >= self.bar
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of head: its name, the score from which it is found, and how all heads of a layer are judged."""
+
+    name: str
+    judge: Callable[[Tally, Kind], list[Finding]]
+    bar: float = BAR
+
+
+def lifted(
+    kind: Kind,
+    weight: Tensor,
+    chance: Tensor,
+    queries: Tensor | int,
+    evidence: Callable[[int], str],
+) -> list[Finding]:
+    """One finding per head: (weight - chance) / (1 - chance), at least 0; weight and chance are means.
+
+    A head that spreads evenly scores 0, one that puts everything there scores 1. A query that has no other
+    key adds as much to the weight as to the chance, and so says nothing.
+    """
+    heads = len(weight)
+    chance = chance.expand(heads)
+    queries = torch.as_tensor(queries).expand(heads)
+    found = []
+    for head in range(heads):
+        m, c, n = float(weight[head]), float(chance[head]), int(queries[head])
+        if n < QUERIES:
+            found.append(unfit(kind, f"only {n} queries could show it, and {QUERIES} are wanted"))
+        elif c > MOST_CHANCE:
+            found.append(unfit(kind, f"an even spread already has {c:.2f} of its weight there"))
+        else:
+            score = min(1.0, max(0.0, (m - c) / (1 - c)))
+            found.append(Finding(kind.name, score, kind.bar, evidence(head), m, c, n))
+    return found
+
+
+def unfit(kind: Kind, reason: str) -> Finding:
+    """No score, and why."""
+    return Finding(kind.name, None, kind.bar, reason)

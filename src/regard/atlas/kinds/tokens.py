@@ -1,0 +1,94 @@
+"""Kinds of heads that look for a token: the same one, what followed it, or what sets sentences apart."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from regard.atlas.kinds.finding import Finding, Kind, lifted, unfit
+from regard.atlas.repeats import token_mass
+from regard.atlas.tally import Tally
+
+__all__ = ["DELIMITER", "DUPLICATE", "INDUCTION"]
+
+# In which places a token counts as the same: a decoder looks back, an encoder around, cross-attention across.
+PLACES = {"decoder": "before", "cross": "any"}
+# Rows whose own keys are read together.
+ROWS = 128
+
+
+def _by_token(shift: int, what: str):
+    def judge(tally: Tally, kind: Kind) -> list[Finding]:
+        words = tally.words
+        if words.q_ids is None or words.k_ids is None:
+            return [unfit(kind, words.no_ids)] * tally.heads
+        places = PLACES.get(tally.role, "others")
+        even = tally.flat.by_token(words, shift, places)
+        able = even.amax(0) > 0
+        queries = int(able.sum())
+        if not queries:
+            return [unfit(kind, "no token occurs twice")] * tally.heads
+        sums = token_mass(tally.map, words.q_ids, words.k_ids, shift, places)
+        weight = sums[:, able].double().mean(-1)
+        return lifted(
+            kind,
+            weight,
+            even[:, able].double().mean(-1),
+            queries,
+            lambda head: f"{float(weight[head]):.2f} of the weight is on {what}, over {queries} queries",
+        )
+
+    return judge
+
+
+def _delimiter(tally: Tally, kind: Kind) -> list[Finding]:
+    """Mean weight on delimiters; the first key, which is a sink, and a delimiter's own place do not count."""
+    flags = tally.words.delimiters
+    if flags is None:
+        return [unfit(kind, tally.words.no_delimiters)] * tally.heads
+    chosen = flags.to(tally.map.device).clone()
+    chosen[tally.first : tally.first + 1] = False
+    if not chosen.any():
+        return [unfit(kind, "the text has no delimiters after its first token")] * tally.heads
+    live = tally.flat.live.clamp(min=1)
+    weight = (tally.key_sums[:, chosen].sum(-1) - _own(tally, chosen)) / live
+    chance = (tally.flat.key_sums[:, chosen].sum(-1) - _own_even(tally, chosen)) / live
+    count = int(chosen.sum())
+    return lifted(
+        kind,
+        weight,
+        chance,
+        tally.flat.live,
+        lambda head: f"{float(weight[head]):.2f} of the weight is on {count} delimiters",
+    )
+
+
+def _own(tally: Tally, chosen: Tensor) -> Tensor | float:
+    """What the chosen tokens give themselves."""
+    if tally.role == "cross":
+        return 0.0
+    total = tally.key_sums.new_zeros(tally.heads)
+    keys = _with_a_query(tally, chosen)
+    for part in keys.split(ROWS):
+        tile = tally.map[0, :, part - (tally.k - tally.q), part]
+        total += tile.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return total
+
+
+def _own_even(tally: Tally, chosen: Tensor) -> Tensor | float:
+    if tally.role == "cross":
+        return 0.0
+    keys = _with_a_query(tally, chosen)
+    visible = tally.flat.visible[:, keys - (tally.k - tally.q)]
+    # Where a mask forbids a token itself, an even spread gives it nothing; masks that do so do it everywhere.
+    allowed = tally.flat.distance_counts[:, tally.q - 1] > 0
+    return (1 / visible.clamp(min=1).double()).sum(-1) * allowed
+
+
+def _with_a_query(tally: Tally, chosen: Tensor) -> Tensor:
+    keys = chosen.nonzero().flatten()
+    return keys[keys >= tally.k - tally.q]
+
+
+DUPLICATE = Kind("duplicate token", _by_token(0, "earlier places of the same token"))
+INDUCTION = Kind("induction", _by_token(1, "tokens after the same token"))
+DELIMITER = Kind("delimiter", _delimiter)

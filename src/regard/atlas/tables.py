@@ -1,0 +1,101 @@
+"""An atlas as a table: for the terminal, for spreadsheets, for data frames."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.errors import RecordingError, RegardError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from regard.atlas.cards import Atlas
+
+__all__ = ["flat_rows", "rich_table", "writable", "write_csv", "write_parquet"]
+
+
+def flat_rows(atlas: Atlas) -> list[dict[str, Any]]:
+    """One flat dict per head; columns are identifiers, and None is no value."""
+    return [
+        {
+            "stack": card.stack,
+            "layer": card.layer,
+            "head": card.head,
+            "kinds": "; ".join(card.kinds),
+            **{_column(kind): finding.score for kind, finding in card.findings.items()},
+            **card.statistics,
+        }
+        for card in atlas.heads
+    ]
+
+
+def rich_table(atlas: Atlas) -> Table:
+    """One line per head: what it is, the evidence for its best kind, and a few numbers."""
+    from rich.table import Table
+
+    table = Table(title=f"{atlas.model}, {atlas.tokens} tokens", title_justify="left")
+    for name in ("layer", "head"):
+        table.add_column(name, justify="right")
+    table.add_column("kinds")
+    table.add_column("evidence", overflow="fold")
+    for name in ("entropy", "distance", "sink", "γ"):
+        table.add_column(name, justify="right")
+    several = len({card.stack for card in atlas.heads}) > 1
+    for card in atlas.heads:
+        numbers = (card.statistics.get(n) for n in ("entropy", "mean_distance", "sink_mass", "gamma"))
+        kinds = ", ".join(f"{kind} {card.score(kind):.2f}" for kind in card.kinds)
+        table.add_row(
+            f"{card.stack} {card.layer}" if several else str(card.layer),
+            str(card.head),
+            kinds or "–",
+            next(iter(card.evidence.values()), ""),
+            *("–" if number is None else f"{number:.2f}" for number in numbers),
+        )
+    return table
+
+
+def write_csv(atlas: Atlas, path: Path) -> None:
+    """One line per head, with a header; an empty cell is no value."""
+    rows = flat_rows(atlas)
+    with writable(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["stack", "layer", "head", "kinds"])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_parquet(atlas: Atlas, path: Path) -> None:
+    """The same columns as `write_csv`, typed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise RegardError(
+            f"writing {path} needs pyarrow, which cannot be imported here ({error}). "
+            'Install it with: pip install "regard[parquet]", or write CSV.'
+        ) from error
+    table = pyarrow.Table.from_pylist(flat_rows(atlas))
+    with writable(path) as draft, draft.open("wb") as file:
+        pyarrow.parquet.write_table(table, file)
+
+
+@contextmanager
+def writable(path: Path) -> Iterator[Path]:
+    """A draft that becomes the file when all is written: a crash leaves the old one or the new one."""
+    draft = path.with_name(path.name + ".part")
+    try:
+        yield draft
+        draft.replace(path)
+    except OSError as error:
+        raise RecordingError(
+            f"{path} cannot be written: {error.strerror}. Name a file in a folder that exists."
+        ) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _column(kind: str) -> str:
+    return kind.replace(" ", "_").replace("-", "_")
