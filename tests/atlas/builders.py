@@ -67,7 +67,7 @@ def strided(n: int) -> tuple[Tensor, Tensor]:
     """Evenly on the keys at distances 0, 9, 18, …"""
     angle = 2 * math.pi * torch.arange(n).double() / 9
     x = torch.stack([angle.cos(), angle.sin()], -1).float()
-    return 43 * x, x
+    return 35 * x, x
 
 
 def delimiter(n: int) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,8 @@ function groundOf(element: HTMLElement): string {
     : "rgb(255, 255, 255)";
 }
 
-export function brightness(colour: string): number {
+/** From 0 to 255; `color(srgb …)` counts to 1 where `rgb(…)` counts to 255. */
+function brightness(colour: string): number {
   const [r = 255, g = 255, b = 255] = (colour.match(/[\d.]+/g) ?? []).map(Number);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  return (0.2126 * r + 0.7152 * g + 0.0722 * b) * (colour.startsWith("color(") ? 255 : 1);
 }

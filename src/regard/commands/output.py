@@ -38,7 +38,10 @@ def show(*parts: Any) -> None:
     """Tables in colour on a terminal, as plain text elsewhere; strings are printed as they are."""
     out = console()
     for part in parts:
-        out.print(part, **({"markup": False, "highlight": False} if isinstance(part, str) else {}))
+        if isinstance(part, str):
+            out.print(part, markup=False, highlight=False)
+        else:
+            out.print(part)
 
 
 def writable(path: Path | None) -> Path | None:

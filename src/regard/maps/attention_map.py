@@ -182,6 +182,15 @@ class AttentionMap:
         """The output again, from the map and the values."""
         return self.right(v)
 
+    def show(self, **options: Any) -> Any:
+        """Look at it: the deep-zoom map, as a widget in a notebook.
+
+        The options are those of `regard.viewer.show`; `tokens=[...]` names the keys.
+        """
+        from regard.viewer import show
+
+        return show(self, **options)
+
     def to(self, device: torch.device | str) -> AttentionMap:
         """The same map with its tensors on another device."""
         p, scoring = self.problem, self.problem.scoring

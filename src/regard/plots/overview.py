@@ -113,7 +113,7 @@ def _draw_inset(whole: Axes, axes: Axes, inset: Inset, top: float) -> None:
         (axes.xaxis, inset.key, inset.column_labels),
     ):
         if labels is not None:
-            style = {"rotation": 90} if axis is axes.xaxis else {}
+            style: dict[str, Any] = {"rotation": 90} if axis is axes.xaxis else {}
             places = range(start, start + len(labels))
             axis.set_ticks(places, labels, fontsize=min(8, 200 / len(labels)), parse_math=False, **style)
     corner = inset.key - 0.5, inset.query - 0.5

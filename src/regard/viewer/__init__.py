@@ -6,14 +6,15 @@ if TYPE_CHECKING:
     from regard.viewer.app import create_app
     from regard.viewer.serving import serve
     from regard.viewer.settings import Settings
+    from regard.viewer.widget import show
 
-__all__ = ["Settings", "create_app", "serve"]
+__all__ = ["Settings", "create_app", "serve", "show"]
 
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    # The server's libraries load when a server is wanted; a notebook's widget needs none of them.
+    # The server's libraries load when a server or a widget is wanted.
     homes = {"Settings": "settings", "create_app": "app", "serve": "serving", "show": "widget"}
     if name not in homes:
         raise AttributeError(f"regard.viewer has no {name!r}.")

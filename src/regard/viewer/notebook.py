@@ -16,7 +16,6 @@ from typing import Any
 import anywidget
 import traitlets as t
 
-from regard.errors import MapError
 from regard.models import Recording
 from regard.viewer.app import create_app
 from regard.viewer.asking import Answer, ask
@@ -24,7 +23,7 @@ from regard.viewer.picture import draw
 from regard.viewer.session import Session
 from regard.viewer.settings import STATIC, Settings
 from regard.viewer.tiles import DIRECT
-from regard.viewer.widget import WORDS
+from regard.viewer.widget import PLACE, WORDS, place_of
 
 __all__ = ["Widget"]
 
@@ -64,26 +63,20 @@ class Widget(anywidget.AnyWidget):
         self._end = weakref.finalize(self, _finish, session, self._workers)
         self.on_msg(self._heard)
 
+    def __repr__(self) -> str:
+        where = f"layer {self.layer}, head {self.head}"
+        return f"A widget at {where}, drawn where notebooks run widgets, as JupyterLab, VS Code and Colab do."
+
     def close(self) -> None:
         """Take the widget off the page and let go of what it holds."""
         super().close()
         self._end()
 
-    @t.validate("role", "layer", "head")
+    @t.validate(*PLACE)
     def _recorded(self, proposal: Any) -> Any:
         """Refuse a place that was not recorded, before the page is sent there."""
-        wanted = {name: getattr(self, name) for name in ("role", "layer", "head")}
-        wanted[proposal["trait"].name] = proposal["value"]
-        stack = self.recording.stack(wanted["role"])
-        if wanted["role"] and wanted["layer"] not in stack:
-            known = ", ".join(map(str, stack)) or "none"
-            raise MapError(
-                f"layer {wanted['layer']} of the {wanted['role']} was not recorded; recorded are: {known}."
-            )
-        if wanted["role"] and not 0 <= wanted["head"] < (heads := stack[wanted["layer"]].map.shape[1]):
-            raise MapError(
-                f"head {wanted['head']} is out of range: the layer has {heads} (head 0 to {heads - 1})."
-            )
+        wanted = {name: getattr(self, name) for name in PLACE}
+        place_of(self.recording, **{**wanted, proposal["trait"].name: proposal["value"]})
         return proposal["value"]
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
@@ -111,8 +104,8 @@ class Widget(anywidget.AnyWidget):
             # No loop, no kernel that could be kept waiting: answer at once.
             self._reply(number, ask(self._app, *question))
             return
-        # Off the kernel's thread, so that cells run while a tile is computed; but answers leave from that
-        # thread, because the notebook's channel belongs to it.
+        # Off the kernel's thread, so that cells run while a tile is computed; but an answer leaves from the
+        # thread that heard the question, because the notebook's channel belongs to it.
         future = self._asked[number] = self._workers.submit(ask, self._app, *question)
         future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._done, number, done))
 

@@ -12,7 +12,7 @@ from regard.viewer.loose import recording_of
 from regard.viewer.picture import Picture
 from regard.viewer.settings import STATIC
 
-__all__ = ["show"]
+__all__ = ["place_of", "show"]
 
 INSTALL = "To pan and zoom, install the widget (pip install 'regard[notebook]') and restart the kernel."
 BUILD = "To pan and zoom, build the page first (make frontend) and restart the kernel."
@@ -22,7 +22,8 @@ WORDS = {
     "scale": ("log", "linear"),
     "palette": ("viridis", "cividis", "inferno", "magma", "greys"),
 }
-NUMBERS = ("layer", "head", "query", "key", "x", "y", "z")
+PLACE = ("role", "layer", "head")
+NUMBERS = ("query", "key", "x", "y", "z")
 
 
 def show(
@@ -43,7 +44,7 @@ def show(
     """
     recording, views = _recording_of(what, tokens)
     _check_names(view, views)
-    place = _place(recording, view)
+    place = place_of(recording, **{name: view.get(name) for name in PLACE})
     try:
         # ipywidgets may be there and anywidget not, or the other way round.
         import anywidget  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -53,7 +54,7 @@ def show(
         return Picture(recording, *place, BUILD)
     from regard.viewer.notebook import Widget
 
-    view |= dict(zip(("role", "layer", "head"), place, strict=True))
+    view |= dict(zip(PLACE, place, strict=True))
     return Widget(recording, views=views, height=height, **view)
 
 
@@ -71,7 +72,7 @@ def _recording_of(what: Any, tokens: Sequence[str] | None) -> tuple[Recording, l
 
 
 def _check_names(view: dict[str, Any], views: list[str]) -> None:
-    known = ("role", *WORDS, *NUMBERS)
+    known = (*PLACE, *WORDS, *NUMBERS)
     for name, value in view.items():
         if name not in known:
             raise RegardError(f"show has no option {name!r}; it has {', '.join(known)}, tokens and height.")
@@ -80,19 +81,20 @@ def _check_names(view: dict[str, Any], views: list[str]) -> None:
             raise RegardError(f"{name} is {value!r}; wanted one of {', '.join(map(repr, allowed))}.")
 
 
-def _place(recording: Recording, view: dict[str, Any]) -> tuple[str, int, int]:
-    """The stack, layer and head to begin with."""
+def place_of(
+    recording: Recording, role: str | None = None, layer: int | None = None, head: int | None = None
+) -> tuple[str, int, int]:
+    """A stack, layer and head that were recorded; those left out are chosen."""
     stacks = recording.stacks
-    role = view.get("role") or next(iter(stacks), None)
+    role = role or next(iter(stacks), None)
     if role is None:
         raise RecordingError("nothing was recorded yet; run the model inside the watch block.")
     if role not in stacks:
         raise RecordingError(f"the recording has no {role}; its stacks are: {', '.join(stacks)}.")
     layers = list(stacks[role])
     # The first layers mostly look at neighbours; two thirds up, heads have found something to do.
-    layer = view.get("layer", layers[len(layers) * 2 // 3])
+    layer = layers[len(layers) * 2 // 3] if layer is None else layer
     heads = stacks[role][layer].map.shape[1]
-    head = view.get("head", 0)
-    if not 0 <= head < heads:
+    if head is not None and not 0 <= head < heads:
         raise MapError(f"head {head} is out of range: the layer has {heads} (head 0 to {heads - 1}).")
-    return role, layer, head
+    return role, layer, head or 0

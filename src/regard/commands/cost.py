@@ -1,0 +1,179 @@
+"""`regard cost`: what a model costs at a context length."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.commands.app import CHECK, app
+from regard.commands.output import print_json, show, writable
+from regard.commands.sources import JsonOption
+from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    from regard.cost import ModelShape, Reach
+
+__all__ = ["cost"]
+
+FORMATS = (".png", ".svg", ".pdf")
+OWN = "A shape of your own"
+
+
+@app.command(
+    rich_help_panel=CHECK, epilog="Example: regard cost llama-4-maverick --context 4k,32k,128k --gpu H200"
+)
+def cost(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]", help="A preset, or a config.json or its folder; or use the flags below."
+        ),
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="LENGTHS", help="Context lengths such as 4k,32k,128k; k is 1024.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="What weights are stored in.")] = "bfloat16",
+    cache_dtype: Annotated[
+        str | None, typer.Option(help="What the cache is stored in; else as the weights.")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
+    gpu: Annotated[
+        str | None, typer.Option(help="Times at best on this GPU; here measures this machine.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory such as 80GB or 24GiB; else the GPU's.")
+    ] = None,
+    attention: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="What layers see, over and over, such as chunk:8k*3,full."),
+    ] = None,
+    each_layer: Annotated[bool, typer.Option("--each-layer", help="A row for every layer.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the costs by context: .png, .svg or .pdf.")
+    ] = None,
+    remote: Annotated[
+        bool, typer.Option("--remote", help="Ask the Hugging Face hub for the config.")
+    ] = False,
+    presets: Annotated[bool, typer.Option("--presets", help="List the presets and stop.")] = False,
+    printed: Annotated[
+        bool, typer.Option("--printed", help="Compare printed tables with what is counted, and stop.")
+    ] = False,
+    as_json: JsonOption = False,
+    layers: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Layers.")] = None,
+    d_model: Annotated[int | None, typer.Option("--d-model", rich_help_panel=OWN, help="Width.")] = None,
+    heads: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Query heads.")] = None,
+    kv_heads: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Key and value heads.")] = None,
+    head_dim: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Size of a head.")] = None,
+    ffn: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Feed-forward width.")] = None,
+    vocab: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Vocabulary.")] = None,
+    experts: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Experts of a layer.")] = None,
+    active: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Experts a token uses.")] = None,
+) -> None:
+    """Count what a model costs: parameters, FLOPs, bytes, cache, time at best, and the context that fits."""
+    from regard.cost import context_of, estimate, size_of
+    from regard.cost import gpu as processor_named
+
+    if presets or printed:
+        _lists(presets, as_json)
+        return
+    if plot is not None and plot.suffix not in FORMATS:
+        raise RegardError(f"{plot} has the ending {plot.suffix!r}; wanted one of {', '.join(FORMATS)}.")
+    writable(plot)
+    own = {"layers": layers, "d_model": d_model, "heads": heads, "ffn": ffn, "vocab": vocab} | {
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "experts": experts,
+        "active": active,
+    }
+    shape = _shape(model, {name: value for name, value in own.items() if value is not None}, remote)
+    shape = shape if attention is None else _patterned(shape, attention)
+    machine = None if gpu is None else processor_named(gpu)
+    memory = size_of(budget) if budget is not None else machine.memory if machine else None
+    lengths = None if context is None else [context_of(part) for part in context.split(",")]
+    sizes = {"dtype": dtype, "cache_dtype": cache_dtype, "batch": batch}
+    with warnings.catch_warnings():
+        # The notes, printed below, say the same.
+        warnings.simplefilter("ignore")
+        found = estimate(shape, lengths, processor=machine, budget=memory, **sizes)
+    if plot is not None:
+        found.figure().savefig(plot)
+        typer.echo(f"Wrote {plot}", err=True)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        show(found.table(layers=each_layer))
+    for note in found.notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+def _lists(presets: bool, as_json: bool) -> None:
+    from regard.cost import PRESETS, preset, prints
+    from regard.cost.report import presets_table, prints_table
+
+    if presets:
+        made = [preset(name) for name in PRESETS]
+        if as_json:
+            print_json(
+                [{"name": shape.name, "layers": shape.kinds, "context": shape.context} for shape in made]
+            )
+        else:
+            show(presets_table(made))
+    elif as_json:
+        print_json(
+            [
+                {"what": one.what, "printed": one.printed, "counted": str(one.exact), "verdict": one.verdict}
+                for one in prints()
+            ]
+        )
+    else:
+        show(prints_table())
+
+
+def _shape(model: str | None, own: dict[str, int], remote: bool) -> ModelShape:
+    from regard.cost import PRESETS, FeedForward, ModelShape, from_config, preset
+
+    flags = ", ".join(f"--{name.replace('_', '-')}" for name in own)
+    if model is not None:
+        if own:
+            raise RegardError(f"{model} has a shape already, and {flags} give another; use one or the other.")
+        if remote or Path(model).exists():
+            return from_config(model, remote=remote)
+        if "/" in model or model.endswith(".json"):
+            return from_config(model)
+        return preset(model)
+    missing = [name for name in ("layers", "d_model", "heads", "ffn", "vocab") if name not in own]
+    if len(missing) == 5 and not own:
+        raise RegardError(
+            f"no model was named; wanted a preset ({', '.join(PRESETS)}), a config.json, or flags."
+        )
+    if missing:
+        lacking = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        raise RegardError(f"a shape by flags needs {lacking} too; {flags} were given.")
+    experts, active = own.pop("experts", 0), own.pop("active", 0)
+    feed = FeedForward(own.pop("ffn"), gated=True, experts=experts, active=active or min(experts, 1))
+    return ModelShape.uniform("your model", ffn=feed, tied=False, **own)  # pyright: ignore[reportArgumentType]
+
+
+def _patterned(shape: ModelShape, text: str) -> ModelShape:
+    """The shape with what its layers see replaced, over and over."""
+    repeated = cycle(_pattern(text))
+    return replace(shape, layers=tuple(replace(layer, reach=next(repeated)) for layer in shape.layers))
+
+
+def _pattern(text: str) -> list[Reach]:
+    from regard.cost import Reach
+
+    found = []
+    for part in text.split(","):
+        kind, _, times = part.partition("*")
+        if times and not (times.isdigit() and int(times)):
+            raise RegardError(
+                f"--attention has {part!r}; wanted a number of layers after *, as in chunk:8k*3."
+            )
+        found += [Reach.parse(kind)] * int(times or 1)
+    return found

@@ -1,0 +1,153 @@
+"""The widget in a real notebook: a Jupyter server, a kernel, and Chromium in front of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+import regard
+from regard.models import Recording
+from viewer.e2e.waiting import map_is_drawn, until
+
+pytest.importorskip("jupyterlab", reason="NO JUPYTERLAB: THE WIDGET IS NOT TESTED IN A NOTEBOOK.")
+pytest.importorskip("anywidget", reason="NO ANYWIDGET: THE WIDGET IS NOT TESTED IN A NOTEBOOK.")
+
+SHOW = """\
+import regard
+from viewer.samples import layer, recording
+masks = regard.Causal(), regard.Causal() & regard.Window(63)
+seen = recording(*(layer(i, 301, 301, mask) for i, mask in enumerate(masks)))
+widget = seen.show(layer=0, head=3, query=200, key=180, x=180.5, y=200.5, z=4.5, height=520)
+widget"""
+MOVE = """\
+print("at", round(widget.x), round(widget.y))
+widget.head = 2"""
+# A kernel has to start and to import torch before it answers.
+PATIENCE = 60_000
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Path:
+    """A notebook of two cells that nobody has run."""
+    cells = [
+        {
+            "id": name,
+            "cell_type": "code",
+            "source": text,
+            "metadata": {},
+            "outputs": [],
+            "execution_count": None,
+        }
+        for name, text in (("show", SHOW), ("move", MOVE))
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    path = tmp_path / "work" / "look.ipynb"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
+    return path
+
+
+@pytest.fixture
+def jupyter(notebook: Path, tmp_path: Path) -> Iterator[str]:
+    """The address of a Jupyter server in the notebook's folder, with settings of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    src, tests = Path(regard.__file__).parents[1], Path(__file__).parents[2]
+    own = {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    paths = os.pathsep.join(filter(None, [str(src), str(tests), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, **own, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    quiet = (
+        tmp_path / "config/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    )
+    quiet.parent.mkdir(parents=True)
+    quiet.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
+    command += ["--ip=127.0.0.1", "--IdentityProvider.token=", f"--ServerApp.root_dir={notebook.parent}"]
+    log = tmp_path / "jupyter.log"
+    with log.open("w") as out:
+        process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/api", process, log)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < end:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    pytest.fail(f"Jupyter did not start:\n{log.read_text()}")
+
+
+def run_cell(page: Page, number: int) -> None:
+    page.locator(".jp-CodeCell").nth(number).locator(".cm-content").click()
+    page.keyboard.press("Control+Enter")
+
+
+def weight_shown(page: Page) -> float:
+    expect(page.get_by_test_id("readout")).to_have_attribute("aria-busy", "false")
+    return float(page.get_by_test_id("cell-weight").get_attribute("data-value") or "nan")
+
+
+def drag(page: Page, query: int, key: int, down: int, right: int) -> None:
+    """Take the map at a cell and pull it by so many cells."""
+    scale = page.evaluate("window.regard.map.camera().scale")
+    grip = page.evaluate(f"window.regard.map.place({query}, {key})")
+    page.mouse.move(grip["x"], grip["y"])
+    page.mouse.down()
+    page.mouse.move(grip["x"] + right * scale, grip["y"] + down * scale, steps=8)
+    page.mouse.up()
+
+
+def test_a_recording_is_panned_and_read_in_a_notebook(page: Page, jupyter: str, small: Recording):
+    page.goto(f"{jupyter}/doc/tree/look.ipynb")
+    # A run before the kernel is there would be lost.
+    expect(page.get_by_text("| Idle")).to_be_visible(timeout=PATIENCE)
+    run_cell(page, 0)
+    shown = page.get_by_test_id("regard-widget")
+    failed = page.locator(".jp-CodeCell [data-mime-type$='stderr'], .jp-CodeCell [data-mime-type$='error']")
+    expect(shown.or_(failed).first).to_be_visible(timeout=PATIENCE)
+    assert failed.all_inner_texts() == []
+    shown.scroll_into_view_if_needed()
+    map_is_drawn(page)
+    assert weight_shown(page) == pytest.approx(float(small.maps[0][0, 3, 200, 180]), rel=1e-5)
+
+    before = page.evaluate("window.regard.map.camera()")
+    drag(page, 200, 180, down=-6, right=-8)
+    until(page, f"window.regard.map.camera().x > {before['x'] + 5}")
+    until(page, f"window.regard.map.camera().y > {before['y'] + 4}")
+    map_is_drawn(page)
+    spot = page.evaluate("window.regard.map.place(206, 187)")
+    page.mouse.move(spot["x"], spot["y"])
+    expect(page.get_by_test_id("readout").locator(".token-index")).to_have_text(["206", "187"])
+    wanted = float(small.maps[0][0, 3, 206, 187])
+    assert weight_shown(page) == pytest.approx(wanted, rel=1e-5)
+    assert page.evaluate("window.regard.map.value(206, 187)") == pytest.approx(wanted, rel=1e-5)
+
+    # The kernel knows where the reader went, and can lead on.
+    camera = page.evaluate("window.regard.map.camera()")
+    page.wait_for_timeout(500)
+    run_cell(page, 1)
+    output = page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea-output").first
+    expect(output).to_contain_text("at", timeout=PATIENCE)
+    told = [int(word) for word in output.inner_text().split()[1:]]
+    assert told == pytest.approx([camera["x"], camera["y"]], abs=1)
+    expect(page.get_by_test_id("pick-head")).to_have_value("2")
