@@ -32,6 +32,15 @@ def built():
         pytest.fail("The widget is not built: run `make frontend`.")
 
 
+@pytest.fixture(autouse=True)
+def no_loop_runs():
+    """Tests in a browser, where they share this process, leave their event loop running on its thread."""
+    running = asyncio.events._get_running_loop()
+    asyncio.events._set_running_loop(None)
+    yield
+    asyncio.events._set_running_loop(running)
+
+
 class Page:
     """Stands for the page: asks the widget, and keeps what it says."""
 
