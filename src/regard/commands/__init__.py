@@ -3,6 +3,7 @@
 from regard.commands.app import app
 from regard.commands.atlas import atlas
 from regard.commands.compare import compare
+from regard.commands.cost import cost
 from regard.commands.explain import explain
 from regard.commands.info import info
 from regard.commands.knockout import knockout
@@ -16,6 +17,7 @@ __all__ = [
     "app",
     "atlas",
     "compare",
+    "cost",
     "explain",
     "info",
     "knockout",

@@ -1,0 +1,58 @@
+"""What a model costs: parameters, FLOPs, bytes, cache, time and the longest context that fits."""
+
+from regard.cost.attention import Attention, LatentAttention
+from regard.cost.config import from_config
+from regard.cost.count import Scores, Work, cache_bytes, decode, prefill, scores, weight_bytes
+from regard.cost.dtypes import BITS
+from regard.cost.estimate import AtContext, Estimate, estimate
+from regard.cost.fit import longest_context, memory_bytes
+from regard.cost.gpus import GPUS, Gpu, gpu, this_machine
+from regard.cost.layers import LayerCost, layers_of
+from regard.cost.parameters import Parameters, parameters
+from regard.cost.presets import PRESETS, preset
+from regard.cost.prints import Print, prints
+from regard.cost.reach import FULL, Reach
+from regard.cost.roofline import Time, roofline
+from regard.cost.shape import Extra, FeedForward, Layer, ModelShape
+from regard.cost.units import context_of, size_of
+
+__all__ = [
+    "BITS",
+    "FULL",
+    "GPUS",
+    "PRESETS",
+    "AtContext",
+    "Attention",
+    "Estimate",
+    "Extra",
+    "FeedForward",
+    "Gpu",
+    "LatentAttention",
+    "Layer",
+    "LayerCost",
+    "ModelShape",
+    "Parameters",
+    "Print",
+    "Reach",
+    "Scores",
+    "Time",
+    "Work",
+    "cache_bytes",
+    "context_of",
+    "decode",
+    "estimate",
+    "from_config",
+    "gpu",
+    "layers_of",
+    "longest_context",
+    "memory_bytes",
+    "parameters",
+    "prefill",
+    "preset",
+    "prints",
+    "roofline",
+    "scores",
+    "size_of",
+    "this_machine",
+    "weight_bytes",
+]

@@ -1,0 +1,125 @@
+"""The sizes of one layer's attention: its projections, its heads, its cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from regard.errors import ShapeError
+
+__all__ = ["Attention", "LatentAttention"]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Multi-head attention with fewer key and value heads where `kv_heads` says so.
+
+    `qk_norm` is "head" where one norm serves every head, "all" where it spans them; `sinks` is one learned
+    logit per head.
+
+    >>> maverick = Attention(heads=40, kv_heads=8, head_dim=128)
+    >>> maverick.weights(5120)
+    {'w_q': 26214400, 'w_k': 5242880, 'w_v': 5242880, 'w_o': 26214400}
+    >>> maverick.parameters(5120)
+    62914560
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    qkv_bias: bool = False
+    out_bias: bool = False
+    qk_norm: str = ""
+    sinks: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.heads, self.kv_heads, self.head_dim) < 1:
+            raise ShapeError(
+                f"attention has {self.heads} heads, {self.kv_heads} kv heads and head_dim {self.head_dim}; "
+                "wanted 1 or more of each."
+            )
+        if self.heads % self.kv_heads:
+            raise ShapeError(
+                f"attention has {self.heads} heads and {self.kv_heads} kv heads; "
+                "heads must be a multiple of kv heads."
+            )
+
+    def weights(self, d_model: int) -> dict[str, int]:
+        """The numbers in each projection matrix, by name."""
+        query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return {"w_q": d_model * query, "w_k": d_model * key, "w_v": d_model * key, "w_o": query * d_model}
+
+    def parameters(self, d_model: int) -> int:
+        """Everything that attention learns: projections, biases, norms of queries and keys, sinks."""
+        query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        found = sum(self.weights(d_model).values())
+        found += (query + 2 * key) * self.qkv_bias + d_model * self.out_bias + self.heads * self.sinks
+        return found + {"": 0, "head": 2 * self.head_dim, "all": query + key}[self.qk_norm]
+
+    def source_weights(self, d_model: int) -> int:
+        """The part of the projections that makes keys and values: in cross-attention, of the source."""
+        found = self.weights(d_model)
+        return found["w_k"] + found["w_v"]
+
+    def pair_flops(self, decoding: bool = False) -> tuple[int, int]:
+        """FLOPs for one pair of a query and a key in all heads: for its score, for mixing its value in."""
+        return 2 * self.heads * self.head_dim, 2 * self.heads * self.head_dim
+
+    @property
+    def cached(self) -> int:
+        """Numbers the cache holds for one token."""
+        return 2 * self.kv_heads * self.head_dim
+
+    def streamed(self, d_model: int) -> int:
+        """Numbers one token moves through projections and a fused kernel: each one's in- and output."""
+        inner = 2 * self.heads * self.head_dim + 2 * self.kv_heads * self.head_dim
+        return 2 * d_model + 2 * inner
+
+
+@dataclass(frozen=True)
+class LatentAttention(Attention):
+    """Attention whose keys and values are kept as one short vector per token (MLA of DeepSeek-V2).
+
+    `head_dim` is the part of a query without positions, `rotary` the part with, `value_dim` the size of a
+    value. `q_rank` of 0 makes queries directly. In decoding, W_UK and W_UV are folded into query and output,
+    so pairs are scored on the cached vectors themselves: fewer bytes, more FLOPs.
+
+    >>> v3 = LatentAttention(128, 128, 128, rotary=64, value_dim=128, q_rank=1536, kv_rank=512)
+    >>> v3.cached, v3.parameters(7168)
+    (576, 187107328)
+    """
+
+    rotary: int = 64
+    value_dim: int = 128
+    q_rank: int = 0
+    kv_rank: int = 512
+
+    def weights(self, d_model: int) -> dict[str, int]:
+        query = self.heads * (self.head_dim + self.rotary)
+        into_query = {"w_dq": d_model * self.q_rank, "w_uq": self.q_rank * query}
+        return {
+            **(into_query if self.q_rank else {"w_q": d_model * query}),
+            "w_dkv": d_model * (self.kv_rank + self.rotary),
+            "w_ukv": self.kv_rank * self.heads * (self.head_dim + self.value_dim),
+            "w_o": self.heads * self.value_dim * d_model,
+        }
+
+    def parameters(self, d_model: int) -> int:
+        biases = (self.q_rank + self.kv_rank + self.rotary) * self.qkv_bias + d_model * self.out_bias
+        return sum(self.weights(d_model).values()) + self.q_rank + self.kv_rank + biases
+
+    def source_weights(self, d_model: int) -> int:
+        found = self.weights(d_model)
+        return found["w_dkv"] + found["w_ukv"]
+
+    def pair_flops(self, decoding: bool = False) -> tuple[int, int]:
+        if decoding:
+            return 2 * self.heads * (self.kv_rank + self.rotary), 2 * self.heads * self.kv_rank
+        return 2 * self.heads * (self.head_dim + self.rotary), 2 * self.heads * self.value_dim
+
+    @property
+    def cached(self) -> int:
+        return self.kv_rank + self.rotary
+
+    def streamed(self, d_model: int) -> int:
+        query, value = self.heads * (self.head_dim + self.rotary), self.heads * self.value_dim
+        return 2 * d_model + 2 * (self.q_rank + self.cached + 2 * query + 2 * value)

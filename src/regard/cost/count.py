@@ -1,0 +1,229 @@
+"""FLOPs and bytes of reading a context and of writing one more token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from regard.cost.dtypes import bytes_of
+from regard.cost.parameters import parameters
+from regard.cost.shape import Layer, ModelShape
+from regard.errors import RegardError
+
+__all__ = ["Scores", "Work", "cache_bytes", "decode", "layer_cache", "prefill", "scores", "weight_bytes"]
+
+FLOPS: tuple[str, ...] = ("projections", "scores", "mix", "feed_forward", "head", "other")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a pass computes and moves: FLOPs of its matrix products, bytes to and from memory, by part.
+
+    >>> from regard.cost import preset
+    >>> work = decode(preset("llama-7b"), 2048)
+    >>> work.flops == sum(work.flops_by_part.values())
+    True
+    """
+
+    flops_by_part: dict[str, int]
+    bytes_by_part: dict[str, int]
+
+    @property
+    def flops(self) -> int:
+        """FLOPs in all."""
+        return sum(self.flops_by_part.values())
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in all."""
+        return sum(self.bytes_by_part.values())
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs for each byte moved."""
+        return self.flops / self.bytes
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The score matrix of one head, if it were made: its entries, its bytes, and the FLOPs of Q·Kᵀ."""
+
+    entries: int
+    bytes: int
+    flops: int
+
+
+def scores(context: int, *, head_dim: int = 128, dtype: str = "float32") -> Scores:
+    """What the whole matrix of scores of one head costs, which a fused kernel never makes.
+
+    >>> scores(1000, dtype="float16")
+    Scores(entries=1000000, bytes=2000000, flops=256000000)
+    """
+    entries = _positive("context", context) ** 2
+    return Scores(entries, bytes_of(entries, dtype), 2 * entries * head_dim)
+
+
+def weight_bytes(shape: ModelShape, dtype: str = "bfloat16") -> int:
+    """The bytes of all parameters.
+
+    >>> from regard.cost import preset
+    >>> weight_bytes(preset("gpt2"), "float32")
+    497759232
+    """
+    return bytes_of(parameters(shape).total, dtype)
+
+
+def cache_bytes(shape: ModelShape, context: int, *, dtype: str = "bfloat16", batch: int = 1) -> int:
+    """The bytes of keys and values that are kept for the next token; 0 for a model that writes none.
+
+    >>> from regard.cost import preset
+    >>> cache_bytes(preset("llama-7b"), 2048)
+    1073741824
+    """
+    _check(context, batch)
+    return bytes_of(batch * sum(layer_cache(layer, context) for layer in shape.layers), dtype)
+
+
+def layer_cache(layer: Layer, context: int) -> int:
+    """The numbers one layer keeps of a context."""
+    if layer.encoder or not layer.causal:
+        return 0
+    return layer.attention.cached * (layer.reach.kept(context) + layer.cross * context)
+
+
+def prefill(
+    shape: ModelShape,
+    context: int,
+    *,
+    target: int | None = None,
+    batch: int = 1,
+    dtype: str = "bfloat16",
+    cache_dtype: str | None = None,
+    logits: str = "last",
+    dense: bool = False,
+) -> Work:
+    """The work of reading a context at once.
+
+    An encoder–decoder reads `context` tokens and writes `target`, as many unless given. `logits="all"` makes
+    logits at every position, as in training; a model that does not decode always does. `dense` counts every
+    pair of a query and a key, allowed or not, as PyTorch's counter does.
+
+    >>> from regard.cost import preset
+    >>> llama = preset("llama-7b")
+    >>> allowed, every = prefill(llama, 2048), prefill(llama, 2048, dense=True)
+    >>> allowed.flops_by_part["scores"] / every.flops_by_part["scores"]
+    0.500244140625
+    """
+    if logits not in ("last", "all"):
+        raise RegardError(f"logits is {logits!r}; wanted 'last' or 'all'.")
+    _check(context, batch)
+    written = _positive("target", target) if target is not None and shape.has_encoder else context
+    total = _Tally(shape, batch, dtype, cache_dtype)
+    for layer in shape.layers:
+        length = context if layer.encoder or not shape.has_encoder else written
+        pairs = length * length if dense else layer.reach.pairs(length, length, layer.causal)
+        total.attend(layer, length, pairs, kept=layer_cache(layer, context))
+        if layer.cross:
+            total.cross(layer, length, context, context)
+        total.feed(layer, length)
+    everywhere = logits == "all" or not shape.decodes
+    read = context + written if shape.has_encoder else context
+    return total.finish(read, tokens=written, logits=written if everywhere else 1)
+
+
+def decode(
+    shape: ModelShape,
+    context: int,
+    *,
+    batch: int = 1,
+    dtype: str = "bfloat16",
+    cache_dtype: str | None = None,
+) -> Work:
+    """The work of one new token, the last of `context`; all before it are in the cache.
+
+    >>> from regard.cost import preset
+    >>> decode(preset("llama-7b"), 2048).bytes_by_part["cache"] > 2048 * 2 * 2 * 32 * 4096
+    True
+    """
+    _check(context, batch)
+    if not shape.decodes:
+        raise RegardError(f"{shape.name} is an encoder: it writes no tokens. Ask for its prefill.")
+    total = _Tally(shape, batch, dtype, cache_dtype, decoding=True)
+    for layer in shape.layers:
+        if layer.encoder:
+            continue
+        pairs = layer.reach.pairs(1, context, layer.causal)
+        total.attend(layer, 1, pairs, kept=layer.attention.cached * (pairs + 1))
+        if layer.cross:
+            total.cross(layer, 1, 0, context)
+        total.feed(layer, 1)
+    return total.finish(1, tokens=1, logits=1)
+
+
+class _Tally:
+    """Adds up a pass layer by layer."""
+
+    def __init__(
+        self, shape: ModelShape, batch: int, dtype: str, cache_dtype: str | None, decoding: bool = False
+    ) -> None:
+        self.shape, self.batch, self.decoding = shape, batch, decoding
+        self.dtypes = {"weights": dtype, "activations": dtype, "cache": cache_dtype or dtype}
+        self.flops: dict[str, int] = dict.fromkeys(FLOPS, 0)
+        self.numbers: dict[str, int] = dict.fromkeys(self.dtypes, 0)
+
+    def attend(self, layer: Layer, length: int, pairs: int, kept: int) -> None:
+        d, attention = self.shape.d_model, layer.attention
+        self._pairs(layer, pairs)
+        self.flops["projections"] += 2 * sum(attention.weights(d).values()) * length * self.batch
+        self.numbers["weights"] += attention.parameters(d)
+        self.numbers["activations"] += attention.streamed(d) * length * self.batch
+        self.numbers["cache"] += kept * self.batch
+
+    def cross(self, layer: Layer, length: int, new: int, source: int) -> None:
+        """Queries of the target, keys of the source, which are projected when they are `new`."""
+        d, attention = self.shape.d_model, layer.attention
+        ours = sum(attention.weights(d).values()) - attention.source_weights(d)
+        self._pairs(layer, length * source)
+        self.flops["projections"] += 2 * (ours * length + attention.source_weights(d) * new) * self.batch
+        self.numbers["weights"] += attention.parameters(d) if new else ours
+        self.numbers["activations"] += attention.streamed(d) * length * self.batch
+        # Of a prefill the kept keys are counted with the layer's own; here they are read again.
+        self.numbers["cache"] += (0 if new else source * attention.cached) * self.batch
+
+    def feed(self, layer: Layer, length: int) -> None:
+        d, ffn, tokens = self.shape.d_model, layer.ffn, length * self.batch
+        self.flops["feed_forward"] += 2 * ffn.weights(d, ffn.active) * tokens
+        # Tokens need not agree on experts: as many are read as there can be.
+        touched = min(ffn.experts, ffn.active * tokens)
+        self.numbers["weights"] += ffn.parameters(d) if touched == ffn.experts else ffn.weights(d, touched)
+        self.numbers["weights"] += layer.norms * d * self.shape.norm_parameters
+        self.numbers["activations"] += ffn.streamed(d) * tokens
+
+    def finish(self, read: int, tokens: int, logits: int) -> Work:
+        shape, batch = self.shape, self.batch
+        self.numbers["activations"] += shape.embedded * read * batch
+        if shape.head:
+            weights = shape.embedded * shape.vocab
+            self.flops["head"] += 2 * weights * logits * batch
+            self.numbers["weights"] += weights + shape.vocab * shape.head_bias
+            self.numbers["activations"] += (shape.embedded + shape.vocab) * logits * batch
+        for extra in shape.extras:
+            times = 1 if extra.once else logits if extra.with_head else tokens
+            self.flops["other"] += 2 * extra.weights * times * batch
+            self.numbers["weights"] += extra.parameters
+        return Work(self.flops, {part: bytes_of(n, self.dtypes[part]) for part, n in self.numbers.items()})
+
+    def _pairs(self, layer: Layer, pairs: int) -> None:
+        score, mix = layer.attention.pair_flops(self.decoding)
+        self.flops["scores"] += score * pairs * self.batch
+        self.flops["mix"] += mix * pairs * self.batch
+
+
+def _check(context: int, batch: int) -> None:
+    _positive("context", context)
+    _positive("batch", batch)
+
+
+def _positive(name: str, given: int) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise RegardError(f"{name} is {given!r}; wanted a whole number, 1 or more.")
+    return given

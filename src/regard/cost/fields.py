@@ -1,0 +1,124 @@
+"""Reading a model's config: one name for what every family calls differently."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.errors import ModelError
+
+__all__ = ["Fields", "read_fields"]
+
+NAMES = {
+    "d_model": ("hidden_size", "n_embd", "d_model"),
+    "layers": ("num_hidden_layers", "n_layer", "num_layers"),
+    "heads": ("num_attention_heads", "n_head", "num_heads"),
+    "vocab": ("vocab_size",),
+    "ffn": ("intermediate_size", "ffn_dim", "d_ff", "n_inner"),
+    "context": ("max_position_embeddings", "n_positions", "n_ctx"),
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+}
+
+
+class Fields:
+    """A config that answers by regard's names and by its own, and remembers what it lacked.
+
+    >>> fields = Fields({"n_embd": 768, "vocab_size": 50257}, "gpt2")
+    >>> fields.need("d_model"), fields.get("experts", 0)
+    (768, 0)
+    >>> fields.need("heads"), fields.missing
+    (1, ['num_attention_heads (or n_head, num_heads)'])
+    """
+
+    def __init__(self, values: Mapping[str, Any], name: str) -> None:
+        self.values, self.name = values, name
+        self.missing: list[str] = []
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value under any of its names; the default where it is absent or null."""
+        for field in NAMES.get(name, (name,)):
+            if self.values.get(field) is not None:
+                return self.values[field]
+        return default
+
+    def need(self, name: str) -> int:
+        """A whole number that must be there; 1 stands in for it until `check` says what is missing."""
+        found = self.get(name)
+        first, *others = NAMES.get(name, (name,))
+        if found is None:
+            self.missing.append(f"{first} (or {', '.join(others)})" if others else first)
+            return 1
+        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+            given = next(field for field in NAMES.get(name, (name,)) if self.values.get(field) is not None)
+            raise ModelError(
+                f"the config of {self.name} says {given}={found!r}; wanted a whole number, 1 or more."
+            )
+        return found
+
+    def given(self, name: str) -> int | None:
+        """A whole number if it is there, else None."""
+        return None if self.get(name) is None else self.need(name)
+
+    def check(self) -> None:
+        """Raise, naming everything that was needed and missing."""
+        if self.missing:
+            lacks = ", ".join(dict.fromkeys(self.missing))
+            raise ModelError(
+                f"the config of {self.name} lacks {lacks}; add what is missing, "
+                "or give transformers' own config object, which knows its family's defaults."
+            )
+
+
+def read_fields(
+    source: Any, *, name: str | None = None, remote: bool = False
+) -> tuple[Fields, tuple[str, ...]]:
+    """The fields of a dict, a config.json or its folder, or a transformers config; and notes on them."""
+    values, called = _values(source, remote)
+    notes = ()
+    inner = values.get("text_config")
+    if isinstance(inner, Mapping):
+        outer = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
+        values, notes = {**outer, **inner}, ("only the text part of this model is counted",)
+    return Fields(values, name or called), notes
+
+
+def _values(source: Any, remote: bool) -> tuple[Mapping[str, Any], str]:
+    if isinstance(source, Mapping):
+        return source, str(source.get("_name_or_path") or source.get("model_type") or "the model")
+    if hasattr(source, "to_dict"):
+        values = source.to_dict()
+        # Not every version writes it down.
+        tied = getattr(source, "tie_word_embeddings", None)
+        return {"tie_word_embeddings": tied, **values}, values.get("_name_or_path") or values["model_type"]
+    path = Path(source)
+    path = path / "config.json" if path.is_dir() else path
+    if path.is_file():
+        return _from_file(path), path.parent.name if path.name == "config.json" else path.stem
+    if remote:
+        return _from_hub(str(source)), str(source)
+    raise ModelError(
+        f"there is no config at {source}; wanted a config.json, a folder with one, or a preset. "
+        "To ask the Hugging Face hub for it, say so: remote=True, or --remote."
+    )
+
+
+def _from_file(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path} is not JSON: {error}. Wanted a model's config.json.") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"{path} holds a {type(found).__name__}; wanted a model's config.json, an object.")
+    return found
+
+
+def _from_hub(name: str) -> Mapping[str, Any]:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(name).to_dict()
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"no config of {name!r} came from the hub: {reason}") from error

@@ -1,0 +1,57 @@
+"""What each layer costs by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from regard.cost.count import layer_cache
+from regard.cost.dtypes import bytes_of
+from regard.cost.parameters import layer_parameters
+from regard.cost.shape import ModelShape
+
+__all__ = ["LayerCost", "layers_of"]
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One layer at one context: parameters, allowed pairs of one head, FLOPs of a prefill, bytes of cache."""
+
+    index: int
+    attends: str
+    attention_parameters: int
+    feed_forward_parameters: int
+    pairs: int
+    projection_flops: int
+    pair_flops: int
+    feed_forward_flops: int
+    cache_bytes: int
+
+
+def layers_of(shape: ModelShape, context: int, *, dtype: str = "bfloat16", batch: int = 1) -> list[LayerCost]:
+    """Every layer of a model when it reads a context.
+
+    >>> from regard.cost import preset
+    >>> [layer.cache_bytes for layer in layers_of(preset("llama-4-maverick"), 131072)[2:4]]
+    [33554432, 536870912]
+    """
+    found, d, tokens = [], shape.d_model, context * batch
+    for index, layer in enumerate(shape.layers):
+        attention, own = layer.attention, layer_parameters(shape, layer)
+        pairs = layer.reach.pairs(context, context, layer.causal)
+        every = pairs + layer.cross * context * context
+        found.append(
+            LayerCost(
+                index,
+                ("encoder, " if layer.encoder else "")
+                + repr(layer.reach)
+                + (" and cross" if layer.cross else ""),
+                own["attention"],
+                own["feed_forward"],
+                every,
+                2 * sum(attention.weights(d).values()) * tokens * layer.attentions,
+                sum(attention.pair_flops()) * every * batch,
+                2 * layer.ffn.weights(d, layer.ffn.active) * tokens,
+                bytes_of(layer_cache(layer, context) * batch, dtype),
+            )
+        )
+    return found
