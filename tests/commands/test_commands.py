@@ -22,13 +22,22 @@ EXAMPLES = {
 }
 
 
+MINE = """
+from torch.nn import functional as F
+
+def attention(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+"""
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_in_the_help_runs(run, name, monkeypatch):
+def test_the_example_in_the_help_runs(run, name, monkeypatch, tmp_path):
     # The whole story takes minutes where two tests share two cores; its beginning takes seconds.
     beginning = regard.models.sample_text()[:3000]
     monkeypatch.setattr(regard.models, "sample_text", lambda: beginning)
     for copy in ("a.regard", "b.regard"):
         run("record", "bundled", "The cat sat on the mat. The cat sat.", "-o", copy, "--layers", "5")
+    (tmp_path / "my_attention.py").write_text(MINE, encoding="utf-8")
     status, _, err = run(*shlex.split(EXAMPLES[name]))
     assert status == 0, err
 

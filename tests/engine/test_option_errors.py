@@ -138,7 +138,7 @@ OPTIONS = [
     (
         given(backend="cuda"),
         BackendError,
-        "backend='cuda' is unknown; regard has 'auto', 'sdpa', 'torch'.",
+        "backend='cuda' is unknown; regard has 'auto', 'sdpa', 'torch', 'triton'.",
     ),
 ]
 

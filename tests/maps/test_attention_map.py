@@ -40,7 +40,7 @@ def orthogonal(dense: torch.Tensor, index: tuple) -> torch.Tensor:
     for axis in reversed(range(len(index))):
         if isinstance(index[axis], int):
             array = array.take(index[axis], axis)
-    return torch.from_numpy(array.copy())
+    return torch.from_numpy(np.array(array))
 
 
 @given(st.tuples(index_of(2), index_of(4), index_of(20), index_of(31)), st.integers(0, 4))

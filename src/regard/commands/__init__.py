@@ -4,6 +4,7 @@ from regard.commands.app import app
 from regard.commands.atlas import atlas
 from regard.commands.compare import compare
 from regard.commands.cost import cost
+from regard.commands.doctor import doctor
 from regard.commands.explain import explain
 from regard.commands.info import info
 from regard.commands.knockout import knockout
@@ -18,6 +19,7 @@ __all__ = [
     "atlas",
     "compare",
     "cost",
+    "doctor",
     "explain",
     "info",
     "knockout",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.engine import native
 from regard.engine import sdpa_backend as fused
 from regard.engine.autograd import attend
 from regard.engine.dispatch import Dispatch, choose
 from regard.engine.inputs import Options, problem_of
+from regard.engine.triton import vendor
 from regard.scores import DotProduct, Score
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ def attention(
     problem = problem_of(q, k, v, options)
     chosen = choose(problem, backend)
     if chosen.backend == "sdpa" and fused.is_plain(problem) and sink is None:
-        return problem.restore(fused.plain(problem))
+        return problem.restore(vendor.plain(problem) if problem.q.is_cuda else fused.plain(problem))
     return problem.restore(attend(problem, chosen.backend).out)
 
 
@@ -67,6 +70,8 @@ def explain_dispatch(
 ) -> Dispatch:
     """Which backend `attention` would choose for this call, and why; nothing is computed.
 
+    Its `second_pass` says what would read the map for `observe`: native kernels, or why not.
+
     >>> import torch, regard
     >>> q, k, v = torch.randn(3, 1, 8, 100, 64).unbind()
     >>> print(regard.explain_dispatch(q, k, v, softcap=30.0))
@@ -74,4 +79,5 @@ def explain_dispatch(
     """
     # A call with dropout draws its seed; asking about it must not change what is drawn next.
     with torch.random.fork_rng(devices=[]):
-        return choose(problem_of(q, k, v, Options(mask, **options)), backend)
+        problem = problem_of(q, k, v, Options(mask, **options))
+    return replace(choose(problem, backend), second_pass=native.explain(problem, backend))

@@ -15,6 +15,7 @@ from regard.engine.riders import Riders, Streamed
 from regard.engine.scoring import Scoring
 from regard.engine.torch_backward import Upstream, backward
 from regard.engine.torch_forward import NOBODY, forward
+from regard.engine.triton import attending, vendor
 
 __all__ = ["attend"]
 
@@ -44,7 +45,7 @@ class _Attend(torch.autograd.Function):
         columns: Tensor | None,
         *rest: Tensor,
     ):
-        result = Streamed(*fused.forward(problem)) if backend == "sdpa" else forward(problem, riders)
+        result = _run(problem, backend, riders)
         ctx.problem, ctx.backend = problem, backend
         ctx.set_materialize_grads(False)
         saved = (q, k, v, sink, columns, result.out, result.lse, result.columns, result.entropy, *rest)
@@ -65,7 +66,12 @@ class _Attend(torch.autograd.Function):
         problem = replace(ctx.problem, q=q, k=k, v=v, sink=sink, scoring=_detached(ctx.problem.scoring))
         d_out = torch.zeros_like(out) if d_out is None else d_out
         # The fused operator has no place for a gradient of lse; the streamed backward has, and is as exact.
-        if ctx.backend == "sdpa" and d_lse is None:
+        if ctx.backend == "triton" and d_columns is None and d_entropy is None:
+            from regard.engine.triton.backward import backward as fused_backward
+
+            dq, dk, dv, d_sink = fused_backward(problem, out, lse, d_out, d_lse)
+            return None, None, None, dq, dk, dv, d_sink, None, *([None] * len(rest))
+        if ctx.backend == "sdpa" and d_lse is None and not q.is_cuda:
             dq, dk, dv, d_sink = fused.backward(problem, out, lse, d_out.contiguous())
             return None, None, None, dq, dk, dv, d_sink, None, *([None] * len(rest))
         if d_columns is not None:
@@ -78,6 +84,14 @@ class _Attend(torch.autograd.Function):
         grads = backward(problem, Streamed(out, lse, entropy=entropy), Upstream(d_out, d_lse, d_entropy))
         dv = grads.v[..., : v.shape[-1]]
         return None, None, None, grads.q, grads.k, dv, grads.sink, None, *grads.parameters
+
+
+def _run(problem: Problem, backend: str, riders: Riders) -> Streamed:
+    if backend == "triton":
+        return attending.attend(problem, riders)
+    if backend == "sdpa":
+        return Streamed(*(vendor.forward(problem) if problem.q.is_cuda else fused.forward(problem)))
+    return forward(problem, riders)
 
 
 def _detached(scoring: Scoring) -> Scoring:

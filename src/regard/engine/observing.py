@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.engine import native
+from regard.engine import triton as gpu
 from regard.engine.autograd import attend
 from regard.engine.dispatch import choose
 from regard.engine.problem import Problem
@@ -24,8 +26,9 @@ def observed(
 ) -> tuple[Streamed, dict[str, Any]]:
     """Run the forward pass and everything asked about the map.
 
-    If every statistic can ride in the forward pass there is only that pass. Otherwise the fastest forward
-    that knows its log-sum-exp runs first, and one second pass computes all that could not ride.
+    If every statistic can ride in the forward pass there is only that pass. Otherwise, and where native
+    kernels make a second pass cheaper than riding, the fastest forward that knows its log-sum-exp runs first,
+    and one second pass computes the rest.
     """
     frame = frame_of(problem)
     for statistic in statistics.values():
@@ -34,19 +37,28 @@ def observed(
     riding = {name: s for name, s in statistics.items() if _can_ride(s, frame, problem.group)}
     if differentiable:
         _check_differentiable(statistics, riding)
-    alone = len(riding) == len(statistics)
+    alone = len(riding) == len(statistics) and (
+        differentiable or native.refusal(problem, backend) is not None
+    )
     if chosen == "sdpa" and statistics and (backend == "sdpa" or not alone):
         riding = {}
-    elif riding:
+    elif riding and (chosen != "triton" or differentiable):
         chosen = "torch"
+    if not differentiable and (chosen == "triton" or _goes_to_gpu(problem, backend)):
+        chosen, riding = "triton", {n: s for n, s in riding.items() if not isinstance(s, ColumnStatistic)}
     riders = _riders(riding, frame, problem)
     result = attend(problem, chosen, riders)
     found = _read(riding, frame, result, differentiable)
     rest = {name: s for name, s in statistics.items() if name not in riding}
     if rest:
         with torch.no_grad():
-            found |= summarise(problem, result.lse, rest)
+            found |= summarise(problem, result.lse, rest, backend)
     return result, {name: found[name] for name in statistics}
+
+
+def _goes_to_gpu(problem: Problem, backend: str) -> bool:
+    """Whether the kernels for GPUs observe a call whose plain forward is somebody else's."""
+    return backend == "auto" and problem.q.is_cuda and gpu.refusal(problem) is None
 
 
 def _can_ride(statistic: Statistic, frame: Frame, group: int) -> bool:

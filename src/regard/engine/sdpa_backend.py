@@ -17,14 +17,18 @@ from torch import Tensor
 
 from regard.engine.parts import RAGGED
 from regard.engine.problem import Problem
+from regard.engine.riders import Streamed
 from regard.engine.schedule import Row, chunks, schedule
 from regard.engine.scoring import Place
+from regard.engine.sink import with_sink
 from regard.engine.sums import add_exp, over_rows
 from regard.errors import BackendError
 from regard.masks import Causal, Mask
 
 __all__ = ["backward", "forward", "is_plain", "plain", "refusal"]
 
+# PyTorch's CPU kernel that also returns the log-sum-exp.
+FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 BLOCK = 256
 # From this ratio of unmasked to masked keys on, two calls and a merge beat one call that masks them all.
 SPLIT = 4
@@ -176,7 +180,20 @@ class _MaskBuilder:
 
 def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float[Tensor, "batch heads q"]]:
     """Output and log-sum-exp of every row."""
-    operator = _operator("_scaled_dot_product_flash_attention_for_cpu")
+    if is_plain(problem):
+        [[call]] = _calls(problem)
+        out, lse = _attend(_operator(FORWARD), problem, call)
+        lse = lse.contiguous()
+    else:
+        out, lse = _by_blocks(problem)
+    if problem.sink is None:
+        return out, lse
+    sunk = with_sink(problem.sink, Streamed(out, lse))
+    return sunk.out, sunk.lse
+
+
+def _by_blocks(problem: Problem) -> tuple[Tensor, Tensor]:
+    operator = _operator(FORWARD)
     out = torch.zeros_like(problem.q, memory_format=torch.contiguous_format)
     lse = problem.q.new_full(problem.q.shape[:3], -torch.inf, dtype=problem.accumulate)
     for calls in _calls(problem):
@@ -188,12 +205,6 @@ def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float
                 part, part_lse = _merge(call.rows(out), call.rows(lse), part, part_lse)
             call.rows(out).copy_(part)
             call.rows(lse).copy_(part_lse)
-    if problem.sink is not None:
-        with_sink = add_exp(lse, problem.sink.to(lse.dtype)[:, None])
-        # A row that sees nothing, under a sink of -inf: -inf - -inf is NaN.
-        kept = (lse - with_sink).masked_fill_(lse == -torch.inf, 0.0).exp_()
-        out *= kept[..., None].to(out.dtype)
-        lse = with_sink
     return out, lse
 
 
@@ -233,7 +244,7 @@ def backward(
     problem: Problem, out: Tensor, lse: Tensor, d_out: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Gradients of q, k, v and the sink, call by call, recomputed from the log-sum-exp of all keys."""
-    operator = _operator("_scaled_dot_product_flash_attention_for_cpu_backward")
+    operator = _operator(f"{FORWARD}_backward")
     dtype = problem.accumulate
     dq = torch.zeros_like(problem.q, dtype=dtype)
     dk, dv = torch.zeros_like(problem.k, dtype=dtype), torch.zeros_like(problem.v, dtype=dtype)
@@ -269,7 +280,7 @@ def _packed(x: Tensor) -> Tensor:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    """PyTorch's CPU kernels that return the log-sum-exp are operators without a public name."""
+    """An operator of PyTorch's that has no public name, and so may go."""
     try:
         return getattr(torch.ops.aten, name)
     except AttributeError:

@@ -12,10 +12,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.engine import native
+from regard.engine import triton as gpu
 from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
 from regard.engine.schedule import Row
-from regard.stats import Frame, MapTile, State, Statistic
+from regard.errors import BackendError
+from regard.stats import Frame, MapTile, State, Statistic, folds_of
+from regard.stats.folds import Fold
 
 __all__ = ["frame_of", "map_tiles", "summarise"]
 
@@ -38,13 +42,25 @@ def frame_of(problem: Problem) -> Frame:
 
 
 def summarise(
-    problem: Problem, lse: Float[Tensor, "batch heads q"], statistics: Mapping[str, Statistic]
+    problem: Problem,
+    lse: Float[Tensor, "batch heads q"],
+    statistics: Mapping[str, Statistic],
+    backend: str = "auto",
 ) -> dict[str, Any]:
-    """Every statistic of the map, from one pass over its tiles (two if some must see all heads at once)."""
+    """Every statistic of the map: folded by native kernels where that can be, the others from tiles.
+
+    Either is one pass over the map (two if some must see all heads at once).
+    """
     frame = frame_of(problem)
     states: dict[str, State] = {name: statistic.init(frame) for name, statistic in statistics.items()}
+    folded: set[str] = set()
+    if _on_gpu(problem, backend):
+        folded = _fold_on_gpu(problem, lse, frame, statistics, states, backend)
+    elif native.refusal(problem, backend, lse) is None:
+        folded = _fold(problem, lse, frame, statistics, states)
+    shown = {name: s for name, s in statistics.items() if name not in folded}
     for all_heads in (False, True):
-        group = {name: s for name, s in statistics.items() if s.needs_all_heads is all_heads}
+        group = {name: s for name, s in shown.items() if s.needs_all_heads is all_heads}
         if not group:
             continue
         keep = any(s.needs_log_weights or s.needs_scores for s in group.values())
@@ -53,6 +69,49 @@ def summarise(
             for name in names:
                 group[name].update(states[name], tile)
     return {name: statistic.finish(states[name], frame) for name, statistic in statistics.items()}
+
+
+def _fold(
+    problem: Problem,
+    lse: Tensor,
+    frame: Frame,
+    statistics: Mapping[str, Statistic],
+    states: Mapping[str, State],
+) -> set[str]:
+    """Fill the states of all that can be folded natively; returns their names."""
+    found = {name: folds_of(s, states[name], frame) for name, s in statistics.items()}
+    folds = {name: each for name, each in found.items() if each is not None}
+    native.fold(problem, lse, frame, [fold for each in folds.values() for fold in each])
+    return set(folds)
+
+
+def _on_gpu(problem: Problem, backend: str) -> bool:
+    wanted = backend == "triton" or (backend == "auto" and problem.q.is_cuda)
+    return wanted and gpu.refusal(problem) is None
+
+
+def _fold_on_gpu(
+    problem: Problem,
+    lse: Tensor,
+    frame: Frame,
+    statistics: Mapping[str, Statistic],
+    states: Mapping[str, State],
+    backend: str,
+) -> set[str]:
+    """The same by kernels for GPUs; what they cannot do is refused where they were asked for by name."""
+    from regard.engine.triton.folding import fold
+
+    folds: dict[str, list[Fold]] = {}
+    for name, statistic in statistics.items():
+        found = folds_of(statistic, states[name], frame)
+        reasons = ["it must see the tiles"] if found is None else map(gpu.cannot_fold, found)
+        why = next((reason for reason in reasons if reason is not None), None)
+        if why is None and found is not None:
+            folds[name] = found
+        elif backend == "triton":
+            raise BackendError(f"backend='triton' cannot run {statistic!r}: {why}. Use backend='torch'.")
+    fold(problem, lse, [each for some in folds.values() for each in some])
+    return set(folds)
 
 
 def map_tiles(

@@ -7,8 +7,6 @@ per row, from which every cell can be computed again.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -17,7 +15,7 @@ from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.schedule import Row
-from regard.engine.sums import add_exp
+from regard.engine.sink import with_sink
 from regard.stats.peaks import note_peaks
 
 __all__ = ["dropped", "finite", "forward"]
@@ -39,7 +37,7 @@ def forward(problem: Problem, riders: Riders = NOBODY) -> Streamed:
         for row in part.rows():
             stream.run(row)
             stream.write(row, result)
-    return result if problem.sink is None else _with_sink(problem.sink, result)
+    return result if problem.sink is None else with_sink(problem.sink, result)
 
 
 def _empty(problem: Problem, riders: Riders) -> Streamed:
@@ -57,22 +55,6 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
         distance=rows(riders.distance),
         peak=rows(riders.peak),
         peak_key=rows(riders.peak, dtype=torch.long),
-    )
-
-
-def _with_sink(sink: Tensor, plain: Streamed) -> Streamed:
-    """A sink is a key with a logit and no value: it only takes weight away from the others."""
-    lse = add_exp(plain.lse, sink.to(plain.lse.dtype)[:, None])
-    log_kept = (plain.lse - lse).masked_fill(plain.lse == -torch.inf, 0.0)
-    kept = log_kept.exp()
-    return replace(
-        plain,
-        out=(plain.out * kept[..., None]).to(plain.out.dtype),
-        lse=lse,
-        columns=None if plain.columns is None else plain.columns * kept[..., None],
-        # Every weight shrinks by the same factor: -sum (w c) log (w c) = c H - c log c.
-        entropy=None if plain.entropy is None else kept * (plain.entropy - log_kept),
-        distance=None if plain.distance is None else plain.distance * kept,
     )
 
 

@@ -224,8 +224,8 @@ class AttentionMap:
         q, k = q.to(p.accumulate), k.to(p.accumulate)
         place = Place(batch, heads, rows, cols, p.offset, self.device)
         with torch.no_grad():
-            parameters = (x.to(p.accumulate) for x in scoring.score.parameters())
-            s = scoring.score.tile(q, k, *parameters) * scoring.scale
+            parameters = tuple(x.to(p.accumulate) for x in scoring.score.parameters())
+            s = scoring.raw(q.flatten(0, 1), k.flatten(0, 1), parameters).view(*q.shape[:3], k.shape[2])
             s = scoring.modify(s, scoring.bias_tile(place), place)
             return s if p.mask is None else s.masked_fill(~place.allowed(p.mask), -torch.inf)
 

@@ -9,8 +9,11 @@ from torch import Tensor
 
 from regard.errors import ShapeError
 from regard.stats import ColumnStatistic, Frame, State
+from regard.stats.folds import Fold
 
 __all__ = ["Columns"]
+
+FEW = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,10 @@ class Columns(ColumnStatistic):
         x = self.x.detach().view((1,) * (4 - self.x.ndim) + tuple(self.x.shape))
         shared = self.group > 1 and x.shape[1] == frame.heads // self.group and x.shape[1] != frame.heads
         return x.repeat_interleave(self.group, 1) if shared and x.shape[1] > 1 else x
+
+    def folds(self, state: State, frame: Frame) -> list[Fold] | None:
+        # Many columns are a matrix product, and better done as one.
+        return super().folds(state, frame) if state["columns"].shape[-1] <= FEW else None
 
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q extra"]:
         return state["sums"]

@@ -1,6 +1,6 @@
 """What a map says, without the map: mergeable statistics of tiles."""
 
-from regard.stats.base import ColumnStatistic, State, Statistic, by_name
+from regard.stats.base import ColumnStatistic, State, Statistic, by_name, folds_of
 from regard.stats.column_mass import ColumnMass
 from regard.stats.custom import Custom
 from regard.stats.decay import Decay, DecayCurve
@@ -51,4 +51,5 @@ __all__ = [
     "ValueWeighted",
     "VerticalSlash",
     "by_name",
+    "folds_of",
 ]

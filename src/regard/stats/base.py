@@ -18,9 +18,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import StatisticError
+from regard.stats.folds import Fold, MixFold
 from regard.stats.tile import Frame, MapTile
 
-__all__ = ["ColumnStatistic", "State", "Statistic", "by_name"]
+__all__ = ["ColumnStatistic", "State", "Statistic", "by_name", "folds_of"]
 
 # Plain tensors by name, so that states can be sent, saved and merged anywhere.
 State = dict[str, Tensor]
@@ -66,6 +67,14 @@ class Statistic(ABC):
     def update(self, state: State, tile: MapTile) -> None:
         """Fold one tile into the state, in place."""
 
+    def folds(self, state: State, frame: Frame) -> list[Fold] | None:
+        """What `update` adds up over all tiles, as folds into the state; None where it must see the tiles.
+
+        A kernel does folds while the cells are in its registers. Whoever overrides `update` says here anew
+        what it comes down to: inherited folds are not asked for.
+        """
+        return None
+
     def merge(self, state: State, other: State) -> State:
         """Join two states of disjoint tiles of one map (or of two maps); sums by default."""
         return {key: state[key] + other[key] for key in state}
@@ -93,8 +102,19 @@ class ColumnStatistic(Statistic):
     def update(self, state: State, tile: MapTile) -> None:
         tile.of_rows(state["sums"]).add_(tile.weights @ tile.of_cols(state["columns"]))
 
+    def folds(self, state: State, frame: Frame) -> list[Fold] | None:
+        # 0 * inf is NaN, and a kernel may read more cells of weight 0 than the tiles hold.
+        finite = bool(state["columns"].isfinite().all())
+        return [MixFold(state["sums"], state["columns"])] if finite else None
+
     def merge(self, state: State, other: State) -> State:
         return {"sums": state["sums"] + other["sums"], "columns": state["columns"]}
+
+
+def folds_of(statistic: Statistic, state: State, frame: Frame) -> list[Fold] | None:
+    """The folds of a statistic, unless a subclass has since changed what `update` means."""
+    owner = next(c for c in type(statistic).__mro__ if "update" in vars(c) or "folds" in vars(c))
+    return statistic.folds(state, frame) if "folds" in vars(owner) else None
 
 
 def by_name(statistics: Iterable[Any]) -> dict[str, Statistic]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.errors import ShapeError
 from regard.stats.base import State, Statistic
 from regard.stats.counts import counted_part, counts_shape
+from regard.stats.folds import ColumnFold, Fold, PairFold
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["ColumnMass"]
@@ -68,10 +69,16 @@ class ColumnMass(Statistic):
             seen = len(tile.rows) if allowed is None else allowed.sum(-2)
             counts[..., tile.cols.start : tile.cols.stop] += seen
 
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        sums = ColumnFold(state["sums"], None if self.rows is None else self._row_weights(frame))
+        return [sums, PairFold(state["counts"])] if self.normalise else [sums]
+
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads k"]:
         return state["sums"] / state["counts"].clamp(min=1) if self.normalise else state["sums"]
 
     def _weighted(self, tile: MapTile) -> Float[Tensor, "batch heads k"]:
-        frame, rows = tile.frame, self.rows
-        r = rows.detach().to(tile.weights).expand(frame.batch, frame.heads, frame.q)  # type: ignore[union-attr]
-        return (tile.of_rows(r)[..., None, :] @ tile.weights).squeeze(-2)
+        return (tile.of_rows(self._row_weights(tile.frame))[..., None, :] @ tile.weights).squeeze(-2)
+
+    def _row_weights(self, frame: Frame) -> Float[Tensor, "batch heads q"]:
+        rows = self.rows.detach().to(frame.device, frame.dtype)  # type: ignore[union-attr]
+        return rows.expand(frame.batch, frame.heads, frame.q)

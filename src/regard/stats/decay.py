@@ -15,6 +15,7 @@ from regard.stats.base import State, Statistic
 from regard.stats.checks import one_of, whole
 from regard.stats.counts import counted_part, counts_shape
 from regard.stats.diagonals import diagonal_cells, diagonals, of_diagonals
+from regard.stats.folds import DiagonalFold, Fold, PairFold
 from regard.stats.skew import skewed_sums
 from regard.stats.tile import Frame, MapTile
 
@@ -78,6 +79,10 @@ class Decay(Statistic):
                 # A tile has far fewer rows than the 2^24 up to which float32 counts exactly.
                 cells = skewed_sums(allowed[..., cut:].float()).long()
             of_diagonals(counts, tile, cut).add_(cells)
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        pairs = PairFold(state["counts"], "diagonals", self.skip_keys)
+        return [DiagonalFold(state["sums"], self.skip_keys), pairs]
 
     def finish(self, state: State, frame: Frame) -> DecayCurve:
         lowest = 1 - max(frame.q, 1) if self.signed else 0

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.stats.base import State, Statistic
+from regard.stats.folds import EntropyFold, Fold
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["Entropy"]
@@ -35,6 +36,9 @@ class Entropy(Statistic):
 
     def update(self, state: State, tile: MapTile) -> None:
         tile.of_rows(state["sums"]).sub_(tile.weighted_logs)
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        return [EntropyFold(state["sums"])]
 
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q"]:
         # A weight of 1 + 1e-7 has a log above 0; no entropy is negative.

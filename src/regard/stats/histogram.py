@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.errors import StatisticError
 from regard.stats.base import State, Statistic
 from regard.stats.checks import one_of
+from regard.stats.folds import BinFold, Fold, PairFold
 from regard.stats.scratch import scratch
 from regard.stats.tile import Frame, MapTile
 
@@ -79,6 +80,10 @@ class Histogram(Statistic):
             above = torch.ge(values, border, out=reached).sum(-1).long().sum(-1)
             counts[..., index] -= above
             counts[..., index + 1] += above
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        counts = state["counts"]
+        return [PairFold(counts[..., :1], "map"), BinFold(counts, self._borders, self.of)]
 
     def finish(self, state: State, frame: Frame) -> BinCounts:
         low, high = self._outer

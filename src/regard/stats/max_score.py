@@ -10,6 +10,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from regard.stats.base import State, Statistic
+from regard.stats.folds import Fold, PeakFold
 from regard.stats.peaks import note_peaks
 from regard.stats.tile import Frame, MapTile
 
@@ -52,6 +53,9 @@ class MaxScore(Statistic):
         else:
             # The largest log weight is the largest score, and needs no second tile of numbers.
             note_peaks(value, key, tile.log_weights, tile.cols.start, tile.lse)
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        return [PeakFold(state["value"], state["key"])]
 
     def merge(self, state: State, other: State) -> State:
         beaten = _beats(other["value"], other["key"], state["value"], state["key"])

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.stats.base import State, Statistic
+from regard.stats.folds import DistanceFold, Fold
 from regard.stats.products import tall_product
 from regard.stats.tile import Frame, MapTile
 
@@ -38,6 +39,9 @@ class MeanDistance(Statistic):
         sums = tall_product(tile.weights, torch.stack([torch.ones_like(steps), steps], -1))
         away = tile.q_pos - tile.cols.start
         tile.of_rows(state["sums"]).add_(sums[..., 0] * away - sums[..., 1])
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        return [DistanceFold(state["sums"])]
 
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q"]:
         return state["sums"]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.errors import ShapeError
 from regard.stats.base import State, Statistic
+from regard.stats.folds import ColumnFold, Fold, MixFold
 from regard.stats.tile import Frame, MapTile
 from regard.stats.value_weighted import guarded_columns, guarded_sums, values_of
 
@@ -66,6 +67,9 @@ class NormWeighted(Statistic):
     def update(self, state: State, tile: MapTile) -> None:
         tile.of_rows(state["rows"]).add_(tile.weights @ tile.of_cols(state["norms"]))
         tile.of_cols(state["mass"]).add_(tile.column_sums)
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        return [MixFold(state["rows"], state["norms"]), ColumnFold(state["mass"])]
 
     def merge(self, state: State, other: State) -> State:
         sums = {name: state[name] + other[name] for name in ("rows", "mass")}

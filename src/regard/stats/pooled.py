@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.stats.base import State, Statistic
 from regard.stats.checks import one_of, whole
+from regard.stats.folds import BlockFold, Fold
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["Pooled", "PooledMaps"]
@@ -72,6 +73,9 @@ class Pooled(Statistic):
                         blocks += part.sum(-1)
                     else:
                         torch.maximum(blocks, part.amax(-1), out=blocks)
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        return [BlockFold(self.size, state.get("sum"), state.get("max"))]
 
     def merge(self, state: State, other: State) -> State:
         join = {"sum": torch.add, "max": torch.maximum}

@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.errors import StatisticError
 from regard.stats.base import State, Statistic
 from regard.stats.diagonals import diagonals, of_diagonals, split_by_sign
+from regard.stats.folds import DiagonalFold, Fold
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["ReceptiveWindow"]
@@ -40,6 +41,9 @@ class ReceptiveWindow(Statistic):
 
     def update(self, state: State, tile: MapTile) -> None:
         of_diagonals(tile.of_heads(state["diagonals"]), tile).add_(tile.diagonal_sums)
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        return [DiagonalFold(state["diagonals"])]
 
     def finish(self, state: State, frame: Frame) -> Int64[Tensor, "batch heads"]:
         before, after = split_by_sign(state["diagonals"].double(), frame)

@@ -93,6 +93,8 @@ class SegmentMass(ColumnStatistic):
             if start < stop:
                 sums[..., index] += tile.weights[..., start - first : stop - first].sum(-1)
 
+    folds = ColumnStatistic.folds
+
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q segments"]:
         return state["sums"]
 

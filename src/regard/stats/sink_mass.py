@@ -40,5 +40,7 @@ class SinkMass(ColumnStatistic):
         if inside > 0:
             tile.of_rows(state["sums"])[..., 0] += tile.weights[..., :inside].sum(-1)
 
+    folds = ColumnStatistic.folds
+
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q"]:
         return state["sums"].squeeze(-1)

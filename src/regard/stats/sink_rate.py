@@ -12,6 +12,7 @@ from regard.errors import StatisticError
 from regard.stats.base import State, Statistic
 from regard.stats.checks import whole
 from regard.stats.counts import counted_part, counts_shape
+from regard.stats.folds import ColumnFold, Fold, PairFold
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["SinkRate"]
@@ -54,6 +55,10 @@ class SinkRate(Statistic):
         if (part := counted_part(state["counts"], tile)) is not None:
             counts, allowed = part
             counts += len(tile.rows) if allowed is None else allowed[..., column].sum(-1)
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        sums, counts = (state[name][..., None] for name in ("sums", "counts"))
+        return [ColumnFold(sums, first=self.key), PairFold(counts, first=self.key)]
 
     def finish(self, state: State, frame: Frame) -> Float[Tensor, " batch"]:
         means = state["sums"] / state["counts"].clamp(min=1)

@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.errors import StatisticError
 from regard.stats.base import State, Statistic
 from regard.stats.checks import whole
+from regard.stats.folds import Fold, TopFold
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["TopK", "TopKeys"]
@@ -72,6 +73,9 @@ class TopK(Statistic):
                 if len(found):
                     row, col = found // width, found % width
                     _insert(weight, key, row, weights.view(-1)[found], tile.cols.start + col)
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        return [TopFold(state["weight"], state["key"])]
 
     def merge(self, state: State, other: State) -> State:
         weight, key = (torch.cat([state[name], other[name]], -1) for name in ("weight", "key"))

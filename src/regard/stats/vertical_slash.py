@@ -13,6 +13,7 @@ from regard.errors import StatisticError
 from regard.stats.base import State, Statistic
 from regard.stats.checks import whole
 from regard.stats.diagonals import diagonals, of_diagonals, split_by_sign
+from regard.stats.folds import ColumnFold, DiagonalFold, Fold
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["Lines", "VerticalSlash"]
@@ -63,6 +64,9 @@ class VerticalSlash(Statistic):
     def update(self, state: State, tile: MapTile) -> None:
         tile.of_cols(state["columns"]).add_(tile.column_sums)
         of_diagonals(tile.of_heads(state["diagonals"]), tile).add_(tile.diagonal_sums)
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        return [ColumnFold(state["columns"]), DiagonalFold(state["diagonals"])]
 
     def finish(self, state: State, frame: Frame) -> Lines:
         columns = state["columns"]

@@ -1,0 +1,59 @@
+"""What one examination has learnt so far, handed from probe to probe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from regard.doctor.finding import Finding
+from regard.doctor.fit import Fit
+from regard.doctor.influence import influence
+from regard.doctor.subject import LENGTH, Options, Scenario, Subject
+
+__all__ = ["Case"]
+
+
+@dataclass
+class Case:
+    """The subject, the options, and findings, notes and fits as they come."""
+
+    subject: Subject
+    options: Options
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    fits: dict[str, Fit | None] = field(default_factory=dict)
+    _seen: dict[tuple[str, str, float], Tensor] = field(default_factory=dict)
+
+    def find(self, code: str, evidence: str) -> None:
+        """Add a finding, once for each code."""
+        if code not in self.codes:
+            self.findings.append(Finding(code, evidence))
+
+    def note(self, text: str) -> None:
+        """Add a remark that accuses nobody."""
+        self.notes.append(text)
+
+    @property
+    def codes(self) -> list[str]:
+        """What was found up to now."""
+        return [finding.code for finding in self.findings]
+
+    def seen(self, scenario: Scenario, part: str = "v", size: float = 1.0) -> Tensor:
+        """Which tokens reach which outputs in one scenario, with inputs `size` times as large as usual."""
+        key = (scenario.label, part, size)
+        if key not in self._seen:
+            state = larger(self.subject.sample(), size)
+            change = lambda s, j: self.subject.change(s, j, part)  # noqa: E731
+            self._seen[key] = influence(scenario.run, state, change, LENGTH)
+        return self._seen[key]
+
+
+def larger(state: Any, size: float) -> Any:
+    """Inputs whose scores are larger by the square of a factor; a function's values stay as they are."""
+    if size == 1.0:
+        return state
+    if isinstance(state, tuple):
+        return state[0] * size, state[1] * size, state[2]
+    return state * size if isinstance(state, Tensor) and state.is_floating_point() else state

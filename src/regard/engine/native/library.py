@@ -1,0 +1,108 @@
+"""The compiled kernels: found beside their source, chosen by what this processor can do, loaded once."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import c_double, c_int64, c_uint, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+__all__ = ["Job", "Library", "Run", "load"]
+
+# What PyTorch found this processor to have, and the build for it; see building/native.py.
+BUILDS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3", "DEFAULT": "x86-64-v2"}
+SUFFIXES = (".so", ".dylib", ".dll")
+
+
+class Run(ctypes.Structure):
+    """`struct run` of job.h."""
+
+    _fields_ = (
+        ("first", c_int64),
+        ("stop", c_int64),
+        ("allowed", c_void_p),
+        ("allowed_stride", c_int64),
+    )
+
+
+class Job(ctypes.Structure):
+    """`struct job` of job.h, which says what its fields mean."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("row_start", "row_stop", "n_runs")),
+        *((name, c_void_p) for name in ("runs", "low", "high")),
+        *((name, c_void_p) for name in ("q", "k", "scores", "lse")),
+        *((name, c_int64) for name in ("q_stride", "k_stride", "dim", "scores_stride", "scores_first")),
+        ("scale", c_double),
+        *((name, c_void_p) for name in ("entropy", "distance", "peak", "peak_key")),
+        ("offset", c_int64),
+        *((name, c_void_p) for name in ("sums", "columns", "support")),
+        *((name, c_int64) for name in ("n_columns", "columns_stride")),
+        *((name, c_void_p) for name in ("top", "top_key")),
+        ("top_k", c_int64),
+        *((name, c_void_p) for name in ("column_sums", "diagonals", "row_weights")),
+        *((name, c_void_p) for name in ("block_sums", "block_tops")),
+        *((name, c_int64) for name in ("size", "block_stride")),
+        *((name, c_void_p) for name in ("bins", "borders")),
+        *((name, c_int64) for name in ("n_borders", "bins_of_scores")),
+    )
+
+
+@dataclass(frozen=True)
+class Library:
+    """The kernels of one instruction set; a call drops the GIL, so that threads run side by side."""
+
+    path: Path
+    functions: ctypes.CDLL
+    # Whether it found PyTorch's own threads to run on.
+    has_threads: bool
+
+    @property
+    def isa(self) -> str:
+        """The instruction set it was compiled for, as PyTorch names it."""
+        return self.functions.regard_isa().decode()
+
+    def fold(self, jobs: Sequence[Job], threads: int) -> None:
+        """Read the cells of each job into its sums; no two may write to the same place."""
+        if threads == 1 or self.has_threads:
+            self._fold(jobs, threads)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(lambda job: self._fold([job], 1), jobs))
+
+    def _fold(self, jobs: Sequence[Job], threads: int) -> None:
+        pointers = (ctypes.POINTER(Job) * len(jobs))(*map(ctypes.pointer, jobs))
+        if self.functions.regard_fold(pointers, c_int64(len(jobs)), c_uint(threads)):
+            raise MemoryError("no memory left for the panels of an attention map")
+
+    def exp(self, x: torch.Tensor) -> torch.Tensor:
+        """The exponential that weights are made with, of a packed float32 tensor."""
+        y = torch.empty_like(x)
+        self.functions.regard_exp(c_void_p(x.data_ptr()), c_void_p(y.data_ptr()), c_int64(x.numel()))
+        return y
+
+
+@cache
+def load(folder: Path = Path(__file__).parent, capability: str | None = None) -> Library | str:
+    """The kernels for this processor, or in words why there are none."""
+    capability = torch.backends.cpu.get_cpu_capability() if capability is None else capability
+    build = BUILDS.get(capability, "generic")
+    found = [path for suffix in SUFFIXES for path in folder.glob(f"fold-{build}{suffix}")]
+    # On ARM PyTorch says DEFAULT too, and there is one build.
+    found += [path for suffix in SUFFIXES for path in folder.glob(f"fold-generic{suffix}")]
+    if not found:
+        return "the native kernels were not built when regard was installed"
+    try:
+        functions = ctypes.CDLL(str(found[0]))
+    except OSError as error:
+        return f"the native kernels do not load: {error}"
+    functions.regard_isa.restype = ctypes.c_char_p
+    functions.regard_job_size.restype = c_int64
+    if functions.regard_job_size() != ctypes.sizeof(Job):
+        return "the native kernels were built from other sources than these; install regard again"
+    return Library(found[0], functions, bool(functions.regard_has_threads()))

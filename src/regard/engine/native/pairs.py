@@ -1,0 +1,78 @@
+"""How many pairs may attend, by column and by diagonal: from the mask alone, once for heads that share it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from regard.engine.native.units import Unit, spans_of, units
+from regard.engine.problem import Problem
+from regard.stats.diagonals import diagonal_cells
+from regard.stats.folds import PairFold
+from regard.stats.skew import skewed_sums
+
+__all__ = ["count"]
+
+
+def count(problem: Problem, folds: Sequence[PairFold]) -> None:
+    """Add the counts of every fold to where they go."""
+    for first in sorted({fold.first if fold.along == "diagonals" else 0 for fold in folds}):
+        columns, diagonals = _counted(problem, first)
+        for fold in folds:
+            if fold.along == "diagonals" and fold.first == first:
+                fold.into.add_(diagonals)
+            elif first == 0 and fold.along == "columns":
+                fold.into.add_(columns[..., fold.first : fold.first + fold.into.shape[-1]])
+            elif first == 0 and fold.along == "map":
+                fold.into.add_(columns.sum(-1, keepdim=True))
+
+
+def _counted(
+    problem: Problem, skip: int
+) -> tuple[Int64[Tensor, "#batch #heads k"], Int64[Tensor, "#batch #heads diagonals"]]:
+    """Pairs by column and by diagonal, without the first `skip` keys."""
+    mask, q, k = problem.mask, problem.q_len, problem.k_len
+    if mask is None:
+        everything = torch.zeros(1, 1, q, dtype=torch.int64), torch.full((1, 1, q), k)
+        return _from_spans(*everything, k, skip)
+    spans = spans_of(mask, problem)
+    if spans is not None:
+        return _from_spans(*spans, k, skip)
+    lead = (mask.batch or 1, mask.heads or 1)
+    columns = torch.zeros(*lead, k, dtype=torch.int64)
+    diagonals = torch.zeros(*lead, max(q, 1) + k - 1, dtype=torch.int64)
+    for unit in units(problem, skip):
+        if unit.batch < lead[0] and unit.head < lead[1]:
+            _add(unit, columns[unit.batch, unit.head], diagonals[unit.batch, unit.head], q)
+    return columns, diagonals
+
+
+def _from_spans(low: Tensor, high: Tensor, k: int, skip: int) -> tuple[Tensor, Tensor]:
+    """Each row adds 1 from its first key on and takes it back after its last; likewise along diagonals."""
+    q = low.shape[-1]
+    low = low.clamp(min=skip)
+    some = (low < high).long()
+    shift = torch.arange(q - 1, -1, -1)
+    found = []
+    for start, length in ((0, k), (shift, max(q, 1) + k - 1)):
+        steps = torch.zeros(*low.shape[:2], length + 1, dtype=torch.int64)
+        steps.scatter_add_(-1, (low + start).clamp(max=length), some)
+        steps.scatter_add_(-1, (high + start).clamp(max=length), -some)
+        found.append(steps.cumsum(-1)[..., :-1])
+    return found[0], found[1]
+
+
+def _add(unit: Unit, columns: Tensor, diagonals: Tensor, q: int) -> None:
+    rows = len(unit.rows)
+    for span in unit.spans:
+        if span.allowed is None:
+            down, along = torch.tensor(rows), diagonal_cells(rows, len(span.keys), columns.device)
+        else:
+            # A piece has far fewer rows than the 2^24 up to which float32 counts exactly.
+            down, along = span.allowed.sum(0), skewed_sums(span.allowed.float()).long()
+        columns[span.keys.start : span.keys.stop] += down
+        start = span.keys.start + q - unit.rows.stop
+        diagonals[start : start + len(along)] += along

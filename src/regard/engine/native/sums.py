@@ -1,0 +1,306 @@
+"""What a pass collects: memory for the kernel to write to, and how the pieces come together.
+
+What belongs to a row is written where it stays, because a row belongs to one piece at a time. What belongs to
+columns, diagonals, blocks and bins is collected by each piece on its own and added up in the pieces' order.
+Where one fold alone wants a sum, all this happens in the fold's own tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from regard.engine.native.library import Job
+from regard.engine.native.units import Unit
+from regard.stats import Frame
+from regard.stats.folds import (
+    BinFold,
+    BlockFold,
+    ColumnFold,
+    DiagonalFold,
+    DistanceFold,
+    EntropyFold,
+    Fold,
+    MixFold,
+    PeakFold,
+    TopFold,
+)
+
+__all__ = ["KINDS", "Share", "Sum"]
+
+# Vectors at the edge of a piece reach over it, and add zeros there.
+MARGIN = 64
+FLOAT = 4
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one piece collects, and the part of the whole it goes to."""
+
+    own: Tensor
+    home: Tensor
+    maximum: bool = False
+
+    def bring_home(self) -> None:
+        if self.maximum:
+            torch.maximum(self.home, self.own, out=self.home)
+        else:
+            self.home.add_(self.own)
+
+
+class Sum:
+    """One kind of sum for all folds that want it."""
+
+    def __init__(self, folds: Sequence[Any], frame: Frame) -> None:
+        self.folds, self.frame = folds, frame
+        self.make()
+
+    def make(self) -> None:
+        """Memory for the whole map."""
+
+    def aim(self, job: Job, unit: Unit) -> list[Share]:
+        """Point a job at the memory for its results; returns what is to be brought home when it is done."""
+        raise NotImplementedError
+
+    def deliver(self) -> None:
+        """Add what was collected to the tensors of the folds."""
+        raise NotImplementedError
+
+    def room(self, wanted: Sequence[Tensor], *shape: int, fill: float = 0) -> Tensor:
+        """Memory for one result per batch and head: the tensor that wants it, if it is the only one."""
+        whole = (self.frame.batch, self.frame.heads, *shape)
+        if len(wanted) == 1 and wanted[0].shape == whole and wanted[0].is_contiguous():
+            return wanted[0]
+        return torch.full(whole, fill, dtype=wanted[0].dtype)
+
+    def start(self, x: Tensor, unit: Unit) -> int:
+        """Where the numbers of a unit's head begin in memory."""
+        return x.data_ptr() + (unit.batch * x.stride(0) + unit.head * x.stride(1)) * x.element_size()
+
+
+class _PerRow(Sum):
+    field: ClassVar[str]
+
+    def make(self) -> None:
+        self.sums = self.room([fold.into for fold in self.folds], self.frame.q)
+
+    def aim(self, job: Job, unit: Unit) -> list[Share]:
+        setattr(job, self.field, self.start(self.sums, unit))
+        return []
+
+    def deliver(self) -> None:
+        for fold in self.folds:
+            if fold.into is not self.sums:
+                fold.into.add_(self.sums)
+
+
+class Entropies(_PerRow):
+    """For EntropyFold."""
+
+    field = "entropy"
+
+
+class Distances(_PerRow):
+    """For DistanceFold."""
+
+    field = "distance"
+
+    def aim(self, job: Job, unit: Unit) -> list[Share]:
+        job.offset = self.frame.offset
+        return super().aim(job, unit)
+
+
+class Peaks(Sum):
+    """For PeakFold."""
+
+    def make(self) -> None:
+        self.value = self.room([fold.value for fold in self.folds], self.frame.q, fill=-torch.inf)
+        self.key = self.room([fold.key for fold in self.folds], self.frame.q, fill=-1)
+
+    def aim(self, job: Job, unit: Unit) -> list[Share]:
+        job.peak, job.peak_key = self.start(self.value, unit), self.start(self.key, unit)
+        return []
+
+    def deliver(self) -> None:
+        for fold in self.folds:
+            if fold.value is not self.value:
+                fold.value.copy_(self.value)
+                fold.key.copy_(self.key)
+
+
+class Tops(Sum):
+    """For TopFold."""
+
+    def make(self) -> None:
+        self.k = self.folds[0].about
+        self.weight = self.room([fold.weight for fold in self.folds], self.frame.q, self.k)
+        self.key = self.room([fold.key for fold in self.folds], self.frame.q, self.k, fill=-1)
+
+    def aim(self, job: Job, unit: Unit) -> list[Share]:
+        job.top, job.top_key = self.start(self.weight, unit), self.start(self.key, unit)
+        job.top_k = self.k
+        return []
+
+    def deliver(self) -> None:
+        for fold in self.folds:
+            if fold.weight is not self.weight:
+                fold.weight.copy_(self.weight)
+                fold.key.copy_(self.key)
+
+
+class Mixes(Sum):
+    """For MixFold: the columns of all folds side by side, each with the keys outside which it is zero."""
+
+    def make(self) -> None:
+        k = self.frame.k
+        # An expanded dimension is one column for all.
+        parts = [_unexpanded(fold.columns) for fold in self.folds]
+        batch, heads = (max(part.shape[dim] for part in parts) for dim in (0, 1))
+        self.widths = [part.shape[-1] for part in parts]
+        self.columns = torch.zeros(batch, heads, sum(self.widths), k + MARGIN)
+        start = 0
+        for part, width in zip(parts, self.widths, strict=True):
+            self.columns[:, :, start : start + width, :k] = part.mT
+            start += width
+        used = (self.columns != 0).flatten(0, 1).any(0)  # (columns, k)
+        first = used.int().argmax(-1)
+        last = used.shape[-1] - used.flip(-1).int().argmax(-1)
+        self.support = torch.stack([first, last * used.any(-1)], -1).contiguous()
+        self.sums = self.room([fold.into for fold in self.folds], self.frame.q, sum(self.widths))
+
+    def aim(self, job: Job, unit: Unit) -> list[Share]:
+        everybodys = self.columns.expand(self.frame.batch, self.frame.heads, -1, -1)
+        job.columns, job.sums = self.start(everybodys, unit), self.start(self.sums, unit)
+        job.support, job.n_columns = self.support.data_ptr(), self.columns.shape[2]
+        job.columns_stride = self.columns.stride(2)
+        return []
+
+    def deliver(self) -> None:
+        for fold, sums in zip(self.folds, self.sums.split(self.widths, -1), strict=True):
+            if fold.into is not self.sums:
+                fold.into.add_(sums)
+
+
+class Columns(Sum):
+    """For ColumnFold."""
+
+    def make(self) -> None:
+        self.sums = self.room([fold.into for fold in self.folds], self.frame.k)
+        rows = self.folds[0].rows
+        self.rows = None if rows is None else rows.contiguous()
+
+    def aim(self, job: Job, unit: Unit) -> list[Share]:
+        keys = unit.keys
+        own = torch.zeros(len(keys) + 2 * MARGIN)
+        job.column_sums = own.data_ptr() + (MARGIN - keys.start) * FLOAT
+        if self.rows is not None:
+            job.row_weights = self.start(self.rows, unit)
+        home = self.sums[unit.batch, unit.head, keys.start : keys.stop]
+        return [Share(own[MARGIN : MARGIN + len(keys)], home)]
+
+    def deliver(self) -> None:
+        for fold in self.folds:
+            if fold.into is not self.sums:
+                fold.into.add_(self.sums[..., fold.first : fold.first + fold.into.shape[-1]])
+
+
+class Diagonals(Sum):
+    """For DiagonalFold."""
+
+    def make(self) -> None:
+        length = max(self.frame.q, 1) + self.frame.k - 1
+        self.sums = self.room([fold.into for fold in self.folds], length)
+
+    def aim(self, job: Job, unit: Unit) -> list[Share]:
+        keys, rows = unit.keys, unit.rows
+        lowest, count = keys.start - rows.stop + 1, len(keys) + len(rows) - 1
+        own = torch.zeros(count + 2 * MARGIN)
+        job.diagonals = own.data_ptr() + (MARGIN - lowest) * FLOAT
+        start = lowest + self.frame.q - 1
+        home = self.sums[unit.batch, unit.head, start : start + count]
+        return [Share(own[MARGIN : MARGIN + count], home)]
+
+    def deliver(self) -> None:
+        for fold in self.folds:
+            if fold.into is not self.sums:
+                fold.into.add_(self.sums)
+
+
+class Blocks(Sum):
+    """For BlockFold."""
+
+    def make(self) -> None:
+        self.size = self.folds[0].size
+        shape = (-(-self.frame.q // self.size), -(-self.frame.k // self.size))
+        sums = [fold.sums for fold in self.folds if fold.sums is not None]
+        tops = [fold.tops for fold in self.folds if fold.tops is not None]
+        self.sums = self.room(sums, *shape) if sums else None
+        self.tops = self.room(tops, *shape) if tops else None
+
+    def aim(self, job: Job, unit: Unit) -> list[Share]:
+        down, across = (
+            slice(span.start // self.size, (span.stop - 1) // self.size + 1)
+            for span in (unit.rows, unit.keys)
+        )
+        width = across.stop - across.start
+        job.size, job.block_stride = self.size, width
+        shares = []
+        for field, whole in (("block_sums", self.sums), ("block_tops", self.tops)):
+            if whole is not None:
+                own = torch.zeros(down.stop - down.start, width)
+                setattr(job, field, own.data_ptr() - across.start * FLOAT)
+                home = whole[unit.batch, unit.head, down, across]
+                shares.append(Share(own, home, maximum=whole is self.tops))
+        return shares
+
+    def deliver(self) -> None:
+        for fold in self.folds:
+            for wanted, whole in ((fold.sums, self.sums), (fold.tops, self.tops)):
+                if wanted is not None and whole is not None and wanted is not whole:
+                    Share(whole, wanted, maximum=whole is self.tops).bring_home()
+
+
+class Bins(Sum):
+    """For BinFold."""
+
+    def make(self) -> None:
+        self.of, borders = self.folds[0].about
+        self.borders = torch.tensor(borders, dtype=torch.float32)
+        shape = (self.frame.batch, self.frame.heads, len(borders))
+        self.reached = torch.zeros(shape, dtype=torch.int64)
+
+    def aim(self, job: Job, unit: Unit) -> list[Share]:
+        own = torch.zeros(len(self.borders), dtype=torch.int64)
+        job.bins, job.borders = own.data_ptr(), self.borders.data_ptr()
+        job.n_borders, job.bins_of_scores = len(own), self.of == "score"
+        return [Share(own, self.reached[unit.batch, unit.head])]
+
+    def deliver(self) -> None:
+        for fold in self.folds:
+            # The first bin has been given all pairs; each border that is reached takes one to the next bin.
+            fold.into[..., :-1] -= self.reached
+            fold.into[..., 1:] += self.reached
+
+
+KINDS: dict[type[Fold], type[Sum]] = {
+    EntropyFold: Entropies,
+    DistanceFold: Distances,
+    PeakFold: Peaks,
+    TopFold: Tops,
+    MixFold: Mixes,
+    ColumnFold: Columns,
+    DiagonalFold: Diagonals,
+    BlockFold: Blocks,
+    BinFold: Bins,
+}
+
+
+def _unexpanded(x: Tensor) -> Tensor:
+    """An expanded batch or head dimension taken back to 1."""
+    for dim in (0, 1):
+        x = x.narrow(dim, 0, 1) if x.stride(dim) == 0 and x.shape[dim] else x
+    return x

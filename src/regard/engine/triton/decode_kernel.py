@@ -1,0 +1,153 @@
+"""Decoding: a few queries against many keys, whose reading is all the work and is split over the GPU.
+
+The query heads that share a key head are rows of one block, so that every key is read once. Each program
+leaves a partial softmax of its keys behind; a second kernel merges them in a fixed order.
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from regard.engine.triton.tiles import LN2, LOG2E, dot, finite, rows, score
+
+__all__ = ["best_kernel", "decode_kernel", "merge_kernel"]
+
+_LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "splits", "per_split", "bias_b", "bias_h"]
+
+
+# fmt: off
+@triton.jit(do_not_specialize=_LENGTHS)
+def decode_kernel(
+    Q, K, V, ACC, TOP, TOTAL, ENERGY, DISTANCE, SCORES, BIAS, SLOPES, LOW, HIGH,
+    q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
+    scale, softcap, q_len, k_len, offset, heads, group, splits, per_split,
+    DIM: tl.constexpr, V_DIM: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr, HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr,
+    SOFTCAP: tl.constexpr, STATISTICS: tl.constexpr, KEEP: tl.constexpr,
+):
+# fmt: on
+    """One program: some keys of one key head, against all rows that share it; KEEP stores the scores."""
+    split, kv_head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
+    row = tl.arange(0, ROWS)
+    there = row < group * q_len
+    head, q_row = kv_head * group + row // q_len, row % q_len
+    col = tl.arange(0, WIDTH)
+    q_at = Q + batch * q_b + head.to(tl.int64)[:, None] * q_h + q_row[:, None] * q_n + col[None, :]
+    q = tl.load(q_at, mask=there[:, None] & (col[None, :] < DIM), other=0.0)  # (ROWS, WIDTH)
+    at = batch * mask_b + head * mask_h + q_row
+    low, high = tl.load(LOW + at, mask=there, other=0), tl.load(HIGH + at, mask=there, other=0)
+    slope = tl.load(SLOPES + head, mask=there, other=0.0)[:, None] if ALIBI else 0.0
+    bias = BIAS + batch * bias_b + head.to(tl.int64)[:, None] * bias_h
+
+    acc = tl.zeros([ROWS, V_WIDTH], tl.float32)
+    top = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    shift, energy, distance = total, total, total
+    first = split * per_split
+    row_at = (batch * (heads // group) + kv_head) * ROWS + row
+    score_at = SCORES + (((batch * heads + head) * q_len + q_row) * k_len)[:, None]
+    for start in range(first, tl.minimum(first + per_split, k_len), BLOCK_K):
+        k_row = start + tl.arange(0, BLOCK_K)
+        k = rows(K, batch, kv_head, start, k_b, k_h, k_n, k_len, DIM, BLOCK_K, WIDTH, True, TMA)
+        v = rows(V, batch, kv_head, start, v_b, v_h, v_n, k_len, V_DIM, BLOCK_K, V_WIDTH, True, TMA)
+        s = score(dot(q, tl.trans(k)), q_row[:, None], k_row[None, :], scale, softcap, offset, slope,
+                  bias, bias_q, bias_k, q_len, k_len, HAS_BIAS, ALIBI, SOFTCAP)
+        s = s * (scale * LOG2E) if LINEAR else s
+        keep = (k_row[None, :] >= low[:, None]) & (k_row[None, :] < high[:, None])
+        s = tl.where(keep, s, float("-inf"))  # (ROWS, BLOCK_K)
+        if KEEP:
+            tl.store(score_at + k_row[None, :], s, mask=there[:, None] & (k_row[None, :] < k_len))
+        raised = tl.maximum(top, tl.max(s, 1))
+        base = tl.where(raised == float("-inf"), 0.0, raised)
+        x = s - base[:, None]
+        p = tl.exp2(x)
+        keep_old = tl.exp2(top - base)
+        if STATISTICS:
+            # Masked lanes hold x = -inf, and 0 * -inf is NaN.
+            energy = (energy + (shift - base) * total) * keep_old + tl.sum(p * tl.maximum(x, -1e30), 1)
+            away = (q_row[:, None] + offset - k_row[None, :]).to(tl.float32)
+            distance = distance * keep_old + tl.sum(p * away, 1)
+        total = total * keep_old + tl.sum(p, 1)
+        clean = finite(v)
+        bad = tl.max((clean != v).to(tl.int32), 1)  # (BLOCK_K,): a key whose value is not a number
+        poison = tl.max(tl.where(p > 0, bad[None, :], 0), 1)
+        acc = dot(p.to(v.dtype), clean.to(v.dtype), acc * keep_old[:, None])
+        acc = tl.where(poison[:, None] > 0, float("nan"), acc)
+        top, shift = raised, base
+
+    part = row_at * splits + split
+    v_col = tl.arange(0, V_WIDTH)
+    tl.store(ACC + part[:, None] * V_WIDTH + v_col[None, :], acc)
+    tl.store(TOP + part, top)
+    tl.store(TOTAL + part, total)
+    if STATISTICS:
+        tl.store(ENERGY + part, energy)
+        tl.store(DISTANCE + part, distance)
+
+
+# fmt: off
+@triton.jit(do_not_specialize=["q_len", "heads", "group", "splits"])
+def merge_kernel(
+    ACC, TOP, TOTAL, ENERGY, DISTANCE, SINK, OUT, LSE, ENTROPY, MEAN, q_len, heads, group, splits,
+    V_DIM: tl.constexpr, V_WIDTH: tl.constexpr, ROWS: tl.constexpr, MOST: tl.constexpr,
+    HAS_SINK: tl.constexpr, STATISTICS: tl.constexpr,
+):
+# fmt: on
+    """One program: one row, its partial softmaxes merged; MOST is the number of splits rounded up."""
+    row, kv_head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    head = kv_head * group + row // q_len
+    split = tl.arange(0, MOST)
+    at = ((batch * (heads // group) + kv_head) * ROWS + row) * splits + split
+    there = split < splits
+    top = tl.load(TOP + at, mask=there, other=float("-inf"))
+    total = tl.load(TOTAL + at, mask=there, other=0.0)
+    highest = tl.max(top, 0)
+    base = tl.where(highest == float("-inf"), 0.0, highest)
+    share = tl.exp2(top - base)  # (MOST,)
+    whole = tl.sum(total * share, 0)
+    alive = whole != 0
+    sum_log = tl.log2(tl.where(alive, whole, 1.0))
+    inverse = tl.where(alive, 1 / tl.where(alive, whole, 1.0), 0.0)
+    lse = highest + sum_log
+    kept_log = tl.zeros_like(lse)
+    if HAS_SINK:
+        sink = tl.load(SINK + head).to(tl.float32) * LOG2E
+        most = tl.maximum(lse, sink)
+        safe = tl.where(most == float("-inf"), 0.0, most)
+        both = safe + tl.log2(tl.exp2(lse - safe) + tl.exp2(sink - safe))
+        kept_log = tl.where(alive, lse - both, 0.0)
+        lse = both
+    kept = tl.exp2(kept_log)
+    v_col = tl.arange(0, V_WIDTH)
+    acc = tl.load(ACC + at[:, None] * V_WIDTH + v_col[None, :], mask=there[:, None], other=0.0)
+    out = tl.sum(acc * share[:, None], 0) * (inverse * kept)
+    row_at = (batch * heads + head) * q_len + row % q_len
+    tl.store(OUT + row_at * V_DIM + v_col, out.to(OUT.dtype.element_ty), mask=v_col < V_DIM)
+    tl.store(LSE + row_at, lse * LN2)
+    if STATISTICS:
+        # Each part measured its energy from its own maximum: move them all to the common one.
+        own = tl.where(top == float("-inf"), 0.0, top)
+        energy = tl.load(ENERGY + at, mask=there, other=0.0) + (own - base) * total
+        entropy = sum_log - tl.sum(energy * share, 0) * inverse - kept_log
+        tl.store(ENTROPY + row_at, tl.maximum(kept * entropy * LN2, 0.0))
+        distance = tl.load(DISTANCE + at, mask=there, other=0.0)
+        tl.store(MEAN + row_at, kept * tl.sum(distance * share, 0) * inverse)
+
+
+@triton.jit(do_not_specialize=["k_len", "pieces"])
+def best_kernel(SCORES, VALUE, KEY, k_len, pieces, COUNT: tl.constexpr, PIECE: tl.constexpr,
+                ROOM: tl.constexpr):
+    """One program: the COUNT largest scores of a piece of a row, largest first, of equals the earlier key."""
+    piece, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    key = piece * PIECE + tl.arange(0, PIECE)
+    s = tl.load(SCORES + row * k_len + key, mask=key < k_len, other=float("-inf"))
+    to = (row * pieces + piece) * ROOM
+    for place in range(COUNT):
+        best = tl.max(s, 0)
+        found = tl.min(tl.where(s == best, key, k_len), 0)
+        tl.store(VALUE + to + place, best)
+        tl.store(KEY + to + place, tl.where(best > float("-inf"), found, -1))
+        s = tl.where(key == found, float("-inf"), s)

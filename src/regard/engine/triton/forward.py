@@ -1,0 +1,109 @@
+"""Launching the fused forward, and what can be had from it alone."""
+
+# A kernel calls its compile-time arguments tl.constexpr, and is given plain numbers.
+# pyright: reportArgumentType=false
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from regard.engine.problem import Problem
+from regard.engine.riders import Riders, Streamed
+from regard.engine.triton.configs import Config
+from regard.engine.triton.forward_kernel import forward_kernel, peak_kernel
+from regard.engine.triton.operands import Operands
+from regard.engine.triton.plan import Plan
+
+__all__ = ["forward", "forward_for"]
+
+# Every so many keys of a tile are searched together for the largest score.
+CLASSES = 16
+PEAK_ROWS = 32
+
+
+def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
+    """Output, log-sum-exp, and what rows bring along: entropy, distance, the largest score and its key.
+
+    With `tidy` values are known to be numbers, or nobody wants the output: garbage is not looked for.
+    """
+    operands = Operands(problem)
+    cut = operands.config("rows" if riders.peak or riders.distance else "forward")
+    table = operands.plan(cut.blocks)
+    result = _empty(problem, riders)
+    unused, order = result.lse, table.by_query.order
+    tiles = order
+    if riders.peak:
+        tiles = order.new_empty(problem.batch, problem.heads, problem.q_len, CLASSES)
+    arguments = dict(
+        **operands.pairs(cut),
+        **operands.values(cut),
+        **operands.sizes,
+        **operands.scoring,
+        **operands.visits(table, table.by_query),
+        **cut.options,
+        ORDER=order,
+        OUT=result.out,
+        LSE=result.lse,
+        ENTROPY=unused if result.entropy is None else result.entropy,
+        DISTANCE=unused if result.distance is None else result.distance,
+        PEAK=unused if result.peak is None else result.peak,
+        PEAK_TILE=tiles,
+        SINK=unused if problem.sink is None else problem.sink.detach(),
+        q_blocks=table.q_blocks,
+        HAS_SINK=problem.sink is not None,
+        ENTROPIES=riders.entropy,
+        DISTANCES=riders.distance,
+        PEAKS=riders.peak,
+        CLASSES=CLASSES,
+        DIRTY=order.new_empty(problem.batch, problem.heads, table.q_blocks),
+    )
+    kernel, grid = forward_for(problem), (table.q_blocks, problem.heads, problem.batch)
+    kernel[grid](**arguments, CAREFUL=False)
+    if problem.mask is not None and not tidy:
+        kernel[grid](**arguments, CAREFUL=True)
+    return replace(result, peak_key=_peak_keys(operands, cut, table, tiles)) if riders.peak else result
+
+
+def forward_for(problem: Problem):
+    """The forward kernel for a problem's device: the one place where a faster one for a capability goes."""
+    return forward_kernel
+
+
+def _peak_keys(operands: Operands, cut: Config, table: Plan, tiles: Tensor) -> Int64[Tensor, "batch heads q"]:
+    p = operands.problem
+    keys = tiles.new_empty(tiles.shape[:3], dtype=torch.int64)
+    visits = operands.visits(table, table.by_query)
+    names = ("LOW", "HIGH", "BITS", "mask_b", "mask_h", "plane_stride", "HAS_BITS", "BLOCK_Q", "BLOCK_K")
+    pairs = {name: x for name, x in operands.pairs(cut).items() if name != "TMA"} | {"K": operands.k}
+    peak_kernel[(-(-p.q_len // PEAK_ROWS), p.heads, p.batch)](
+        **pairs,
+        **operands.sizes,
+        **operands.scoring,
+        **{name: visits[name] for name in names},
+        PEAK_TILE=tiles,
+        PEAK_KEY=keys,
+        NUMBER=table.by_query.order if table.numbers is None else table.numbers,
+        q_blocks=table.q_blocks,
+        k_blocks=table.k_blocks,
+        ROWS=PEAK_ROWS,
+        CLASSES=CLASSES,
+    )
+    return keys
+
+
+def _empty(problem: Problem, riders: Riders) -> Streamed:
+    q, shape = problem.q, (problem.batch, problem.heads, problem.q_len)
+
+    def rows(wanted: bool) -> Tensor | None:
+        return q.new_empty(shape, dtype=torch.float32) if wanted else None
+
+    return Streamed(
+        out=q.new_empty((*shape, problem.v.shape[-1]), dtype=problem.v.dtype),
+        lse=q.new_empty(shape, dtype=torch.float32),
+        entropy=rows(riders.entropy),
+        distance=rows(riders.distance),
+        peak=rows(riders.peak),
+    )

@@ -1,0 +1,48 @@
+"""The k best keys of each row, kept as an unsorted list: what comes next is compared with the worst of it."""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["empty_list", "list_best"]
+
+
+@triton.jit
+def empty_list(ROWS: tl.constexpr, TOP: tl.constexpr):
+    """Values -inf, and keys below 0, each of its own so that one place is taken at a time."""
+    place = tl.arange(0, TOP)[None, :] + tl.zeros([ROWS, 1], tl.int32)
+    return tl.full([ROWS, TOP], float("-inf"), tl.float32), -1 - place
+
+
+@triton.jit
+def _worst(value, key):
+    """The entry that goes first: the lowest value, of equal values the latest key."""
+    low = tl.min(value, 1)
+    return low, tl.max(tl.where(value == low[:, None], key, -(2**30)), 1)
+
+
+@triton.jit
+def list_best(value, key, x, k_row, first):
+    """Fold a tile x of (rows, keys), whose keys begin at `first`, into the lists (rows, TOP).
+
+    Each round moves the best of every row at once, so there are as many rounds as the luckiest row has
+    entries to make; a tile in which nobody beats anybody costs one maximum.
+    """
+    low, last = _worst(value, key)
+    best = tl.max(x, 1)
+    beats = (best > low) | ((best == low) & (best > float("-inf")) & (first < last))
+    more = tl.max(beats.to(tl.int32), 0)
+    while more > 0:
+        found = tl.min(tl.where(x == best[:, None], k_row[None, :], 2**30), 1)
+        wins = (best > low) | ((best == low) & (best > float("-inf")) & (found < last))
+        place = wins[:, None] & (value == low[:, None]) & (key == last[:, None])
+        value = tl.where(place, best[:, None], value)
+        key = tl.where(place, found[:, None], key)
+        x = tl.where(k_row[None, :] == found[:, None], float("-inf"), x)
+        low, last = _worst(value, key)
+        best = tl.max(x, 1)
+        beats = (best > low) | ((best == low) & (best > float("-inf")) & (first < last))
+        more = tl.max(beats.to(tl.int32), 0)
+    return value, key

@@ -1,0 +1,154 @@
+"""A problem as kernels take it: pointers, strides, flags."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.problem import Problem
+from regard.engine.triton.configs import Config, config, has_tma, width
+from regard.engine.triton.plan import Plan, Runs, plan
+from regard.scores import ALiBi
+
+__all__ = ["Operands", "described", "strides"]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The tensors and numbers of a problem, in the form every kernel shares."""
+
+    problem: Problem
+
+    @cached_property
+    def q(self) -> Tensor:
+        """Queries whose scale is positive: kernels take the maximum before they scale."""
+        q, scale = _packed(self.problem.q), self.problem.scoring.scale
+        return q if scale > 0 else -q if scale < 0 else torch.zeros_like(q)
+
+    @cached_property
+    def k(self) -> Tensor:
+        return _packed(self.problem.k)
+
+    @cached_property
+    def v(self) -> Tensor:
+        return _packed(self.problem.v)
+
+    @property
+    def scale(self) -> float:
+        return abs(self.problem.scoring.scale) or 1.0
+
+    @property
+    def wide(self) -> int:
+        return width(max(self.problem.q.shape[-1], self.problem.v.shape[-1]))
+
+    def config(self, kernel: str) -> Config:
+        return config(kernel, self.problem.q.device, self.wide, self.problem.q.dtype)
+
+    def plan(self, blocks: tuple[int, int]) -> Plan:
+        p = self.problem
+        return plan(p.mask, p.q_len, p.k_len, p.offset, blocks, p.q.device)
+
+    @cached_property
+    def scoring(self) -> dict[str, Any]:
+        """How raw products become scores."""
+        scoring, p = self.problem.scoring, self.problem
+        bias = scoring.bias.detach() if isinstance(scoring.bias, Tensor) else None
+        slopes = scoring.bias.slopes if isinstance(scoring.bias, ALiBi) else None
+        strides = (0, 0, 0, 0)
+        if bias is not None:
+            strides = bias.expand(p.batch, p.heads, p.q_len, p.k_len).stride()
+        return {
+            "BIAS": self.q if bias is None else bias,
+            "SLOPES": self.q if slopes is None else slopes.detach().to(p.q.device, torch.float32),
+            **dict(zip(("bias_b", "bias_h", "bias_q", "bias_k"), strides, strict=True)),
+            "scale": self.scale,
+            "softcap": 1.0 if scoring.softcap is None else float(scoring.softcap),
+            "HAS_BIAS": bias is not None,
+            "ALIBI": slopes is not None,
+            "SOFTCAP": scoring.softcap is not None,
+        }
+
+    @cached_property
+    def sizes(self) -> dict[str, Any]:
+        p = self.problem
+        return {
+            "q_len": p.q_len,
+            "k_len": p.k_len,
+            "offset": p.offset,
+            "heads": p.heads,
+            "group": p.group,
+            "DIM": p.q.shape[-1],
+            "WIDTH": width(p.q.shape[-1]),
+        }
+
+    def pairs(self, cut: Config, both: bool = False) -> dict[str, Any]:
+        """Queries and keys; on Hopper keys and values come as descriptors for its copy engine, and if `both`
+        are read tile by tile, queries too."""
+        keys = described(self.k, cut.block_k) if self.tma else self.k
+        queries = described(self.q, cut.block_q) if both and self.tma else self.q
+        return {"Q": queries, "K": keys, **strides("q", self.q), **strides("k", self.k), "TMA": self.tma}
+
+    def values(self, cut: Config) -> dict[str, Any]:
+        dim = self.problem.v.shape[-1]
+        values = described(self.v, cut.block_k) if self.tma else self.v
+        return {"V": values, **strides("v", self.v), "V_DIM": dim, "V_WIDTH": width(dim)}
+
+    @cached_property
+    def tma(self) -> bool:
+        return has_tma(self.problem.q.device) and all(_aligned(x) for x in (self.q, self.k, self.v))
+
+    def visits(self, table: Plan, runs: Runs) -> dict[str, Any]:
+        """Which tiles to visit and which of their pairs may attend."""
+        low, high = (runs.order, runs.order) if table.spans is None else table.spans
+        if table.bits is None:
+            stride_b, stride_h = (low.stride(i) if low.shape[i] > 1 else 0 for i in (0, 1))
+        else:
+            stride_b, stride_h = 0, table.bits.stride(0) if table.bits.shape[0] > 1 else 0
+        blocks = runs.order.shape[1]
+        return {
+            "FULL_AT": runs.full_at,
+            "FULL": runs.full,
+            "EDGE_AT": runs.edge_at,
+            "EDGE": runs.edge,
+            "TILES": runs.tiles,
+            "LOW": low,
+            "HIGH": high,
+            "BITS": runs.order if table.bits is None else table.bits,
+            "mask_b": stride_b,
+            "mask_h": stride_h,
+            "plane_stride": blocks if table.planes > 1 else 0,
+            "HAS_BITS": table.bits is not None,
+            "BLOCK_Q": table.block_q,
+            "BLOCK_K": table.block_k,
+        }
+
+
+def _packed(x: Tensor) -> Tensor:
+    """Rows must be packed, and aligned where the hardware reads 16 bytes at once."""
+    x = x.detach()
+    return x if x.stride(-1) == 1 or math.prod(x.shape) == 0 else x.contiguous()
+
+
+def _aligned(x: Tensor) -> bool:
+    """The copy engine wants every row, head and batch row to begin at a multiple of 16 bytes."""
+    steps = [x.stride(i) for i in range(3) if x.shape[i] > 1]
+    return x.data_ptr() % 16 == 0 and all(step % (16 // x.itemsize) == 0 and step > 0 for step in steps)
+
+
+def described(x: Tensor, block: int) -> Any:
+    """Blocks of rows of one head, for the copy engine."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    # The step of an axis of length 1 is never taken, and may be anything PyTorch likes.
+    steps = [x.stride(i) if x.shape[i] > 1 else width(x.shape[3]) * max(1, x.shape[2]) for i in range(3)]
+    return TensorDescriptor(x, list(x.shape), [*steps, 1], [1, 1, block, width(x.shape[3])])
+
+
+def strides(name: str, x: Tensor) -> dict[str, int]:
+    """The steps between batch rows, heads and rows, as arguments called after a tensor."""
+    return dict(zip((f"{name}_b", f"{name}_h", f"{name}_n"), x.stride()[:3], strict=True))

@@ -1,0 +1,105 @@
+"""What every kernel does with a tile: load its rows, score its pairs, ask the mask.
+
+Scores are kept in units of log 2, because the hardware's exponential is a power of two. A plain dot product
+stays raw, and its scale meets it in the one multiply-add that also subtracts the row's maximum.
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["LN2", "LOG2E", "allowed", "dot", "finite", "rows", "score", "tanh"]
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
+
+
+# fmt: off
+@triton.jit
+def rows(
+    x, batch, head, first, stride_b, stride_h, stride, length,
+    DIM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, CHECK: tl.constexpr, TMA: tl.constexpr,
+):
+# fmt: on
+    """BLOCK rows of one head from row `first` on, (BLOCK, WIDTH); CHECK where they may pass `length`.
+
+    WIDTH is DIM rounded up to what the matrix units take; what is not there reads as 0. With TMA x is a
+    tensor descriptor, and the copy engine knows all that by itself.
+    """
+    if TMA:
+        block = tl.reshape(x.load([tl.cast(batch, tl.int32), head, first, 0]), [BLOCK, WIDTH])
+    else:
+        row = tl.arange(0, BLOCK)
+        col = tl.arange(0, WIDTH)
+        # A long text with many heads side by side has more elements than 32 bits can count.
+        base = x + batch * stride_b + tl.cast(head, tl.int64) * stride_h + tl.cast(first, tl.int64) * stride
+        at = base + row[:, None] * stride + col[None, :]
+        if CHECK and DIM == WIDTH:
+            block = tl.load(at, mask=first + row[:, None] < length, other=0.0)
+        elif CHECK:
+            block = tl.load(at, mask=(first + row[:, None] < length) & (col[None, :] < DIM), other=0.0)
+        elif DIM == WIDTH:
+            block = tl.load(at)
+        else:
+            block = tl.load(at, mask=col[None, :] < DIM, other=0.0)
+    return block
+
+
+@triton.jit
+def dot(a, b, acc=None):
+    """a @ b with float32 sums; float32 operands keep their digits in three passes of the matrix units."""
+    if a.dtype == tl.float32:
+        return tl.dot(a, b, acc, input_precision="tf32x3")
+    return tl.dot(a, b, acc)
+
+
+@triton.jit
+def finite(x):
+    """x with 0 for NaN and inf: behind a mask these meet a weight of 0, and 0 · NaN is NaN."""
+    return tl.where(tl.abs(x) < float("inf"), x, 0.0)
+
+
+@triton.jit
+def tanh(x):
+    """By one exponential that never overflows."""
+    e = tl.exp2(-2 * LOG2E * tl.abs(x))
+    t = (1 - e) / (1 + e)
+    return tl.where(x < 0, -t, t)
+
+
+@triton.jit
+def score(
+    s, q_row, k_row, scale, softcap, offset, slope, BIAS, bias_q, bias_k, q_len, k_len,
+    HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
+):  # fmt: skip
+    """Raw dot products as scores in units of log 2 (left raw where nothing but the scale is asked for).
+
+    q_row and k_row broadcast to the tile; `BIAS` points at this batch row and head.
+    """
+    if not (HAS_BIAS or ALIBI or SOFTCAP):
+        return s
+    s = s * scale
+    if HAS_BIAS:
+        there = (q_row < q_len) & (k_row < k_len)
+        s += tl.load(BIAS + q_row.to(tl.int64) * bias_q + k_row * bias_k, mask=there,
+                     other=0.0).to(tl.float32)
+    if ALIBI:
+        s -= slope * tl.abs(q_row + offset - k_row).to(tl.float32)
+    if SOFTCAP:
+        s = softcap * tanh(s / softcap)
+    return s * LOG2E
+
+
+@triton.jit
+def allowed(
+    q_row, k_block, k_row, low, high, BITS, tile, q_in_block,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, HAS_BITS: tl.constexpr,
+):  # fmt: skip
+    """Which pairs of an edge tile may attend. Arguments broadcast to the tile, in either orientation."""
+    if HAS_BITS:
+        cell = k_row - k_block * BLOCK_K
+        word = tl.load(BITS + (tile.to(tl.int64) * BLOCK_Q + q_in_block) * (BLOCK_K // 32) + cell // 32)
+        return ((word >> (cell % 32)) & 1) != 0
+    return (k_row >= low) & (k_row < high)

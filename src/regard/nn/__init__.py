@@ -1,0 +1,7 @@
+"""Modules: multi-head attention built on the engine, PyTorch's own swapped in place, and the classics."""
+
+from regard.nn.classic import Bahdanau, Decomposable, Luong
+from regard.nn.drop_in import DropInAttention, drop_in
+from regard.nn.multi_head import MultiHeadAttention
+
+__all__ = ["Bahdanau", "Decomposable", "DropInAttention", "Luong", "MultiHeadAttention", "drop_in"]

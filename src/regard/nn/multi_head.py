@@ -1,0 +1,207 @@
+"""`MultiHeadAttention`: project, attend, project back; every map of it can be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.engine import KVCache, attention
+from regard.errors import ShapeError
+from regard.maps import Observation, observe
+from regard.maps.observation import ROWS
+from regard.masks import Mask
+from regard.nn.heads import check_input, joined, split
+from regard.scores import Bias, Position
+from regard.stats import Statistic
+
+__all__ = ["MultiHeadAttention"]
+
+
+class _Call(NamedTuple):
+    """One call of the engine: its tensors, and its options by name."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    options: dict[str, Any]
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention in several heads, over itself or another sequence, with every map within reach.
+
+    `kv_heads` below `heads` is grouped-query attention, and 1 is multi-query attention. `key_dim` and
+    `value_dim` are the widths of keys and values that are not as wide as the queries. `bias` is that of the
+    four projections. `rotary` turns queries and keys; it is made for one head: `Rotary(dim // heads)`.
+    Inputs are (batch, length, dim) or (length, dim). Dropout acts while training only.
+
+    >>> import torch, regard
+    >>> from regard.scores import Rotary
+    >>> layer = MultiHeadAttention(64, 8, kv_heads=2, rotary=Rotary(8))
+    >>> x = torch.randn(1, 100, 64)
+    >>> layer(x, mask=regard.Causal()).shape
+    torch.Size([1, 100, 64])
+    >>> out, seen = layer.observe(x, mask=regard.Causal(), stats=[regard.Entropy()])
+    >>> seen.entropy.shape, seen.map[0, 7, 99, :].sum().round(decimals=4)
+    (torch.Size([1, 8, 100]), tensor(1.))
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        bias: bool = True,
+        rotary: Position | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        kv_heads = heads if kv_heads is None else kv_heads
+        _check_sizes(dim, heads, kv_heads, rotary)
+        self.dim, self.heads, self.kv_heads, self.head_dim = dim, heads, kv_heads, dim // heads
+        self.rotary, self.dropout = rotary, _probability(dropout)
+        width = kv_heads * self.head_dim
+        self.q_proj = nn.Linear(dim, dim, bias)
+        self.k_proj = nn.Linear(dim if key_dim is None else key_dim, width, bias)
+        self.v_proj = nn.Linear(self.k_proj.in_features if value_dim is None else value_dim, width, bias)
+        self.out_proj = nn.Linear(dim, dim, bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the projections anew: Glorot's uniform weights, biases 0."""
+        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            nn.init.xavier_uniform_(projection.weight)
+            if projection.bias is not None:
+                nn.init.zeros_(projection.bias)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*batch q dim"],
+        key: Float[Tensor, "*batch k key_dim"] | None = None,
+        value: Float[Tensor, "*batch k value_dim"] | None = None,
+        mask: Mask | None = None,
+        *,
+        bias: Tensor | Bias | None = None,
+        cache: KVCache | None = None,
+        positions: Tensor | None = None,
+    ) -> Float[Tensor, "*batch q dim"]:
+        """Attend: to itself if no key is given, with the key as value if no value is.
+
+        `bias` is added to the scores. With a `cache` the query is what comes next: its keys and values join
+        those of the past, and the cache's causal mask holds in addition to `mask`. `positions`, for
+        `rotary`, are those of the keys and count from 0 (or on from the cache) unless given.
+        """
+        call = self._call(query, key, value, mask, bias, cache, positions)
+        return self._out(attention(call.q, call.k, call.v, **call.options), query)
+
+    def observe(
+        self,
+        query: Float[Tensor, "*batch q dim"],
+        key: Float[Tensor, "*batch k key_dim"] | None = None,
+        value: Float[Tensor, "*batch k value_dim"] | None = None,
+        mask: Mask | None = None,
+        *,
+        bias: Tensor | Bias | None = None,
+        cache: KVCache | None = None,
+        positions: Tensor | None = None,
+        stats: Sequence[Statistic] = ROWS,
+    ) -> tuple[Float[Tensor, "*batch q dim"], Observation]:
+        """What `forward` returns, and the observation of all heads: their statistics and their map.
+
+        The observation's own `out` is that of the heads, before they are projected back.
+        """
+        call = self._call(query, key, value, mask, bias, cache, positions)
+        seen = observe(call.q, call.k, call.v, stats=stats, **call.options)
+        return self._out(seen.out, query), seen
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
+        """The same attention as a PyTorch module's, with a copy of its weights; batch first.
+
+        >>> layer = MultiHeadAttention.from_torch(torch.nn.MultiheadAttention(12, 3, batch_first=True))
+        >>> layer.heads, layer.head_dim
+        (3, 4)
+        """
+        from regard.nn.conversion import from_torch
+
+        return from_torch(module, cls)
+
+    def to_torch(self, batch_first: bool = True) -> nn.MultiheadAttention:
+        """The same attention as a PyTorch module, with a copy of the weights.
+
+        PyTorch has no grouped heads: shared keys and values are written out once per query head.
+        """
+        from regard.nn.conversion import to_torch
+
+        return to_torch(self, batch_first)
+
+    def extra_repr(self) -> str:
+        grouped = "" if self.kv_heads == self.heads else f", kv_heads={self.kv_heads}"
+        rotary = "" if self.rotary is None else f", rotary={self.rotary!r}"
+        dropout = f", dropout={self.dropout}" if self.dropout else ""
+        return f"{self.dim}, heads={self.heads}{grouped}{rotary}{dropout}"
+
+    def _call(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        mask: Mask | None,
+        bias: Tensor | Bias | None,
+        cache: KVCache | None,
+        positions: Tensor | None,
+    ) -> _Call:
+        """Project, turn, and join the past."""
+        if cache is not None and (key is not None or value is not None):
+            raise ShapeError(
+                "got a cache and a key or value; a cache holds the past of self-attention. "
+                "Leave the cache out: what cross-attention sees does not grow."
+            )
+        key = query if key is None else key
+        value = key if value is None else value
+        check_input("query", query, self.dim)
+        check_input("key", key, self.k_proj.in_features, query)
+        check_input("value", value, self.v_proj.in_features, query)
+        query, key, value = (x if x.ndim == 3 else x[None] for x in (query, key, value))
+        q = split(self.q_proj(query), self.heads)
+        k, v = split(self.k_proj(key), self.kv_heads), split(self.v_proj(value), self.kv_heads)
+        if self.rotary is not None:
+            if cache is not None and positions is None:
+                positions = torch.arange(cache.seen, cache.seen + k.shape[2], device=k.device)
+            q, k = self.rotary.rotate_pair(q, k, positions)
+        if cache is not None:
+            k, v = cache.append(k, v)
+            mask = cache.mask if mask is None else mask & cache.mask
+        dropout = self.dropout if self.training else 0.0
+        return _Call(q, k, v, {"mask": mask, "bias": bias, "dropout": dropout})
+
+    def _out(self, mixed: Tensor, query: Tensor) -> Tensor:
+        out = self.out_proj(joined(mixed))
+        return out if query.ndim == 3 else out[0]
+
+
+def _check_sizes(dim: int, heads: int, kv_heads: int, rotary: Position | None) -> None:
+    if heads < 1 or dim < 1 or dim % heads:
+        raise ShapeError(f"dim is {dim} and heads is {heads}; dim must be a multiple of heads, both above 0.")
+    if kv_heads < 1 or heads % kv_heads:
+        raise ShapeError(
+            f"heads is {heads} and kv_heads is {kv_heads}; heads must be a multiple of kv_heads."
+        )
+    turned = getattr(rotary, "dim", dim // heads)
+    if turned != dim // heads:
+        raise ShapeError(
+            f"rotary turns {turned} dimensions and a head has {dim // heads}; "
+            f"make it for one head: Rotary({dim // heads})."
+        )
+
+
+def _probability(dropout: float) -> float:
+    if not 0.0 <= dropout < 1.0:
+        raise ShapeError(f"dropout is {dropout}; it must be at least 0 and below 1.")
+    return dropout

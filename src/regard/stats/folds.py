@@ -1,0 +1,142 @@
+"""What a kernel can add up about the cells of a map, and which tensors of a state it goes into.
+
+A statistic whose `update` comes down to these says so in `folds`, and a pass that has a kernel for them need
+not show it any tiles. Each fold is about weights w_ij = exp(s_ij - lse_i), 0 where the mask forbids. Results
+are added to what is there; a maximum replaces what is smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+__all__ = [
+    "BinFold",
+    "BlockFold",
+    "ColumnFold",
+    "DiagonalFold",
+    "DistanceFold",
+    "EntropyFold",
+    "Fold",
+    "MixFold",
+    "PairFold",
+    "PeakFold",
+    "TopFold",
+]
+
+
+class Fold:
+    """One thing to add up. Folds of one type and equal `about` have the same result, made once for all."""
+
+    @property
+    def about(self) -> Hashable:
+        """What beside its type tells two folds apart."""
+        return None
+
+
+@dataclass(frozen=True)
+class EntropyFold(Fold):
+    """-Σ_j w_ij log w_ij."""
+
+    into: Float[Tensor, "batch heads q"]
+
+
+@dataclass(frozen=True)
+class DistanceFold(Fold):
+    """Σ_j w_ij (position of i - position of j)."""
+
+    into: Float[Tensor, "batch heads q"]
+
+
+@dataclass(frozen=True)
+class PeakFold(Fold):
+    """max_j s_ij and its key, the first of equals."""
+
+    value: Float[Tensor, "batch heads q"]
+    key: Int64[Tensor, "batch heads q"]
+
+
+@dataclass(frozen=True)
+class MixFold(Fold):
+    """Σ_j w_ij g_j for a few columns g."""
+
+    into: Float[Tensor, "batch heads q extra"]
+    columns: Float[Tensor, "batch heads k extra"]
+
+
+@dataclass(frozen=True)
+class TopFold(Fold):
+    """The largest weights of each row and their keys, largest first, of equals the earlier key; no zeros."""
+
+    weight: Float[Tensor, "batch heads q top"]
+    key: Int64[Tensor, "batch heads q top"]
+
+    @property
+    def about(self) -> Hashable:
+        return self.weight.shape[-1]
+
+
+@dataclass(frozen=True)
+class ColumnFold(Fold):
+    """Σ_i r_i w_ij, r_i = 1 unless given, for as many keys from `first` on as `into` has room for."""
+
+    into: Float[Tensor, "batch heads some"]
+    rows: Float[Tensor, "batch heads q"] | None = None
+    first: int = 0
+
+    @property
+    def about(self) -> Hashable:
+        return None if self.rows is None else id(self.rows)
+
+
+@dataclass(frozen=True)
+class DiagonalFold(Fold):
+    """Sums along the diagonals of the map without its first `skip` keys, ordered as in stats/diagonals.py."""
+
+    into: Float[Tensor, "batch heads diagonals"]
+    skip: int = 0
+
+    @property
+    def about(self) -> Hashable:
+        return self.skip
+
+
+@dataclass(frozen=True)
+class BlockFold(Fold):
+    """The sum and the largest weight of each block of size × size cells, or one of them."""
+
+    size: int
+    sums: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
+    tops: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
+
+    @property
+    def about(self) -> Hashable:
+        return self.size
+
+
+@dataclass(frozen=True)
+class BinFold(Fold):
+    """For every weight, or score, and every border it reaches, one count from the bin before to the next."""
+
+    into: Int64[Tensor, "batch heads bins"]
+    borders: tuple[float, ...]
+    of: str = "weight"
+
+    @property
+    def about(self) -> Hashable:
+        return self.of, self.borders
+
+
+@dataclass(frozen=True)
+class PairFold(Fold):
+    """How many pairs may attend, whatever they weigh, by column, by diagonal, or in the whole map.
+
+    Keys before `first` do not count. Batch and heads may be 1 where the mask does not tell them apart.
+    """
+
+    into: Int64[Tensor, "#batch #heads some"]
+    along: str = "columns"
+    first: int = 0

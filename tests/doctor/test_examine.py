@@ -1,0 +1,150 @@
+"""What `examine` is told, what it finds out, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from regard.doctor import Diagnosis, examine
+from regard.errors import RegardError
+
+
+def plain(q, k, v):
+    return (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v
+
+
+def with_mask(q, k, v, mask=None):
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(mask, torch.finfo(scores.dtype).min)
+    return scores.softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("layout", "fn"),
+    [
+        ("bhnd", plain),
+        ("bnhd", lambda q, k, v: plain(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)),
+        ("hnd", lambda q, k, v: plain(q, k, v) if q.dim() == 3 else 1 / 0),
+        ("nd", lambda q, k, v: plain(q, k, v) if q.dim() == 2 else 1 / 0),
+    ],
+)
+def test_the_layout_is_found_out(layout, fn):
+    found = examine(fn)
+    assert found.reading["layout"] == layout
+    assert found.healthy
+
+
+def test_a_layout_that_is_given_is_believed():
+    # Left to itself the doctor would take four axes.
+    assert examine(plain, layout="bnd").reading["layout"] == "bnd"
+
+
+def test_arguments_are_called_by_their_names_in_any_order():
+    assert examine(lambda values, keys, queries: plain(queries, keys, values)).healthy
+
+
+def test_numpy_functions_are_given_arrays():
+    def attention(q, k, v):
+        assert isinstance(q, np.ndarray)
+        scores = q @ np.swapaxes(k, -1, -2)
+        scores = np.exp(scores - scores.max(-1, keepdims=True))
+        return scores / scores.sum(-1, keepdims=True) @ v
+
+    assert examine(attention).codes == ("missing-scale",)
+
+
+def test_a_mask_means_what_it_does_unless_one_says_what_it_must_mean():
+    found = examine(with_mask)
+    assert found.healthy
+    assert found.reading["mask"] == "mask: bool, True blocks"
+    assert examine(with_mask, mask="allowed").codes == ("mask-inverted",)
+
+
+def test_causal_is_a_finding_only_where_it_was_meant():
+    assert examine(plain).healthy
+    assert examine(plain, causal=True).codes == ("causal-leak",)
+
+
+@settings(max_examples=8)
+@given(
+    st.floats(0.02, 3.0).filter(
+        lambda scale: all(abs(scale / c - 1) > 0.02 for c in (1, 12**-0.5, 1 / 12, 48**-0.5, 6**-0.5))
+    )
+)
+def test_any_other_scale_is_measured(scale):
+    found = examine(lambda q, k, v: (q @ k.mT * scale).softmax(-1) @ v)
+    assert found.codes == ("wrong-scale",)
+    assert f"scale {scale:.2g}"[:-1] in found.findings[0].evidence
+
+
+def test_a_fixed_width_can_be_named():
+    def attention(q, k, v):
+        return (q @ k.mT / 8).softmax(-1) @ v
+
+    assert examine(attention, dim=64).healthy
+    assert examine(attention).codes == ("wrong-scale",)
+
+
+def test_two_mistakes_at_once_are_both_named():
+    found = examine(lambda q, k, v: (q @ k.mT).softmax(-2) @ v)
+    assert set(found.codes) == {"missing-scale", "softmax-axis"}
+
+
+def test_what_fits_no_formula_is_remarked_and_not_accused():
+    found = examine(lambda q, k, v: torch.sigmoid(q @ k.mT) @ v)
+    assert found.healthy
+    assert "no known form" in found.notes[0]
+
+
+def test_a_finding_says_what_why_and_how():
+    text = str(examine(lambda q, k, v: (q @ k.mT).softmax(-1) @ v))
+    for part in ("missing-scale", "evidence", "why", "mend", "instead of", "write", "scale 1 to"):
+        assert part in text
+
+
+def test_a_diagnosis_survives_json():
+    found = examine(F.scaled_dot_product_attention)
+    assert Diagnosis.from_dict(found.as_dict()) == found
+
+
+def test_the_module_itself_is_left_alone():
+    module = nn.MultiheadAttention(16, 2, batch_first=True).train()
+    before = {name: x.clone() for name, x in module.state_dict().items()}
+    examine(module)
+    assert module.training
+    assert all(torch.equal(before[name], x) for name, x in module.state_dict().items())
+
+
+def test_the_seed_of_the_caller_is_left_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    examine(lambda q, k, v: F.dropout(plain(q, k, v)))
+    assert torch.equal(torch.rand(1), expected)
+
+
+@pytest.mark.parametrize(
+    ("thing", "options", "message"),
+    [
+        (3, {}, r"int cannot be examined; wanted a function of q, k and v, or an nn\.Module\."),
+        (plain, {"layout": "xyz"}, r"layout='xyz' is not known; wanted one of bhnd, bnhd"),
+        (with_mask, {"mask": "yes"}, r"mask='yes' is not known; wanted allowed, blocked or additive\."),
+        (
+            lambda q, k, v: 1 / 0,
+            {},
+            r"could not be called .*always ZeroDivisionError.*Name its layout with layout=",
+        ),
+        (lambda q, k, v: None, {}, r"it returned NoneType and no tensor"),
+        (nn.ReLU(), {}, r"ReLU has no weights to read its width from"),
+        (nn.Bilinear(8, 8, 8), {}, r"Bilinear has no weights"),
+    ],
+)
+def test_a_refusal_says_what_was_wrong_and_what_to_do(thing, options, message):
+    with pytest.raises(RegardError, match=message):
+        examine(thing, **options)

@@ -1,0 +1,112 @@
+"""Kernels compiled for Hopper on any machine: what a launch would pass becomes a signature to compile.
+
+Run as a script it prints, as JSON, what the compiler made of the kernels named on the command line.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+TYPES = {
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.float32: "*fp32",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+}
+LENGTH, DIM = 256, 128
+
+
+class Recorder:
+    """Stands in for a kernel and remembers what it would have been launched with."""
+
+    def __init__(self, kernel) -> None:
+        self.kernel = kernel
+        self.launches: list[dict[str, Any]] = []
+
+    def __getitem__(self, grid):
+        names = list(inspect.signature(self.kernel.fn).parameters)
+        return lambda *args, **given: self.launches.append({**dict(zip(names, args, strict=False)), **given})
+
+
+def compiled(kernel, launch: dict[str, Any]):
+    """The kernel compiled for compute capability 9.0 as this launch would have it."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    signature, constants, attributes = {}, {}, {}
+    for index, (name, parameter) in enumerate(inspect.signature(kernel.fn).parameters.items()):
+        value = launch[name]
+        if "constexpr" in str(parameter.annotation):
+            signature[name], constants[name] = "constexpr", value
+        elif isinstance(value, Tensor):
+            signature[name] = TYPES[value.dtype]
+            attributes[(index,)] = [["tt.divisibility", 16]]
+        elif hasattr(value, "block_shape"):
+            signature[name] = f"tensordesc<{TYPES[value.base.dtype][1:]}{value.block_shape}>"
+        elif isinstance(value, float):
+            signature[name] = "fp32"
+        else:
+            signature[name] = "i32"
+            if value % 16 == 0 and name.endswith(("_b", "_h", "_n")):
+                attributes[(index,)] = [["tt.divisibility", 16]]
+    source = ASTSource(kernel, signature, constants, attributes)
+    options = {name: launch[name] for name in ("num_warps", "num_stages") if name in launch}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
+def report(made) -> dict[str, int]:
+    """Bytes of local memory per thread, and how many matrix instructions of Hopper's there are."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(made.asm["cubin"])
+        file.flush()
+        usage = subprocess.run(
+            [tool, "-res-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
+    found = re.search(r"STACK:(\d+)", usage)
+    return {"stack": int(found[1]) if found else -1, "wgmma": made.asm["ptx"].count("wgmma.mma_async")}
+
+
+def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
+    """The kernel of that name and what it would be launched with on a Hopper GPU."""
+    from regard.engine.inputs import Options, problem_of
+    from regard.engine.riders import Riders
+    from regard.engine.triton import backward, configs, forward, operands, survey
+    from regard.masks import Causal
+
+    operands.config = lambda kernel, device, wide, dtype: configs.TABLE[kernel, 9, max(64, wide)]
+    operands.has_tma = lambda device: True
+    q, k, v = torch.zeros(3, 1, 2, LENGTH, DIM, dtype=torch.bfloat16).unbind()
+    problem = problem_of(q, k, v, Options(Causal()))
+    lse = torch.zeros(1, 2, LENGTH)
+    homes = {"forward_kernel": forward, "survey_kernel": survey, "queries_kernel": backward}
+    module = homes[name]
+    kernel = getattr(module, name)
+    recorder = Recorder(kernel)
+    setattr(module, name, recorder)
+    if module is forward:
+        forward.forward(problem, Riders(entropy=True))
+    elif module is survey:
+        survey.survey(problem, lse, survey.Question(columns=True))
+    else:
+        backward.keys_kernel = Recorder(backward.keys_kernel)
+        backward.backward(problem, q, lse, q)
+    return kernel, recorder.launches[0]
+
+
+if __name__ == "__main__":
+    print(json.dumps({name: report(compiled(*launch_of(name))) for name in sys.argv[1:]}))

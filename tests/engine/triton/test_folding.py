@@ -1,0 +1,93 @@
+"""Every statistic the kernels fold, against the torch backend."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.harness import every_mask
+from engine.triton.test_forward import close, leaves
+from regard import observe
+from regard.masks import Causal, Dense, Window
+from regard.stats import (
+    ColumnMass,
+    Decay,
+    Histogram,
+    NormWeighted,
+    Pooled,
+    ReceptiveWindow,
+    SegmentMass,
+    SinkRate,
+    TopK,
+    ValueWeighted,
+    VerticalSlash,
+)
+
+STATISTICS = {
+    "column mass": ColumnMass(),
+    "normalised column mass": ColumnMass(normalise=True),
+    "weighted column mass": ColumnMass(rows=torch.linspace(0, 1, 40)),
+    "decay": Decay(signed=True),
+    "decay without sinks": Decay(skip_keys=3),
+    "decay in log bins": Decay(bins="log"),
+    "small blocks": Pooled(8, "both"),
+    "blocks of several tiles": Pooled(128, "both"),
+    "histogram": Histogram(edges=(0.01, 0.1)),
+    "histogram of scores": Histogram("score", (-1.0, 0.0, 1.0)),
+    "receptive window": ReceptiveWindow(),
+    "segments": SegmentMass.bins(3, 45),
+    "sink rate": SinkRate(threshold=0.1),
+    "one key": TopK(1),
+    "five keys": TopK(5),
+    "values": ValueWeighted(),
+    "norms": NormWeighted(torch.eye(16).expand(2, 16, 16)),
+    "lines": VerticalSlash(2),
+}
+CASES = ("none", "causal window", "ragged documents", "dense by head", "no key at all")
+
+
+def same(got, wanted) -> None:
+    """Tensors agree; whole numbers exactly."""
+    for a, b in zip(*((x if isinstance(x, tuple) else (x,)) for x in (got, wanted)), strict=True):
+        if a.is_floating_point():
+            close(a, b)
+        else:
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_every_statistic_gives_what_the_torch_backend_gives(name, device):
+    statistic = STATISTICS[name].named("asked")
+    given = leaves(device, 40, 45, batch=1, heads=2, kv_heads=1)
+    for mask in (None, Causal() & Window(20), Dense(torch.rand(40, 45) < 0.3)):
+        ours, truth = (observe(**given, mask=mask, stats=[statistic], backend=b) for b in ("triton", "torch"))
+        same(ours.asked, truth.asked)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sweeps_follow_every_kind_of_mask(name, device):
+    asked = [ColumnMass(normalise=True), Decay(), Pooled(16, "both"), TopK(3)]
+    given = leaves(device, 33, 65, heads=2, kv_heads=1)
+    mask = every_mask(33, 65, 2, 2)[name]
+    ours, truth = (observe(**given, mask=mask, stats=asked, backend=b) for b in ("triton", "torch"))
+    for statistic in asked:
+        same(getattr(ours, statistic.name), getattr(truth, statistic.name))
+
+
+def test_bands_of_queries_add_up(device, monkeypatch):
+    from regard.engine.triton import survey
+
+    given = leaves(device, 300, 70, batch=1, heads=1)
+    asked = [ColumnMass(), Decay(signed=True), Pooled(128, "both")]
+    whole = observe(**given, stats=asked, backend="torch")
+    monkeypatch.setattr(survey, "BAND_BLOCKS", 2)
+    monkeypatch.setattr(survey, "CELL_BYTES", 1)
+    bands = observe(**given, stats=asked, backend="triton")
+    for statistic in asked:
+        same(getattr(bands, statistic.name), getattr(whole, statistic.name))
+
+
+def test_of_equal_weights_the_earlier_keys_are_listed(device):
+    x = torch.zeros(1, 1, 70, 16, device=device)
+    seen = observe(x, x, x, mask=Window(20), stats=[TopK(2)], backend="triton")
+    assert seen.top_k.key[0, 0].tolist() == [[max(0, i - 19), max(0, i - 19) + 1] for i in range(70)]
