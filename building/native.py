@@ -44,19 +44,22 @@ def build(root: Path) -> list[Path]:
     folder = root / FOLDER
     compiler = _system_compiler() or _zig()
     built: list[Path] = []
-    for old in folder.glob("fold-*"):
-        old.unlink()
     if compiler is None:
         _complain("there is no C compiler")
-        return built
-    for name, flags in _builds().items():
+    for name, flags in _builds().items() if compiler else ():
         target = folder / f"fold-{name}{_suffix()}"
-        command = [*compiler, *FLAGS, *flags, str(folder / "fold.c"), "-o", str(target)]
+        # Whole or not at all: a process that loads it meanwhile must not find half a library.
+        draft = folder / f"draft-{os.getpid()}-{name}"
+        command = [*compiler, *FLAGS, *flags, str(folder / "fold.c"), "-o", str(draft)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             _complain(f"{shlex.join(command)} failed:\n{done.stderr}")
+            draft.unlink(missing_ok=True)
         else:
+            draft.replace(target)
             built.append(target)
+    for old in set(folder.glob("fold-*")) - set(built):
+        old.unlink()
     return built
 
 
