@@ -32,7 +32,7 @@ def test_every_fold_is_what_tiles_add_up_to_under_every_mask(name):
     assert_same(*both(leaves, mask=every_mask(33, 65, 2, 4)[name]))
 
 
-SHAPES = [(1, 1), (1, 63), (63, 1), (7, 9), (65, 63), (9, 1025), (513, 512), (600, 1300)]
+SHAPES = [(4, 1), (4, 63), (63, 1), (7, 9), (65, 63), (9, 1025), (513, 512), (600, 1300)]
 
 
 @pytest.mark.parametrize(("q", "k"), SHAPES, ids=str)
@@ -149,7 +149,7 @@ def test_equal_weights_are_listed_by_key():
 
 def test_weights_next_to_zero_are_listed_too():
     scores = torch.tensor([0.0, *(-103.0 + 0.1 * i for i in range(-5, 5)), -500.0])
-    q, k = torch.ones(1, 1, 1, 1), scores.view(1, 1, -1, 1)
+    q, k = torch.ones(1, 1, 5, 1), scores.view(1, 1, -1, 1)
     found, theirs = both({"q": q, "k": k, "v": k}, {"top": TopK(11), "eight": TopK(8)}, scale=1.0)
     assert torch.equal(found["top"].key, theirs["top"].key)
     assert torch.equal(found["eight"].key, theirs["eight"].key)

@@ -24,7 +24,7 @@ from regard.stats.folds import DiagonalFold, Fold, PairFold
 __all__ = ["fold"]
 
 # So many pieces per thread are done together: enough that no thread waits long for the last.
-AT_ONCE = 8
+AT_ONCE = 32
 # Numbers that the pieces done together may collect.
 ROOM = 1 << 23
 
@@ -97,7 +97,7 @@ class _Task:
     """One call of the kernel, with everything its pointers point at."""
 
     def __init__(self, job: Job, unit: Unit, bound: Tensor, sums: Sequence[Sum], keep: tuple) -> None:
-        self.job, self.keep = job, (keep, unit)
+        self.job, self.unit, self.keep = job, unit, keep
         self.runs = (Run * len(unit.spans))(*map(_run, unit.spans))
         job.runs, job.n_runs = ctypes.addressof(self.runs), len(unit.spans)
         job.row_start, job.row_stop = unit.rows.start, unit.rows.stop
@@ -131,7 +131,9 @@ class _Batch:
     def finish(self) -> None:
         """Do all tasks that have not been done."""
         tasks, self.tasks, self.room = self.tasks, [], ROOM
-        self.library.fold([task.job for task in tasks], self.threads)
+        # Long ones first: then no thread is left alone with one at the end.
+        by_length = sorted(tasks, key=lambda task: len(task.unit.keys), reverse=True)
+        self.library.fold([task.job for task in by_length], self.threads)
         for task in tasks:
             for share in task.shares:
                 share.bring_home()
