@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ import regard.models
 from regard.cli import app
 from regard.models import Recording, bundled, record
 
+README = Path(__file__).parents[2] / "README.md"
 # `view` serves until it is stopped; tests/viewer starts and stops it.
 EXAMPLES = {
     command.callback.__name__: command.epilog.removeprefix("Example: regard ")
@@ -40,6 +43,17 @@ def test_the_example_in_the_help_runs(run, name, monkeypatch, tmp_path):
     (tmp_path / "my_attention.py").write_text(MINE, encoding="utf-8")
     status, _, err = run(*shlex.split(EXAMPLES[name]))
     assert status == 0, err
+
+
+def test_the_commands_in_the_readme_run(run, monkeypatch, tmp_path):
+    beginning = regard.models.sample_text()[:3000]
+    monkeypatch.setattr(regard.models, "sample_text", lambda: beginning)
+    (tmp_path / "story.txt").write_text(beginning, encoding="utf-8")
+    lines = re.findall(r"^regard (?!view)(.+?)(?: +#.*)?$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(lines) >= 6
+    for line in lines:
+        status, _, err = run(*shlex.split(line))
+        assert status == 0, f"regard {line}: {err}"
 
 
 def test_record_writes_what_it_says(run):
