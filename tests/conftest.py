@@ -1,8 +1,12 @@
-"""What every test can count on: one thread, one seed, and `gpu` tests only where there is a GPU."""
+"""What every test can count on: one thread, one seed, and the program as a user runs it.
+
+`gpu` tests run only where there is a GPU, `slow` ones only where they are asked for.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -18,6 +22,30 @@ settings.load_profile("regard")
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command in an empty folder; gives its exit status, standard output and standard error."""
+    from regard.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        out, err = capsys.readouterr()
+        return int(stopped.value.code or 0), out, err
+
+    return command
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "slow" not in config.getoption("markexpr"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow; runs with -m slow"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,4 +1,4 @@
-"""The bundled model and what it did with a text, once for all; `slow` tests only where they are asked for."""
+"""The bundled model and what it did with a text, once for all."""
 
 from __future__ import annotations
 
@@ -15,17 +15,6 @@ with warnings.catch_warnings():
 from regard.models import Recording, bundled, sample_text, watch
 
 transformers.logging.set_verbosity_error()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes minutes; runs with -m slow")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if "slow" not in config.getoption("markexpr"):
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="slow; runs with -m slow"))
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
-import regard.commands.cost  # noqa: F401  importing a command adds it to the program
-from regard.cli import main
 from regard.cost import (
     GPUS,
     Gpu,
@@ -26,18 +25,9 @@ from regard.errors import DeviceError, RegardError
 
 
 @pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """Runs a command in an empty folder; gives its exit status, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main(["cost", *arguments])
-        out, err = capsys.readouterr()
-        return int(stopped.value.code or 0), out, err
-
-    return command
+def run(run):
+    """Runs `regard cost`."""
+    return partial(run, "cost")
 
 
 def test_the_longer_of_arithmetic_and_memory_bounds_the_time():

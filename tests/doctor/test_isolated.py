@@ -8,8 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-import regard.commands.doctor  # noqa: F401  (joins the program)
-from regard.commands.app import app
+from regard.cli import app
 from regard.doctor import isolated
 from regard.doctor.isolated import examine_file
 from regard.errors import RegardError
