@@ -11,7 +11,6 @@ from regard.commands.app import LOOK, app
 from regard.commands.output import writable
 from regard.commands.sources import RecordingArgument, check_head, recording_at
 from regard.errors import RegardError
-from regard.plots import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +21,7 @@ __all__ = ["figure_of", "plot"]
 
 FORMATS = (".png", ".svg", ".pdf")
 # Up to here each cell is drawn; beyond, blocks of cells.
-DRAWN, ANNOTATED, INSET, BLOCKS = 64, 16, 32, 256
+DRAWN, ANNOTATED, INSET = 64, 16, 32
 
 
 @app.command(rich_help_panel=LOOK, epilog="Example: regard plot --layer 3 --head 2 --output map.png")
@@ -65,37 +64,27 @@ def figure_of(
     at: tuple[int, int] | None = None,
 ) -> Figure:
     """The figure of one head: a textbook heatmap where it is short, an overview with an inset where not."""
-    from regard.plots import Inset, heatmap, overview
+    from regard.plots import heatmap
+    from regard.report.pictures import block_of, labels_of, zoomed
 
-    title, labels = f"layer {layer}, head {head}", _labels(recording)
+    title, labels = f"layer {layer}, head {head}", labels_of(recording)
     seen = recording.maps[layer]
     if max(len(rows), len(columns)) <= DRAWN:
         weights = seen[0, head, rows, columns]
         hidden = seen.scores((0, head, rows, columns)).isneginf()
         annotate = max(weights.shape) <= ANNOTATED
-        sides = labels[rows.start : rows.stop] or None, labels[columns.start : columns.stop] or None
+        named = labels or []
+        sides = named[rows.start : rows.stop] or None, named[columns.start : columns.stop] or None
         return heatmap(weights, *sides, annotate=annotate, hidden=hidden, title=title)
     if (len(rows), len(columns)) != tuple(seen.shape[2:]):
         raise RegardError(
             f"{len(rows)} x {len(columns)} cells are too many to draw one by one (at most {DRAWN} each way), "
             "and an overview is of the whole map. Leave out --queries and --keys, and zoom in with --at."
         )
-    size = -(-max(len(rows), len(columns)) // BLOCKS)
+    size = block_of(seen)
     pooled = seen.pooled(size, how)[0, head]
-    query, key = at or _heaviest(pooled, size, (len(rows), len(columns)))
-    top, left = _corner(query, len(rows)), _corner(key, len(columns))
-    tile = seen[0, head, top : top + INSET, left : left + INSET]
-    sides = labels[top : top + tile.shape[0]] or None, labels[left : left + tile.shape[1]] or None
-    inset = Inset(tile, top, left, *sides)
-    return overview(pooled, (len(rows), len(columns)), inset=inset, title=title, how=how)
-
-
-def _labels(recording: Recording) -> list[str]:
-    """Tokens for the axes; none where the recording has no tokenizer."""
-    try:
-        return [visible(token.text) for token in recording.tokens]
-    except RegardError:
-        return []
+    place = at or _heaviest(pooled, size, (len(rows), len(columns)))
+    return zoomed(seen, head, pooled, place, INSET, labels=labels, title=title, how=how)
 
 
 def _heaviest(pooled, size: int, lengths: tuple[int, int]) -> tuple[int, int]:
@@ -108,10 +97,6 @@ def _heaviest(pooled, size: int, lengths: tuple[int, int]) -> tuple[int, int]:
     apart = pooled.masked_fill(near | (columns < 1 + INSET // size), -1.0)
     index = int((apart if bool((apart > 0).any()) else pooled).argmax())
     return index // pooled.shape[1] * size + size // 2, index % pooled.shape[1] * size + size // 2
-
-
-def _corner(middle: int, length: int) -> int:
-    return max(0, min(middle - INSET // 2, length - INSET))
 
 
 def _range(option: str, given: str | None, length: int) -> range:

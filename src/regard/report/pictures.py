@@ -10,12 +10,53 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.plots import colour_cells
+from regard.errors import RegardError
+from regard.maps import AttentionMap
+from regard.models import Recording
+from regard.plots import Inset, colour_cells, overview, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["png_of", "svg_of", "thumbnail"]
+__all__ = ["BLOCKS", "block_of", "labels_of", "png_of", "svg_of", "thumbnail", "zoomed"]
+
+# Blocks along the longer side of a picture of a whole map: about as many as it has points.
+BLOCKS = 256
+
+
+def block_of(seen: AttentionMap) -> int:
+    """How many cells a block of such a picture is wide."""
+    return max(1, -(-max(seen.shape[2:]) // BLOCKS))
+
+
+def labels_of(recording: Recording) -> list[str] | None:
+    """Token by token, as they can be seen; None where nobody attached a tokenizer."""
+    try:
+        return [visible(token.text) for token in recording.tokens]
+    except RegardError:
+        return None
+
+
+def zoomed(
+    seen: AttentionMap,
+    head: int,
+    pooled: Float[Tensor, "rows columns"],
+    at: tuple[int, int],
+    cells: int,
+    *,
+    labels: list[str] | None,
+    title: str,
+    how: str = "max",
+) -> Figure:
+    """A head's whole map, pooled, and beside it the `cells` × `cells` around a query and a key."""
+    _, _, q, k = seen.shape
+    top, left = (max(0, min(middle - cells // 2, n - cells)) for middle, n in zip(at, (q, k), strict=True))
+    tile = seen[0, head, top : top + cells, left : left + cells]
+    sides: tuple[list[str] | None, ...] = (None, None)
+    # A generated text ends with a token that was never read, and so has no row.
+    if labels is not None and q == k <= len(labels):
+        sides = labels[top : top + tile.shape[0]], labels[left : left + tile.shape[1]]
+    return overview(pooled, (q, k), inset=Inset(tile, top, left, *sides), title=title, how=how)
 
 
 def svg_of(figure: Figure) -> str:

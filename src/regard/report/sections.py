@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.atlas import Atlas, DecayFit, HeadCard, Profile, decay, position_profile
-from regard.errors import RegardError
 from regard.models import Layer, Recording
-from regard.plots import Inset, curves, overview, visible
-from regard.report.pictures import png_of, svg_of, thumbnail
+from regard.plots import curves
+from regard.report.pictures import block_of, labels_of, png_of, svg_of, thumbnail, zoomed
 from regard.report.words import CAVEATS, KIND_SENTENCES
 from regard.stats import ColumnMass, Pooled
 
@@ -26,11 +25,18 @@ if TYPE_CHECKING:
 
 __all__ = ["SECTIONS", "Draft"]
 
-# Blocks along the side of a thumbnail and of a large picture; cells of the part that is enlarged.
-THUMB, LARGE, INSET = 64, 256, 28
+# Blocks along the side of a thumbnail; cells of the part that is enlarged.
+THUMB, INSET = 64, 28
 # Grids of more heads would be a page of their own; these are the layers shown then.
 GRID_LAYERS = 24
 EXCERPT = 280
+
+
+class Overview(NamedTuple):
+    """A layer's maps in blocks, the largest weight of each, and the weight that each key gets."""
+
+    pooled: Float[Tensor, "heads rows columns"]
+    mass: Float[Tensor, "heads k"]
 
 
 @dataclass
@@ -57,11 +63,8 @@ class Draft:
 
     @cached_property
     def tokens(self) -> list[str] | None:
-        """Token by token, as they can be seen; None where nobody attached a tokenizer."""
-        try:
-            return [visible(token.text) for token in self.recording.tokens]
-        except RegardError:
-            return None
+        """Token by token, as they can be seen."""
+        return labels_of(self.recording)
 
     @cached_property
     def fits(self) -> list[DecayFit]:
@@ -73,12 +76,12 @@ class Draft:
         return position_profile(self.recording, min(20, keys), stack=self.stack) if keys >= 4 else None
 
     @cached_property
-    def pooled(self) -> dict[int, Tensor]:
-        """Each layer's maps in blocks, (heads, rows, columns), the largest weight of each block."""
+    def overviews(self) -> dict[int, Overview]:
+        """What one pass over each layer's maps tells of them as a whole."""
         found = {}
         for index, seen in self.recording.maps.items():
-            size = _block(seen.shape)
-            found[index] = seen.stats(Pooled(size, "max"))["pooled"][0].cpu()
+            stats = seen.stats(Pooled(block_of(seen), "max"), ColumnMass())
+            found[index] = Overview(stats["pooled"][0].cpu(), stats["column_mass"][0].double().cpu())
         return found
 
     def layer(self, index: int) -> Layer:
@@ -141,7 +144,7 @@ def grid(draft: Draft) -> str:
     shown = layers[:GRID_LAYERS]
     rows = []
     for index in shown:
-        pooled = _thumbs(draft.pooled[index])
+        pooled = _thumbs(draft.overviews[index].pooled)
         cells = (_cell(draft.atlas.of(index, head, draft.stack), pooled[head]) for head in range(len(pooled)))
         rows.append(f'<tr><th scope="row">{index}</th>{"".join(cells)}</tr>')
     note = (
@@ -231,11 +234,11 @@ def positions(draft: Draft) -> str:
 
 def heavy_tokens(draft: Draft) -> str:
     """Sinks and heavy hitters: the keys that get most weight."""
-    masses = []
-    for index in draft.recording.layers:
-        seen = draft.layer(index).map
-        live = max(1, seen.shape[2])
-        masses.append(seen.stats(ColumnMass())["column_mass"][0].double().mean(0).cpu() / live)
+    seen = [draft.layer(index).map for index in draft.overviews]
+    masses = [
+        each.mass.mean(0) / max(1, whole.shape[2])
+        for each, whole in zip(draft.overviews.values(), seen, strict=True)
+    ]
     mean = torch.stack(masses).mean(0)
     top = mean.topk(min(10, len(mean)))
     tokens = draft.tokens
@@ -291,36 +294,20 @@ def _cell(card: HeadCard, pooled) -> str:
 def _large(draft: Draft, card: HeadCard) -> Figure:
     """The whole map of a head, and its heaviest part away from the edges enlarged."""
     seen = draft.layer(card.layer).map
-    _, _, q, k = seen.shape
-    size, pooled = _block(seen.shape), draft.pooled[card.layer][card.head]
+    size, pooled = block_of(seen), draft.overviews[card.layer].pooled[card.head]
     # Late rows have a whole context behind them, and late keys something to be compared with.
     late = pooled[len(pooled) // 2 :, pooled.shape[1] // 4 :]
     index = int((late if late.numel() else pooled).argmax())
     row = (index // late.shape[1] + len(pooled) // 2) * size
     column = (index % late.shape[1] + pooled.shape[1] // 4) * size
-    top, left = _corner(row, q), _corner(column, k)
-    tile = seen[0, card.head, top : top + INSET, left : left + INSET]
-    labels = draft.tokens
-    sides = (None, None)
-    if labels is not None and q == k == len(labels):
-        sides = labels[top : top + tile.shape[0]], labels[left : left + tile.shape[1]]
     title = f"layer {card.layer}, head {card.head}"
-    return overview(pooled, (q, k), inset=Inset(tile, top, left, *sides), title=title)
-
-
-def _block(shape: tuple[int, ...]) -> int:
-    """The side of a block of a large picture, in cells."""
-    return max(1, -(-max(shape[2:]) // LARGE))
+    return zoomed(seen, card.head, pooled, (row, column), INSET, labels=draft.tokens, title=title)
 
 
 def _thumbs(pooled: Float[Tensor, "heads rows columns"]) -> Float[Tensor, "heads rows columns"]:
     """Large pictures as small ones: again the largest weight of each block."""
     step = -(-max(pooled.shape[1:]) // THUMB)
     return torch.nn.functional.max_pool2d(pooled[None], step, ceil_mode=True)[0]
-
-
-def _corner(middle: int, length: int) -> int:
-    return max(0, min(middle - INSET // 2, length - INSET))
 
 
 def _thinned(fit: DecayFit) -> tuple[list[float], list[float]]:
