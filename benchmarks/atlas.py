@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -20,9 +19,8 @@ from typing import Any
 
 import torch
 from memory import resident
-from side_by_side import cpu_name
+from side_by_side import header
 
-import regard
 from regard.models import bundled, sample_text, watch
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
@@ -120,16 +118,10 @@ def compare(n: int, threads: int) -> None:
 
 
 def about() -> None:
-    """The hardware, the versions and the command, and how busy the machine was with other things."""
-    print("# The atlas of the bundled model (8 layers, 64 heads), float32\n")
-    print(f"- machine: {cpu_name()}, {torch.get_num_threads()} threads, {platform.system()}")
-    print(f"- load average at the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    versions = f"regard {regard.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
-    print(f"- versions: {versions}")
-    print(f"- command: python benchmarks/{Path(sys.argv[0]).name} {' '.join(sys.argv[1:])}".rstrip())
-    print(
-        "- each case once, after a short warm-up, in a process of its own; ratios are taken within this run\n"
-    )
+    """The header, and how busy the machine was with other things."""
+    load = f"load average at the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    how = "each case once, after a short warm-up, in a process of its own; ratios are taken within this run"
+    header("The atlas of the bundled model (8 layers, 64 heads), float32", f"{how}\n- {load}")
 
 
 def main() -> None:

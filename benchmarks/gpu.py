@@ -331,7 +331,10 @@ def main() -> None:
     options = parser.parse_args()
     which = set(options.section)
     torch.manual_seed(0)
-    header("Observed attention on a GPU")
+    header(
+        "Observed attention on a GPU",
+        "medians, one contestant after the other; ratios are taken within this run",
+    )
     print("Not interleaved here: each contestant is timed by itself, one after the other.\n")
     print("bfloat16; errors are of the output, relative, against float64; FLOPs count allowed pairs.\n")
     sizes = SIZES[:1] if options.quick else SIZES

@@ -104,7 +104,7 @@ def main() -> None:
     if args.measure:
         measure(args.measure[0], int(args.measure[1]))
         return
-    header("Peak extra memory, one head, d = 64, float32 (MiB)")
+    header("Peak extra memory, one head, d = 64, float32 (MiB)", "each case in a process of its own")
     lengths = (4096, 8192) if args.quick else (4096, 8192, 16384, 32768, 65536, 131072)
     print("| case | " + " | ".join(f"{n // 1024}k" for n in lengths) + " | slope |")
     print("| --- |" + " ---: |" * (len(lengths) + 1))

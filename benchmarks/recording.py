@@ -56,7 +56,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--n", type=int, default=32768)
     args = parser.parse_args()
-    header("A long recording of the bundled model")
+    header(
+        "A long recording of the bundled model", f"written once; opened in {REPEATS} new processes, medians"
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "long.regard"
         seconds, recording = written(path, args.n)

@@ -17,8 +17,11 @@ import regard
 __all__ = ["header", "race", "table"]
 
 
-def header(title: str) -> None:
-    """The hardware, the versions and the command, so that a number can be judged."""
+INTERLEAVED = "times are medians of interleaved runs; ratios are taken within this run"
+
+
+def header(title: str, how: str = INTERLEAVED) -> None:
+    """The hardware, the versions, the command and how it was measured, so that a number can be judged."""
     print(f"# {title}\n")
     print(f"- machine: {cpu_name()}, {torch.get_num_threads()} threads, {platform.system()}")
     if torch.cuda.is_available():
@@ -26,7 +29,7 @@ def header(title: str) -> None:
     versions = f"regard {regard.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
     print(f"- versions: {versions}")
     print(f"- command: python benchmarks/{Path(sys.argv[0]).name} {' '.join(sys.argv[1:])}".rstrip())
-    print("- times are medians of interleaved runs; ratios are taken within this run\n")
+    print(f"- {how}\n")
 
 
 def cpu_name() -> str:

@@ -174,7 +174,8 @@ def main() -> None:
         "--folder", type=Path, default=Path(tempfile.gettempdir()) / "regard-viewer-benchmark"
     )
     asked = parser.parse_args()
-    header(f"The viewer's server, {asked.tokens:,} tokens, {HEADS} heads of {DIM} ({KV_HEADS} key heads)")
+    heads = f"{HEADS} heads of {DIM} ({KV_HEADS} key heads)"
+    header(f"The viewer's server, {asked.tokens:,} tokens, {heads}", "one server process, one walk")
     path = asked.folder / f"random-{asked.tokens}.regard"
     if not (path / "manifest.json").exists():
         asked.folder.mkdir(parents=True, exist_ok=True)

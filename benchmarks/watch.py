@@ -132,7 +132,10 @@ def main() -> None:
     if args.measure:
         measure(args.measure[0], args.measure[1], int(args.measure[2]))
         return
-    header("Watching a model on the CPU, one forward pass, float32; each case in a process of its own")
+    header(
+        "Watching a model on the CPU, one forward pass, float32",
+        "one process a case; ratios are taken within this run",
+    )
     cases = [case for case in CASES if not (args.no_eager and case == EAGER)]
     for name in args.model:
         for n in args.n:

@@ -134,7 +134,10 @@ def main() -> None:
     if not torch.cuda.is_available():
         raise SystemExit("this benchmark needs a CUDA device")
     with tempfile.TemporaryDirectory() as folder:
-        header("Recording a 1B Llama shape on a GPU, bfloat16, random weights")
+        header(
+            "Recording a 1B Llama shape on a GPU, bfloat16, random weights",
+            "each case once, one process; ratios are taken within this run",
+        )
         print(f"- attention: {backend_used()}\n", flush=True)
         model = billion()
         with torch.no_grad():  # kernels load on the first call
