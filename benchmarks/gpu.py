@@ -77,6 +77,25 @@ def milliseconds(run: Callable[[], object], budget: float = 150.0) -> float:
     return statistics.median(_timed(run, max(3, min(50, int(budget / max(first, 0.01))))))
 
 
+def interleaved(runs: Runs, rounds: int = 3, budget: float = 75.0) -> dict[str, float]:
+    """Median time of each run, in rounds in which everybody has a turn; who cannot run is left out."""
+    repeats, spent = {}, {}
+    for name, run in runs.items():
+        try:
+            run()
+            first = _timed(run, 2)[1]
+        except RuntimeError as problem:
+            print(f"{name}: {str(problem).splitlines()[0][:80]}\n")
+            torch.cuda.empty_cache()
+            continue
+        repeats[name], spent[name] = max(3, min(30, int(budget / rounds / max(first, 0.01)))), []
+    for _ in range(rounds):
+        for name, count in repeats.items():
+            # The first of a turn waits for Python, which is not yet ahead of the device.
+            spent[name] += _timed(runs[name], count + 1)[1:]
+    return {name: statistics.median(times) for name, times in spent.items()}
+
+
 def _timed(run: Callable[[], object], repeats: int) -> list[float]:
     """Runs are queued one after the other, as in a model: the device waits for nobody who can run ahead."""
     events = [
@@ -180,25 +199,16 @@ def peers(case: Case, with_flex: bool, with_eager: bool) -> dict[str, Callable[[
 
 
 def compare(case: Case, ours: Runs, others: Runs) -> None:
-    """One table: everybody once, ratios to the fastest of the others."""
-    rows = []
-    for name, run in {**others, **ours}.items():
-        try:
-            spent, extra = milliseconds(run), peak_bytes(run)
-            got = run()
-            out = got if isinstance(got, Tensor) else got.out
-            rows.append((name, spent, extra, error(case, out)))
-        except RuntimeError as problem:
-            rows.append((f"{name}: {str(problem).splitlines()[0][:60]}", None, 0, 0.0))
-        torch.cuda.empty_cache()
-    best = min((spent for name, spent, *_ in rows if spent is not None and name in others), default=None)
+    """One table: everybody in turn, ratios to the fastest of the others."""
+    runs = {**others, **ours}
+    times = interleaved(runs)
+    best = min((spent for name, spent in times.items() if name in others), default=None)
     print(f"## {case.name}\n")
     print("| who | ms | TFLOP/s | time / best peer | extra MB | error |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for name, spent, extra, wrong in rows:
-        if spent is None:
-            print(f"| {name} | – | – | – | – | – |")
-            continue
+    for name, spent in times.items():
+        extra, got = peak_bytes(runs[name]), runs[name]()
+        wrong = error(case, got if isinstance(got, Tensor) else got.out)
         ratio = f"{spent / best:.2f}" if best else "–"
         rate = f"{case.flops / spent / 1e9:.0f}"
         print(f"| {name} | {spent:.3f} | {rate} | {ratio} | {extra / 1e6:.0f} | {wrong:.1e} |")
@@ -248,12 +258,14 @@ def backward_section(sizes: list[tuple[int, int, int]]) -> None:
             here = case("backward, " + ("unmasked" if mask is None else "causal"), n, batch, heads, 128, mask)
             leaves = [x.requires_grad_() for x in (here.q, here.k, here.v)]
             upstream = torch.randn_like(here.q)
-            times = {}
             with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
                 out = F.scaled_dot_product_attention(*leaves, is_causal=here.causal)
             mine = attention(*leaves, mask, backend="triton")
-            for name, result in (("SDPA cuDNN", out), ("regard, deterministic", mine)):
-                times[name] = milliseconds(partial(grad, result, leaves, upstream, retain_graph=True))
+            results = {"SDPA cuDNN": out, "regard, deterministic": mine}
+            runs = {
+                name: partial(grad, x, leaves, upstream, retain_graph=True) for name, x in results.items()
+            }
+            times = interleaved(runs)
             print(f"## {here.name}\n\n| who | ms | TFLOP/s | time / cuDNN |\n| --- | ---: | ---: | ---: |")
             for name, spent in times.items():
                 rate, ratio = 2.5 * here.flops / spent / 1e9, spent / times["SDPA cuDNN"]
@@ -333,9 +345,9 @@ def main() -> None:
     torch.manual_seed(0)
     header(
         "Observed attention on a GPU",
-        "medians, one contestant after the other; ratios are taken within this run",
+        "medians over three rounds in which contestants take turns (decode: one after the other); "
+        "calls of a turn are queued, as in a model",
     )
-    print("Not interleaved here: each contestant is timed by itself, one after the other.\n")
     print("bfloat16; errors are of the output, relative, against float64; FLOPs count allowed pairs.\n")
     sizes = SIZES[:1] if options.quick else SIZES
     if which & {"forward", "rows", "everything"}:

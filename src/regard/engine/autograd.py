@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.engine import native
 from regard.engine import sdpa_backend as fused
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
@@ -50,7 +51,7 @@ class _Attend(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         saved = (q, k, v, sink, columns, result.out, result.lse, result.columns, result.entropy, *rest)
         ctx.save_for_backward(*saved)
-        idle = [x for x in (result.distance, result.peak, result.peak_key) if x is not None]
+        idle = [x for x in (result.distance, result.peak, result.peak_key, result.tops) if x is not None]
         ctx.mark_non_differentiable(*idle)
         return tuple(vars(result).values())
 
@@ -71,7 +72,8 @@ class _Attend(torch.autograd.Function):
 
             dq, dk, dv, d_sink = fused_backward(problem, out, lse, d_out, d_lse)
             return None, None, None, dq, dk, dv, d_sink, None, *([None] * len(rest))
-        if ctx.backend == "sdpa" and d_lse is None and not q.is_cuda:
+        fusable = ctx.backend in ("sdpa", "native") and not q.is_cuda
+        if fusable and d_lse is None and d_columns is None and d_entropy is None:
             dq, dk, dv, d_sink = fused.backward(problem, out, lse, d_out.contiguous())
             return None, None, None, dq, dk, dv, d_sink, None, *([None] * len(rest))
         if d_columns is not None:
@@ -89,6 +91,8 @@ class _Attend(torch.autograd.Function):
 def _run(problem: Problem, backend: str, riders: Riders) -> Streamed:
     if backend == "triton":
         return attending.attend(problem, riders)
+    if backend == "native":
+        return native.attend(problem, riders)
     if backend == "sdpa":
         return Streamed(*(vendor.forward(problem) if problem.q.is_cuda else fused.forward(problem)))
     return forward(problem, riders)

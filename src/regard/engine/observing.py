@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,8 +16,9 @@ from regard.engine.dispatch import choose
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.second_pass import frame_of, summarise
-from regard.errors import StatisticError
-from regard.stats import ColumnStatistic, Entropy, Frame, MaxScore, MeanDistance, RowMaximum, Statistic
+from regard.engine.triton import vendor
+from regard.errors import BackendError, StatisticError
+from regard.stats import ColumnStatistic, Entropy, Frame, MaxScore, MeanDistance, RowMaximum, Statistic, TopK
 
 __all__ = ["observed"]
 
@@ -26,34 +28,63 @@ def observed(
 ) -> tuple[Streamed, dict[str, Any]]:
     """Run the forward pass and everything asked about the map.
 
-    If every statistic can ride in the forward pass there is only that pass. Otherwise, and where native
-    kernels make a second pass cheaper than riding, the fastest forward that knows its log-sum-exp runs first,
-    and one second pass computes the rest.
+    If every statistic can ride in the forward pass there is only that pass, by native kernels where there are
+    any. Otherwise the fastest forward that knows its log-sum-exp runs first, and one second pass computes the
+    rest.
     """
     frame = frame_of(problem)
     for statistic in statistics.values():
         statistic.check(frame)
-    chosen = choose(problem, backend).backend
-    riding = {name: s for name, s in statistics.items() if _can_ride(s, frame, problem.group)}
+    columns = {name: s.columns(frame) for name, s in statistics.items() if isinstance(s, ColumnStatistic)}
+    riding = {name: s for name, s in statistics.items() if _can_ride(s, columns.get(name), problem.group)}
     if differentiable:
-        _check_differentiable(statistics, riding)
-    alone = len(riding) == len(statistics) and (
-        differentiable or native.refusal(problem, backend) is not None
-    )
-    if chosen == "sdpa" and statistics and (backend == "sdpa" or not alone):
-        riding = {}
-    elif riding and (chosen != "triton" or differentiable):
-        chosen = "torch"
-    if not differentiable and (chosen == "triton" or _goes_to_gpu(problem, backend)):
-        chosen, riding = "triton", {n: s for n, s in riding.items() if not isinstance(s, ColumnStatistic)}
-    riders = _riders(riding, frame, problem)
-    result = attend(problem, chosen, riders)
-    found = _read(riding, frame, result, differentiable)
+        _check_differentiable(statistics, riding, backend)
+    chosen, riding = _planned(problem, statistics, riding, columns, backend, differentiable)
+    riders = _riders(riding, columns, problem)
     rest = {name: s for name, s in statistics.items() if name not in riding}
+    if chosen == "triton" and any(type(s) is TopK for s in rest.values()):
+        riders = replace(riders, tops=True)
+    result = attend(problem, chosen, riders)
+    found = _read(riding, columns, frame, result, differentiable)
     if rest:
         with torch.no_grad():
-            found |= summarise(problem, result.lse, rest, backend)
+            found |= summarise(problem, result.lse, rest, backend, result.tops)
     return result, {name: found[name] for name in statistics}
+
+
+def _planned(
+    problem: Problem,
+    statistics: Mapping[str, Statistic],
+    riding: dict[str, Statistic],
+    columns: Mapping[str, Tensor],
+    backend: str,
+    differentiable: bool,
+) -> tuple[str, dict[str, Statistic]]:
+    """Who does the forward pass, and which of the statistics that could ride in it do."""
+    chosen = choose(problem, backend).backend
+    if not differentiable and (chosen == "triton" or _goes_to_gpu(problem, backend)):
+        return "triton", {n: s for n, s in riding.items() if not isinstance(s, ColumnStatistic)}
+    if chosen == "sdpa" and not _knows_lse(problem):
+        if backend == "sdpa":
+            raise BackendError(
+                "backend='sdpa' cannot observe this call: on a GPU PyTorch's kernels tell the log-sum-exp of "
+                f"half precision up to dim {vendor.WIDEST} only, and q is {problem.q.dtype} with dim "
+                f"{problem.q.shape[-1]}. Use backend='torch'."
+            )
+        chosen = "torch"
+    if chosen == "sdpa" and not differentiable:
+        alone = backend == "auto" and 0 < len(riding) == len(statistics)
+        if alone and native.can_attend(problem, list(columns.values())):
+            return "native", riding
+        # With native kernels a second pass is cheaper than a streamed forward that brings everything along.
+        if not alone or native.refusal(problem) is None:
+            return "sdpa", {}
+    return ("torch" if riding else chosen), riding
+
+
+def _knows_lse(problem: Problem) -> bool:
+    """Whether PyTorch's kernel for a call that it can do also tells the log-sum-exp."""
+    return not problem.q.is_cuda or vendor.applicable(problem)
 
 
 def _goes_to_gpu(problem: Problem, backend: str) -> bool:
@@ -61,10 +92,10 @@ def _goes_to_gpu(problem: Problem, backend: str) -> bool:
     return backend == "auto" and problem.q.is_cuda and gpu.refusal(problem) is None
 
 
-def _can_ride(statistic: Statistic, frame: Frame, group: int) -> bool:
+def _can_ride(statistic: Statistic, columns: Tensor | None, group: int) -> bool:
     """Row statistics that a forward pass can bring along. Exact types: a subclass may mean something else."""
-    if isinstance(statistic, ColumnStatistic):
-        return group == 1 or _shared(statistic.columns(frame), group)
+    if columns is not None:
+        return group == 1 or _shared(columns, group)
     return type(statistic) in (Entropy, MaxScore, MeanDistance)
 
 
@@ -76,7 +107,14 @@ def _shared(columns: Tensor, group: int) -> bool:
     return bool((grouped == grouped[:, :, :1]).all())
 
 
-def _check_differentiable(statistics: Mapping[str, Statistic], riding: Mapping[str, Statistic]) -> None:
+def _check_differentiable(
+    statistics: Mapping[str, Statistic], riding: Mapping[str, Statistic], backend: str
+) -> None:
+    if backend == "sdpa" and statistics:
+        raise BackendError(
+            "backend='sdpa' cannot give statistics a gradient: PyTorch's kernels bring none along. Use "
+            "backend='torch' with differentiable=True."
+        )
     for name, statistic in statistics.items():
         if name not in riding or isinstance(statistic, MaxScore | MeanDistance):
             raise StatisticError(
@@ -85,25 +123,32 @@ def _check_differentiable(statistics: Mapping[str, Statistic], riding: Mapping[s
             )
 
 
-def _riders(riding: Mapping[str, Statistic], frame: Frame, problem: Problem) -> Riders:
-    columns = [s.columns(frame) for s in riding.values() if isinstance(s, ColumnStatistic)]
+def _riders(riding: Mapping[str, Statistic], columns: Mapping[str, Tensor], problem: Problem) -> Riders:
+    parts = [columns[name] for name in riding if name in columns]
     kinds = {type(s) for s in riding.values()}
     joined = None
-    if columns:
-        full = [c.expand(problem.batch, problem.heads, -1, -1)[:, :: problem.group] for c in columns]
+    if parts:
+        # Where all heads share their columns there is one copy of them.
+        lead = [max(c.shape[axis] for c in parts) for axis in (0, 1)]
+        full = [c.expand(*lead, -1, -1)[:, :: problem.group if lead[1] > 1 else 1] for c in parts]
         joined = torch.cat([c.to(problem.accumulate) for c in full], -1).detach()
+        joined = joined.expand(problem.batch, problem.k.shape[1], -1, -1)
     return Riders(joined, Entropy in kinds, MeanDistance in kinds, MaxScore in kinds)
 
 
 def _read(
-    riding: Mapping[str, Statistic], frame: Frame, result: Streamed, differentiable: bool
+    riding: Mapping[str, Statistic],
+    columns: Mapping[str, Tensor],
+    frame: Frame,
+    result: Streamed,
+    differentiable: bool,
 ) -> dict[str, Any]:
     """What each rider brought back, as its statistic would have said it."""
     found: dict[str, Any] = {}
     start = 0
     for name, statistic in riding.items():
         if isinstance(statistic, ColumnStatistic) and result.columns is not None:
-            width = statistic.columns(frame).shape[-1]
+            width = columns[name].shape[-1]
             sums = result.columns[..., start : start + width]
             start += width
             found[name] = statistic.finish({"sums": sums if differentiable else sums.detach()}, frame)

@@ -18,12 +18,15 @@ class Riders:
     entropy: minus the sum over keys of w_ij log w_ij.
     distance: the sum over keys of w_ij (position of i - position of j).
     peak: the largest score of each row and its key.
+    tops: the largest raw score of each class of keys, where the pass can; the k-th largest of them is no more
+        than the row's own.
     """
 
     columns: Float[Tensor, "batch kv_heads k extra"] | None = None
     entropy: bool = False
     distance: bool = False
     peak: bool = False
+    tops: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,3 +40,4 @@ class Streamed:
     distance: Float[Tensor, "batch heads q"] | None = None
     peak: Float[Tensor, "batch heads q"] | None = None
     peak_key: Int[Tensor, "batch heads q"] | None = None
+    tops: Float[Tensor, "batch heads q classes"] | None = None

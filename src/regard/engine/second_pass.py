@@ -19,12 +19,13 @@ from regard.engine.problem import Problem
 from regard.engine.schedule import Row
 from regard.errors import BackendError
 from regard.stats import Frame, MapTile, State, Statistic, folds_of
-from regard.stats.folds import Fold
+from regard.stats.folds import DivergenceFold, Fold
 
 __all__ = ["frame_of", "map_tiles", "summarise"]
 
 # Wider tiles than the forward's: each statistic does a little work per tile beside what it does per cell.
 KEYS = 2048
+TILES = "it must see the tiles"
 
 
 def frame_of(problem: Problem) -> Frame:
@@ -46,6 +47,7 @@ def summarise(
     lse: Float[Tensor, "batch heads q"],
     statistics: Mapping[str, Statistic],
     backend: str = "auto",
+    tops: Float[Tensor, "batch heads q classes"] | None = None,
 ) -> dict[str, Any]:
     """Every statistic of the map: folded by native kernels where that can be, the others from tiles.
 
@@ -55,7 +57,7 @@ def summarise(
     states: dict[str, State] = {name: statistic.init(frame) for name, statistic in statistics.items()}
     folded: set[str] = set()
     if _on_gpu(problem, backend):
-        folded = _fold_on_gpu(problem, lse, frame, statistics, states, backend)
+        folded = _fold_on_gpu(problem, lse, frame, statistics, states, backend, tops)
     elif native.refusal(problem, backend, lse) is None:
         folded = _fold(problem, lse, frame, statistics, states)
     shown = {name: s for name, s in statistics.items() if name not in folded}
@@ -97,6 +99,7 @@ def _fold_on_gpu(
     statistics: Mapping[str, Statistic],
     states: Mapping[str, State],
     backend: str,
+    tops: Tensor | None,
 ) -> set[str]:
     """The same by kernels for GPUs; what they cannot do is refused where they were asked for by name."""
     from regard.engine.triton.folding import fold
@@ -104,14 +107,18 @@ def _fold_on_gpu(
     folds: dict[str, list[Fold]] = {}
     for name, statistic in statistics.items():
         found = folds_of(statistic, states[name], frame)
-        reasons = ["it must see the tiles"] if found is None else map(gpu.cannot_fold, found)
+        reasons = [TILES] if found is None else map(_cannot_fold_on_gpu, found)
         why = next((reason for reason in reasons if reason is not None), None)
         if why is None and found is not None:
             folds[name] = found
         elif backend == "triton":
             raise BackendError(f"backend='triton' cannot run {statistic!r}: {why}. Use backend='torch'.")
-    fold(problem, lse, [each for some in folds.values() for each in some])
+    fold(problem, lse, [each for some in folds.values() for each in some], tops)
     return set(folds)
+
+
+def _cannot_fold_on_gpu(fold: Fold) -> str | None:
+    return TILES if isinstance(fold, DivergenceFold) else gpu.cannot_fold(fold)
 
 
 def map_tiles(

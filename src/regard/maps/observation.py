@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,17 +13,16 @@ from torch import Tensor
 
 from regard.engine.inputs import Options, problem_of
 from regard.engine.observing import observed
-from regard.engine.problem import Problem
+from regard.maps import overflow
 from regard.maps.attention_map import AttentionMap
 from regard.masks import Mask
 from regard.scores import Bias, DotProduct, Score
-from regard.stats import Entropy, MaxScore, MeanDistance, RowMaximum, SinkMass, Statistic, by_name
+from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass, Statistic, by_name
 
 __all__ = ["Observation", "observe"]
 
 _DOT = DotProduct()
 ROWS = (Entropy(), MaxScore(), MeanDistance(), SinkMass())
-HALF_MAX = torch.finfo(torch.float16).max
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,7 @@ class Observation:
         return [*super().__dir__(), *self.stats]
 
     def __repr__(self) -> str:
+        overflow.settle()
         shapes = [f"out={_shape(self.out)}", f"lse={_shape(self.lse)}"]
         shapes += [f"{name}={_shape(value)}" for name, value in self.stats.items()]
         return f"Observation({', '.join(shapes)}, map={self.map!r})"
@@ -68,6 +67,7 @@ class Observation:
         """Write everything to one safetensors file: output, statistics, and the recipe of the map."""
         from regard.maps.storage import save
 
+        overflow.settle()
         save(self, path)
 
     @staticmethod
@@ -114,29 +114,9 @@ def observe(
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
     problem = problem_of(q, k, v, options)
     result, found = observed(problem, by_name(stats), backend, differentiable)
-    _report_overflow(problem, result.lse, found)
+    overflow.report(result.lse, found, problem.q.dtype == torch.float16, problem.accumulate)
     recipe = replace(problem, q=problem.q.detach(), k=problem.k.detach(), v=problem.v.detach())
     return Observation(problem.restore(result.out), result.lse, found, AttentionMap(recipe, result.lse))
-
-
-def _report_overflow(problem: Problem, lse: Tensor, found: dict[str, Any]) -> None:
-    """Scores no finite number can hold make NaN rows; say so where it starts, not layers later."""
-    lost = int((lse.isnan() | (lse == torch.inf)).sum())
-    if lost:
-        warnings.warn(
-            f"{lost} of {lse.numel()} rows have scores that are NaN or overflow {problem.accumulate}; "
-            "their output and statistics are not numbers. Look for large q or k, or set softcap=.",
-            stacklevel=3,
-        )
-    for value in found.values():
-        if problem.q.dtype == torch.float16 and isinstance(value, RowMaximum) and value.value.numel():
-            top = float(value.value.max())
-            if HALF_MAX < top < torch.inf:
-                warnings.warn(
-                    f"the largest score is {top:.0f}, above float16's {HALF_MAX:.0f}: exact here, where "
-                    "scores are kept in float32, but code that keeps them in float16 overflows.",
-                    stacklevel=3,
-                )
 
 
 def _shape(value: Any) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "ColumnFold",
     "DiagonalFold",
     "DistanceFold",
+    "DivergenceFold",
     "EntropyFold",
     "Fold",
     "MixFold",
@@ -61,10 +62,11 @@ class PeakFold(Fold):
 
 @dataclass(frozen=True)
 class MixFold(Fold):
-    """Σ_j w_ij g_j for a few columns g."""
+    """Σ_j w_ij g_j for a few columns g; from key `stop` on g is 0, where that is known."""
 
     into: Float[Tensor, "batch heads q extra"]
     columns: Float[Tensor, "batch heads k extra"]
+    stop: int | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,17 @@ class BinFold(Fold):
     @property
     def about(self) -> Hashable:
         return self.of, self.borders
+
+
+@dataclass(frozen=True)
+class DivergenceFold(Fold):
+    """For heads h < h' the sum over rows of H((w^h + w^h') / 2) - (H(w^h) + H(w^h')) / 2; H is -Σ_j w log w.
+
+    Beside it the mass Σ_j w_ij of each row: rows that see nothing in one of the heads are in the sum too.
+    """
+
+    into: Float[Tensor, "batch heads heads"]
+    mass: Float[Tensor, "batch heads q"]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.stats.base import ColumnStatistic, State
 from regard.stats.checks import whole
+from regard.stats.folds import Fold, MixFold
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["SinkMass"]
@@ -40,7 +41,8 @@ class SinkMass(ColumnStatistic):
         if inside > 0:
             tile.of_rows(state["sums"])[..., 0] += tile.weights[..., :inside].sum(-1)
 
-    folds = ColumnStatistic.folds
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        return [MixFold(state["sums"], state["columns"], min(self.first, frame.k))]
 
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q"]:
         return state["sums"].squeeze(-1)

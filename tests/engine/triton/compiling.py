@@ -31,11 +31,11 @@ class Recorder:
     """Stands in for a kernel and remembers what it would have been launched with."""
 
     def __init__(self, kernel) -> None:
-        self.kernel = kernel
+        self.kernel, self.fn = kernel, kernel.fn
         self.launches: list[dict[str, Any]] = []
 
     def __getitem__(self, grid):
-        names = list(inspect.signature(self.kernel.fn).parameters)
+        names = list(inspect.signature(self.fn).parameters)
         return lambda *args, **given: self.launches.append({**dict(zip(names, args, strict=False)), **given})
 
 
@@ -44,6 +44,7 @@ def compiled(kernel, launch: dict[str, Any]):
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
     signature, constants, attributes = {}, {}, {}
     for index, (name, parameter) in enumerate(inspect.signature(kernel.fn).parameters.items()):
@@ -54,14 +55,19 @@ def compiled(kernel, launch: dict[str, Any]):
             signature[name] = TYPES[value.dtype]
             attributes[(index,)] = [["tt.divisibility", 16]]
         elif hasattr(value, "block_shape"):
-            signature[name] = f"tensordesc<{TYPES[value.base.dtype][1:]}{value.block_shape}>"
+            layout = f",{value.layout!r}" if hasattr(value, "layout") else ""
+            signature[name] = f"tensordesc<{TYPES[value.base.dtype][1:]}{value.block_shape}{layout}>"
         elif isinstance(value, float):
             signature[name] = "fp32"
         else:
             signature[name] = "i32"
             if value % 16 == 0 and name.endswith(("_b", "_h", "_n")):
                 attributes[(index,)] = [["tt.divisibility", 16]]
-    source = ASTSource(kernel, signature, constants, attributes)
+    if isinstance(kernel, GluonJITFunction):
+        made = {(list(signature).index(name),): value for name, value in constants.items()}
+        source = GluonASTSource(kernel, signature, made, attributes)
+    else:
+        source = ASTSource(kernel, signature, constants, attributes)
     options = {name: launch[name] for name in ("num_warps", "num_stages") if name in launch}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
@@ -86,6 +92,8 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
     from regard.engine.inputs import Options, problem_of
     from regard.engine.riders import Riders
     from regard.engine.triton import backward, configs, forward, operands, survey
+    from regard.engine.triton.hopper import forward as hopper_forward
+    from regard.engine.triton.hopper import survey as hopper_survey
     from regard.masks import Causal
 
     operands.config = lambda kernel, device, wide, dtype: configs.TABLE[kernel, 9, max(64, wide)]
@@ -93,13 +101,31 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
     q, k, v = torch.zeros(3, 1, 2, LENGTH, DIM, dtype=torch.bfloat16).unbind()
     problem = problem_of(q, k, v, Options(Causal()))
     lse = torch.zeros(1, 2, LENGTH)
-    homes = {"forward_kernel": forward, "survey_kernel": survey, "queries_kernel": backward}
+    homes = {
+        "forward_kernel": forward,
+        "survey_kernel": survey,
+        "queries_kernel": backward,
+        "hopper_forward_kernel": hopper_forward,
+        "hopper_survey_kernel": hopper_survey,
+    }
     module = homes[name]
     kernel = getattr(module, name)
     recorder = Recorder(kernel)
     setattr(module, name, recorder)
+    everything = Riders(entropy=True, distance=True, peak=True, tops=True)
     if module is forward:
         forward.forward(problem, Riders(entropy=True))
+    elif module is hopper_forward:
+        forward.hopper.applicable = lambda problem: True
+        forward.forward_kernel, forward.peak_kernel = Recorder(kernel), Recorder(kernel)
+        forward.forward(problem, everything)
+    elif module is hopper_survey:
+        others = ("threshold_kernel", "select_kernel", "diagonals_kernel")
+        for other in others:
+            setattr(module, other, Recorder(getattr(module, other)))
+        survey.top_kernel = Recorder(survey.top_kernel)
+        asked = survey.Question(True, diagonals=True, pool=64, pool_sums=True, pool_maxima=True, top=8)
+        hopper_survey.survey(problem, lse, asked, torch.zeros(1, 2, LENGTH, 32))
     elif module is survey:
         survey.survey(problem, lse, survey.Question(columns=True))
     else:

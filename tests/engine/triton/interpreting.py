@@ -18,7 +18,7 @@ def interpret() -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     import regard.engine.triton as package
 
-    for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(found.name)
     from triton.runtime import interpreter
     from triton.runtime.jit import JITFunction

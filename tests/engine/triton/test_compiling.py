@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-KERNELS = ("forward_kernel", "survey_kernel")
+KERNELS = ("forward_kernel", "survey_kernel", "hopper_forward_kernel", "hopper_survey_kernel")
 ROOT = Path(__file__).parents[3]
 
 
@@ -38,3 +38,13 @@ def test_the_second_pass_keeps_everything_in_registers(reports):
 def test_the_forward_spills_next_to_nothing(reports):
     """The edge loop keeps a few bytes per thread in local memory; the loop over full tiles does not."""
     assert reports["forward_kernel"]["stack"] <= 128
+
+
+def test_the_forward_for_hopper_keeps_everything_in_registers_with_all_row_statistics(reports):
+    """Two words for what is stored at the end; the loop over tiles has none."""
+    assert reports["hopper_forward_kernel"]["stack"] <= 8
+
+
+def test_the_second_pass_for_hopper_spills_next_to_nothing_with_everything_asked(reports):
+    """Pointers of the rarely taken paths; cells and sums stay in registers."""
+    assert reports["hopper_survey_kernel"]["stack"] <= 64

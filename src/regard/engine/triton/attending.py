@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
-from regard.engine.triton import vendor
+from regard.engine.triton import hopper, vendor
 
 __all__ = ["attend"]
 
@@ -12,12 +14,15 @@ NOBODY = Riders()
 
 
 def attend(problem: Problem, riders: Riders) -> Streamed:
-    """Output, lse and what rides along: plain calls are left to NVIDIA's kernels, few queries decoded."""
+    """Output, lse and what rides along; plain calls are NVIDIA's where it is ahead, few queries decoded."""
     from regard.engine.triton import decode
     from regard.engine.triton.forward import forward
 
-    if riders == NOBODY and vendor.applicable(problem):
+    few = decode.applicable(problem)
+    if riders.tops and not (few or hopper.applicable(problem)):
+        riders = replace(riders, tops=False)
+    if riders == NOBODY and vendor.applicable(problem) and not hopper.ahead(problem):
         return Streamed(*vendor.forward(problem))
-    if decode.applicable(problem):
+    if few:
         return decode.decode(problem, riders).streamed
     return forward(problem, riders)

@@ -17,7 +17,7 @@ from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.decode_kernel import best_kernel, decode_kernel, merge_kernel
 from regard.engine.triton.operands import Operands
 
-__all__ = ["Decoded", "applicable", "decode"]
+__all__ = ["Decoded", "applicable", "decode", "heaviest"]
 
 MOST_QUERIES, MOST_ROWS = 8, 64
 # Programs per multiprocessor: enough loads in flight to keep memory busy.
@@ -50,7 +50,7 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
     kv_heads, statistics = p.k.shape[1], riders.entropy or riders.distance
     rows = max(16, 1 << (p.group * p.q_len - 1).bit_length())
     splits, per_split = _splits(p, cut.block_k)
-    keep = top > 0 or riders.peak
+    keep = top > 0 or riders.peak or riders.tops
 
     def new(*shape: int, wanted: bool = True, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape if wanted else (1,), dtype=dtype, device=p.q.device)
@@ -100,13 +100,12 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
         HAS_SINK=p.sink is not None,
         STATISTICS=statistics,
     )
-    value = key = peak = peak_key = weight = None
-    if keep:
-        value, key = _best(scores, max(top, 1))
-        peak, peak_key = value[..., 0] if riders.peak else None, key[..., 0] if riders.peak else None
-    if top and value is not None and key is not None:
-        weight = (value - lse.masked_fill(lse == -torch.inf, torch.inf)[..., None]).exp()
-        key = key.masked_fill(weight == 0, -1)
+    peak = peak_key = weight = key = None
+    if riders.peak:
+        value, found = _best(scores, 1)
+        peak, peak_key = value[..., 0], found[..., 0]
+    if top:
+        weight, key = heaviest(scores, lse, top)
     streamed = Streamed(
         out=out,
         lse=lse,
@@ -114,8 +113,19 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
         distance=distance if riders.distance else None,
         peak=peak,
         peak_key=peak_key,
+        # Every key is a class of its own.
+        tops=scores if riders.tops else None,
     )
-    return Decoded(streamed, weight, key if top else None)
+    return Decoded(streamed, weight, key)
+
+
+def heaviest(
+    scores: Float[Tensor, "batch heads q k"], lse: Float[Tensor, "batch heads q"], top: int
+) -> tuple[Float[Tensor, "batch heads q top"], Int64[Tensor, "batch heads q top"]]:
+    """The heaviest keys of rows whose scores, in units of log 2, are all there."""
+    value, key = _best(scores, top)
+    weight = (value - lse.masked_fill(lse == -torch.inf, torch.inf)[..., None]).exp()
+    return weight, key.masked_fill(weight == 0, -1)
 
 
 def _best(scores: Float[Tensor, "batch heads q k"], count: int) -> tuple[Tensor, Tensor]:

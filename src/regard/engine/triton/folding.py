@@ -11,30 +11,61 @@ from torch import Tensor
 
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders
+from regard.engine.triton import decode, hopper
 from regard.engine.triton.forward import forward
-from regard.engine.triton.survey import Question, counts, survey, top_keys
+from regard.engine.triton.survey import Question, Survey, counts, survey, top_keys
 from regard.stats import folds as kinds
 from regard.stats.folds import Fold
 
 __all__ = ["fold"]
 
+# Of how many keys a sweep can collect candidates on the way.
+MOST_KEYS = 8
 
-def fold(problem: Problem, lse: Float[Tensor, "batch heads q"], folds: Sequence[Fold]) -> None:
-    """Add what every fold asks for to where it goes."""
+
+def fold(
+    problem: Problem,
+    lse: Float[Tensor, "batch heads q"],
+    folds: Sequence[Fold],
+    tops: Float[Tensor, "batch heads q classes"] | None = None,
+) -> None:
+    """Add what every fold asks for to where it goes. `tops`, the forward's class maxima, speed up TopFold."""
     _fold_rows(problem, folds)
+    fast = hopper.applicable(problem) and not decode.applicable(problem)
     for each in folds:
         if isinstance(each, kinds.PairFold):
             _count(problem, each)
         elif isinstance(each, kinds.MixFold):
-            each.into.add_(_mixed(problem, lse, each.columns))
-        elif isinstance(each, kinds.TopFold):
-            weight, key = top_keys(problem, lse, each.weight.shape[-1])
+            each.into.add_(_mixed(problem, lse, each))
+        elif isinstance(each, kinds.TopFold) and not (fast and _collects(each, tops)):
+            weight, key = _heaviest(problem, lse, each.weight.shape[-1], tops)
             each.weight.copy_(weight)
             each.key.copy_(key)
-    for question, members in _questions(folds):
-        found = survey(problem, lse, question)
+    for question, members in _questions(folds, tops if fast else None):
+        found = _swept(problem, lse, question, tops, fast)
         for each in members:
             _deliver(each, found)
+
+
+def _heaviest(problem: Problem, lse: Tensor, k: int, tops: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A sweep for the top keys; a decode step has kept its scores, and needs none."""
+    if tops is not None and tops.shape[-1] == problem.k_len and decode.applicable(problem):
+        return decode.heaviest(tops, lse, k)
+    return top_keys(problem, lse, k)
+
+
+def _collects(each: kinds.TopFold, tops: Tensor | None) -> bool:
+    """Whether candidates for the top keys can be collected on the way."""
+    return tops is not None and each.weight.shape[-1] <= MOST_KEYS
+
+
+def _swept(problem: Problem, lse: Tensor, question: Question, tops: Tensor | None, fast: bool) -> Survey:
+    if not fast:
+        return survey(problem, lse, question)
+    from regard.engine.triton.hopper.survey import can_survey
+    from regard.engine.triton.hopper.survey import survey as sweep
+
+    return sweep(problem, lse, question, tops) if can_survey(question) else survey(problem, lse, question)
 
 
 def _fold_rows(problem: Problem, folds: Sequence[Fold]) -> None:
@@ -59,23 +90,29 @@ def _fold_rows(problem: Problem, folds: Sequence[Fold]) -> None:
 
 
 def _mixed(
-    problem: Problem, lse: Float[Tensor, "batch heads q"], columns: Float[Tensor, "batch heads k extra"]
+    problem: Problem, lse: Float[Tensor, "batch heads q"], each: kinds.MixFold
 ) -> Float[Tensor, "batch heads q extra"]:
     """Extra columns are values like any others; in float32, so that their sums keep their digits.
 
     Keys after the last with a value are left out: exp(lse over the rest - lse over all) says what that does.
     """
-    k = problem.k.repeat_interleave(problem.group, 1) if problem.group > 1 else problem.k
-    used = (columns != 0).any(-1).flatten(0, 1).any(0).nonzero()
-    last = int(used[-1]) + 1 if len(used) else 1
+    last, columns = each.stop or _end(each.columns), each.columns
     scoring, bias = problem.scoring, problem.scoring.bias
     if isinstance(bias, Tensor) and bias.shape[3] > 1:
         scoring = replace(scoring, bias=bias[..., :last])
+    k = problem.k[:, :, :last]
+    k = k.repeat_interleave(problem.group, 1) if problem.group > 1 else k
     values = columns[:, :, :last].to(torch.float32).split(256, -1)
-    part = replace(problem, k=k[:, :, :last], v=values[0], scoring=scoring, sink=None)
+    part = replace(problem, k=k, v=values[0], scoring=scoring, sink=None)
     found = [forward(replace(part, v=some), Riders(), tidy=True) for some in values]
     mass = (found[0].lse - lse.masked_fill(lse == -torch.inf, torch.inf)).exp()
     return torch.cat([each.out for each in found], -1) * mass[..., None]
+
+
+def _end(columns: Float[Tensor, "batch heads k extra"]) -> int:
+    """One behind the last key with a value; the device must be asked."""
+    used = (columns != 0).any(-1).flatten(0, 1).any(0).nonzero()
+    return int(used[-1]) + 1 if len(used) else 1
 
 
 def _count(problem: Problem, each: kinds.PairFold) -> None:
@@ -89,11 +126,13 @@ def _count(problem: Problem, each: kinds.PairFold) -> None:
         each.into.add_(columns[..., each.first : each.first + each.into.shape[-1]])
 
 
-def _questions(folds: Sequence[Fold]) -> list[tuple[Question, list[Fold]]]:
+def _questions(folds: Sequence[Fold], tops: Tensor | None) -> list[tuple[Question, list[Fold]]]:
     """Folds that one sweep answers together: a sweep has one place for each kind of question."""
     sweeps: list[tuple[Question, list[Fold]]] = []
     for each in folds:
         asked = _asked(each)
+        if isinstance(each, kinds.TopFold) and _collects(each, tops):
+            asked = Question(top=each.weight.shape[-1])
         if asked is None:
             continue
         for index, (question, members) in enumerate(sweeps):
@@ -124,7 +163,10 @@ def _joined(a: Question, b: Question) -> Question | None:
     both_columns = a.columns and b.columns and a.weights is not b.weights
     both_pools = a.pool and b.pool and a.pool != b.pool
     both_bins = a.borders and b.borders and (a.borders, a.of_score) != (b.borders, b.of_score)
-    if a.skip != b.skip or both_columns or both_pools or both_bins:
+    # Candidates for the top keys are collected by one sweep alone, which knows none of these.
+    strange = (a.top or b.top) and any(x.skip or x.borders or x.weights is not None for x in (a, b))
+    both_tops = a.top and b.top and a.top != b.top
+    if a.skip != b.skip or both_columns or both_pools or both_bins or strange or both_tops:
         return None
     return Question(
         columns=a.columns or b.columns,
@@ -136,6 +178,7 @@ def _joined(a: Question, b: Question) -> Question | None:
         pool_maxima=a.pool_maxima or b.pool_maxima,
         borders=a.borders or b.borders,
         of_score=a.of_score or b.of_score,
+        top=a.top or b.top,
     )
 
 
@@ -149,6 +192,9 @@ def _deliver(each: Fold, found) -> None:
             each.sums.add_(found.pool_sums)
         if each.tops is not None:
             torch.maximum(each.tops, found.pool_maxima, out=each.tops)
+    elif isinstance(each, kinds.TopFold):
+        each.weight.copy_(found.weight)
+        each.key.copy_(found.key)
     elif isinstance(each, kinds.BinFold):
         each.into[..., :-1] -= found.above
         each.into[..., 1:] += found.above

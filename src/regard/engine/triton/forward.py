@@ -12,15 +12,15 @@ from torch import Tensor
 
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
+from regard.engine.triton import hopper
 from regard.engine.triton.configs import Config
 from regard.engine.triton.forward_kernel import forward_kernel, peak_kernel
 from regard.engine.triton.operands import Operands
-from regard.engine.triton.plan import Plan
 
-__all__ = ["forward", "forward_for"]
+__all__ = ["forward"]
 
 # Every so many keys of a tile are searched together for the largest score.
-CLASSES = 16
+CLASSES = 32
 PEAK_ROWS = 32
 
 
@@ -30,21 +30,46 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     With `tidy` values are known to be numbers, or nobody wants the output: garbage is not looked for.
     """
     operands = Operands(problem)
-    cut = operands.config("rows" if riders.peak or riders.distance else "forward")
+    by_hopper = hopper.applicable(problem)
+    # Blocks that the kernel for Hopper leaves dirty are done again by ours: they must be the same blocks.
+    cut = operands.config("rows" if by_hopper or riders.peak or riders.distance else "forward")
+    result = _empty(problem, riders, CLASSES if by_hopper and riders.tops else 0)
+    rows, blocks = result.lse.shape, -(-problem.q_len // cut.block_q)
+    dirty = torch.zeros(*rows[:2], blocks, dtype=torch.int32, device=result.lse.device)
+    tiles = dirty
+    if result.peak is not None:
+        tiles = torch.empty(*rows, CLASSES, dtype=torch.int32, device=dirty.device)
+    if by_hopper:
+        from regard.engine.triton.hopper.forward import launch
+
+        launch(operands, riders, result, tiles, dirty, CLASSES)
+    else:
+        _launch(operands, cut, riders, result, tiles, dirty, careful=False)
+    if problem.mask is not None and not tidy:
+        _launch(operands, cut, riders, result, tiles, dirty, careful=True)
+    return replace(result, peak_key=_peak_keys(operands, cut, tiles)) if riders.peak else result
+
+
+def _launch(
+    operands: Operands,
+    cut: Config,
+    riders: Riders,
+    result: Streamed,
+    tiles: Tensor,
+    dirty: Tensor,
+    *,
+    careful: bool,
+) -> None:
+    problem, unused = operands.problem, result.lse
     table = operands.plan(cut.blocks)
-    result = _empty(problem, riders)
-    unused, order = result.lse, table.by_query.order
-    tiles = order
-    if riders.peak:
-        tiles = order.new_empty(problem.batch, problem.heads, problem.q_len, CLASSES)
-    arguments = dict(
+    forward_kernel[(table.q_blocks, problem.heads, problem.batch)](
         **operands.pairs(cut),
         **operands.values(cut),
         **operands.sizes,
         **operands.scoring,
         **operands.visits(table, table.by_query),
         **cut.options,
-        ORDER=order,
+        ORDER=table.by_query.order,
         OUT=result.out,
         LSE=result.lse,
         ENTROPY=unused if result.entropy is None else result.entropy,
@@ -58,22 +83,13 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
         DISTANCES=riders.distance,
         PEAKS=riders.peak,
         CLASSES=CLASSES,
-        DIRTY=order.new_empty(problem.batch, problem.heads, table.q_blocks),
+        DIRTY=dirty,
+        CAREFUL=careful,
     )
-    kernel, grid = forward_for(problem), (table.q_blocks, problem.heads, problem.batch)
-    kernel[grid](**arguments, CAREFUL=False)
-    if problem.mask is not None and not tidy:
-        kernel[grid](**arguments, CAREFUL=True)
-    return replace(result, peak_key=_peak_keys(operands, cut, table, tiles)) if riders.peak else result
 
 
-def forward_for(problem: Problem):
-    """The forward kernel for a problem's device: the one place where a faster one for a capability goes."""
-    return forward_kernel
-
-
-def _peak_keys(operands: Operands, cut: Config, table: Plan, tiles: Tensor) -> Int64[Tensor, "batch heads q"]:
-    p = operands.problem
+def _peak_keys(operands: Operands, cut: Config, tiles: Tensor) -> Int64[Tensor, "batch heads q"]:
+    p, table = operands.problem, operands.plan(cut.blocks)
     keys = tiles.new_empty(tiles.shape[:3], dtype=torch.int64)
     visits = operands.visits(table, table.by_query)
     names = ("LOW", "HIGH", "BITS", "mask_b", "mask_h", "plane_stride", "HAS_BITS", "BLOCK_Q", "BLOCK_K")
@@ -94,7 +110,7 @@ def _peak_keys(operands: Operands, cut: Config, table: Plan, tiles: Tensor) -> I
     return keys
 
 
-def _empty(problem: Problem, riders: Riders) -> Streamed:
+def _empty(problem: Problem, riders: Riders, classes: int) -> Streamed:
     q, shape = problem.q, (problem.batch, problem.heads, problem.q_len)
 
     def rows(wanted: bool) -> Tensor | None:
@@ -105,5 +121,6 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
         lse=q.new_empty(shape, dtype=torch.float32),
         entropy=rows(riders.entropy),
         distance=rows(riders.distance),
-        peak=rows(riders.peak),
+        peak=rows(riders.peak or classes > 0),
+        tops=q.new_empty((*shape, classes), dtype=torch.float32) if classes else None,
     )

@@ -15,7 +15,7 @@ from regard.engine.triton.configs import Config, config, has_tma, width
 from regard.engine.triton.plan import Plan, Runs, plan
 from regard.scores import ALiBi
 
-__all__ = ["Operands", "described", "strides"]
+__all__ = ["Operands", "described", "steps", "strides"]
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,12 @@ def described(x: Tensor, block: int) -> Any:
     """Blocks of rows of one head, for the copy engine."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    # The step of an axis of length 1 is never taken, and may be anything PyTorch likes.
-    steps = [x.stride(i) if x.shape[i] > 1 else width(x.shape[3]) * max(1, x.shape[2]) for i in range(3)]
-    return TensorDescriptor(x, list(x.shape), [*steps, 1], [1, 1, block, width(x.shape[3])])
+    return TensorDescriptor(x, list(x.shape), steps(x), [1, 1, block, width(x.shape[3])])
+
+
+def steps(x: Tensor) -> list[int]:
+    """The steps of a tensor's axes; that of an axis of length 1 is never taken, and may be anything."""
+    return [x.stride(i) if x.shape[i] > 1 else width(x.shape[3]) * max(1, x.shape[2]) for i in range(3)] + [1]
 
 
 def strides(name: str, x: Tensor) -> dict[str, int]:

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Int, Int8, Int32
 from torch import Tensor
 from torch.nn.functional import pad
 
+from regard.engine.triton.spans import Spans, spans_of
 from regard.masks import Coverage, Mask
 
 __all__ = ["Plan", "Runs", "plan"]
@@ -54,7 +55,7 @@ class Plan:
     block_k: int
     device: torch.device
     cover: Int8[Tensor, "planes q_blocks k_blocks"]
-    spans: tuple[Int32[Tensor, "rows heads q"], Int32[Tensor, "rows heads q"]] | None
+    spans: Spans | None
     bits: Int32[Tensor, "heads tiles block_q words"] | None
 
     @property
@@ -142,17 +143,11 @@ def _kept(*given) -> Plan:
 def _plan(
     mask: Mask | None, q_len: int, k_len: int, offset: int, blocks: tuple[int, int], device: torch.device
 ) -> Plan:
-    q_pos = torch.arange(q_len) + offset
-    spans = (torch.zeros_like(q_pos), torch.full_like(q_pos, k_len)) if mask is None else mask.spans(q_pos)
+    spans = spans_of(mask, q_len, k_len, offset, device)
     if spans is not None or mask is None:
-        low, high = (edge.clamp(0, k_len) for edge in torch.broadcast_tensors(*(spans or ())))
-        low, high = (x.view((1,) * (3 - x.ndim) + tuple(x.shape)) for x in (low, high))
-        # A row that sees nothing has one interval that is empty everywhere.
-        low, high = low.where(low < high, k_len), high.where(low < high, 0)
-        low, high = (x.to(device, torch.int32).contiguous() for x in (low, high))
-        return Plan(
-            q_len, k_len, *blocks, device, _cover_of_spans(low, high, k_len, blocks), (low, high), None
-        )
+        low, high = spans  # pyright: ignore[reportGeneralTypeIssues] - no mask is one interval
+        cover = _cover_of_spans(low, high, k_len, blocks)
+        return Plan(q_len, k_len, *blocks, device, cover, (low, high), None)
     cover = torch.stack([_cover_of_mask(row, q_len, k_len, offset, blocks) for row in _rows(mask)])
     cover, bits = _evaluated(mask, cover, q_len, k_len, offset, blocks, device)
     return Plan(q_len, k_len, *blocks, device, cover, None, bits)

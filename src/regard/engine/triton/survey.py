@@ -17,9 +17,10 @@ from regard.engine.riders import Riders
 from regard.engine.triton import decode
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.plan import Plan
+from regard.engine.triton.spans import Spans
 from regard.engine.triton.survey_kernel import diagonal_kernel, survey_kernel, top_kernel
 
-__all__ = ["Question", "Survey", "counts", "sorted_keys", "survey", "top_keys"]
+__all__ = ["Question", "Survey", "counts", "fill_top_keys", "sorted_keys", "survey", "top_keys"]
 
 # Bytes for what tiles leave behind for columns and overviews, per band of query blocks.
 BAND_BYTES = 1 << 29
@@ -31,7 +32,11 @@ BAND_BLOCKS = 128
 
 @dataclass(frozen=True)
 class Question:
-    """What to find out in one sweep: `weights` weighs queries in column sums, `skip` hides first keys."""
+    """What to find out in one sweep.
+
+    `weights` weighs queries in column sums, `skip` hides first keys, `top` is how many of each row's heaviest
+    keys to find (only the sweep for Hopper can).
+    """
 
     columns: bool = False
     weights: Float[Tensor, "#batch #heads q"] | None = None
@@ -42,6 +47,7 @@ class Question:
     pool_maxima: bool = False
     borders: tuple[float, ...] = ()
     of_score: bool = False
+    top: int = 0
 
 
 @dataclass
@@ -53,6 +59,8 @@ class Survey:
     pool_sums: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
     pool_maxima: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
     above: Int64[Tensor, "batch heads borders"] | None = None
+    weight: Float[Tensor, "batch heads q top"] | None = None
+    key: Int64[Tensor, "batch heads q top"] | None = None
 
 
 def survey(problem: Problem, lse: Float[Tensor, "batch heads q"], question: Question) -> Survey:
@@ -219,17 +227,28 @@ def top_keys(
     problem: Problem, lse: Float[Tensor, "batch heads q"], k: int
 ) -> tuple[Float[Tensor, "batch heads q top"], Int64[Tensor, "batch heads q top"]]:
     """The k heaviest keys of each row, heaviest first; weight 0 and key -1 where there are fewer."""
-    p = problem
-    if decode.applicable(p):
-        found = decode.decode(replace(p, v=p.k[..., :16]), Riders(), top=k)
+    if decode.applicable(problem):
+        found = decode.decode(replace(problem, v=problem.k[..., :16]), Riders(), top=k)
         return found.weight, found.key  # pyright: ignore[reportReturnType]
-    operands = Operands(replace(p, v=p.k))
+    weight = lse.new_empty(*lse.shape, k)
+    key = torch.empty(weight.shape, dtype=torch.int64, device=weight.device)
+    fill_top_keys(problem, lse, weight, key)
+    return weight, key
+
+
+def fill_top_keys(
+    problem: Problem,
+    lse: Float[Tensor, "batch heads q"],
+    weight: Float[Tensor, "batch heads q top"],
+    key: Int64[Tensor, "batch heads q top"],
+    only: Int[Tensor, "batch heads blocks"] | None = None,
+) -> None:
+    """Write the heaviest keys of each row, or of the blocks of 64 queries (Hopper's) that `only` marks."""
+    operands = Operands(replace(problem, v=problem.k))
     cut = operands.config("top")
     table = operands.plan(cut.blocks)
-    top = max(2, 1 << (k - 1).bit_length())
-    weight = lse.new_empty(*lse.shape, top)
-    key = torch.empty(weight.shape, dtype=torch.int32, device=weight.device)
-    top_kernel[(table.q_blocks, p.heads, p.batch)](
+    k = weight.shape[-1]
+    top_kernel[(table.q_blocks, problem.heads, problem.batch)](
         **operands.pairs(cut),
         **operands.sizes,
         **operands.scoring,
@@ -239,9 +258,12 @@ def top_keys(
         LSE=lse.masked_fill(lse == -torch.inf, torch.inf).contiguous(),
         TOP_WEIGHT=weight,
         TOP_KEY=key,
-        TOP=top,
+        ONLY=table.by_query.order if only is None else only,
+        q_blocks=table.q_blocks,
+        TOP=max(2, 1 << (k - 1).bit_length()),
+        TAKE=k,
+        SOME=only is not None,
     )
-    return sorted_keys(weight, key, k)
 
 
 def sorted_keys(weight: Tensor, key: Int[Tensor, "..."], k: int) -> tuple[Tensor, Tensor]:
@@ -261,7 +283,15 @@ def counts(problem: Problem, *, diagonal: bool, skip: int = 0) -> Int64[Tensor, 
     table = operands.plan(operands.config("columns").blocks)
     if table.spans is None:
         return _counted_by_sweep(problem, diagonal, skip)
-    low, high = (x.long() for x in table.spans)
+    kept = table.__dict__.setdefault("_kept_counts", {})
+    if (diagonal, skip) not in kept:
+        kept[diagonal, skip] = _counted_by_spans(p, table.spans, diagonal, skip)
+    return kept[diagonal, skip]
+
+
+def _counted_by_spans(problem: Problem, spans: Spans, diagonal: bool, skip: int) -> Tensor:
+    p = problem
+    low, high = (x.long() for x in spans)
     low = low.clamp(min=skip)
     some = (low < high).long()
     low, high = (x.where(some > 0, 0) for x in (low, high))

@@ -20,6 +20,7 @@ __all__ = ["diagonal_kernel", "survey_kernel", "top_kernel"]
 
 _LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "plane_stride", "first_block", "band", "k_blocks",
             "lines", "skip", "first_line", "chunk", "weight_b", "weight_h", "bias_b", "bias_h"]  # fmt: skip
+_TOP_LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "plane_stride", "bias_b", "bias_h", "q_blocks"]
 
 
 # fmt: off
@@ -173,21 +174,27 @@ def diagonal_kernel(
 
 
 # fmt: off
-@triton.jit(do_not_specialize=_LENGTHS)
+@triton.jit(do_not_specialize=_TOP_LENGTHS)
 def top_kernel(
-    Q, K, LSE, TOP_WEIGHT, TOP_KEY, BIAS, SLOPES, FULL_AT, FULL, EDGE_AT, EDGE, TILES, ORDER, LOW, HIGH, BITS,
+    Q, K, LSE, TOP_WEIGHT, TOP_KEY, ONLY, BIAS, SLOPES,
+    FULL_AT, FULL, EDGE_AT, EDGE, TILES, ORDER, LOW, HIGH, BITS,
     q_b, q_h, q_n, k_b, k_h, k_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
-    scale, softcap, q_len, k_len, offset, heads, group, plane_stride,
+    scale, softcap, q_len, k_len, offset, heads, group, plane_stride, q_blocks,
     DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr,
     HAS_BITS: tl.constexpr, HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
-    TOP: tl.constexpr,
+    TOP: tl.constexpr, TAKE: tl.constexpr, SOME: tl.constexpr,
 ):
 # fmt: on
-    """The TOP heaviest keys of each row of one block of queries, unsorted; places left over have a key below
-    0."""
+    """The TAKE heaviest keys of each row of one block of queries, heaviest first, earlier keys first.
+
+    Lists hold TOP keys, TAKE rounded up to a power of two. With SOME only blocks that ONLY marks are done.
+    """
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     plane = batch * plane_stride
     block = tl.load(ORDER + plane + tl.program_id(0))
+    if SOME:  # noqa: SIM102 - a compile-time `if` around one of the device's
+        if tl.load(ONLY + (batch * heads + head) * q_blocks + block) == 0:
+            return
     LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
     kv_head = head // group
     BIAS += batch * bias_b + head.to(tl.int64) * bias_h
@@ -226,6 +233,10 @@ def top_kernel(
                                    q_in_block[:, None], BLOCK_Q, BLOCK_K, HAS_BITS)
                     x = tl.where(keep, x, float("-inf"))
                 best, best_key = list_best(best, best_key, x, k_row, j * BLOCK_K)
-    places = row_at[:, None] * TOP + tl.arange(0, TOP)[None, :]
-    tl.store(TOP_WEIGHT + places, tl.exp2(best), mask=there[:, None])
-    tl.store(TOP_KEY + places, best_key, mask=there[:, None])
+    for i in range(TAKE):
+        value = tl.max(best, 1)
+        found = tl.min(tl.where((best == value[:, None]) & (best_key >= 0), best_key, 2**31 - 1), 1)
+        weight = tl.exp2(value)
+        tl.store(TOP_WEIGHT + row_at * TAKE + i, weight, mask=there)
+        tl.store(TOP_KEY + row_at * TAKE + i, tl.where(weight > 0, found, -1).to(tl.int64), mask=there)
+        best = tl.where(best_key == found[:, None], float("-inf"), best)

@@ -8,6 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.engine.problem import Problem
+from regard.engine.riders import Riders
+from regard.engine.triton import hopper
 
 __all__ = ["applicable", "forward", "plain"]
 
@@ -44,11 +46,15 @@ def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float
 
 
 def plain(problem: Problem) -> Tensor:
-    """The output alone, with PyTorch's own gradient."""
+    """The output alone, with PyTorch's own gradient; by our kernel where that is ahead and none is wanted."""
+    learns = torch.is_grad_enabled() and any(x.requires_grad for x in (problem.q, problem.k, problem.v))
+    if not learns and applicable(problem) and hopper.ahead(problem):
+        from regard.engine.triton.forward import forward as ours
+
+        return ours(problem, Riders()).out
     q, k, v = (_packed(x) for x in (problem.q, problem.k, problem.v))
     scale, causal = problem.scoring.scale, problem.mask is not None
     if applicable(problem) and _has_cudnn(q):
-        learns = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
         return getattr(torch.ops.aten, CUDNN)(q, k, v, None, learns, 0.0, causal, False, scale=scale)[0]
     return F.scaled_dot_product_attention(
         q, k, v, is_causal=causal, scale=scale, enable_gqa=problem.group > 1

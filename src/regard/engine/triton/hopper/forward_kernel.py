@@ -1,0 +1,294 @@
+"""The fused forward for Hopper.
+
+One warp drives the copy engine; two warpgroups hold 64 queries each. The product with the last values is
+under way while a warpgroup exponentiates, and what one leaves idle the other uses. What rows tell about
+themselves is summed per thread, and threads talk once, at the end.
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
+# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+# pyright: reportPossiblyUnboundVariable=false, reportUnboundVariable=false
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+__all__ = ["hopper_forward_kernel"]
+
+LOG2E = gl.constexpr(1.4426950408889634)
+LN2 = gl.constexpr(0.6931471805599453)
+# A masked score, and the lowest maximum of a row: finite, so that 0 · (a masked score) is 0 and not NaN.
+NEVER = gl.constexpr(-1e37)
+LOWEST = gl.constexpr(-1e36)
+HALF = gl.constexpr(64)
+
+
+# fmt: off
+@gluon.jit
+def _load(
+    Q, K, V, q_tile, k_ring, v_ring, q_ready, k_ready, k_free, v_ready, v_free,
+    batch, head, kv_head, q_first, last, count, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
+):
+# fmt: on
+    """The copy engine's driver: queries once, then keys and values into two rings, last tile first."""
+    mbarrier.expect(q_ready, Q.block_type.nbytes)
+    tma.async_copy_global_to_shared(Q, [batch, head, q_first, 0], q_ready, q_tile)
+    for i in range(count):
+        slot = i % STAGES
+        phase = (i // STAGES) & 1
+        row = (last - i) * BLOCK_K
+        mbarrier.wait(k_free.index(slot), phase ^ 1)
+        mbarrier.expect(k_ready.index(slot), K.block_type.nbytes)
+        tma.async_copy_global_to_shared(K, [batch, kv_head, row, 0], k_ready.index(slot), k_ring.index(slot))
+        mbarrier.wait(v_free.index(slot), phase ^ 1)
+        mbarrier.expect(v_ready.index(slot), V.block_type.nbytes)
+        tma.async_copy_global_to_shared(V, [batch, kv_head, row, 0], v_ready.index(slot), v_ring.index(slot))
+
+
+@gluon.jit
+def _masked(s, j, low, high, full_first, full_stop, limit, BLOCK_K: gl.constexpr, layout: gl.constexpr):
+    """Tile j with `limit` where a query may not see a key; nothing to do in the tiles every query sees."""
+    if (j < full_first) | (j >= full_stop):
+        k_row = j * BLOCK_K + gl.arange(0, BLOCK_K, gl.SliceLayout(0, layout))[None, :]
+        s = gl.where((k_row >= low[:, None]) & (k_row < high[:, None]), s, limit)
+    return s
+
+
+@gluon.jit
+def _by_thread(x, BLOCK_K: gl.constexpr):
+    """Sums over the keys that one thread holds, (HALF, 4): four threads share a row, none talks."""
+    return gl.sum(gl.sum(gl.reshape(x, [HALF, BLOCK_K // 8, 4, 2]), 3), 1)
+
+
+# fmt: off
+@gluon.jit
+def _softmax(
+    s, j, top, total, energy, distance, best, best_tile, c,
+    BLOCK_K: gl.constexpr, layout: gl.constexpr, CLASSES: gl.constexpr,
+    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
+):
+# fmt: on
+    """Weights of one tile up to the row's sum, and what rows add up, from the new maximum."""
+    if PEAKS:
+        # Every CLASSES-th key is of one class. Tiles come last first: on a tie the earlier one wins.
+        tops = gl.max(gl.reshape(s, [HALF, BLOCK_K // CLASSES, CLASSES]), 1)
+        better = tops >= best
+        best = gl.where(better, tops, best)
+        best_tile = gl.where(better, j, best_tile)
+        s_top = gl.convert_layout(gl.max(tops, 1), top.type.layout)
+    else:
+        s_top = gl.convert_layout(gl.max(s, 1), top.type.layout)
+    raised = gl.maximum(gl.maximum(top, s_top * c), LOWEST)
+    x = s * c - raised[:, None]
+    p = gl.exp2(x)
+    fall = top - raised
+    keep = gl.exp2(fall)
+    by_thread: gl.constexpr = gl.SliceLayout(1, total.type.layout)
+    kept = gl.convert_layout(keep, by_thread)[:, None]
+    here = _by_thread(p, BLOCK_K)
+    if ENTROPIES:
+        fallen = gl.convert_layout(fall, by_thread)[:, None]
+        energy = (energy + fallen * total) * kept + _by_thread(p * x, BLOCK_K)
+    if DISTANCES:
+        # A column's number without the bits that say whose thread it is: known when compiled. The rest is
+        # the same for all of a thread's columns, and added at the end.
+        step = (gl.arange(0, BLOCK_K, gl.SliceLayout(0, layout)) & -7).to(gl.float32)
+        first = (j * BLOCK_K).to(gl.float32)
+        distance = distance * kept + (here * first + _by_thread(p * step[None, :], BLOCK_K))
+    total = total * kept + here
+    return p, keep, raised, total, energy, distance, best, best_tile
+
+
+# fmt: off
+@gluon.jit
+def _attend(
+    q_tile, k_ring, v_ring, q_ready, k_ready, k_free, v_ready, v_free,
+    OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TOPS, DIRTY, SINK, LOW, HIGH,
+    q_first, last, count, full_first, full_stop, q_len, offset, c, half: gl.constexpr,
+    BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, CLASSES: gl.constexpr,
+    HAS_SINK: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
+    ALL_TOPS: gl.constexpr,
+):
+# fmt: on
+    """One warpgroup: its half of the queries against every tile of keys. Pointers are at this head's rows."""
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_K, 16])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, DIM, 16])
+    p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
+    rows: gl.constexpr = gl.SliceLayout(1, s_layout)
+    o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
+    dtype: gl.constexpr = k_ring.dtype
+
+    q_row = q_first + half * HALF + gl.arange(0, HALF, rows)
+    there = q_row < q_len
+    low = gl.load(LOW + q_row, mask=there, other=0)
+    high = gl.load(HIGH + q_row, mask=there, other=0)
+    limit = NEVER / c
+
+    nothing = gl.full([HALF, BLOCK_K], 0.0, gl.float32, s_layout)
+    total = _by_thread(nothing, BLOCK_K)
+    energy, distance = total, total
+    best = gl.max(gl.reshape(nothing, [HALF, BLOCK_K // CLASSES, CLASSES]), 1) + float("-inf")
+    best_tile = gl.full([HALF, CLASSES], -1, gl.int32, best.type.layout)
+    top = gl.full([HALF], LOWEST, gl.float32, rows)
+    acc = gl.full([HALF, DIM], 0.0, gl.float32, o_layout)
+
+    q = q_tile.slice(half * HALF, HALF)
+    mbarrier.wait(q_ready, 0)
+    mbarrier.wait(k_ready.index(0), 0)
+    s = warpgroup_mma(q, k_ring.index(0).permute((1, 0)), nothing, use_acc=False, is_async=True)
+    s = warpgroup_mma_wait(0, deps=[s])
+    mbarrier.arrive(k_free.index(0))
+    s = _masked(s, last, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
+    p, keep, top, total, energy, distance, best, best_tile = _softmax(
+        s, last, top, total, energy, distance, best, best_tile, c,
+        BLOCK_K, s_layout, CLASSES, ENTROPIES, DISTANCES, PEAKS)  # fmt: skip
+    weights = gl.convert_layout(p.to(dtype), p_layout)
+    for i in range(1, count):
+        slot = i % STAGES
+        before = (i - 1) % STAGES
+        phase_before = ((i - 1) // STAGES) & 1
+        mbarrier.wait(k_ready.index(slot), (i // STAGES) & 1)
+        s = warpgroup_mma(q, k_ring.index(slot).permute((1, 0)), nothing, use_acc=False, is_async=True)
+        mbarrier.wait(v_ready.index(before), phase_before)
+        mixed = warpgroup_mma(weights, v_ring.index(before), acc, is_async=True)
+        s = warpgroup_mma_wait(1, deps=[s])
+        mbarrier.arrive(k_free.index(slot))
+        s = _masked(s, last - i, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
+        p, keep, top, total, energy, distance, best, best_tile = _softmax(
+            s, last - i, top, total, energy, distance, best, best_tile, c,
+            BLOCK_K, s_layout, CLASSES, ENTROPIES, DISTANCES, PEAKS)  # fmt: skip
+        # There is nothing left to wait for here. But the assembler moves the wait below up to the top of its
+        # block, before the exponentials that it should overlap; and this branch is where a block ends.
+        mbarrier.wait(v_ready.index(before), phase_before)
+        acc, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
+        mbarrier.arrive(v_free.index(before))
+        acc = acc * gl.convert_layout(keep, o_rows)[:, None]
+        weights = gl.convert_layout(p.to(dtype), p_layout)
+    slot = (count - 1) % STAGES
+    mbarrier.wait(v_ready.index(slot), ((count - 1) // STAGES) & 1)
+    mixed = warpgroup_mma(weights, v_ring.index(slot), acc, is_async=True)
+    acc = warpgroup_mma_wait(0, deps=[mixed])
+
+    # A dead row has total 0: output 0, lse -inf.
+    whole = gl.convert_layout(gl.sum(total, 1), rows)
+    alive = whole > 0
+    sum_log = gl.log2(gl.where(alive, whole, 1.0))
+    share = gl.where(alive, 1 / gl.where(alive, whole, 1.0), 0.0)
+    lse = gl.where(alive, top + sum_log, float("-inf"))
+    kept_log = gl.full([HALF], 0.0, gl.float32, rows)
+    if HAS_SINK:
+        sink = gl.load(SINK).to(gl.float32) * LOG2E
+        highest = gl.maximum(lse, sink)
+        safe = gl.where(highest == float("-inf"), 0.0, highest)
+        both = safe + gl.log2(gl.exp2(lse - safe) + gl.exp2(sink - safe))
+        kept_log = gl.where(alive, lse - both, 0.0)
+        lse = both
+    kept = gl.exp2(kept_log)
+    o_row = q_first + half * HALF + gl.arange(0, HALF, o_rows)
+    o_col = gl.arange(0, DIM, gl.SliceLayout(0, o_layout))
+    out = acc * gl.convert_layout(share * kept, o_rows)[:, None]
+    o_there = o_row[:, None] < q_len
+    gl.store(OUT + o_row[:, None].to(gl.int64) * DIM + o_col[None, :], out.to(dtype), mask=o_there)
+    wrong = gl.max(gl.max((o_there & (out != out)).to(gl.int32), 1), 0)
+    gl.store(DIRTY, wrong, mask=wrong > 0)
+    gl.store(LSE + q_row, lse * LN2, mask=there)
+    if ENTROPIES:
+        entropy = sum_log - gl.convert_layout(gl.sum(energy, 1), rows) * share - kept_log
+        gl.store(ENTROPY + q_row, gl.maximum(kept * entropy * LN2, 0.0), mask=there)
+    if DISTANCES:
+        mine = (gl.arange(0, 4, gl.SliceLayout(0, total.type.layout)) * 2).to(gl.float32)
+        where = gl.convert_layout(gl.sum(distance + total * mine[None, :], 1), rows) * share
+        away = (q_row + offset).to(gl.float32) - where
+        gl.store(DISTANCE + q_row, gl.where(alive, kept * away, 0.0), mask=there)
+    if PEAKS:
+        gl.store(PEAK + q_row, gl.where(alive, top * LN2, float("-inf")), mask=there)
+        classes: gl.constexpr = best.type.layout
+        b_row = q_first + half * HALF + gl.arange(0, HALF, gl.SliceLayout(1, classes))[:, None]
+        place = b_row.to(gl.int64) * CLASSES + gl.arange(0, CLASSES, gl.SliceLayout(0, classes))[None, :]
+        # A class that is beaten has no tile: only where classes tie is there more than one left to search.
+        won = (best == gl.max(best, 1)[:, None]) & (best > limit * 0.5)
+        gl.store(PEAK_TILE + place, gl.where(won, best_tile, -1), mask=b_row < q_len)
+        if ALL_TOPS:
+            gl.store(TOPS + place, gl.where(best > limit * 0.5, best, float("-inf")), mask=b_row < q_len)
+
+
+# fmt: off
+@gluon.jit(do_not_specialize=["q_len", "offset", "heads", "group", "q_blocks", "plane_stride"])
+def hopper_forward_kernel(
+    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TOPS, DIRTY, SINK, LOW, HIGH, BLOCKS, ORDER,
+    mask_b, mask_h, scale, q_len, offset, heads, group, q_blocks, plane_stride,
+    BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, CLASSES: gl.constexpr,
+    HAS_SINK: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
+    ALL_TOPS: gl.constexpr,
+):
+# fmt: on
+    """One program: 128 queries of one head, over the run of tiles that they see."""
+    head, batch = gl.program_id(1), gl.program_id(2)
+    block = gl.load(ORDER + batch * plane_stride + gl.program_id(0))
+    bounds = BLOCKS + (batch * plane_stride + block) * 4
+    first, stop = gl.load(bounds), gl.load(bounds + 1)
+    full_first, full_stop = gl.load(bounds + 2), gl.load(bounds + 3)
+    dtype: gl.constexpr = K.dtype
+    q_box = gl.allocate_shared_memory(dtype, [1, 1, 2 * HALF, DIM], Q.layout)
+    k_boxes = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_K, DIM], K.layout)
+    v_boxes = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_K, DIM], V.layout)
+    # The copy engine knows batch rows and heads as axes of length 1; the matrix units want two axes.
+    flat: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_K, DIM], dtype)
+    q_tile = q_box._reinterpret(dtype, [2 * HALF, DIM], flat)
+    k_ring = k_boxes._reinterpret(dtype, [STAGES, BLOCK_K, DIM], flat)
+    v_ring = v_boxes._reinterpret(dtype, [STAGES, BLOCK_K, DIM], flat)
+    q_ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    k_ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    k_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    mbarrier.init(q_ready, count=1)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(k_ready.index(i), count=1)
+        mbarrier.init(k_free.index(i), count=2)
+        mbarrier.init(v_ready.index(i), count=1)
+        mbarrier.init(v_free.index(i), count=2)
+    fence_async_shared()
+
+    map_at = (batch * heads + head).to(gl.int64)
+    row_at = map_at * q_len
+    mask_at = batch * mask_b + head * mask_h
+    q_first = block * (2 * HALF)
+    c = scale * LOG2E
+    OUT += row_at * DIM
+    LSE += row_at
+    ENTROPY += row_at
+    DISTANCE += row_at
+    PEAK += row_at
+    PEAK_TILE += row_at * CLASSES
+    TOPS += row_at * CLASSES
+    DIRTY += map_at * q_blocks + block
+    SINK += head
+    LOW += mask_at
+    HIGH += mask_at
+    gl.warp_specialize(
+        [
+            (_attend, (
+                q_tile, k_ring, v_ring, q_ready, k_ready, k_free, v_ready, v_free,
+                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TOPS, DIRTY, SINK, LOW, HIGH,
+                q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, c, 0,
+                BLOCK_K, DIM, STAGES, CLASSES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, ALL_TOPS)),
+            (_attend, (
+                q_tile, k_ring, v_ring, q_ready, k_ready, k_free, v_ready, v_free,
+                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TOPS, DIRTY, SINK, LOW, HIGH,
+                q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, c, 1,
+                BLOCK_K, DIM, STAGES, CLASSES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, ALL_TOPS)),
+            (_load, (
+                Q, K, V, q_box, k_boxes, v_boxes, q_ready, k_ready, k_free, v_ready, v_free,
+                batch, head, head // group, q_first, stop - 1, stop - first, BLOCK_K, STAGES)),
+        ],
+        [4, 1],
+        [240, 32],
+    )  # fmt: skip

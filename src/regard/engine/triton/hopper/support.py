@@ -1,0 +1,47 @@
+"""Which problems the kernels for Hopper take, without loading them."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+
+from regard.engine.problem import Problem
+from regard.engine.triton.configs import interpreted
+from regard.engine.triton.operands import Operands
+from regard.engine.triton.schedule import schedule
+
+__all__ = ["ahead", "applicable"]
+
+# Warpgroup instructions are this generation's own: the one before has none, the one after has others.
+GENERATION = 9
+DIMS = (64, 128)
+# From here on, at this head dim, a plain forward is faster than NVIDIA's (benchmarks/results/gpu.md).
+AHEAD_FROM, AHEAD_DIM = 8192, 128
+
+
+def applicable(problem: Problem) -> bool:
+    """Whether a problem is one of theirs: half precision, equal head dims, plain scores, spans for a mask."""
+    q, v = problem.q, problem.v
+    if not (q.is_cuda and _has_gluon() and torch.cuda.get_device_capability(q.device)[0] == GENERATION):
+        return False
+    half = q.dtype in (torch.float16, torch.bfloat16)
+    scoring = problem.scoring
+    plain = scoring.bias is None and scoring.softcap is None and scoring.score_mod is None
+    if not (half and plain and q.shape[-1] == v.shape[-1] and q.shape[-1] in DIMS):
+        return False
+    if not (Operands(problem).tma and scoring.scale):
+        return False
+    return schedule(problem.mask, problem.q_len, problem.k_len, problem.offset, q.device) is not None
+
+
+def ahead(problem: Problem) -> bool:
+    """Whether their plain forward is also faster than NVIDIA's."""
+    long = problem.q.shape[-1] == AHEAD_DIM and min(problem.q_len, problem.k_len) >= AHEAD_FROM
+    return long and applicable(problem)
+
+
+@cache
+def _has_gluon() -> bool:
+    return not interpreted() and find_spec("triton.experimental.gluon.language.nvidia.hopper") is not None

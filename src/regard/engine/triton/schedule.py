@@ -1,0 +1,177 @@
+"""Masks whose rows each see one interval of keys, as tables of a few numbers per block of queries.
+
+Where a whole mask is intervals, no list of tiles is needed: a block of queries visits one run of keys, in
+which one run is full. That is less than `plan` keeps for masks of any kind, and needs no map of tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import torch
+from jaxtyping import Int, Int32
+from torch import Tensor
+from torch.nn.functional import pad
+
+from regard.engine.problem import Problem
+from regard.engine.triton.spans import spans_of
+from regard.errors import BackendError
+from regard.masks import Mask
+
+__all__ = ["SIDE", "STRIP", "Schedule", "Strips", "intervals", "schedule"]
+
+# The second pass walks down diagonals in steps of SIDE, STRIP blocks of SIDE keys at a time.
+SIDE, STRIP = 64, 4
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Diagonal strips of a band of query blocks, for the second pass.
+
+    Row of `table`: first block of queries, how many, key block - query block. `halves` says where the tile of
+    diagonals number (strip of two key blocks - `first`) is kept, -1 where it is not there.
+    """
+
+    table: Int32[Tensor, "planes strips 3"]
+    halves: Int32[Tensor, "planes halves"]
+    first: int
+
+    @property
+    def count(self) -> int:
+        return self.table.shape[1]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The intervals of a mask, per plane (a batch row with a mask of its own), and what follows from them."""
+
+    low: Int32[Tensor, "planes heads q"]
+    high: Int32[Tensor, "planes heads q"]
+    k_len: int
+
+    @property
+    def planes(self) -> int:
+        return self.low.shape[0]
+
+    @property
+    def q_len(self) -> int:
+        return self.low.shape[2]
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """The steps between the intervals of batch rows and of heads; 0 where they share."""
+        low = self.low
+        return low.stride(0) if low.shape[0] > 1 else 0, low.stride(1) if low.shape[1] > 1 else 0
+
+    @cached_property
+    def _here(self) -> tuple[Int[Tensor, "planes heads q"], Int[Tensor, "planes heads q"]]:
+        return self.low.cpu(), self.high.cpu()
+
+    def visited(self, block: int) -> tuple[Int[Tensor, "planes blocks"], Int[Tensor, "planes blocks"]]:
+        """The first key that any query of a block sees, and the one behind the last; a dead block sees 0."""
+        low, high = self._here
+        first, stop = _by_block(low, block, self.k_len).amin(2), _by_block(high, block, 0).amax(2)
+        return torch.minimum(first, stop), stop
+
+    def full(self, block: int) -> Int[Tensor, "planes blocks 2"]:
+        """The keys that every query of a block sees."""
+        low, high = self._here
+        return torch.stack([_by_block(low, block, 0).amax(2), _by_block(high, block, self.k_len).amin(2)], 2)
+
+    def blocks(self, block_q: int, block_k: int) -> tuple[Int32[Tensor, "planes blocks 4"], Tensor]:
+        """For each block of queries: tiles from, to, and full ones from, to; and blocks, longest first."""
+        return self._kept(("blocks", block_q, block_k), lambda: self._blocks(block_q, block_k))
+
+    def _blocks(self, block_q: int, block_k: int) -> tuple[Tensor, Tensor]:
+        first, stop = self.visited(block_q)
+        full = self.full(block_q)
+        first, stop = first // block_k, -(-stop // block_k)
+        # A block that sees nothing visits one tile, and finds it masked.
+        stop = torch.maximum(stop, first + 1)
+        table = torch.stack([first, stop, -(-full[..., 0] // block_k), full[..., 1] // block_k], 2)
+        order = (stop - first).argsort(dim=1, descending=True, stable=True)
+        return self._there(table), self._there(order)
+
+    @property
+    def edges(self) -> Int32[Tensor, "planes blocks_and_one 2"]:
+        """`full` of blocks of SIDE queries, and one that is never full behind the last."""
+        return self._kept("edges", lambda: self._there(pad(self.full(SIDE), (0, 0, 0, 1))))
+
+    def strips(self, band: range) -> Strips:
+        """The strips that some query block of a band meets, longest first."""
+        return self._kept(("strips", band), lambda: self._strips(band))
+
+    def _strips(self, band: range) -> Strips:
+        first, stop = (x[:, band.start : band.stop] for x in self.visited(SIDE))
+        block = torch.arange(band.start, band.stop)
+        seen = stop > first
+        low, high = (first // SIDE - block) // STRIP, ((stop - 1) // SIDE - block) // STRIP
+        base = int(low[seen].min()) if seen.any() else 0
+        count = int(high[seen].max()) - base + 1 if seen.any() else 1
+        strip = torch.arange(count) + base
+        met = (strip >= low[..., None]) & (strip <= high[..., None]) & seen[..., None]
+        begin = met.to(torch.int8).argmax(1)
+        end = (len(block) - met.flip(1).to(torch.int8).argmax(1)) * met.any(1)
+        length = (end - begin).clamp(min=0)
+        order = length.argsort(dim=1, descending=True, stable=True)
+        offset = (strip * STRIP).expand_as(begin)
+        table = torch.stack([begin + band.start, length, offset], 2)
+        table = table.gather(1, order[..., None].expand_as(table))
+        kept = int((length > 0).sum(1).max())
+        place = torch.empty_like(order).scatter_(1, order, torch.arange(count).expand_as(order))
+        halves = torch.stack([2 * place, 2 * place + 1], 2).flatten(1)
+        halves = halves.where(halves < 2 * kept, -1)
+        return Strips(self._there(table[:, : max(1, kept)]), self._there(halves), 2 * base)
+
+    def _there(self, x: Tensor) -> Int32[Tensor, "..."]:
+        return x.to(self.low.device, torch.int32).contiguous()
+
+    def _kept(self, name, make):
+        found = self.__dict__.setdefault("_tables", {})
+        if name not in found:
+            found[name] = make()
+        return found[name]
+
+
+def intervals(problem: Problem) -> Schedule:
+    """The schedule of a problem whose mask must be intervals."""
+    p = problem
+    found = schedule(p.mask, p.q_len, p.k_len, p.offset, p.q.device)
+    if found is None:
+        raise BackendError(f"the kernels for Hopper want one interval of keys per query, not {p.mask!r}.")
+    return found
+
+
+def schedule(mask: Mask | None, q_len: int, k_len: int, offset: int, device: torch.device) -> Schedule | None:
+    """The schedule of a mask, or None if its rows see more than one interval.
+
+    >>> from regard.masks import Causal
+    >>> table, order = schedule(Causal(), 256, 256, 0, torch.device("cpu")).blocks(128, 64)
+    >>> table[0].tolist(), order[0].tolist()
+    ([[0, 2, 0, 0], [0, 4, 0, 2]], [1, 0])
+    """
+    given = (mask, q_len, k_len, offset, device)
+    if mask is not None and not mask.repeatable:
+        return _schedule(*given)
+    try:
+        return _known(*given)
+    except TypeError:
+        # A mask of somebody's own may have no hash: its schedule is not kept.
+        return _schedule(*given)
+
+
+@lru_cache(maxsize=64)
+def _known(*given) -> Schedule | None:
+    return _schedule(*given)
+
+
+def _schedule(*given) -> Schedule | None:
+    spans = spans_of(*given)
+    return None if spans is None else Schedule(*spans, k_len=given[2])
+
+
+def _by_block(x: Int[Tensor, "planes heads q"], block: int, fill: int) -> Int[Tensor, "planes blocks cells"]:
+    """The values of all heads in each block; queries behind the last count as `fill`."""
+    whole = pad(x, (0, -x.shape[2] % block), value=fill)
+    return whole.unflatten(2, (-1, block)).transpose(1, 2).flatten(2)

@@ -1,0 +1,144 @@
+"""The kernels for Hopper against float64, against the other backends, and against themselves.
+
+They have no interpreter: without such a GPU they are only compiled (test_compiling.py), and what is around
+them is tested in test_schedule.py and test_gathering.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from regard import attention, observe
+from regard.engine.inputs import Options, problem_of
+from regard.engine.triton import hopper
+from regard.masks import Causal, Chunk, Documents, Window
+from regard.stats import ColumnMass, Decay, Entropy, MaxScore, MeanDistance, Pooled, SinkMass, TopK
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper GPU"
+)
+MASKS = {
+    "none": None,
+    "causal": Causal(),
+    "window": Causal() & Window(130),
+    "chunks": Causal() & Chunk(100),
+    "documents": Documents([41, 300, 159]),
+    "ragged documents": Documents(ids=torch.stack([torch.arange(500) // 130, torch.arange(500) // 250])),
+    "documents with padding": Causal()
+    & Documents(ids=(torch.arange(500) // 200).where(torch.arange(500) < 450, -1)),
+}
+ROWS = [Entropy(), MaxScore(), MeanDistance(), SinkMass()]
+MAP = [ColumnMass(), Decay(signed=True), Pooled(64, "both"), TopK(8)]
+
+
+def tensors(batch=2, heads=4, kv_heads=4, q=500, k=500, dim=128, dtype=torch.bfloat16):
+    torch.manual_seed(0)
+    shapes = ((heads, q), (kv_heads, k), (kv_heads, k))
+    return tuple(torch.randn(batch, h, n, dim, dtype=dtype, device="cuda") for h, n in shapes)
+
+
+def exact(q, k, v, mask=None, **options):
+    """In float64, by torch operations."""
+    wide = (x.double() for x in (q, k, v))
+    return observe(*wide, mask, stats=[*ROWS, *MAP], backend="torch", **options)
+
+
+def close(got, wanted, tolerance: float) -> None:
+    for a, b in zip(*((x if isinstance(x, tuple) else (x,)) for x in (got, wanted)), strict=True):
+        a, b = a.double(), b.double()
+        assert a.shape == b.shape
+        assert (a - b).norm() <= tolerance * b.norm() + 1e-9
+
+
+def check(q, k, v, mask=None, **options) -> None:
+    assert hopper.applicable(problem_of(q, k, v, Options(mask, **options)))
+    got, wanted = observe(q, k, v, mask, stats=[*ROWS, *MAP], **options), exact(q, k, v, mask, **options)
+    close(got.out, wanted.out, 5e-3)
+    close(got.lse.nan_to_num(neginf=0), wanted.lse.nan_to_num(neginf=0), 1e-5)
+    for name in wanted.stats:
+        if name == "top_k":
+            # Keys of nearly equal weight may change places.
+            close(got.top_k[0], wanted.top_k[0], 1e-5)
+            assert (got.top_k[1] == wanted.top_k[1]).float().mean() > 0.999
+        elif name == "max_score":
+            close(got.max_score[0].nan_to_num(neginf=0), wanted.max_score[0].nan_to_num(neginf=0), 1e-5)
+            assert (got.max_score[1] == wanted.max_score[1]).float().mean() > 0.999
+        else:
+            close(got.stats[name], wanted.stats[name], 1e-4)
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("dim", [64, 128])
+def test_everything_equals_its_definition_under_every_interval_mask(name, dim):
+    check(*tensors(dim=dim), MASKS[name])
+
+
+@pytest.mark.parametrize(("q", "k"), [(1, 65), (63, 64), (127, 129), (65, 1000), (1023, 9)])
+def test_odd_lengths_are_no_problem(q, k):
+    check(*tensors(q=max(q, 9), k=k))
+
+
+def test_queries_that_stand_at_the_end_of_a_longer_text():
+    check(*tensors(q=100, k=777), Causal())
+
+
+def test_grouped_heads_half_precision_and_a_sink():
+    q, k, v = tensors(heads=8, kv_heads=2, dtype=torch.float16)
+    check(q, k, v, Causal(), sink=torch.linspace(-2, 2, 8, device="cuda"))
+
+
+def test_heads_that_lie_beside_one_another():
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors())
+    check(q, k, v, Causal())
+
+
+@pytest.mark.parametrize("size", [1, 4, 16, 128, 192])
+def test_overviews_of_any_block_size(size):
+    q, k, v = tensors()
+    statistics = [Pooled(size, "both"), Decay()]
+    got = observe(q, k, v, Causal(), stats=statistics)
+    wanted = observe(q.double(), k.double(), v.double(), Causal(), stats=statistics, backend="torch")
+    close(got.pooled, wanted.pooled, 1e-4)
+
+
+def test_the_same_call_gives_the_same_bits():
+    q, k, v = tensors(q=2000, k=2000)
+    first, second = (observe(q, k, v, Causal(), stats=[*ROWS, *MAP]) for _ in range(2))
+    assert torch.equal(first.out, second.out)
+    for name in first.stats:
+        a, b = (x.stats[name] for x in (first, second))
+        assert all(
+            torch.equal(x, y)
+            for x, y in zip(*((x if isinstance(x, tuple) else (x,)) for x in (a, b)), strict=True)
+        )
+
+
+def test_rows_with_more_candidates_than_places_are_searched_again():
+    q, k, v = tensors()
+    # All scores are equal: every key is a candidate, and the first ones are the answer.
+    got = observe(torch.zeros_like(q), k, v, Causal(), stats=[TopK(4)])
+    keys = got.top_k[1][:, :, 10:]
+    assert torch.equal(keys, torch.arange(4, device="cuda").expand_as(keys))
+
+
+def test_garbage_behind_the_mask_does_not_leak():
+    q, k, v = tensors()
+    clean = attention(q, k, v, Causal() & Window(130), backend="triton")
+    v = v.clone()
+    v[:, :, -1] = torch.nan
+    got = attention(q, k, v, Causal() & Window(130), backend="triton")
+    # Blocks with garbage are done again by another kernel, which rounds otherwise.
+    close(got[:, :, :-1], clean[:, :, :-1], 5e-3)
+    assert got[:, :, -1].isnan().all()
+
+
+def test_long_texts_are_swept_in_bands(monkeypatch):
+    from regard.engine.triton.hopper import survey
+
+    q, k, v = tensors(heads=1, kv_heads=1, batch=1, q=1500, k=1500)
+    whole = observe(q, k, v, Causal(), stats=MAP)
+    monkeypatch.setattr(survey, "BAND_BYTES", 1 << 20)
+    bands = observe(q, k, v, Causal(), stats=MAP)
+    for name in whole.stats:
+        close(bands.stats[name], whole.stats[name], 1e-5)

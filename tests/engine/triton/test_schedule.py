@@ -1,0 +1,88 @@
+"""Schedules of interval masks, against the mask itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.harness import every_mask
+from regard.engine.inputs import Options, problem_of
+from regard.engine.triton.schedule import SIDE, STRIP, intervals, schedule
+from regard.errors import BackendError
+from regard.masks import Causal, Chunk, Documents, StreamingSinks, Window
+
+CPU = torch.device("cpu")
+MASKS = {
+    "none": None,
+    "causal": Causal(),
+    "window": Causal() & Window(100),
+    "chunks": Causal() & Chunk(96),
+    "documents": Documents([30, 200, 70]),
+    "ragged documents": Documents(ids=torch.stack([torch.arange(300) // 130, torch.arange(300) // 250])),
+}
+
+
+def allowed(mask, n: int) -> torch.Tensor:
+    """The dense mask, (planes, n, n)."""
+    if mask is None:
+        return torch.ones(1, n, n, dtype=torch.bool)
+    return mask.tile((0, n), (0, n)).expand(mask.batch or 1, 1, n, n)[:, 0]
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_blocks_visit_what_is_seen_and_call_full_what_all_see(name):
+    n, block = 300, 128
+    table, order = schedule(MASKS[name], n, n, 0, CPU).blocks(block, block)
+    seen = allowed(MASKS[name], n)
+    for plane, rows in enumerate(table.tolist()):
+        for index, (first, stop, full_first, full_stop) in enumerate(rows):
+            part = seen[plane, index * block : (index + 1) * block]
+            assert not part[:, : first * block].any()
+            assert not part[:, stop * block :].any()
+            assert part[:, full_first * block : max(full_first, full_stop) * block].all()
+        assert sorted(order[plane].tolist()) == list(range(len(rows)))
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("band", [range(5), range(2, 4)])
+def test_strips_meet_every_block_that_is_seen_once(name, band):
+    n = 300
+    strips = schedule(MASKS[name], n, n, 0, CPU).strips(band)
+    seen = allowed(MASKS[name], n)
+    blocks = -(-n // SIDE)
+    for plane in range(seen.shape[0]):
+        met = torch.zeros(blocks, blocks, dtype=torch.int64)
+        for first, count, offset in strips.table[plane].tolist():
+            for q in range(first, first + count):
+                assert q in band
+                for k in range(q + offset, q + offset + STRIP):
+                    if 0 <= k < blocks:
+                        met[q, k] += 1
+        assert met.max() <= 1
+        for q in band:
+            for k in range(blocks):
+                if seen[plane, q * SIDE : (q + 1) * SIDE, k * SIDE : (k + 1) * SIDE].any():
+                    assert met[q, k] == 1
+
+
+def test_the_halves_of_a_strip_are_found_by_their_diagonal():
+    strips = schedule(Causal(), 1000, 1000, 0, CPU).strips(range(16))
+    for number, place in enumerate(strips.halves[0].tolist()):
+        if place >= 0:
+            offset = int(strips.table[0, place // 2, 2]) + 2 * (place % 2)
+            assert offset == 2 * (strips.first + number)
+
+
+def test_a_mask_with_two_intervals_in_a_row_has_no_schedule():
+    mask = StreamingSinks(window=32, sinks=4)
+    assert schedule(mask, 300, 300, 0, CPU) is None
+    x = torch.zeros(1, 1, 300, 16)
+    with pytest.raises(BackendError, match="one interval of keys per query"):
+        intervals(problem_of(x, x, x, Options(mask)))
+
+
+@pytest.mark.parametrize("name", every_mask(33, 65, 2, 2))
+def test_a_schedule_is_there_if_and_only_if_the_mask_has_spans(name):
+    mask = every_mask(33, 65, 2, 2)[name]
+    has = mask is None or mask.spans(torch.arange(33)) is not None
+    assert (schedule(mask, 33, 65, 0, CPU) is not None) == has
