@@ -47,7 +47,7 @@ def everything(n: int) -> list:
 
 
 def sixteen(n: int) -> list:
-    """One of each statistic there is; HeadDivergence compares all pairs of heads, in torch operations."""
+    """One of each statistic there is; HeadDivergence compares all pairs of heads, in a pass of its own."""
     more = [
         SegmentMass.bins(10, n),
         ValueWeighted(),

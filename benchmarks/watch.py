@@ -2,13 +2,16 @@
 
 python benchmarks/watch.py [--n 512 2048] [--model bundled] [--no-eager]
 
-Without options everything is measured, in about 15 minutes on two quiet cores; eager attention at 4096 tokens
-of the 135M shape wants 19 GiB. With options, a slice of it: slices of one quiet machine may be put together.
+Without options everything is measured, in about ten minutes on two quiet cores. With options, a slice of it:
+slices of one quiet machine may be put together. Eager attention runs where its maps fit in 20 GiB.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import json
+import re
 import statistics
 import subprocess
 import sys
@@ -26,6 +29,9 @@ from regard.models import bundled, watch
 from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass
 
 EAGER = "eager, output_attentions"
+# Rounds of all cases, each once; no new one is begun after so many seconds.
+ROUNDS, SECONDS = 8, 25
+EAGER_ROOM = 20 * 2**30
 ROWS = [Entropy(), MaxScore(), MeanDistance(), SinkMass()]
 
 
@@ -52,6 +58,8 @@ def small_llama() -> Any:
 
 
 MODELS: dict[str, Callable[[], Any]] = {"bundled": lambda: bundled()[0], "135M": small_llama}
+# Layers and query heads.
+SHAPES = {"bundled": (8, 8), "135M": (30, 9)}
 
 
 def unobserved(model: Any, ids: torch.Tensor) -> None:
@@ -82,43 +90,62 @@ CASES: dict[str, Callable[[Any, torch.Tensor], None]] = {
 
 
 @torch.no_grad()
-def measure(name: str, case: str, n: int) -> None:
-    """Print the seconds of a call, the median of several if short, and the extra bytes at its peak."""
+def measure(name: str, n: int, cases: list[str]) -> None:
+    """Print the seconds of each case, a list by rounds, and the extra bytes at its peak, as JSON."""
     model = MODELS[name]()
     ids = torch.randint(1, 4000, (1, n), generator=torch.Generator().manual_seed(0))
-    CASES[case](model, ids[:, :128])
+    for case in cases:
+        CASES[case](model, ids[:, :128])
+    times: dict[str, list[float]] = {case: [] for case in cases}
+    peaks: dict[str, int] = {}
+    begun = time.perf_counter()
+    while len(times[cases[0]]) < ROUNDS and time.perf_counter() - begun < SECONDS:
+        for case in cases:
+            before = 0 if case in peaks else settled()
+            start = time.perf_counter()
+            CASES[case](model, ids)
+            times[case].append(time.perf_counter() - start)
+            peaks.setdefault(case, resident("VmHWM") - before)
+    # In the first round memory was fetched anew for every case; it counts where there is no other.
+    print(json.dumps({case: (times[case][1:] or times[case], peaks[case]) for case in cases}))
+
+
+def settled() -> int:
+    """Give memory that others left behind back to the system, forget their peak; the bytes still in use."""
+    ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
-    before, times = resident("VmRSS"), []
-    while len(times) < 5 and sum(times) < 10:
-        start = time.perf_counter()
-        CASES[case](model, ids)
-        times.append(time.perf_counter() - start)
-    print(statistics.median(times), resident("VmHWM") - before)
+    return resident("VmRSS")
 
 
-def run(name: str, case: str, n: int) -> tuple[float, float] | None:
-    """A case in a process of its own, so that its peak is its own; None where it cannot run."""
-    command = [sys.executable, __file__, "--measure", name, case, str(n)]
+def run(name: str, n: int, cases: list[str]) -> dict[str, tuple[list[float], int]]:
+    """Cases interleaved in a process of their own; empty where they cannot run."""
+    command = [sys.executable, __file__, "--measure", name, str(n), *cases]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return None
-    seconds, extra = done.stdout.split()[-2:]
-    return float(seconds), float(extra)
+    return {} if done.returncode else json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(name: str, n: int, cases: list[str]) -> None:
+def fits(name: str, n: int) -> bool:
+    """Whether eager attention has room for all its maps, and for three more of one layer while it runs."""
+    layers, heads = SHAPES[name]
+    free = re.findall(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    return (layers + 3) * heads * n * n * 4 < min(EAGER_ROOM, int(free[0]) * 1024)
+
+
+def compare(name: str, n: int, with_eager: bool) -> None:
     """One table: every case of one model at one length, next to the unobserved one."""
     print(f"## {name}, {n} tokens\n\n| who | s | time / unobserved | extra MiB |")
     print("| --- | ---: | ---: | ---: |", flush=True)
-    baseline = None
-    for case in cases:
-        print(f"  {name}, {n} tokens: {case} ...", end="\r", file=sys.stderr, flush=True)
-        found = None if case == EAGER and n > 4096 else run(name, case, n)
-        if found is None:
-            print(f"| {case} | does not run here | | |", flush=True)
-            continue
-        baseline = baseline or found[0]
-        print(f"| {case} | {found[0]:.2f} | {found[0] / baseline:.2f} | {found[1] / 2**20:.0f} |", flush=True)
+    baseline = 1.0
+    for cases in [case for case in CASES if case != EAGER], [EAGER] if with_eager else []:
+        found = run(name, n, cases) if cases != [EAGER] or fits(name, n) else {}
+        for case in cases:
+            if case not in found:
+                print(f"| {case} | does not run here | | |", flush=True)
+                continue
+            seconds, extra = statistics.median(found[case][0]), found[case][1]
+            baseline = seconds if case == cases[0] != EAGER else baseline
+            row = f"| {case} | {seconds:.3f} | {seconds / baseline:.2f} | {extra / 2**20:.0f} |"
+            print(row, flush=True)
     print(flush=True)
 
 
@@ -127,19 +154,20 @@ def main() -> None:
     parser.add_argument("--n", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192], help="lengths")
     parser.add_argument("--model", choices=MODELS, nargs="+", default=list(MODELS))
     parser.add_argument("--no-eager", action="store_true", help="leave out what needs the whole map")
-    parser.add_argument("--measure", nargs=3, metavar=("MODEL", "CASE", "N"), help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs="+", metavar="MODEL N CASES", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
-        measure(args.measure[0], args.measure[1], int(args.measure[2]))
+        name, n, *cases = args.measure
+        measure(name, int(n), cases)
         return
     header(
         "Watching a model on the CPU, one forward pass, float32",
-        "one process a case; ratios are taken within this run",
+        "times are medians of interleaved runs in one process, eager in its own; ratios are taken within "
+        "this run; extra MiB is the peak of a run above what there was before",
     )
-    cases = [case for case in CASES if not (args.no_eager and case == EAGER)]
     for name in args.model:
         for n in args.n:
-            compare(name, n, cases)
+            compare(name, n, not args.no_eager)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from regard.stats import (
     ColumnMass,
     Decay,
     Entropy,
+    HeadDivergence,
     Histogram,
     MaxScore,
     MeanDistance,
@@ -29,6 +30,10 @@ from regard.stats import (
 )
 
 LOADED = native.load()
+ORDER = ["DEFAULT", "AVX2", "AVX512"]
+CAPABILITY = torch.backends.cpu.get_cpu_capability()
+# The builds that this processor can run.
+BUILDS = ORDER[: ORDER.index(CAPABILITY) + 1] if CAPABILITY in ORDER else [CAPABILITY]
 where_kernels_are = pytest.mark.skipif(isinstance(LOADED, str), reason=str(LOADED))
 # Row weights that differ from row to row, and edges that no weight hits.
 SIGNED = torch.linspace(-1, 1, 2000)
@@ -60,6 +65,7 @@ def every_statistic(q: int, k: int, heads: int, v_dim: int) -> dict:
         "histogram": Histogram(),
         "histogram of scores": Histogram("score", (-3.01, 0.013, 2.02)),
         "sink rate": SinkRate(min(1, k - 1)),
+        "divergence": HeadDivergence(),
     }
     return {name: statistic.named(name.replace(" ", "_")) for name, statistic in found.items()}
 

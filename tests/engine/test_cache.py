@@ -255,3 +255,58 @@ def test_keys_that_do_not_fit_are_refused_and_not_kept(change, error, message):
         cache.append(*change(k, v))
     assert len(cache) == 5
     assert torch.equal(cache.k, k)
+
+
+@pytest.mark.parametrize(("window", "sinks"), [(None, 0), (5, 0), (5, 2), (1, 1)])
+@pytest.mark.parametrize("steps", [[1] * 9, [4, 1, 3, 1]], ids=str)
+def test_what_was_cached_under_grad_learns_as_in_the_whole_text(window, sinks, steps):
+    torch.manual_seed(0)
+    leaves = [torch.randn(1, 2, sum(steps), 8, requires_grad=True) for _ in range(3)]
+    cache, outs, start = KVCache(window, sinks), [], 0
+    for step in steps:
+        q, k, v = (x[:, :, start : start + step] for x in leaves)
+        keys, values = cache.append(k, v)
+        outs.append(attention(q, keys, values, mask=cache.mask))
+        start += step
+    whole = attention(*leaves, mask=cache.mask)
+    upstream = torch.randn(whole.shape)
+    stepwise = torch.autograd.grad(torch.cat(outs, 2), leaves, upstream)
+    for ours, theirs in zip(stepwise, torch.autograd.grad(whole, leaves, upstream), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert window is None or len(cache) <= sinks + window - 1 + steps[-1]
+
+
+def test_decoding_after_learning_leaves_the_graph_alone():
+    torch.manual_seed(1)
+    k = torch.randn(1, 1, 6, 8, requires_grad=True)
+    cache = KVCache(window=3, sinks=1)
+    keys, values = cache.append(k * 2, k * 3)
+    loss = attention(k, keys, values, mask=cache.mask).sum()
+    with torch.no_grad():
+        for _ in range(3):
+            later, _ = cache.append(torch.ones(1, 1, 2, 8), torch.ones(1, 1, 2, 8))
+        cache.reset()
+        cache.append(torch.ones(1, 1, 2, 8), torch.ones(1, 1, 2, 8))
+    assert not later.requires_grad
+    assert bool(torch.autograd.grad(loss, k)[0].isfinite().all())
+
+
+def test_a_reset_lets_go_of_the_graph():
+    k = torch.randn(1, 1, 6, 8, requires_grad=True)
+    cache = KVCache()
+    keys, values = cache.append(k * 2, k * 2)
+    loss = attention(k, keys, values).sum()
+    cache.reset()
+    again, _ = cache.append(torch.ones(1, 1, 2, 8), torch.ones(1, 1, 2, 8))
+    assert torch.equal(again, torch.ones(1, 1, 2, 8))
+    assert not again.requires_grad
+    loss.backward()
+
+
+def test_cached_keys_are_copies_also_under_grad():
+    k = torch.randn(1, 1, 2, 8, requires_grad=True)
+    cache = KVCache()
+    cache.append(k, k)
+    with torch.no_grad():
+        k.zero_()
+    assert bool((cache.k != 0).all())

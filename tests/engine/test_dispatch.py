@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from engine.harness import qkv
-from regard import attention, explain_dispatch
-from regard.engine import autograd, sdpa_backend
+from regard import attention, explain_dispatch, observe
+from regard.engine import autograd, observing, sdpa_backend
 from regard.errors import BackendError
 from regard.masks import Causal, Documents, Window
 from regard.scores import Additive, ALiBi, General
+from regard.stats import ColumnMass, Entropy
 
 MODIFIED = "PyTorch's kernels know no soft cap, score_mod, structured or trainable bias"
 ADDITIVE = Additive(torch.zeros(16, 4), torch.zeros(16, 4), torch.zeros(4))
@@ -120,3 +121,33 @@ def test_a_pytorch_without_the_kernel_says_so(monkeypatch):
     monkeypatch.setattr(sdpa_backend.torch.ops, "aten", object())
     with pytest.raises(BackendError, match="lacks _scaled_dot_product_flash_attention_for_cpu"):
         attention(**qkv(5, 5), mask=Window(2), backend="sdpa")
+
+
+def test_a_kernel_that_does_not_tell_the_lse_observes_nothing(monkeypatch):
+    # As on a GPU without triton: PyTorch does a float32 call, and keeps the log-sum-exp to itself.
+    monkeypatch.setattr(observing, "_knows_lse", lambda problem: False)
+    run, used = autograd._run, []
+    monkeypatch.setattr(autograd, "_run", lambda *given: (used.append(given[1]), run(*given))[1])
+    leaves = qkv(65, 65)
+    plain = observe(**leaves, stats=[Entropy(), ColumnMass()], backend="torch")
+    for stats in ([Entropy(), ColumnMass()], [Entropy()], [ColumnMass()], []):
+        seen = observe(**leaves, stats=stats)
+        torch.testing.assert_close(seen.lse, plain.lse)
+        for name, found in seen.stats.items():
+            torch.testing.assert_close(found, plain.stats[name], rtol=1e-5, atol=1e-5)
+    assert set(used) == {"torch"}
+    wanted = (
+        "backend='sdpa' cannot observe this call: on a GPU PyTorch's kernels tell the log-sum-exp of half "
+        "precision up to dim 128 only, and q is torch.float32 with dim 16. Use backend='torch'."
+    )
+    with pytest.raises(BackendError, match=f"^{re.escape(wanted)}$"):
+        observe(**leaves, backend="sdpa")
+
+
+def test_pytorchs_kernels_give_statistics_no_gradient():
+    wanted = (
+        "backend='sdpa' cannot give statistics a gradient: PyTorch's kernels bring none along. Use "
+        "backend='torch' with differentiable=True."
+    )
+    with pytest.raises(BackendError, match=f"^{re.escape(wanted)}$"):
+        observe(**qkv(5, 5), stats=[Entropy()], backend="sdpa", differentiable=True)

@@ -8,7 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.folded import LOADED, SIGNED, assert_same, both, every_statistic, tensors_of, where_kernels_are
+from engine.folded import (
+    BUILDS,
+    LOADED,
+    SIGNED,
+    assert_same,
+    both,
+    every_statistic,
+    tensors_of,
+    where_kernels_are,
+)
 from engine.harness import MASKS, every_mask, qkv, threads
 from regard import observe
 from regard.engine import native
@@ -19,7 +28,17 @@ from regard.engine.second_pass import frame_of, summarise
 from regard.engine.torch_forward import forward
 from regard.masks import Causal, Dense, Documents, Padding, Window
 from regard.scores import Additive, ALiBi
-from regard.stats import ColumnMass, Entropy, MaxScore, SinkMass, TopK, folds_of
+from regard.stats import (
+    ColumnMass,
+    ColumnStatistic,
+    Entropy,
+    HeadDivergence,
+    MaxScore,
+    Pooled,
+    SinkMass,
+    TopK,
+    folds_of,
+)
 
 pytestmark = where_kernels_are
 WAVES = (SIGNED[:65] * 700 + SIGNED[:65, None] * 9000).sin()
@@ -156,6 +175,36 @@ def test_weights_next_to_zero_are_listed_too():
     torch.testing.assert_close(found["top"].weight, theirs["top"].weight, rtol=0, atol=2**-148)
 
 
+@pytest.mark.parametrize("size", [2, 3, 4, 8, 16, 64, 512])
+@pytest.mark.parametrize("capability", BUILDS)
+def test_blocks_of_any_size_are_summed_by_every_build(size, capability, monkeypatch):
+    torch.manual_seed(19)
+    monkeypatch.setattr(folding, "load", lambda: native.load(capability=capability))
+    stats = {how: Pooled(size, how).named(how) for how in ("mean", "max", "both")}
+    for mask in (None, Causal(), Causal() & Window(70)):
+        assert_same(*both(qkv(131, 600, batch=1, heads=2), stats, mask=mask))
+
+
+def test_a_head_does_not_differ_from_its_copy():
+    torch.manual_seed(17)
+    leaves = qkv(65, 130, heads=3)
+    for x in leaves.values():
+        x[:, 1] = x[:, 0]
+    found, _ = both(leaves, {"divergence": HeadDivergence()}, mask=Causal())
+    assert torch.equal(found["divergence"][:, 0, 1], torch.zeros(2))
+    assert bool((found["divergence"][:, 0, 2] > 0.01).all())
+
+
+def test_heads_are_compared_where_only_some_see_anything():
+    torch.manual_seed(18)
+    allowed = torch.rand(1, 4, 200, 300) < 0.3
+    allowed[:, 1, :130] = False
+    allowed[:, 2] = False
+    found, theirs = both(qkv(200, 300, batch=1), {"divergence": HeadDivergence()}, mask=Dense(allowed))
+    assert_same(found, theirs)
+    assert bool((found["divergence"][0, 2] == 0).all())
+
+
 # -- bits ------------------------------------------------------------------------------------------------
 
 
@@ -222,7 +271,7 @@ def test_a_subclass_with_an_update_of_its_own_is_shown_tiles():
 
 def test_columns_that_are_not_finite_are_left_to_torch():
     class Poisoned(SinkMass):
-        folds = SinkMass.folds
+        folds = ColumnStatistic.folds
 
         def columns(self, frame):
             return super().columns(frame).fill_(torch.nan)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.folded import LOADED, assert_same, both, every_statistic, where_kernels_are
+from engine.folded import BUILDS, CAPABILITY, LOADED, assert_same, both, every_statistic, where_kernels_are
 from engine.harness import qkv
 from regard import attention, explain_dispatch, observe
 from regard.engine import native
@@ -21,10 +21,6 @@ from regard.engine.native import availability, folding, library
 from regard.masks import Causal, Window
 from regard.stats import Entropy
 
-# What this processor runs: its own build, and those before it.
-ORDER = ["DEFAULT", "AVX2", "AVX512"]
-CAPABILITY = torch.backends.cpu.get_cpu_capability()
-BUILDS = ORDER[: ORDER.index(CAPABILITY) + 1] if CAPABILITY in ORDER else [CAPABILITY]
 ROOT = Path(__file__).parents[2]
 
 
@@ -46,6 +42,17 @@ def test_the_exponential_is_within_two_ulp_subnormal_results_included(capability
     assert float(exact_ulps(x, y).max()) <= 2.0
     special = torch.tensor([0.0, -0.0, -104.0, -1e4, -torch.inf])
     assert loaded.exp(special).tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
+
+
+@where_kernels_are
+@pytest.mark.parametrize("capability", BUILDS)
+def test_the_logarithm_is_right_to_the_last_digit(capability):
+    loaded = native.load(capability=capability)
+    near_one = 1 + torch.linspace(-1e-3, 1e-3, 100_001)
+    x = torch.cat([torch.logspace(-37.9, 0, 1_000_001), torch.linspace(0.5, 1.5, 100_001), near_one])
+    truth = x.double().log()
+    assert bool(((loaded.log(x) - truth).abs() <= 1.5e-7 * truth.abs()).all())
+    assert loaded.log(torch.ones(1)).item() == 0.0
 
 
 @where_kernels_are
@@ -108,8 +115,8 @@ def test_row_statistics_ride_only_where_that_is_cheaper(monkeypatch):
     fold = native.fold
     monkeypatch.setattr(native, "fold", lambda *a: (called.append(1), fold(*a))[1])
     leaves = qkv(65, 65)
-    plain = attention(**leaves)
-    assert torch.equal(observe(**leaves, stats=[Entropy()]).out, plain)
+    few = qkv(5, 65)
+    assert torch.equal(observe(**few, stats=[Entropy()]).out, attention(**few))
     assert called == [1]
     for options in ({"backend": "torch"}, {"differentiable": True}, {"softcap": 5.0}):
         observe(**leaves, stats=[Entropy()], **options)

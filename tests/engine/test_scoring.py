@@ -10,7 +10,7 @@ import torch
 from engine.harness import in_every_dtype, judge, judge_call, on_both_backends, qkv
 from oracle import dense_attention, dense_mask
 from regard import attention
-from regard.masks import Causal, Documents, Window
+from regard.masks import Causal, Dense, Documents, Window
 from regard.scores import Additive, ALiBi, Bias, Concat, General, RelativeBias, Score
 
 MASK = Causal() & Window(20)
@@ -159,6 +159,20 @@ SCORE_MODS = {
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_a_score_mod_agrees_with_the_oracle(name, mask, dtype):
     judge_call(qkv(63, 65, kv_heads=2, dtype=dtype), mask, score_mod=SCORE_MODS[name])
+
+
+def test_a_bias_of_minus_infinity_survives_the_soft_cap():
+    leaves = qkv(63, 65, kv_heads=2)
+    allowed = torch.rand(63, 65) < 0.5
+    allowed[7] = False
+    bias = torch.zeros(63, 65).masked_fill(~allowed, -torch.inf)
+    dense = dense_mask(Dense(allowed), leaves["q"], leaves["k"])
+    judge(
+        lambda x: attention(**x, bias=bias, softcap=3.0),
+        lambda x: dense_attention(**x, allowed=dense, softcap=3.0).out,
+        leaves,
+    )
+    assert torch.equal(attention(**leaves, bias=bias, softcap=3.0)[:, :, 7], torch.zeros(2, 4, 16))
 
 
 def test_bias_then_soft_cap_then_score_mod_then_mask_then_sink():

@@ -9,6 +9,7 @@ import regard
 from maps.cases import cases, tensors
 from regard import Causal, ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK, observe
 from regard.errors import StatisticError
+from regard.masks import Dense
 from regard.stats import (
     Custom,
     HeadDivergence,
@@ -149,6 +150,20 @@ def test_differentiable_entropy_and_masses_have_the_gradient_of_the_dense_map(na
     got = torch.autograd.grad((seen.entropy * r + seen.sink_mass.square()).sum(), leaves)
     for a, b in zip(got, wanted, strict=True):
         torch.testing.assert_close(a, b, atol=1e-9, rtol=1e-7)
+
+
+def test_a_bias_of_minus_infinity_leaves_the_gradient_of_entropy_a_number():
+    torch.manual_seed(0)
+    q = torch.randn(1, 2, 9, 4, requires_grad=True)
+    allowed = torch.rand(9, 9) < 0.6
+    hidden = torch.zeros(9, 9).masked_fill(~allowed, -torch.inf)
+    by_mask, by_bias = (
+        torch.autograd.grad(observe(q, q, q, stats=[Entropy()], differentiable=True, **how).entropy.sum(), q)[
+            0
+        ]
+        for how in ({"mask": Dense(allowed)}, {"bias": hidden})
+    )
+    torch.testing.assert_close(by_bias, by_mask)
 
 
 def test_differentiable_refuses_statistics_without_a_gradient():

@@ -54,6 +54,8 @@ def test_pairs_are_exact_across_levels_of_tiles(n: int, monkeypatch: pytest.Monk
         (Global(3), 6 * MILLION - 9),
         (Strided(1000), 1000 * MILLION),
         (Causal() & Documents(lengths=[1000] * 1000), 1000 * 500_500),
+        (Causal() & Strided(1000), 1000 * 1000 * 1001 // 2),
+        (Causal() & (Window(10) | Strided(1000)), 500_500_000 + 9 * MILLION - 45),
         (Causal() | Prefix(1000), MILLION * (MILLION + 1) // 2 + 1000 * 999 // 2),
     ],
     ids=repr,

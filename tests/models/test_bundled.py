@@ -135,6 +135,34 @@ def test_the_model_loads_without_a_network_in_two_seconds(monkeypatch):
 
 
 @needs_weights
+def test_the_model_is_the_one_that_from_pretrained_gives(loaded, tmp_path):
+    from transformers import LlamaForCausalLM
+
+    model, _ = loaded
+    theirs = LlamaForCausalLM.from_pretrained(DATA, dtype=torch.float32, local_files_only=True)
+    assert model.config.to_dict() == theirs.config.to_dict()
+    assert model.generation_config == theirs.generation_config
+    assert (model.name_or_path, model.training) == (theirs.name_or_path, theirs.training)
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    weights = theirs.state_dict()
+    assert model.state_dict().keys() == weights.keys()
+    assert all(torch.equal(x, weights[name]) for name, x in model.state_dict().items())
+    model.save_pretrained(tmp_path)
+    again = LlamaForCausalLM.from_pretrained(tmp_path).state_dict()
+    assert all(torch.equal(x, again[name]) for name, x in weights.items())
+
+
+@needs_weights
+def test_loading_draws_no_random_numbers():
+    pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    wanted = torch.rand(1)
+    torch.manual_seed(0)
+    bundled()
+    assert torch.equal(torch.rand(1), wanted)
+
+
+@needs_weights
 def test_loading_shows_no_bar_and_leaves_other_bars_alone(capfd):
     logging = pytest.importorskip("transformers").utils.logging
     logging.enable_progress_bar()

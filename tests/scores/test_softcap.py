@@ -21,6 +21,13 @@ def test_soft_cap_is_cap_times_tanh_of_s_over_cap(s, cap):
     assert abs(capped) <= min(cap, abs(s) + 1e-12)
 
 
+def test_a_score_of_minus_infinity_stays_and_sends_no_gradient_back():
+    s = torch.tensor([-torch.inf, -1e30, 0.5], requires_grad=True)
+    capped = soft_cap(s, 2.0)
+    assert capped[:2].tolist() == [-math.inf, -2.0]
+    assert torch.autograd.grad(capped[1:].sum(), s)[0][0] == 0
+
+
 def test_soft_cap_gradients_are_right():
     s = torch.randn(63, dtype=torch.float64, requires_grad=True)
     assert gradcheck(lambda s: soft_cap(s, 2.0), s)

@@ -22,6 +22,9 @@ class KVCache:
     queries, what the earliest of them may still see). `mask` is the mask that goes with the kept keys: the
     kept recent keys sit at the end, where the queries are, so it reads the same in kept coordinates.
 
+    Keys and values that require grad keep it. Each step then copies what is kept, because what a backward
+    pass will read must not be written over: decode under `torch.no_grad()` where nothing is to be learned.
+
     >>> import torch, regard
     >>> cache = regard.KVCache(window=4, sinks=1)
     >>> for step in range(10):
@@ -73,10 +76,13 @@ class KVCache:
     ) -> tuple[Float[Tensor, "batch heads k dim"], Float[Tensor, "batch heads k v_dim"]]:
         """Add new keys and values at the end; returns all that the new queries may see.
 
-        The result is a view of the cache's own memory: valid until the next append.
+        The result is a view of the cache's own memory: valid until the next append (for good, if it requires
+        grad).
         """
         self._check(k, v)
         new = k.shape[2]
+        if self._learns(k, v):
+            return self._joined(k, v)
         if self.window is not None:
             self._forget(self.window - 1)
         keys, values = self._reserve(k, v, self._length + new)
@@ -89,12 +95,33 @@ class KVCache:
     def reset(self) -> None:
         """Forget everything, keep the memory."""
         self.seen = self._length = 0
+        if self._k is not None and self._v is not None:
+            # Memory that belongs to a graph is written to no more; its shape is still what fits.
+            self._k, self._v = (x.new_empty(x.shape) if x.requires_grad else x for x in (self._k, self._v))
 
     def reorder(self, rows: Tensor | Sequence[int]) -> None:
         """Take batch rows in another order, as beam search does."""
         if self._k is not None and self._v is not None:
             rows = torch.as_tensor(rows, device=self._k.device)
             self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)
+
+    def _learns(self, k: Tensor, v: Tensor) -> bool:
+        """Whether a backward pass may come back to these keys and values, or to those kept."""
+        new = torch.is_grad_enabled() and (k.requires_grad or v.requires_grad)
+        return new or any(x is not None and x.requires_grad for x in (self._k, self._v))
+
+    def _joined(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Append without writing to what there is."""
+        sinks = min(self.sinks, self._length)
+        recent = self._length if self.window is None else self.window - 1
+        start = max(sinks, self._length - recent)
+        self.seen += k.shape[2]
+        keys, values = (
+            torch.cat([new] if old is None else [old[:, :, :sinks], old[:, :, start : self._length], new], 2)
+            for old, new in ((self._k, k), (self._v, v))
+        )
+        self._k, self._v, self._length = keys, values, keys.shape[2]
+        return keys, values
 
     def _filled(self, buffer: Tensor | None) -> Tensor:
         if buffer is None:

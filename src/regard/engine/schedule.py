@@ -17,12 +17,13 @@ from regard.masks import Coverage, Mask
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Row", "chunks", "schedule"]
+__all__ = ["Row", "can_keep", "chunks", "schedule"]
 
 KEY_TILE = 128
 ROUND = 64
 # Rows of the coverage grid looked at together: bounds the schedule's own memory at any length.
 GRID_CELLS = 1 << 20
+LONGEST_KEPT = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def schedule(mask: Mask | None, q_len: int, k_len: int, block: int, offset: int)
     if mask is None:
         everything = (range(k_len),) if k_len else ()
         return (Row(queries, everything, ()) for queries in chunks(range(q_len), block))
-    if mask.repeatable and mask.batch is None and q_len <= 1 << 17 and _hashable(mask):
+    if can_keep(mask, q_len):
         return iter(_cached(mask, q_len, k_len, block, offset))
     return _rows(mask, q_len, k_len, block, offset)
 
@@ -57,9 +58,12 @@ def chunks(run: range, size: int) -> Iterator[range]:
         yield range(start, min(start + size, run.stop))
 
 
-def _hashable(mask: Mask) -> bool:
-    """A mask of somebody's own may be a plain dataclass, which has no hash: its schedule is not kept."""
+def can_keep(mask: Mask, q_len: int) -> bool:
+    """Whether what follows from a mask may be kept for the next call: it is the same again, and not large."""
+    if not mask.repeatable or mask.batch is not None or q_len > LONGEST_KEPT:
+        return False
     try:
+        # A mask of somebody's own may be a plain dataclass, which has no hash.
         hash(mask)
     except TypeError:
         return False

@@ -108,6 +108,9 @@ class _Backward:
                 q_tile, k, v = (x.nan_to_num(0.0, 0.0, 0.0) for x in (q, k, v))
             log_weights = part.scores(q_tile, k, tile, self.buffer).sub_(lse)
             factor = None if d_entropy is None else (log_weights + 1.0).mul_(-d_entropy)
+            if factor is not None and not p.scoring.linear:
+                # A bias or score_mod may say -inf, and 0 * inf is NaN.
+                factor.masked_fill_(log_weights == -torch.inf, 0.0)
             weights = log_weights.exp_()
             if self.dirty and tile.blocked is not None:
                 # A row that did see NaN has lse NaN, and so have its weights, blocked ones included.

@@ -192,5 +192,6 @@ def dropped(part: Part, tile: Tile, like: Tensor) -> Tensor:
 
 def finite(*tensors: Tensor) -> bool:
     """Whether scores made of these are finite: no NaN, no inf, nothing so large that products overflow."""
-    bounds = [bound for x in tensors if x.numel() for bound in x.detach().aminmax()]
-    return all(bool(bound.abs() < TAME) for bound in bounds)
+    bounds = (x.detach().aminmax() for x in tensors if x.numel())
+    # Compared as numbers: a tensor operation for each comparison would cost more than looking at short texts.
+    return all(-TAME < float(low) and float(high) < TAME for low, high in bounds)

@@ -20,8 +20,9 @@ ROWS = 2**20  # at most so many spans at once
 def count_pairs(mask: Mask, q: int, k: int) -> int:
     """How many of q x k pairs a mask allows, over all batch rows and heads it tells apart.
 
-    One interval per query is O(q). Otherwise tiles are asked for their coverage and only those
-    that are neither empty nor full are looked into, so the cost follows the mask's edges.
+    One interval per query is O(q), and a mask that goes by distance alone O(q + k). Otherwise tiles are asked
+    for their coverage and only those that are neither empty nor full are looked into, so the cost follows the
+    mask's edges.
 
     >>> from regard.masks import Causal, Prefix
     >>> count_pairs(Causal() | Prefix(2), 4, 4)
@@ -35,6 +36,8 @@ def count_pairs(mask: Mask, q: int, k: int) -> int:
     if mask.batch is not None:
         # Rows of a ragged batch are seldom full or empty together: row by row, most tiles are.
         return sum(count_pairs(mask.select(row), q, k) for row in range(mask.batch))
+    if mask.relative:
+        return _count_diagonals(mask, q, k)
     size = LEAF
     while -(-q // size) * -(-k // size) > ROOTS:
         size *= SPLIT
@@ -53,6 +56,17 @@ def _count_spans(mask: Mask, q: int, k: int) -> int | None:
         low, high = (x.clamp(0, k) for x in spans)
         length = (high - low).clamp(min=0)
         total += int(length.expand(mask.batch or 1, mask.heads or 1, len(positions)).sum())
+    return total
+
+
+def _count_diagonals(mask: Mask, q: int, k: int) -> int:
+    """All cells of a diagonal are allowed or none: its first cell is asked, and stands for all."""
+    total = 0
+    for start in range(1 - q, k, ROWS):
+        distance = torch.arange(start, min(start + ROWS, k))
+        key = (k - q - distance).clamp(min=0)
+        cells = (k - distance).clamp(max=k) - key
+        total += int((mask.allows(key + distance, key) * cells).expand(1, mask.heads or 1, -1).sum())
     return total
 
 

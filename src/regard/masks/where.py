@@ -18,9 +18,9 @@ from regard.masks.tiles import same_rank, verdict
 
 __all__ = ["Where"]
 
-TILE = 128  # the side of the largest tile that is evaluated for its coverage
+TILE = 512  # the side of the largest tile that is evaluated for its coverage
 CELLS = 2**26  # the most cells that one call of cover evaluates
-AT_ONCE = 2**22  # the most of them held in memory together
+AT_ONCE = 2**20  # the most of them held in memory together
 
 
 class _Manner(NamedTuple):

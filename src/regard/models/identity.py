@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
+from torch import Tensor
 
 __all__ = ["ModelIdentity"]
 
@@ -35,13 +37,31 @@ class ModelIdentity:
 
 def _fingerprint(model: Any) -> str:
     found = hashlib.sha256(json.dumps(_plain(model.config), sort_keys=True, default=str).encode())
-    for name, weight in model.state_dict().items():
+    weights = model.state_dict()
+    samples = {name: _sample(weight) for name, weight in weights.items()}
+    # All in one go: a copy each would take longer than everything else here.
+    numbers = torch.cat([x.to("cpu", torch.float64) for x in _joined(list(samples.values()))]).numpy()
+    start = 0
+    for name, weight in weights.items():
         found.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-        if weight.numel() and not weight.is_meta:
-            flat = weight.detach().reshape(-1)
-            sample = flat[:: -(-flat.numel() // SAMPLES)]
-            found.update(sample.to("cpu", torch.float64).numpy().tobytes())
+        stop = start + len(samples[name])
+        found.update(numbers[start:stop].tobytes())
+        start = stop
     return found.hexdigest()
+
+
+def _sample(weight: Tensor) -> Tensor:
+    """A few numbers of a weight, spread over it; a weight that is not there has none."""
+    if weight.is_meta or not weight.numel():
+        return torch.empty(0)
+    flat = weight.detach().reshape(-1)
+    return flat[:: -(-flat.numel() // SAMPLES)]
+
+
+def _joined(samples: list[Tensor]) -> list[Tensor]:
+    """Neighbours of one dtype and device as one tensor."""
+    alike = groupby(samples, key=lambda x: (x.dtype, x.device))
+    return [torch.cat(list(group)) for _, group in alike] or [torch.empty(0)]
 
 
 def _plain(config: Any) -> dict[str, Any]:

@@ -16,12 +16,12 @@ __all__ = ["soft_cap"]
 def soft_cap(s: Float[Tensor, "*shape"], cap: float) -> Float[Tensor, "*shape"]:
     """Bound scores by cap * tanh(s / cap), which leaves small scores as they are.
 
-    Cap before masking: a masked score of -inf would come out as -cap and attend again.
+    A score of -inf stays -inf: as -cap a pair that may not attend would attend again.
 
     >>> import torch
-    >>> soft_cap(torch.tensor([1.0, 1000.0]), cap=50.0).round(decimals=4)
-    tensor([ 0.9999, 50.0000])
+    >>> soft_cap(torch.tensor([1.0, 1000.0, -torch.inf]), cap=50.0).round(decimals=4)
+    tensor([ 0.9999, 50.0000,    -inf])
     """
     if not (cap > 0 and math.isfinite(cap)):
         raise ScoreError(f"soft cap is {cap}; it must be a finite number above 0. Leave it out for no cap.")
-    return cap * torch.tanh(s / cap)
+    return (cap * torch.tanh(s / cap)).masked_fill(s == -torch.inf, -torch.inf)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.stats.base import State, Statistic
+from regard.stats.folds import DivergenceFold, Fold
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["HeadDivergence"]
@@ -57,6 +58,9 @@ class HeadDivergence(Statistic):
                 rows = mixed - (entropy[:, head, None] + entropy[:, others]) / 2
                 sums[:, head, others] += rows.sum(-1)
 
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        return [DivergenceFold(state["sums"], state["mass"])]
+
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads heads"]:
         mass = state["mass"]
         live = (mass > 0).to(mass.dtype)
@@ -64,7 +68,8 @@ class HeadDivergence(Statistic):
         # Beside a dead row every cell has added α log 2 / 2, exactly what its mass tells: take it out again.
         stray = mass @ (1 - live).mT * (math.log(2) / 2)
         upper = (state["sums"] - stray - stray.mT).triu(1).clamp(min=0)
-        return (upper + upper.mT) / rows.clamp(min=1)
+        # Where no row is live in both heads all that is left is rounding.
+        return ((upper + upper.mT) / rows.clamp(min=1)).masked_fill(rows == 0, 0.0)
 
 
 def _entropy(weights: Float[Tensor, "batch heads q k"]) -> Float[Tensor, "batch heads q"]:

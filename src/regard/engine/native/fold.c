@@ -6,27 +6,26 @@
  * statistic below is a loop of its own.
  *
  *     keys of 512 at a time, packed                       pack_keys
- *       panels of 8 rows
+ *       panels of 8 rows                                  panel.h
  *         s = scale * q k^T, or copied from the caller    scores
  *         -inf where a pair may not attend                hide
  *         what is about scores                            note_peaks, count
  *         w = exp(s - lse)                                weigh
  *         what is about weights                           mix, add_columns, ...
  *
- * Rules that the loops rely on:
- * - Every score is a number or -inf, and every lse a number or +inf (a row that sees nothing); the caller looks first.
- *   NaN can only stand in pairs that may not attend, and `hide` overwrites those before anybody reads them.
- * - A panel is wider than its keys: columns up to a multiple of the vector, and PAD on both sides, hold weight 0.
+ * Two neighbours use panels otherwise: attend.h computes attention itself, diverge.h compares heads.
+ *
+ * Rules that the loops rely on, beside those of panel.h:
+ * - Every lse is a number or +inf (a row that sees nothing); the caller looks first.
  * - Keys come in rising order, so of two equal entries the one seen first is the one to keep.
  * - No loop depends on the number of threads. Whoever splits a map over threads splits it the same way every time,
  *   gives each part its own sums, and adds those up in a fixed order.
  */
-#include "job.h"
-#include "lanes.h"
+#include "attend.h"
+#include "diverge.h"
+#include "panel.h"
 
-#include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 /* The threads that PyTorch's own operations run on, where its OpenMP is GNU's and in this process. They are awake when
  * an operation has just ended; threads of our own would have to wait until those stop spinning. */
@@ -36,198 +35,21 @@ void GOMP_parallel(void (*work)(void *), void *given, unsigned threads, unsigned
 static void (*const GOMP_parallel)(void (*)(void *), void *, unsigned, unsigned) = NULL;
 #endif
 
-#define ROWS 8
-#define WIDTH 512
-#define STRIP (VECTORS * LANES) /* columns of a product whose sums are kept in registers */
-#define PAD 64                  /* at least ROWS, a vector, and PEEK */
-#define PEEK 64                 /* weights looked at together; what that reads past a panel's end is padding */
-#define PITCH (PAD + WIDTH + PAD)
-
-struct panel {
-    const struct job *job;
-    int64_t row, key; /* of the first cell */
-    int rows;         /* that are real; the others see nothing */
-    int skip, keys;   /* columns skip ... keys - 1 lie between the first and the last key seen */
-    int wide;         /* keys, up to a multiple of STRIP */
-    float (*cell)[PITCH];
-};
-
-static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
-
-static float *cells(const struct panel *p, int row) { return p->cell[row] + PAD; }
-
-/* -- scores ---------------------------------------------------------------------------------------------------- */
-
-/* Queries as (panel, dim, row), scaled; rows that are not there are 0. */
-static void pack_queries(const struct job *job, float *packed)
-{
-    for (int64_t row = job->row_start; row < job->row_stop; row += ROWS, packed += ROWS * job->dim)
-        for (int r = 0; r < ROWS; r++) {
-            const float *q = job->q + (row + r) * job->q_stride;
-            for (int64_t c = 0; c < job->dim; c++)
-                packed[c * ROWS + r] = row + r < job->row_stop ? q[c] * (float)job->scale : 0.0f;
-        }
-}
-
-/* Keys first ... stop - 1 as (strip, dim, column); columns that are not there are 0. */
-static void pack_keys(const struct job *job, int64_t first, int64_t stop, float *packed)
-{
-    for (int64_t key = first; key < stop; key += STRIP, packed += STRIP * job->dim)
-        for (int j = 0; j < STRIP; j++) {
-            const float *k = job->k + (key + j) * job->k_stride;
-            for (int64_t c = 0; c < job->dim; c++)
-                packed[c * STRIP + j] = key + j < stop ? k[c] : 0.0f;
-        }
-}
-
-/* ROWS x STRIP scores. The loops over rows and vectors have fixed lengths: unrolled, their sums stay in registers. */
-static void multiply(const float *restrict q, const float *restrict k, int64_t dim, float (*out)[PITCH], int column)
-{
-    vec sum[ROWS][VECTORS] = {0};
-    for (int64_t c = 0; c < dim; c++, q += ROWS, k += STRIP)
-        for (int r = 0; r < ROWS; r++)
-            for (int v = 0; v < VECTORS; v++)
-                sum[r][v] += q[r] * load(k + v * LANES);
-    for (int r = 0; r < ROWS; r++)
-        for (int v = 0; v < VECTORS; v++)
-            store(out[r] + PAD + column + v * LANES, sum[r][v]);
-}
-
-static void copy_scores(const struct panel *p)
-{
-    const struct job *job = p->job;
-    for (int r = 0; r < p->rows; r++) {
-        const float *from = job->scores + (p->row - job->row_start + r) * job->scores_stride;
-        from += p->key + p->skip - job->scores_first;
-        memcpy(cells(p, r) + p->skip, from, sizeof(float) * (p->keys - p->skip));
-    }
-}
-
-static void scores(const struct panel *p, const float *queries, const float *keys)
-{
-    if (p->job->scores) {
-        copy_scores(p);
-        return;
-    }
-    for (int column = 0; column < p->wide; column += STRIP)
-        multiply(queries, keys + column * p->job->dim, p->job->dim, p->cell, column);
-}
-
-static void block(float *s, int64_t from, int64_t to)
-{
-    for (; from < to; from++)
-        s[from] = -INFINITY;
-}
-
-/* -inf where a pair may not attend, and in columns and rows that are not there. */
-static void hide(const struct panel *p)
-{
-    const struct job *job = p->job;
-    for (int r = 0; r < ROWS; r++) {
-        float *s = cells(p, r);
-        int64_t row = p->row + r, done = 0, low = p->key, high = r < p->rows ? p->key + p->keys : p->key;
-        if (job->low && r < p->rows) {
-            low = max(low, job->low[row]);
-            high = min(high, job->high[row]);
-        }
-        for (const struct run *run = job->runs; run < job->runs + job->n_runs && run->first < high; run++) {
-            int64_t from = max(run->first, low) - p->key, to = min(run->stop, high) - p->key;
-            if (from >= to)
-                continue;
-            block(s, done, from);
-            done = to;
-            if (run->allowed) {
-                const uint8_t *allowed = run->allowed + (row - job->row_start) * run->allowed_stride;
-                allowed += p->key - run->first;
-                for (int64_t j = from; j < to; j++)
-                    s[j] = allowed[j] ? s[j] : -INFINITY;
-            }
-        }
-        block(s, done, p->wide);
-    }
-}
-
-/* The first column that holds the largest number of a row. */
-static int first_of(const float *s, float top)
-{
-    const unsigned all = (1u << LANES) - 1;
-    for (int j = 0;; j += LANES) {
-        unsigned less = above(splat(top), load(s + j));
-        if (less != all)
-            return j + __builtin_ctz(~less);
-    }
-}
-
-static void note_peaks(const struct panel *p)
-{
-    for (int r = 0; r < p->rows; r++) {
-        const float *s = cells(p, r);
-        /* One maximum waits for the last: VECTORS of them side by side wait less. */
-        vec tops[VECTORS];
-        for (int v = 0; v < VECTORS; v++)
-            tops[v] = splat(-INFINITY);
-        for (int j = 0; j < p->wide; j += STRIP)
-            for (int v = 0; v < VECTORS; v++)
-                tops[v] = vmax(tops[v], load(s + j + v * LANES));
-        float top = largest(vmax(tops[0], tops[VECTORS - 1]));
-        if (top > p->job->peak[p->row + r]) {
-            p->job->peak[p->row + r] = top;
-            p->job->peak_key[p->row + r] = p->key + first_of(s, top);
-        }
-    }
-}
-
 /* -- weights --------------------------------------------------------------------------------------------------- */
 
-/* Scores become weights. The sums of a row are so cheap here that they are always made. */
-static void weigh(const struct panel *p)
+static void weigh_by_lse(const struct panel *p)
 {
     const struct job *job = p->job;
-    vec count;
-    for (int i = 0; i < LANES; i++)
-        count[i] = (float)i;
-    for (int r = 0; r < ROWS; r++) {
-        float *s = cells(p, r), lse = r < p->rows ? job->lse[p->row + r] : INFINITY;
-        vec logs = {0}, mass = {0}, steps = {0}, step = count;
-        for (int j = 0; j < p->wide; j += LANES) {
-            /* 0 * -inf is NaN: nothing goes lower than where a weight is 0. */
-            vec x = vmax(load(s + j) - lse, splat(LOWEST)), w = vexp(x);
-            logs += w * x;
-            mass += w;
-            steps += w * step;
-            step += (float)LANES;
-            store(s + j, w);
-        }
-        memset(s - PAD, 0, sizeof(float) * PAD);
-        memset(s + p->wide, 0, sizeof(float) * PAD);
-        if (job->entropy && r < p->rows)
-            job->entropy[p->row + r] -= total(logs);
-        if (job->distance && r < p->rows) {
-            /* Measured from the panel's first key, so that a near key far down the text keeps its digits. */
-            float away = (float)(p->row + r + job->offset - p->key);
-            job->distance[p->row + r] += total(mass) * away - total(steps);
-        }
-    }
-}
-
-static void mix(const struct panel *p)
-{
-    const struct job *job = p->job;
-    for (int64_t c = 0; c < job->n_columns; c++) {
-        int64_t from = max(job->support[2 * c] - p->key, 0) / LANES * LANES;
-        int64_t to = min(job->support[2 * c + 1] - p->key, p->wide);
-        if (from >= to)
-            continue;
-        const float *g = job->columns + c * job->columns_stride + p->key;
-        vec sum[ROWS] = {0};
-        for (int64_t j = from; j < to; j += LANES) {
-            vec x = load(g + j);
-            for (int r = 0; r < ROWS; r++)
-                sum[r] += load(cells(p, r) + j) * x;
-        }
-        for (int r = 0; r < p->rows; r++)
-            job->sums[(p->row + r) * job->n_columns + c] += total(sum[r]);
+    struct tally tally[ROWS];
+    float lse[ROWS];
+    for (int r = 0; r < ROWS; r++)
+        lse[r] = r < p->rows ? job->lse[p->row + r] : INFINITY;
+    weigh(p, lse, tally);
+    for (int r = 0; r < p->rows; r++) {
+        if (job->entropy)
+            job->entropy[p->row + r] -= tally[r].logs;
+        if (job->distance)
+            job->distance[p->row + r] += distance(p, r, &tally[r]);
     }
 }
 
@@ -343,21 +165,37 @@ struct band {
     int from, to;  /* the entries in use */
 };
 
-static void clear_band(struct band *band)
+static void clear_band(struct band *band, int from, int to)
 {
-    memset(band->sum, 0, sizeof band->sum);
-    memset(band->top, 0, sizeof band->top);
+    memset(band->sum + from, 0, sizeof(float) * (to - from));
+    memset(band->top + from, 0, sizeof(float) * (to - from));
     band->from = WIDTH;
     band->to = 0;
 }
 
-static void close_band(const struct job *job, struct band *band, int64_t row)
+/* Blocks narrower than a vector. With a size that is known when this is compiled, a vector is of several blocks; what
+ * a block has outside of the entries in use is 0. */
+static inline __attribute__((always_inline)) void
+close_narrow(const struct band *band, float *sums, float *tops, int size)
 {
-    int64_t down = row / job->size - job->row_start / job->size;
-    /* Divisions are slow, and blocks may be small: their number is counted on. */
-    int64_t block = (band->first + band->from) / job->size;
+    for (int b = band->from / size; b <= (band->to - 1) / size; b++) {
+        float sum = 0.0f, top = 0.0f;
+        for (int i = 0; i < size; i++) {
+            float s = band->sum[b * size + i], t = band->top[b * size + i];
+            sum += s;
+            top = t > top ? t : top;
+        }
+        sums[b] += sum;
+        tops[b] = tops[b] > top ? tops[b] : top;
+    }
+}
+
+static void close_wide(const struct band *band, float *sums, float *tops, int64_t size)
+{
+    /* Divisions are slow: the number of the block is counted on. */
+    int64_t first = band->first / size, block = (band->first + band->from) / size;
     for (int j = band->from; j < band->to; block++) {
-        int stop = (int)min((block + 1) * job->size - band->first, band->to);
+        int stop = (int)min((block + 1) * size - band->first, band->to);
         float sum = 0.0f, top = 0.0f;
         for (; stop - j >= LANES; j += LANES) {
             sum += total(load(band->sum + j));
@@ -368,13 +206,30 @@ static void close_band(const struct job *job, struct band *band, int64_t row)
             sum += band->sum[j];
             top = band->top[j] > top ? band->top[j] : top;
         }
-        int64_t at = down * job->block_stride + block;
-        if (job->block_sums)
-            job->block_sums[at] += sum;
-        if (job->block_tops)
-            job->block_tops[at] = job->block_tops[at] > top ? job->block_tops[at] : top;
+        sums[block - first] += sum;
+        tops[block - first] = tops[block - first] > top ? tops[block - first] : top;
     }
-    clear_band(band);
+}
+
+static void close_band(const struct job *job, struct band *band, int64_t row)
+{
+    if (band->from >= band->to)
+        return;
+    /* What nobody asked for is put where nobody looks. */
+    float nowhere[WIDTH + PAD];
+    int64_t at = (row / job->size - job->row_start / job->size) * job->block_stride + band->first / job->size;
+    float *sums = job->block_sums ? job->block_sums + at : nowhere;
+    float *tops = job->block_tops ? job->block_tops + at : nowhere;
+    if (sums == nowhere || tops == nowhere)
+        memset(nowhere, 0, sizeof nowhere);
+    switch (job->size) {
+    case 1: close_narrow(band, sums, tops, 1); break;
+    case 2: close_narrow(band, sums, tops, 2); break;
+    case 4: close_narrow(band, sums, tops, 4); break;
+    case 8: close_narrow(band, sums, tops, 8); break;
+    default: close_wide(band, sums, tops, job->size);
+    }
+    clear_band(band, band->from, band->to);
 }
 
 /* Rows `from` ... `to` - 1 of a panel, which lie in one row of blocks. */
@@ -422,11 +277,14 @@ static void read_panel(const struct panel *p, const struct workspace *work)
     const float *queries = work->queries + (p->row - job->row_start) * job->dim;
     scores(p, queries, work->keys + (p->key - work->band->first) * job->dim);
     hide(p);
-    if (job->peak)
-        note_peaks(p);
+    if (job->peak) {
+        float top[ROWS];
+        find_tops(p, top);
+        note_peaks(p, top);
+    }
     if (job->bins && job->bins_of_scores)
         count(p);
-    weigh(p);
+    weigh_by_lse(p);
     if (job->n_columns)
         mix(p);
     if (job->column_sums)
@@ -441,36 +299,12 @@ static void read_panel(const struct panel *p, const struct workspace *work)
         count(p);
 }
 
-/* The part of first ... stop - 1 that some row of a panel may see; 0 if there is none. */
-static int find_keys(struct panel *p, int64_t first, int64_t stop)
-{
-    const struct job *job = p->job;
-    int64_t low = stop, high = first;
-    for (int64_t row = p->row; row < p->row + p->rows; row++) {
-        int64_t from = job->low ? job->low[row] : first, to = job->high ? job->high[row] : stop;
-        for (const struct run *run = job->runs; run < job->runs + job->n_runs; run++) {
-            int64_t a = max(max(run->first, from), first), b = min(min(run->stop, to), stop);
-            if (a < b) {
-                low = min(low, a);
-                high = max(high, b);
-            }
-        }
-        if (!job->low)
-            break;
-    }
-    p->key = first + (low - first) / STRIP * STRIP;
-    p->skip = (int)(low - p->key);
-    p->keys = (int)(high - p->key);
-    p->wide = (p->keys + STRIP - 1) / STRIP * STRIP;
-    return low < high;
-}
-
 /* All rows against the keys first ... stop - 1, at most WIDTH. */
 static void read_keys(const struct job *job, const struct workspace *work, int64_t first, int64_t stop)
 {
     int packed = job->scores != NULL;
     work->band->first = first;
-    clear_band(work->band);
+    clear_band(work->band, 0, WIDTH + PAD);
     for (int64_t row = job->row_start; row < job->row_stop; row += ROWS) {
         struct panel p = {.job = job, .row = row, .rows = (int)min(ROWS, job->row_stop - row), .cell = work->cell};
         if (!find_keys(&p, first, stop)) {
@@ -486,14 +320,6 @@ static void read_keys(const struct job *job, const struct workspace *work, int64
     }
     if (job->size)
         close_band(job, work->band, job->row_stop - 1);
-}
-
-/* The next `bytes` of a block of memory, on a cache line of their own. */
-static void *carve(char **block, size_t bytes)
-{
-    char *part = *block + (-(uintptr_t)*block & 63);
-    *block = part + bytes;
-    return part;
 }
 
 /* 0, or 1 if there is no memory left. */
@@ -521,6 +347,11 @@ static int fold(const struct job *job)
     return 0;
 }
 
+static int perform(const struct job *job)
+{
+    return job->members ? diverge(job) : job->out ? attend(job) : fold(job);
+}
+
 struct queue {
     const struct job *const *jobs;
     int64_t n;
@@ -532,7 +363,7 @@ static void work(void *given)
 {
     struct queue *queue = given;
     for (int64_t i; (i = atomic_fetch_add(&queue->next, 1)) < queue->n;)
-        if (fold(queue->jobs[i]))
+        if (perform(queue->jobs[i]))
             atomic_store(&queue->failed, 1);
 }
 
@@ -560,6 +391,17 @@ void regard_exp(const float *x, float *y, int64_t n)
         float part[LANES] = {0};
         memcpy(part, x + i, sizeof(float) * min(LANES, n - i));
         store(part, vexp(vmax(load(part), splat(LOWEST))));
+        memcpy(y + i, part, sizeof(float) * min(LANES, n - i));
+    }
+}
+
+/* log x of n numbers, likewise. */
+void regard_log(const float *x, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += LANES) {
+        float part[LANES] = {0};
+        memcpy(part, x + i, sizeof(float) * min(LANES, n - i));
+        store(part, vlog(vmax(load(part), splat(SMALLEST))));
         memcpy(y + i, part, sizeof(float) * min(LANES, n - i));
     }
 }

@@ -52,6 +52,19 @@ struct job {
     float *block_sums, *block_tops;
     int64_t size, block_stride;
 
+    /* Attention itself: sum_j w_ij v_j and the log-sum-exp of each row. With `out` given, nothing is asked for but
+     * what belongs to rows, `lse` is not read, and results are written, not added. */
+    const float *v;
+    float *out, *out_lse;
+    int64_t v_stride, v_dim, out_stride;
+
+    /* How different heads are. The members are jobs for the same rows of one head each, of which nothing is asked but
+     * the sum of each row's weights; at divergence[a * n_members + b], a < b, goes the sum over all rows. */
+    float *mass;
+    const struct job *const *members;
+    double *divergence;
+    int64_t n_members;
+
     /* How many weights (or scores, if bins_of_scores) reach each border. */
     int64_t *bins;
     const float *borders;

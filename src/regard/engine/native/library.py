@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_double, c_int64, c_uint, c_void_p
 from dataclasses import dataclass
@@ -48,6 +48,10 @@ class Job(ctypes.Structure):
         *((name, c_void_p) for name in ("column_sums", "diagonals", "row_weights")),
         *((name, c_void_p) for name in ("block_sums", "block_tops")),
         *((name, c_int64) for name in ("size", "block_stride")),
+        *((name, c_void_p) for name in ("v", "out", "out_lse")),
+        *((name, c_int64) for name in ("v_stride", "v_dim", "out_stride")),
+        *((name, c_void_p) for name in ("mass", "members", "divergence")),
+        ("n_members", c_int64),
         *((name, c_void_p) for name in ("bins", "borders")),
         *((name, c_int64) for name in ("n_borders", "bins_of_scores")),
     )
@@ -82,8 +86,15 @@ class Library:
 
     def exp(self, x: torch.Tensor) -> torch.Tensor:
         """The exponential that weights are made with, of a packed float32 tensor."""
+        return self._each(self.functions.regard_exp, x)
+
+    def log(self, x: torch.Tensor) -> torch.Tensor:
+        """The logarithm that mixed weights are judged with, of a packed float32 tensor."""
+        return self._each(self.functions.regard_log, x)
+
+    def _each(self, function: Callable[..., None], x: torch.Tensor) -> torch.Tensor:
         y = torch.empty_like(x)
-        self.functions.regard_exp(c_void_p(x.data_ptr()), c_void_p(y.data_ptr()), c_int64(x.numel()))
+        function(c_void_p(x.data_ptr()), c_void_p(y.data_ptr()), c_int64(x.numel()))
         return y
 
 

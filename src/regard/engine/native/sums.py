@@ -79,7 +79,7 @@ class Sum:
 
     def start(self, x: Tensor, unit: Unit) -> int:
         """Where the numbers of a unit's head begin in memory."""
-        return x.data_ptr() + (unit.batch * x.stride(0) + unit.head * x.stride(1)) * x.element_size()
+        return start(x, unit.batch, unit.head)
 
 
 class _PerRow(Sum):
@@ -242,19 +242,24 @@ class Blocks(Sum):
         self.tops = self.room(tops, *shape) if tops else None
 
     def aim(self, job: Job, unit: Unit) -> list[Share]:
-        down, across = (
-            slice(span.start // self.size, (span.stop - 1) // self.size + 1)
-            for span in (unit.rows, unit.keys)
-        )
+        size, rows, keys = self.size, unit.rows, unit.keys
+        # Where no row of blocks is cut, nobody else writes to these: no memory of their own is needed.
+        uncut = rows.start % size == 0 and (rows.stop % size == 0 or rows.stop == self.frame.q)
+        down = slice(rows.start // size, (rows.stop - 1) // size + 1)
+        across = slice(keys.start // size, (keys.stop - 1) // size + 1)
         width = across.stop - across.start
-        job.size, job.block_stride = self.size, width
+        job.size, job.block_stride = size, -(-self.frame.k // size) if uncut else width
         shares = []
         for field, whole in (("block_sums", self.sums), ("block_tops", self.tops)):
-            if whole is not None:
-                own = torch.zeros(down.stop - down.start, width)
-                setattr(job, field, own.data_ptr() - across.start * FLOAT)
-                home = whole[unit.batch, unit.head, down, across]
-                shares.append(Share(own, home, maximum=whole is self.tops))
+            if whole is None:
+                continue
+            if uncut:
+                setattr(job, field, self.start(whole, unit) + down.start * job.block_stride * FLOAT)
+                continue
+            own = torch.zeros(down.stop - down.start, width)
+            setattr(job, field, own.data_ptr() - across.start * FLOAT)
+            home = whole[unit.batch, unit.head, down, across]
+            shares.append(Share(own, home, maximum=whole is self.tops))
         return shares
 
     def deliver(self) -> None:
@@ -297,6 +302,11 @@ KINDS: dict[type[Fold], type[Sum]] = {
     BlockFold: Blocks,
     BinFold: Bins,
 }
+
+
+def start(x: Tensor, batch: int, head: int) -> int:
+    """Where the numbers of one batch row and head begin in memory."""
+    return x.data_ptr() + (batch * x.stride(0) + head * x.stride(1)) * x.element_size()
 
 
 def _unexpanded(x: Tensor) -> Tensor:

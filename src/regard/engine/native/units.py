@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from regard.engine.problem import Problem
-from regard.engine.schedule import Row, chunks, schedule
+from regard.engine.schedule import Row, can_keep, chunks, schedule
 from regard.engine.scoring import Place
 from regard.masks import Mask
 
@@ -52,50 +55,73 @@ class Unit:
         return range(self.spans[0].keys.start, self.spans[-1].keys.stop)
 
 
-def units(problem: Problem, skip: int = 0) -> Iterator[Unit]:
-    """The pieces of a map without its first `skip` keys, in a fixed order."""
+def units(problem: Problem, skip: int = 0, rows: int | None = None) -> Iterator[Unit]:
+    """The pieces of a map without its first `skip` keys, in a fixed order: by batch row, by rows, by head.
+
+    A piece is at most `rows` high, as many as suit the problem if not given; pieces that see nothing are
+    left out.
+    """
+    rows = _rows(problem) if rows is None else rows
     mask = problem.mask
     several = mask is not None and (mask.batch or 1) > 1
     for batch in range(problem.batch):
         own = mask.select(batch) if several and mask is not None else mask
         spans = spans_of(own, problem)
         if spans is None and own is not None:
-            yield from _by_schedule(problem, own, batch, skip)
+            yield from _by_schedule(problem, own, batch, skip, rows)
         else:
-            yield from _by_spans(problem, spans, batch, skip)
+            yield from _by_spans(problem, spans, batch, skip, rows)
 
 
 def spans_of(mask: Mask | None, problem: Problem) -> tuple[Tensor, Tensor] | None:
     """The keys each query may see as one interval, (batch or 1, heads or 1, q); None if there are none."""
-    positions = torch.arange(problem.q_len) + problem.offset
-    spans = None if mask is None else mask.spans(positions)
+    if mask is None:
+        return None
+    find = _kept_spans if can_keep(mask, problem.q_len) else _spans
+    return find(mask, problem.q_len, problem.k_len, problem.offset)
+
+
+def _spans(mask: Mask, q_len: int, k_len: int, offset: int) -> tuple[Tensor, Tensor] | None:
+    spans = mask.spans(torch.arange(q_len) + offset)
     if spans is None:
         return None
-    low, high = (edge.clamp(0, problem.k_len) for edge in torch.broadcast_tensors(*spans))
+    low, high = (edge.clamp(0, k_len) for edge in torch.broadcast_tensors(*spans))
     lead = (1,) * (3 - low.ndim)
     return low.reshape(*lead, *low.shape).contiguous(), high.reshape(*lead, *high.shape).contiguous()
 
 
-def _by_spans(problem: Problem, spans: tuple[Tensor, Tensor] | None, batch: int, skip: int) -> Iterator[Unit]:
-    for head in range(problem.heads):
-        low = high = None
-        if spans is not None:
-            low, high = (edge[0, head if edge.shape[1] > 1 else 0] for edge in spans)
-        for rows in chunks(range(problem.q_len), _rows(problem)):
-            first, last = skip, problem.k_len
-            if low is not None and high is not None:
-                some = slice(rows.start, rows.stop)
-                seen = low[some] < high[some]
-                if not bool(seen.any()):
-                    continue
-                first = max(skip, int(low[some][seen].min()))
-                last = int(high[some][seen].max())
-            if first < last:
-                yield Unit(batch, head, rows, (Span(range(first, last)),), low, high)
+# The layers of a model share a mask, and ask one after another.
+_kept_spans = lru_cache(maxsize=8)(_spans)
 
 
-def _by_schedule(problem: Problem, mask: Mask, batch: int, skip: int) -> Iterator[Unit]:
-    block = max(64, min(_rows(problem), PAIRS // problem.k_len))
+def _by_spans(
+    problem: Problem, spans: tuple[Tensor, Tensor] | None, batch: int, skip: int, rows: int
+) -> Iterator[Unit]:
+    heads, k = range(problem.heads), problem.k_len
+    low, high = (None, None) if spans is None else (edge[0] for edge in spans)
+    edges = None if low is None or high is None else _edges(low, high, rows)
+    for at, block in enumerate(chunks(range(problem.q_len), rows)):
+        for head in heads:
+            own = head if low is not None and len(low) > 1 else 0
+            first, last = (0, k) if edges is None else edges[own][at]
+            keys = range(max(skip, first), last)
+            if keys:
+                confined = () if low is None or high is None else (low[own], high[own])
+                yield Unit(batch, head, block, (Span(keys),), *confined)
+
+
+def _edges(low: Int64[Tensor, "heads q"], high: Int64[Tensor, "heads q"], rows: int) -> list[Any]:
+    """The first key that each block of rows sees, and where the last ends; an empty range if it sees none."""
+    last = int(high.max()) if high.numel() else 0
+    blind = low >= high
+    pad = (0, -low.shape[-1] % rows)
+    low = F.pad(low.masked_fill(blind, last), pad, value=last).unflatten(-1, (-1, rows)).amin(-1)
+    high = F.pad(high.masked_fill(blind, 0), pad, value=0).unflatten(-1, (-1, rows)).amax(-1)
+    return torch.stack([low, high], -1).tolist()
+
+
+def _by_schedule(problem: Problem, mask: Mask, batch: int, skip: int, rows: int) -> Iterator[Unit]:
+    block = max(64, min(rows, PAIRS // problem.k_len))
     for row in schedule(mask, problem.q_len, problem.k_len, block, problem.offset):
         shared = _visits(problem, mask, row, skip) if mask.heads is None else None
         for head in range(problem.heads):

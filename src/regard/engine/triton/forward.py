@@ -20,7 +20,7 @@ from regard.engine.triton.operands import Operands
 __all__ = ["forward"]
 
 # Every so many keys of a tile are searched together for the largest score.
-CLASSES = 32
+CLASSES = 16
 PEAK_ROWS = 32
 
 

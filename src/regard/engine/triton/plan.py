@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int, Int8, Int32
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.engine.triton.spans import Spans, spans_of
+from regard.engine.triton.spans import Spans, bounds, spans_of
 from regard.masks import Coverage, Mask
 
 __all__ = ["Plan", "Runs", "plan"]
@@ -54,25 +54,35 @@ class Plan:
     block_q: int
     block_k: int
     device: torch.device
-    cover: Int8[Tensor, "planes q_blocks k_blocks"]
     spans: Spans | None
-    bits: Int32[Tensor, "heads tiles block_q words"] | None
+    evaluated: Int8[Tensor, "planes q_blocks k_blocks"] | None = None
+    bits: Int32[Tensor, "heads tiles block_q words"] | None = None
 
     @property
     def planes(self) -> int:
-        return self.cover.shape[0]
+        known = self.evaluated if self.spans is None else self.spans[0]
+        return 1 if known is None else known.shape[0]
 
     @property
     def q_blocks(self) -> int:
-        return self.cover.shape[1]
+        return -(-self.q_len // self.block_q)
 
     @property
     def k_blocks(self) -> int:
-        return self.cover.shape[2]
+        return -(-self.k_len // self.block_k)
+
+    @cached_property
+    def cover(self) -> Int8[Tensor, "planes q_blocks k_blocks"]:
+        """How much of each tile is seen. It grows with the square of the length: not made unless needed."""
+        if self.evaluated is not None or self.spans is None:
+            return self.evaluated  # pyright: ignore[reportReturnType] - what has no spans was evaluated
+        return _cover_of_spans(*self.spans, self.k_len, (self.block_q, self.block_k))
 
     @cached_property
     def by_query(self) -> Runs:
         """For kernels that stay at a block of queries."""
+        if self.spans is not None:
+            return _runs_of_spans(*self.spans, self.k_len, (self.block_q, self.block_k))
         return _runs(self.cover, self._numbers, self.device)
 
     def by_key(self, band: range | None = None) -> Runs:
@@ -145,12 +155,10 @@ def _plan(
 ) -> Plan:
     spans = spans_of(mask, q_len, k_len, offset, device)
     if spans is not None or mask is None:
-        low, high = spans  # pyright: ignore[reportGeneralTypeIssues] - no mask is one interval
-        cover = _cover_of_spans(low, high, k_len, blocks)
-        return Plan(q_len, k_len, *blocks, device, cover, (low, high), None)
+        return Plan(q_len, k_len, *blocks, device, spans)
     cover = torch.stack([_cover_of_mask(row, q_len, k_len, offset, blocks) for row in _rows(mask)])
     cover, bits = _evaluated(mask, cover, q_len, k_len, offset, blocks, device)
-    return Plan(q_len, k_len, *blocks, device, cover, None, bits)
+    return Plan(q_len, k_len, *blocks, device, None, cover, bits)
 
 
 def _rows(mask: Mask) -> Iterator[Mask]:
@@ -158,18 +166,40 @@ def _rows(mask: Mask) -> Iterator[Mask]:
     return iter([mask]) if mask.batch is None else (mask.select(row) for row in range(mask.batch))
 
 
+def _runs_of_spans(
+    low: Int[Tensor, "rows heads q"], high: Int[Tensor, "rows heads q"], k_len: int, blocks: tuple[int, int]
+) -> Runs:
+    """One full run per block of queries and an edge run on either side of it, straight from the intervals.
+
+    Tiles between the intervals of a block's queries are visited as edges, and found empty.
+    """
+    block_q, block_k = blocks
+    first, last, full_first, full_last = (x.long() for x in bounds(low, high, k_len, block_q))
+    first, last = first.clamp(max=k_len) // block_k, -(-last // block_k)
+    last = torch.maximum(first, last)
+    full_first = torch.minimum(torch.maximum(-(-full_first // block_k), first), last)
+    full_last = torch.minimum(torch.maximum(full_last // block_k, full_first), last)
+    nothing = full_first >= full_last
+    full_first, full_last = full_first.where(~nothing, last), full_last.where(~nothing, last)
+    full_at, full = _listed(torch.stack([torch.stack([full_first, full_last], -1)], 2))
+    edges = torch.stack([torch.stack([first, full_first], -1), torch.stack([full_last, last], -1)], 2)
+    edge_at, edge = _listed(edges)
+    order = (last - first).argsort(dim=1, descending=True, stable=True)
+    tables = (full_at, full, edge_at, pad(edge, (0, 1)), edge_at[:0], order)
+    return Runs(*(table.to(low.device, torch.int32).contiguous() for table in tables))
+
+
+def _listed(runs: Int[Tensor, "planes blocks most 2"]) -> tuple[Tensor, Tensor]:
+    """Runs that are not empty, all blocks in one list, and where each block's begin."""
+    some = runs[..., 1] > runs[..., 0]
+    return pad(some.sum(2).flatten().cumsum(0), (1, 0)), runs[some]
+
+
 def _cover_of_spans(
     low: Int[Tensor, "rows heads q"], high: Int[Tensor, "rows heads q"], k_len: int, blocks: tuple[int, int]
 ) -> Int8[Tensor, "planes q_blocks k_blocks"]:
     block_q, block_k = blocks
-    after = (0, -low.shape[2] % block_q)
-
-    def by_block(x: Tensor, fill: int) -> Int[Tensor, "planes q_blocks cells"]:
-        return pad(x, after, value=fill).unflatten(2, (-1, block_q)).transpose(1, 2).flatten(2)
-
-    # Heads share a schedule: they visit what any of them sees, and only what all of them see is full.
-    first, last = by_block(low, k_len).amin(2), by_block(high, 0).amax(2)
-    full_first, full_last = by_block(low, 0).amax(2), by_block(high, k_len).amin(2)
+    first, last, full_first, full_last = bounds(low, high, k_len, block_q)
     start = torch.arange(0, k_len, block_k, dtype=torch.int32, device=low.device)
     seen = (start + block_k > first[..., None]) & (start < last[..., None])
     full = (start >= full_first[..., None]) & (start + block_k <= full_last[..., None])

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.engine.problem import Problem
-from regard.engine.triton.spans import spans_of
+from regard.engine.triton.spans import bounds, spans_of
 from regard.errors import BackendError
 from regard.masks import Mask
 
@@ -70,14 +70,12 @@ class Schedule:
 
     def visited(self, block: int) -> tuple[Int[Tensor, "planes blocks"], Int[Tensor, "planes blocks"]]:
         """The first key that any query of a block sees, and the one behind the last; a dead block sees 0."""
-        low, high = self._here
-        first, stop = _by_block(low, block, self.k_len).amin(2), _by_block(high, block, 0).amax(2)
+        first, stop, *_ = bounds(*self._here, self.k_len, block)
         return torch.minimum(first, stop), stop
 
     def full(self, block: int) -> Int[Tensor, "planes blocks 2"]:
         """The keys that every query of a block sees."""
-        low, high = self._here
-        return torch.stack([_by_block(low, block, 0).amax(2), _by_block(high, block, self.k_len).amin(2)], 2)
+        return torch.stack(bounds(*self._here, self.k_len, block)[2:], 2)
 
     def blocks(self, block_q: int, block_k: int) -> tuple[Int32[Tensor, "planes blocks 4"], Tensor]:
         """For each block of queries: tiles from, to, and full ones from, to; and blocks, longest first."""
@@ -169,9 +167,3 @@ def _known(*given) -> Schedule | None:
 def _schedule(*given) -> Schedule | None:
     spans = spans_of(*given)
     return None if spans is None else Schedule(*spans, k_len=given[2])
-
-
-def _by_block(x: Int[Tensor, "planes heads q"], block: int, fill: int) -> Int[Tensor, "planes blocks cells"]:
-    """The values of all heads in each block; queries behind the last count as `fill`."""
-    whole = pad(x, (0, -x.shape[2] % block), value=fill)
-    return whole.unflatten(2, (-1, block)).transpose(1, 2).flatten(2)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Int32
+from jaxtyping import Int, Int32
 from torch import Tensor
+from torch.nn.functional import pad
 
 from regard.masks import Mask
 
-__all__ = ["Spans", "spans_of"]
+__all__ = ["Spans", "bounds", "spans_of"]
 
 Spans = tuple[Int32[Tensor, "rows heads q"], Int32[Tensor, "rows heads q"]]
 
@@ -30,3 +31,20 @@ def spans_of(mask: Mask | None, q_len: int, k_len: int, offset: int, device: tor
     # A row that sees nothing has one interval that is empty everywhere.
     low, high = low.where(low < high, k_len), high.where(low < high, 0)
     return low.to(device, torch.int32).contiguous(), high.to(device, torch.int32).contiguous()
+
+
+def bounds(
+    low: Int[Tensor, "rows heads q"], high: Int[Tensor, "rows heads q"], k_len: int, block_q: int
+) -> tuple[Tensor, ...]:
+    """Per block of queries: the keys that any of them sees, from and to, and those that all see.
+
+    Heads share a schedule: they visit what any of them sees, and only what all of them see is full.
+    """
+    first, last = _by_block(low, block_q, k_len).amin(2), _by_block(high, block_q, 0).amax(2)
+    return first, last, _by_block(low, block_q, 0).amax(2), _by_block(high, block_q, k_len).amin(2)
+
+
+def _by_block(x: Int[Tensor, "rows heads q"], block: int, fill: int) -> Int[Tensor, "planes blocks cells"]:
+    """The values of all heads in each block of queries; those behind the last count as `fill`."""
+    whole = pad(x, (0, -x.shape[2] % block), value=fill)
+    return whole.unflatten(2, (-1, block)).transpose(1, 2).flatten(2)

@@ -25,6 +25,29 @@ def threshold_kernel(TOPS, TAU, rows, K: tl.constexpr, CLASSES: tl.constexpr, RO
 
 
 # fmt: off
+@triton.jit
+def _choose(
+    count, there, in_band, to, CANDIDATE, CANDIDATE_AT, WEIGHT, KEY,
+    K: tl.constexpr, PLACES: tl.constexpr, GROUP: tl.constexpr, SIDE: tl.constexpr, FIRST: tl.constexpr,
+):
+# fmt: on
+    """Write the K heaviest of the candidates in the FIRST places."""
+    number = tl.arange(0, FIRST * GROUP)[None, :]
+    entry, inside = number // GROUP, number % GROUP
+    listed = there[:, None] & (entry < count[:, None])
+    group = tl.load(CANDIDATE_AT + in_band[:, None] * PLACES + entry, mask=listed, other=0)
+    weight = tl.load(CANDIDATE + in_band[:, None] * (PLACES * GROUP) + number, mask=listed, other=0.0)
+    # A thread holds pairs of neighbouring keys, eight keys from one another.
+    key = (group // 4) * SIDE + (inside // 2) * 8 + (group % 4) * 2 + inside % 2
+    for i in range(K):
+        best = tl.max(weight, 1)
+        first = tl.min(tl.where(weight == best[:, None], key, 2**31 - 1), 1)
+        tl.store(WEIGHT + to + i, best, mask=there)
+        tl.store(KEY + to + i, tl.where(best > 0, first, -1).to(tl.int64), mask=there)
+        weight = tl.where(key == first[:, None], 0.0, weight)
+
+
+# fmt: off
 @triton.jit(do_not_specialize=["band_rows", "q_len", "first_row", "redo_blocks"])
 def select_kernel(
     COUNT, CANDIDATE, CANDIDATE_AT, WEIGHT, KEY, REDO, band_rows, q_len, first_row, redo_blocks,
@@ -33,30 +56,24 @@ def select_kernel(
 # fmt: on
     """The K heaviest of each row's candidates, heaviest first, of equal ones the earlier key first.
 
-    A row with more candidates than places says so for its block of SIDE queries in REDO.
+    Few rows use more than half of their places. A row with more candidates than places says so for its block
+    of SIDE queries in REDO.
     """
     at_map = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = row < band_rows
     in_band = at_map * band_rows + row
     count = tl.load(COUNT + in_band, mask=there, other=0)
-    number = tl.arange(0, PLACES * GROUP)[None, :]
-    entry, inside = number // GROUP, number % GROUP
-    listed = there[:, None] & (entry < count[:, None])
-    group = tl.load(CANDIDATE_AT + in_band[:, None] * PLACES + entry, mask=listed, other=0)
-    weight = tl.load(CANDIDATE + in_band[:, None] * (PLACES * GROUP) + number, mask=listed, other=0.0)
-    # A thread holds pairs of neighbouring keys, eight keys from one another.
-    key = (group // 4) * SIDE + (inside // 2) * 8 + (group % 4) * 2 + inside % 2
     to = (at_map * q_len + first_row + row) * K
-    for i in range(K):
-        best = tl.max(weight, 1)
-        first = tl.min(tl.where(weight == best[:, None], key, 2**31 - 1), 1)
-        tl.store(WEIGHT + to + i, best, mask=there)
-        tl.store(KEY + to + i, tl.where(best > 0, first, -1).to(tl.int64), mask=there)
-        weight = tl.where(key == first[:, None], 0.0, weight)
-    over = tl.max((count > PLACES).to(tl.int32), 0)
+    most = tl.max(count, 0)
+    if most > PLACES // 2:
+        _choose(count, there, in_band, to, CANDIDATE, CANDIDATE_AT, WEIGHT, KEY, K, PLACES, GROUP, SIDE,
+                PLACES)  # fmt: skip
+    else:
+        _choose(count, there, in_band, to, CANDIDATE, CANDIDATE_AT, WEIGHT, KEY, K, PLACES, GROUP, SIDE,
+                PLACES // 2)  # fmt: skip
     block = at_map * redo_blocks + (first_row + tl.program_id(0) * ROWS) // SIDE
-    tl.store(REDO + block, over, mask=over > 0)
+    tl.store(REDO + block, 1, mask=most > PLACES)
 
 
 @triton.jit(do_not_specialize=["heads", "strips", "half_stride", "first_half", "halves", "q_len", "length"])

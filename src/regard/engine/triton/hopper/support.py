@@ -17,7 +17,8 @@ __all__ = ["ahead", "applicable"]
 # Warpgroup instructions are this generation's own: the one before has none, the one after has others.
 GENERATION = 9
 DIMS = (64, 128)
-# From here on, at this head dim, a plain forward is faster than NVIDIA's (benchmarks/results/gpu.md).
+# From here on, at this head dim and under a mask, a plain forward is faster than NVIDIA's
+# (benchmarks/results/gpu.md); without a mask it comes out ahead or behind.
 AHEAD_FROM, AHEAD_DIM = 8192, 128
 
 
@@ -38,7 +39,11 @@ def applicable(problem: Problem) -> bool:
 
 def ahead(problem: Problem) -> bool:
     """Whether their plain forward is also faster than NVIDIA's."""
-    long = problem.q.shape[-1] == AHEAD_DIM and min(problem.q_len, problem.k_len) >= AHEAD_FROM
+    long = (
+        problem.mask is not None
+        and problem.q.shape[-1] == AHEAD_DIM
+        and min(problem.q_len, problem.k_len) >= AHEAD_FROM
+    )
     return long and applicable(problem)
 
 

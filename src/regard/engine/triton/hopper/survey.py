@@ -22,7 +22,7 @@ from regard.engine.triton.survey import Question, Survey, fill_top_keys
 __all__ = ["can_survey", "survey"]
 
 # How many candidates a row may have, and how many keys one is: those that lie in one thread.
-PLACES, GROUP = 16, 16
+PLACES, GROUP = 32, 16
 # Bytes for what a band of queries leaves behind.
 BAND_BYTES = 1 << 29
 ROWS, WARPS = 16, 4

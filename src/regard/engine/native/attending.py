@@ -1,0 +1,101 @@
+"""Attention by the native kernels: one pass gives the output, the log-sum-exp and all that rides along."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard.engine.native.availability import refusal
+from regard.engine.native.library import Job, load
+from regard.engine.native.sums import Distances, Entropies, Mixes, Peaks, Sum, start
+from regard.engine.native.tasks import Batch, packed, reads, task_of
+from regard.engine.native.units import units
+from regard.engine.problem import Problem
+from regard.engine.riders import Riders, Streamed
+from regard.engine.sink import with_sink
+from regard.engine.torch_forward import finite
+from regard.errors import BackendError
+from regard.stats import Frame
+from regard.stats.folds import DistanceFold, EntropyFold, MixFold, PeakFold
+
+__all__ = ["attend", "can_attend"]
+
+# Keys and values are laid out anew; for fewer rows than this PyTorch's kernel and a second pass are faster.
+FEW = 32
+# Scores are far from overflow while inputs are tame and a sum has not too many terms.
+TERMS = 256
+
+
+def can_attend(problem: Problem, columns: list[Tensor]) -> bool:
+    """Whether the kernels do a call that was given to PyTorch's: under a mask no garbage is left in it.
+
+    Half precision is left to PyTorch, whose products of it are faster than any of float32.
+    """
+    terms = abs(problem.scoring.scale) * problem.q.shape[-1]
+    suits = problem.q.dtype == torch.float32 and problem.scoring.linear and not problem.dropout
+    if not suits or problem.q_len < FEW or terms > TERMS or refusal(problem) is not None:
+        return False
+    inputs = (problem.q, problem.k, problem.v) if problem.mask is None else ()
+    return finite(*inputs, *columns)
+
+
+def attend(problem: Problem, riders: Riders) -> Streamed:
+    """Output, log-sum-exp and riders of every row."""
+    library = load()
+    if isinstance(library, str):
+        raise BackendError(f"{library}; use torch operations.")
+    result = _empty(problem, riders)
+    sums = _sums(problem, riders, result)
+    batch = Batch(library)
+    q, k, v = packed(problem.q), packed(problem.k), packed(problem.v)
+    for unit in units(problem):
+        job = Job(v=start(v, unit.batch, unit.head // problem.group), v_stride=v.stride(2), v_dim=v.shape[3])
+        job.out, job.out_stride = start(result.out, unit.batch, unit.head), result.out.stride(2)
+        job.out_lse = start(result.lse, unit.batch, unit.head)
+        reads(job, problem, q, k, unit)
+        batch.add(task_of(job, unit, sums))
+    batch.finish()
+    for each in sums:
+        each.deliver()
+    return result if problem.sink is None else with_sink(problem.sink, result)
+
+
+def _empty(problem: Problem, riders: Riders) -> Streamed:
+    """What rows that see nothing have; pieces are about the others."""
+    shape = (problem.batch, problem.heads, problem.q_len)
+
+    def rows(wanted: bool, fill: float = 0.0, dtype: torch.dtype = torch.float32) -> Tensor | None:
+        return torch.full(shape, fill, dtype=dtype) if wanted else None
+
+    extra = None if riders.columns is None else torch.zeros(*shape, riders.columns.shape[-1])
+    return Streamed(
+        # Laid out as models want it next, and as PyTorch's own kernel does.
+        out=torch.zeros(shape[0], shape[2], shape[1], problem.v.shape[-1]).transpose(1, 2),
+        lse=torch.full(shape, -torch.inf),
+        columns=extra,
+        entropy=rows(riders.entropy),
+        distance=rows(riders.distance),
+        peak=rows(riders.peak, -torch.inf),
+        peak_key=rows(riders.peak, -1, torch.int64),
+    )
+
+
+def _sums(problem: Problem, riders: Riders, result: Streamed) -> list[Sum]:
+    frame = Frame(problem.batch, problem.heads, problem.q_len, problem.k_len)
+    sums: list[Sum] = []
+    if result.entropy is not None:
+        sums.append(Entropies([EntropyFold(result.entropy)], frame))
+    if result.distance is not None:
+        sums.append(Distances([DistanceFold(result.distance)], frame))
+    if result.peak is not None and result.peak_key is not None:
+        sums.append(Peaks([PeakFold(result.peak, result.peak_key)], frame))
+    if riders.columns is not None and result.columns is not None:
+        sums.append(Mixes([MixFold(result.columns, _every_head(riders.columns, problem.group))], frame))
+    return sums
+
+
+def _every_head(columns: Tensor, group: int) -> Tensor:
+    """Columns of key heads as columns of query heads; shared ones stay shared."""
+    if columns.stride(1) == 0 or columns.shape[1] == 1:
+        return columns[:, :1].expand(-1, columns.shape[1] * group, -1, -1)
+    return columns.repeat_interleave(group, 1)

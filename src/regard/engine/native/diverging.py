@@ -1,0 +1,98 @@
+"""How different heads are, by the native kernels: all heads of some rows side by side."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.native.library import Job
+from regard.engine.native.sums import Share, start
+from regard.engine.native.tasks import Batch, Task, packed, reads, visits
+from regard.engine.native.units import Span, Unit, units
+from regard.engine.parts import parts
+from regard.engine.problem import Problem
+from regard.engine.schedule import chunks
+from regard.stats.folds import DivergenceFold
+
+__all__ = ["compare"]
+
+# Rows compared by one task: all heads of them are laid out at once.
+ROWS = 128
+
+
+def compare(problem: Problem, bound: Tensor, folds: Sequence[DivergenceFold], batch: Batch) -> None:
+    """Fill the folds, in a pass of its own."""
+    if not folds:
+        return
+    shape = (problem.batch, problem.heads)
+    mass = torch.zeros(*shape, problem.q_len)
+    sums = torch.zeros(*shape, problem.heads, dtype=torch.float64)
+    for members in (_computed if problem.scoring.linear else _given)(problem, batch):
+        for unit, job in members.jobs:
+            job.lse, job.mass = start(bound, unit.batch, unit.head), start(mass, unit.batch, unit.head)
+        batch.add(_task(members, sums))
+    batch.finish()
+    for fold in folds:
+        fold.into.add_(sums)
+        fold.mass.add_(mass)
+
+
+@dataclass(frozen=True)
+class _Members:
+    """The same rows of every head, each with the job that reads it."""
+
+    jobs: list[tuple[Unit, Job]]
+    keep: Any
+
+
+def _task(members: _Members, sums: Tensor) -> Task:
+    runs = [visits(job, unit) for unit, job in members.jobs]
+    pointers = (ctypes.POINTER(Job) * len(runs))(*(ctypes.pointer(job) for _, job in members.jobs))
+    unit = members.jobs[0][0]
+    home = sums[unit.batch]
+    own = torch.zeros_like(home)
+    job = Job(members=ctypes.addressof(pointers), n_members=len(runs), divergence=own.data_ptr())
+    job.row_start, job.row_stop = unit.rows.start, unit.rows.stop
+    length = max(len(unit.keys) for unit, _ in members.jobs if unit.spans)
+    return Task(job, length, [Share(own, home)], keep=(members, runs, pointers))
+
+
+def _computed(problem: Problem, batch: Batch) -> Iterator[_Members]:
+    """Scores are plain dot products: the kernel makes them."""
+    q, k = packed(problem.q), packed(problem.k)
+    for _, same_rows in groupby(units(problem, rows=ROWS), key=lambda unit: (unit.batch, unit.rows)):
+        seen = {unit.head: unit for unit in same_rows}
+        some = next(iter(seen.values()))
+        jobs = []
+        for head in range(problem.heads):
+            # A head that sees nothing is there too: others are compared with it, and find it dead.
+            unit, job = seen.get(head, Unit(some.batch, head, some.rows, ())), Job()
+            reads(job, problem, q, k, unit)
+            jobs.append((unit, job))
+        yield _Members(jobs, (q, k))
+
+
+def _given(problem: Problem, batch: Batch) -> Iterator[_Members]:
+    """Scores are made by torch operations, and masked, a tile at a time."""
+    for part in parts(problem, all_heads=True):
+        k = part.keys(problem.k)
+        for row in part.rows():
+            q = part.scaled(part.queries(problem.q, row.queries))
+            for tile in part.tiles(row):
+                scores = part.four(part.scores(q, k[:, tile.keys.start : tile.keys.stop], tile))
+                for at, rows in product(range(len(part.batch)), chunks(row.queries, ROWS // 4)):
+                    jobs = []
+                    for head in part.heads:
+                        some = scores[at, head, rows.start - row.queries.start :]
+                        job = Job(scores=some.data_ptr(), scores_stride=some.stride(0))
+                        job.scores_first = tile.keys.start
+                        jobs.append((Unit(part.batch[at], head, rows, (Span(tile.keys),)), job))
+                    yield _Members(jobs, scores)
+                # The next tile adds to the same rows.
+                batch.finish()

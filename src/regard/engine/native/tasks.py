@@ -1,0 +1,94 @@
+"""Calls of the kernels: what each points at, and how they are shared out over threads."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.native.library import Job, Library, Run
+from regard.engine.native.sums import Share, Sum, start
+from regard.engine.native.units import Span, Unit
+from regard.engine.problem import Problem
+
+__all__ = ["Batch", "Task", "packed", "reads", "task_of", "visits"]
+
+# So many pieces per thread are done together: enough that no thread waits long for the last.
+AT_ONCE = 32
+# Numbers that the pieces done together may collect.
+ROOM = 1 << 23
+
+
+@dataclass(frozen=True)
+class Task:
+    """One call of a kernel: what it brings home, and what must stay alive because it is pointed at."""
+
+    job: Job
+    length: int
+    shares: list[Share]
+    keep: Any = None
+
+
+def task_of(job: Job, unit: Unit, sums: Sequence[Sum], keep: Any = None) -> Task:
+    """A job about one piece, whose sums go where they are wanted."""
+    held = (keep, unit, visits(job, unit))
+    return Task(job, len(unit.keys), [share for each in sums for share in each.aim(job, unit)], held)
+
+
+def visits(job: Job, unit: Unit) -> Any:
+    """Tell a job which pairs it is about; returns what must live as long as it does."""
+    runs = (Run * len(unit.spans))(*map(_run, unit.spans))
+    job.runs, job.n_runs = ctypes.addressof(runs), len(unit.spans)
+    job.row_start, job.row_stop = unit.rows.start, unit.rows.stop
+    if unit.low is not None and unit.high is not None:
+        job.low, job.high = unit.low.data_ptr(), unit.high.data_ptr()
+    return runs
+
+
+def reads(job: Job, problem: Problem, q: Tensor, k: Tensor, unit: Unit) -> None:
+    """Let a job make its scores from (packed) queries and keys."""
+    job.q, job.q_stride, job.dim = start(q, unit.batch, unit.head), q.stride(2), q.shape[3]
+    job.k, job.k_stride = start(k, unit.batch, unit.head // problem.group), k.stride(2)
+    job.scale = problem.scoring.scale
+
+
+def packed(x: Tensor) -> Tensor:
+    """Rows the kernels can read: float32, each row's numbers side by side."""
+    x = x.detach().to(torch.float32)
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _run(span: Span) -> Run:
+    if span.allowed is None:
+        return Run(span.keys.start, span.keys.stop, None, 0)
+    return Run(span.keys.start, span.keys.stop, span.allowed.data_ptr(), span.allowed.stride(0))
+
+
+class Batch:
+    """Tasks done together by as many threads as PyTorch uses, and added up in order, whoever is first."""
+
+    def __init__(self, library: Library) -> None:
+        self.library, self.threads = library, torch.get_num_threads()
+        self.tasks: list[Task] = []
+        self.room = ROOM
+
+    def add(self, task: Task) -> None:
+        """Take in a task; when enough have come together they are done."""
+        self.tasks.append(task)
+        self.room -= sum(share.own.numel() for share in task.shares)
+        if len(self.tasks) >= AT_ONCE * self.threads or self.room < 0:
+            self.finish()
+
+    def finish(self) -> None:
+        """Do all tasks that have not been done."""
+        tasks, self.tasks, self.room = self.tasks, [], ROOM
+        # Long ones first: then no thread is left alone with one at the end.
+        by_length = sorted(tasks, key=lambda task: task.length, reverse=True)
+        self.library.fold([task.job for task in by_length], self.threads)
+        for task in tasks:
+            for share in task.shares:
+                share.bring_home()
