@@ -1,23 +1,28 @@
-"""The viewer's server on a long text: first overview, any tile, memory. One layer of random queries and keys.
+"""The viewer on a long text: first overview, any tile, memory, frames. One layer of random queries and keys.
 
 python benchmarks/viewer.py [--tokens 131072] [--tiles 2000] [--folder DIR]
 
-The recording and its overviews are made once in the folder and used again by later runs.
+The recording and its overviews are made once in the folder and used again by later runs. Frames are counted
+in the Chromium that is on the PATH, or in playwright's own; without playwright they are left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import http.client
 import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import torch
@@ -34,6 +39,9 @@ from regard.viewer.library import Entry
 from regard.viewer.pooling import levels_of
 from regard.viewer.pyramid import BAND
 
+# The screen of a laptop, and how long each gesture lasts.
+SCREEN = {"width": 1280, "height": 800}
+GESTURE_SECONDS = 5.0
 # The shape of the bundled model.
 HEADS, KV_HEADS, DIM = 8, 4, 32
 
@@ -78,6 +86,7 @@ class Server:
         found = re.search(r"http://\S+", said)
         if found is None:
             raise SystemExit(f"the server did not start: {said}")
+        self.address = found[0]
         self.connection = http.client.HTTPConnection(urlsplit(found[0]).netloc, timeout=60)
 
     def get(self, path: str) -> bytes:
@@ -133,6 +142,84 @@ def quantile(times: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+class Page:
+    """The map in Chromium, at one place, with a count of its frames."""
+
+    START = """() => {
+      const at = (window.frames_at = []);
+      const tick = (now) => { at.push(now); window.frame = requestAnimationFrame(tick); };
+      window.frame = requestAnimationFrame(tick);
+    }"""
+    STOP = "() => { cancelAnimationFrame(window.frame); return window.frames_at; }"
+    DRAWN = "() => Boolean(window.regard?.map?.settled() && window.regard.map.camera())"
+
+    def __init__(self, browser: Any, address: str) -> None:
+        self.page = browser.new_page(viewport=SCREEN)
+        self.page.goto(address)
+        while not self.page.evaluate(self.DRAWN):
+            self.page.wait_for_timeout(50)
+        box = self.page.locator(".stage").bounding_box()
+        self.middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def drag(self) -> None:
+        """Strokes as a hand makes them, on and on into places not seen before."""
+        x, y = self.middle
+        self.page.mouse.move(x + 250, y + 180)
+        self.page.mouse.down()
+        for step in range(1, 26):
+            self.page.mouse.move(x + 250 - 20 * step, y + 180 - 15 * step)
+            self.page.wait_for_timeout(8)
+        self.page.mouse.up()
+
+    def wheel(self) -> None:
+        """In and out again around the middle."""
+        self.page.mouse.move(*self.middle)
+        for step in range(24):
+            self.page.mouse.wheel(0, -120 if step < 12 else 120)
+            self.page.wait_for_timeout(60)
+
+    def frames(self, gesture: Any) -> list[float]:
+        """Milliseconds between the frames while a gesture is made again and again."""
+        self.page.evaluate(self.START)
+        end = time.perf_counter() + GESTURE_SECONDS
+        while time.perf_counter() < end:
+            gesture()
+        at = self.page.evaluate(self.STOP)
+        return [after - before for before, after in pairwise(at)]
+
+
+def watch_frames(server: Server, tokens: int) -> None:
+    """Frames per second while the map is dragged and zoomed: all of it, a stretch, single tokens."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        print("\n- no playwright, so no frames were counted")
+        return
+    chromium = os.environ.get("REGARD_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    x, y = tokens // 4, tokens // 2
+    places = {"the whole map": "", "1 pixel a cell": f"&x={x}&y={y}&z=0", "20 pixels": f"&x={x}&y={y}&z=4.32"}
+    print("\n| shown | gesture | frames a second (target 50) | median ms | p95 ms | longest ms |")
+    print("| --- | --- | ---: | ---: | ---: | ---: |")
+    with sync_playwright() as engine:
+        browser = engine.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for name, place in places.items():
+            page = Page(browser, f"{server.address}#/map?layer=0&head=0{place}")
+            for gesture in (page.drag, page.wheel):
+                spent = page.frames(gesture)
+                rate = 1000 * len(spent) / sum(spent)
+                columns = quantile(spent, 0.5), quantile(spent, 0.95), max(spent)
+                numbers = " | ".join(f"{x:.1f}" for x in (rate, *columns))
+                print(f"| {name} | {gesture.__name__} | {numbers} |", flush=True)
+            page.page.close()
+        browser.close()
+
+
+def bundle_bytes() -> int:
+    """What the page's scripts weigh on their way to a browser."""
+    scripts = (Path(regard.__file__).parent / "viewer" / "static" / "assets").glob("*.js")
+    return sum(len(gzip.compress(script.read_bytes())) for script in scripts)
+
+
 def report(path: Path, cache: Path, tokens: int, tiles: int) -> None:
     """Start a server on the prepared recording and print what it does."""
     server = Server(path, cache)
@@ -150,15 +237,28 @@ def report(path: Path, cache: Path, tokens: int, tiles: int) -> None:
         opening = time.perf_counter() - started
         times = walk(server, base, tokens, tiles)
         memory = {field: server.memory(field) / 2**20 for field in ("VmHWM", "VmRSS", "RssAnon", "RssFile")}
+        _print_server(server, before, first, opening, times, memory)
+        watch_frames(server, tokens)
     finally:
         server.stop()
+
+
+def _print_server(
+    server: Server,
+    before: int,
+    first: float,
+    opening: float,
+    times: dict[int, list[float]],
+    memory: dict[str, float],
+) -> None:
     print(f"- server starts (Python and torch imported): {server.start_seconds:.2f} s, {before >> 20} MiB")
     print(f"- first overview, from an idle server: {first * 1000:.0f} ms (target 1000)")
     print(f"- first exact tile, the layer's checksum included: {opening * 1000:.0f} ms")
     every = [seconds for part in times.values() for seconds in part]
     print(f"- {len(every)} tiles: p95 {quantile(every, 0.95) * 1000:.0f} ms (target 150)")
     print(f"- memory: {memory['VmHWM']:.0f} MiB at the peak (target 1024), of it {memory['RssAnon']:.0f} MiB")
-    print(f"  the server's own and {memory['RssFile']:.0f} MiB pages of files at the end\n")
+    print(f"  the server's own and {memory['RssFile']:.0f} MiB pages of files at the end")
+    print(f"- the page's scripts: {bundle_bytes() / 1000:.0f} kB gzipped (target 500)\n")
     print("| level | tiles | median ms | p95 ms | max ms |\n| ---: | ---: | ---: | ---: | ---: |")
     for level, spent in times.items():
         if spent:
@@ -175,7 +275,8 @@ def main() -> None:
     )
     asked = parser.parse_args()
     heads = f"{HEADS} heads of {DIM} ({KV_HEADS} key heads)"
-    header(f"The viewer's server, {asked.tokens:,} tokens, {heads}", "one server process, one walk")
+    how = "one server process, one walk; then one page, one gesture after another"
+    header(f"The viewer, {asked.tokens:,} tokens, {heads}", how)
     path = asked.folder / f"random-{asked.tokens}.regard"
     if not (path / "manifest.json").exists():
         asked.folder.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,13 @@
 import type { ComponentType } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
-import { type Open, OpenProvider } from "./context";
+import { type Open, OpenProvider, openStack } from "./context";
 import { ExportMenu } from "./export/ExportMenu";
+import { sentence } from "./parts/answer";
+import { Failure } from "./parts/failure";
+import { formatCount } from "./parts/format";
 import { HeadPicker } from "./parts/heads";
 import { ThemeSwitch } from "./parts/theme";
-import { TokenTable } from "./parts/tokens";
-import { formatCount } from "./parts/format";
 import type { PathSource } from "./source/paths";
 import type { RecordingEntry, Source } from "./source/source";
 import { StateProvider, type View, VIEWS, type ViewState } from "./state";
@@ -61,17 +62,10 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
         {open && <span class="app-note">{formatCount(open.recording.tokens)} tokens · {open.recording.model}</span>}
       </div>
       <main id="view" class={`view view-${view}`} role="tabpanel" aria-labelledby={`tab-${view}`} data-testid={`view-${view}`}>
-        {failure && (
-          <div class="notice failure" role="alert" data-testid="failure">
-            <p>{failure}</p>
-            <button type="button" onClick={retry}>
-              Try again
-            </button>
-          </div>
-        )}
+        {failure && <Failure text={failure} onRetry={retry} />}
         {open ? (
           <OpenProvider value={open}>
-            <Active key={`${view} ${open.recording.id}`} source={source} />
+            <Active key={`${view} ${open.recording.id} ${open.stack.role}`} source={source} />
           </OpenProvider>
         ) : tryable ? (
           <Active source={source} />
@@ -90,16 +84,20 @@ interface Loaded {
   retry(): void;
 }
 
-/** Follows the recording named in the address; what cannot be opened is said and the page stays usable. */
+/** Follows the recording and stack named in the address; what cannot be opened is said and the page stays usable. */
 function useRecording(source: Source, state: ViewState): Loaded {
   const [entries, setEntries] = useState<RecordingEntry[]>([]);
-  const [loaded, setLoaded] = useState<{ recording: Open["recording"]; tokens: TokenTable } | null>(null);
+  const [open, setOpen] = useState<Open | null>(null);
   const [failure, setFailure] = useState<string | null>(null);
   const [attempt, setAttempt] = useState(0);
   const rec = state.rec.value;
+  const role = state.role.value;
+  const opened = useRef<Open | null>(null);
 
   useEffect(() => {
     let current = true;
+    // An address may leave the stack out; then the one that is open will do.
+    if (opened.current?.recording.id === rec && ["", opened.current.stack.role].includes(role)) return;
     const load = async (): Promise<void> => {
       const list = await source.recordings();
       if (!current) return;
@@ -110,35 +108,35 @@ function useRecording(source: Source, state: ViewState): Loaded {
         state.rec.value = wanted;
         return;
       }
-      const [recording, tokens] = await Promise.all([source.recording(rec), source.tokens(rec)]);
+      const found = await openStack(source, await source.recording(rec), role);
       if (!current) return;
-      settle(state, recording);
-      setLoaded({ recording, tokens: new TokenTable(tokens) });
+      opened.current = found;
+      state.role.value = found.stack.role;
+      setOpen(found);
       setFailure(null);
     };
     load().catch((error: unknown) => {
       if (!current) return;
-      setLoaded(null);
-      setFailure(error instanceof Error ? error.message : String(error));
+      opened.current = null;
+      setOpen(null);
+      setFailure(sentence(error));
     });
     return () => {
       current = false;
     };
-  }, [source, state, rec, attempt]);
+  }, [source, state, rec, role, attempt]);
 
-  const stack = loaded && (loaded.recording.stacks.find((s) => s.role === state.role.value) ?? loaded.recording.stacks[0]);
-  return {
-    entries,
-    open: loaded && stack && loaded.recording.id === rec ? { ...loaded, stack } : null,
-    failure,
-    retry: () => setAttempt(attempt + 1),
-  };
+  // A link may name a layer or head that this recording lacks, or none; views see only what there is.
+  const known = open !== null && open.recording.id === rec && ["", open.stack.role].includes(role);
+  const settled = known && role !== "" && open.stack.layers.includes(state.layer.value) && state.head.value < open.stack.heads;
+  useEffect(() => {
+    if (known && !settled) settle(state, open.stack);
+  }, [state, open, known, settled]);
+  return { entries, open: settled ? open : null, failure, retry: () => setAttempt(attempt + 1) };
 }
 
-/** Replace what the address leaves out, or asks for in vain, by what the recording has. */
-function settle(state: ViewState, recording: Open["recording"]): void {
-  const stack = recording.stacks.find((s) => s.role === state.role.peek()) ?? recording.stacks[0];
-  if (!stack) return;
+/** Replace what the address leaves out, or asks for in vain, by what the stack has. */
+function settle(state: ViewState, stack: Open["stack"]): void {
   state.go({
     role: stack.role,
     layer: stack.layers.includes(state.layer.peek()) ? state.layer.peek() : worthSeeing(stack.layers),

@@ -7,6 +7,7 @@ import type { Archive } from "./export/archive";
 import { HttpSource } from "./source/http";
 import { StaticSource, StaticTransport } from "./source/static";
 import { createState, type ViewState } from "./state";
+import { tries } from "./views/matter/tries";
 import type { MapHooks } from "./views/map/hooks";
 
 declare global {
@@ -22,6 +23,7 @@ if (root && archived) {
   const archive = JSON.parse(archived.textContent ?? "") as Archive;
   const state = createState({ hash: location.hash || archive.hash });
   window.regard = { ...window.regard, state };
+  tries.value = archive.tries;
   const source = new StaticSource(new StaticTransport(archive));
   render(<App source={source} state={state} views={archive.views} />, root);
 } else if (root) {

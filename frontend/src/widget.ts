@@ -12,6 +12,15 @@ import { bind, type Traits } from "./widget/traits";
 
 type Model = Channel & Traits;
 
+/** Hide the picture that stands in for a widget, whether its output is on the page already or still to come. */
+function hideStill(name: string): () => void {
+  const picture = `[data-regard-still="${CSS.escape(name)}"]`;
+  const style = document.createElement("style");
+  style.textContent = `${picture}, .jp-OutputArea-child:has(${picture}), .output_area:has(${picture}) { display: none }`;
+  document.head.append(style);
+  return () => style.remove();
+}
+
 /** What anywidget calls for every place the widget is shown in; the result is called when that place goes. */
 function show({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const root = document.createElement("div");
@@ -32,7 +41,8 @@ function show({ model, el }: { model: Model; el: HTMLElement }): () => void {
 
   window.regard = { ...window.regard, state };
   const views = model.get("views") as Shown[];
-  render(h(Frame, { source: new CommSource(transport), state, views }), root);
+  const onAlive = (): void => void stops.push(hideStill(String(model.get("still"))));
+  render(h(Frame, { source: new CommSource(transport), state, views, onAlive }), root);
   return () => {
     render(null, root);
     for (const stop of stops) stop();

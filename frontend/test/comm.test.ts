@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { type Channel, CommSource, CommTransport } from "../src/source/comm";
+import { WaitingTransport } from "../src/source/waiting";
 import { createState } from "../src/state";
 import { bind, type Traits } from "../src/widget/traits";
 
@@ -66,7 +67,7 @@ describe("questions over a notebook's channel", () => {
       } else if (ready) reply(200, { answer: 42 });
       else reply(503, { error: "Being made.", job: "j" });
     });
-    expect(await new CommTransport(made).json("/api/x")).toEqual({ answer: 42 });
+    expect(await new WaitingTransport(new CommTransport(made)).json("/api/x")).toEqual({ answer: 42 });
     expect(sent.map(({ path }) => path)).toEqual(["/api/x", "/api/jobs/j", "/api/x"]);
   });
 

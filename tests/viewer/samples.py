@@ -16,6 +16,9 @@ from regard.models.watch import ROWS
 
 TOKENS = ["<script>alert(1)</script>", "&amp;", '"><img src=x onerror=alert(2)>', " the", "\n"]
 
+# What an encoder reads, so that it is not taken for what the decoder writes.
+WORDS = [" die", " alte", " Katze", " schläft"]
+
 
 def layer(
     index: int,
@@ -57,7 +60,7 @@ class _Tokenizer:
     is_fast = False
 
     def decode(self, ids: list[int]) -> str:
-        return "".join(TOKENS[i] for i in ids)
+        return "".join((TOKENS + WORDS)[i] for i in ids)
 
 
 def odd() -> Recording:
@@ -69,6 +72,18 @@ def odd() -> Recording:
         layer(2, 701, 701, documents, softcap=3.0),
         layer(0, 63, 301, None, role="cross", kv_heads=4),
     )
+
+
+def translated() -> Recording:
+    """An encoder that read 67 words, and a decoder that wrote 23 tokens and looked at them."""
+    made = recording(
+        layer(0, 23, 23, Causal()),
+        layer(0, 67, 67, None, role="encoder"),
+        layer(0, 23, 67, None, role="cross", kv_heads=4),
+    )
+    made.token_ids["decoder"] = torch.arange(23)[None] % len(TOKENS)
+    made.token_ids["encoder"] = len(TOKENS) + torch.arange(67)[None] % len(WORDS)
+    return made
 
 
 def saved(made: Recording, path: Path) -> Path:

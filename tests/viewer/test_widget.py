@@ -7,6 +7,7 @@ import base64
 import json
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -299,6 +300,24 @@ def test_a_saved_notebook_shows_a_picture_where_widgets_do_not_run():
     assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == shown.model_id
     assert base64.b64decode(data["image/png"]).startswith(PNG)
     json.dumps(data)
+    shown.close()
+
+
+def test_a_kernel_shows_the_picture_as_an_output_of_its_own(monkeypatch):
+    outputs = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: outputs.append(data))
+    monkeypatch.setattr("IPython.core.getipython.get_ipython", lambda: SimpleNamespace(kernel=None))
+    shown = show(recording(layer(0, 63, 63, regard.Causal())))
+    shown._ipython_display_()
+    live, still = outputs
+    assert "image/png" not in live
+    assert base64.b64decode(still["image/png"]).startswith(PNG)
+    assert f'data-regard-still="{shown.still}"' in still["text/html"]
+    # A terminal shows neither, and gets the sentence alone.
+    monkeypatch.setattr("IPython.core.getipython.get_ipython", lambda: None)
+    outputs.clear()
+    shown._ipython_display_()
+    assert [list(output) for output in outputs] == [list(live)]
     shown.close()
 
 

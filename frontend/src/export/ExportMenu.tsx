@@ -1,10 +1,11 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
-import type { Open } from "../context";
+import { type Open, openStack } from "../context";
 import { MemoryTransport } from "../source/memory";
 import { PathSource, type Transport } from "../source/paths";
 import type { ViewState } from "../state";
+import { tries } from "../views/matter/tries";
 import { CollectingTransport, emptyArchive, pack } from "./archive";
 import { exporterOf, type Picture } from "./exporter";
 import { download, htmlFile, pngFile, svgFile } from "./files";
@@ -93,7 +94,8 @@ function fileName(state: ViewState, open: Open): string {
 
 async function pictureOf(state: ViewState): Promise<Picture> {
   const exporter = exporterOf(state).value;
-  if (exporter) return exporter.picture();
+  if (exporter?.picture) return exporter.picture();
+  await exporter?.ready?.();
   const view = document.getElementById("view");
   if (!view) throw new Error("There is no view to picture.");
   return snapshot(view);
@@ -104,19 +106,21 @@ async function wholePage(transport: Transport, state: ViewState, open: Open): Pr
   const archive = emptyArchive(state.hash(), [view]);
   const source = new PathSource(new CollectingTransport(transport, archive));
   const { id, name, model, tokens, stacks } = open.recording;
-  await Promise.all([source.recording(id), source.tokens(id)]);
+  await openStack(source, await source.recording(id), open.stack.role);
   archive.json["/api/recordings"] = {
     recordings: [{ id, name, model, tokens, stacks: stacks.map((stack) => stack.role) }],
     default: id,
   };
   archive.json["/api/info"] = { version: "", models: [], can_run_models: false };
   const exporter = exporterOf(state).value;
-  if (exporter) await exporter.gather(source);
-  else if (transport instanceof MemoryTransport) await remember(transport, archive, id);
+  await exporter?.gather?.(source);
+  // The map and the text ask for far more than they show; what they need they gather.
+  if (!exporter?.picture && transport instanceof MemoryTransport) await remember(transport, archive, id);
+  if (view === "matter") archive.tries = tries.value.filter((one) => one.rec === id);
   return htmlFile(archive, `${name}: ${view}`);
 }
 
-/** A view without an exporter of its own takes along all it has asked for about its recording. */
+/** A view that is pictured as it stands takes along all it has asked for about its recording. */
 async function remember(memory: MemoryTransport, archive: ReturnType<typeof emptyArchive>, rec: string): Promise<void> {
   const about = (path: string): boolean => path.includes(encodeURIComponent(rec)) || path.startsWith("/api/worked");
   for (const [path, answer] of memory.answers) if (about(path)) archive.json[path] ??= answer;

@@ -1,6 +1,7 @@
 import type { Request, Transport } from "../source/paths";
 import type { Grid, SourceError } from "../source/source";
 import type { View } from "../state";
+import type { Try } from "../views/matter/tries";
 
 /** Answers to paths, kept as plain data: what an exported page carries instead of a server. */
 export interface Archive {
@@ -9,6 +10,8 @@ export interface Archive {
   views: View[];
   json: Record<string, unknown>;
   grids: Record<string, PackedGrid>;
+  /** What was blocked in “Does it matter?” and what came of it: only a running model could tell again. */
+  tries: readonly Try[];
 }
 
 /** Float32 values, deflated, in base64. */
@@ -19,7 +22,7 @@ export interface PackedGrid {
 }
 
 export function emptyArchive(hash: string, views: View[]): Archive {
-  return { hash, views, json: {}, grids: {} };
+  return { hash, views, json: {}, grids: {}, tries: [] };
 }
 
 async function through(bytes: Uint8Array<ArrayBuffer>, stream: CompressionStream | DecompressionStream): Promise<ArrayBuffer> {

@@ -11,11 +11,14 @@ export interface Picture {
   svg: string;
 }
 
-/** How one view is exported; a view without one is pictured as it stands in the page. */
+/** How one view is exported, in what differs from what any view can do. */
 export interface Exporter {
-  picture(): Picture | Promise<Picture>;
-  /** Ask `source` for everything the exported page should be able to answer. */
-  gather(source: Source): Promise<void>;
+  /** Else the view is pictured as it stands in the page. */
+  picture?(): Picture | Promise<Picture>;
+  /** Let everything appear that a picture of the page should show. */
+  ready?(): Promise<void>;
+  /** Ask `source` for everything the exported page should be able to answer, beside what the view has asked already. */
+  gather?(source: Source): Promise<void>;
 }
 
 const current = new WeakMap<ViewState, Signal<Exporter | null>>();

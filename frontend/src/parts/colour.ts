@@ -12,6 +12,18 @@ export interface ColourScale {
   high: number;
 }
 
+/** A scale for maps of so many keys: on a log scale it reaches a decade below an even spread over them. */
+export function scaleFor(keys: number, palette: PaletteName, scale: ScaleName, high: number): ColourScale {
+  const low = scale === "log" ? Math.min(high / 100, 10 ** (Math.floor(Math.log10(1 / keys)) - 1)) : 0;
+  return { palette, scale, low, high };
+}
+
+/** The weight that the reader wants brightest, as the address has it; null where it is left to the view. */
+export function brightest(text: string): number | null {
+  const high = Number(text);
+  return high > 0 && high <= 1 ? high : null;
+}
+
 const STOPS = 256;
 
 function greys(t: number): string {

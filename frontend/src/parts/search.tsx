@@ -1,5 +1,6 @@
-import { useComputed, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { useEffect, useMemo } from "preact/hooks";
 
 import { formatCount } from "./format";
 import type { TokenTable } from "./tokens";
@@ -16,12 +17,13 @@ export function TokenSearch({
 }) {
   const wanted = useSignal("");
   const turn = useSignal(-1);
-  const found = useComputed(() => (wanted.value.trim() === "" ? [] : tokens.find(wanted.value.trim(), 0, 999)));
+  const text = wanted.value.trim();
+  const found = useMemo(() => (text === "" ? [] : tokens.find(text, 0, 999)), [tokens, text]);
+  useEffect(() => void (turn.value = -1), [tokens]);
   const go = (by: number): void => {
-    const list = found.value;
-    if (list.length === 0) return;
-    turn.value = (Math.max(turn.value, by < 0 ? 0 : -1) + by + list.length) % list.length;
-    onGo(list[turn.value]!);
+    if (found.length === 0) return;
+    turn.value = (Math.max(turn.value, by < 0 ? 0 : -1) + by + found.length) % found.length;
+    onGo(found[turn.value]!);
   };
   return (
     <>
@@ -46,9 +48,9 @@ export function TokenSearch({
         />
         {children}
       </form>
-      {wanted.value.trim() !== "" && (
+      {text !== "" && (
         <p class="small soft search-found" role="status">
-          {found.value.length === 0 ? (
+          {found.length === 0 ? (
             "Not in this text."
           ) : (
             <>
@@ -56,7 +58,7 @@ export function TokenSearch({
                 ‹
               </button>
               {turn.value >= 0 ? `${formatCount(turn.value + 1)} of ` : ""}
-              {formatCount(found.value.length)} {found.value.length === 1 ? "place" : "places"}
+              {formatCount(found.length)} {found.length === 1 ? "place" : "places"}
               <button type="button" aria-label="Next place" onClick={() => go(1)}>
                 ›
               </button>

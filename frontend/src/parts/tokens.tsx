@@ -19,6 +19,11 @@ export class TokenTable {
     return new TokenTable({ text, ids: rest(ids), starts: rest(starts), stops: rest(stops), pieces: rest(pieces) });
   }
 
+  /** Whether tokens have a text, and not only numbers. */
+  get named(): boolean {
+    return this.tokens.text !== "" || this.tokens.pieces.some((piece) => !/^\d*$/.test(piece));
+  }
+
   id(i: number): number | undefined {
     return this.tokens.ids[i];
   }

@@ -1,6 +1,7 @@
 import { gridOf } from "./http";
 import { PathSource, type Request, type Transport } from "./paths";
-import { type Grid, type Job, SourceError } from "./source";
+import { type Grid, hasEnded, type Job, SourceError } from "./source";
+import { WaitingTransport } from "./waiting";
 
 /** The part of anywidget's model that carries messages between a notebook's page and its kernel. */
 export interface Channel {
@@ -15,19 +16,18 @@ interface Answer {
   result: unknown;
 }
 
-interface Waiting {
+interface Question {
   take(answer: Answer, buffers: readonly BufferSource[]): void;
   refuse(error: unknown): void;
 }
 
 /** Milliseconds between looks at a job: a notebook has no stream of events. */
 const LOOK = 400;
-const ENDED = new Set(["done", "failed", "cancelled"]);
 
 /** Asks the kernel that the widget lives in: the server's paths and answers, without a server. */
 export class CommTransport implements Transport {
   readonly kind = "comm" as const;
-  private readonly waiting = new Map<string, Waiting>();
+  private readonly questions = new Map<string, Question>();
   // Two views of one widget hear each other's answers, so a number alone would not do.
   private readonly name = Math.random().toString(36).slice(2);
   private asked = 0;
@@ -38,8 +38,8 @@ export class CommTransport implements Transport {
 
   dispose(): void {
     this.channel.off("msg:custom", this.heard);
-    for (const one of this.waiting.values()) one.refuse(new SourceError("The widget was closed.", 0));
-    this.waiting.clear();
+    for (const one of this.questions.values()) one.refuse(new SourceError("The widget was closed.", 0));
+    this.questions.clear();
   }
 
   async json(path: string, request?: Request): Promise<unknown> {
@@ -58,7 +58,7 @@ export class CommTransport implements Transport {
       while (!stopped) {
         const job = (await this.json(path.replace(/\/events$/, ""))) as Job;
         if (!stopped) onEvent(job);
-        if (ENDED.has(job.state)) return;
+        if (hasEnded(job)) return;
         await new Promise((resolve) => setTimeout(resolve, LOOK));
       }
     };
@@ -68,25 +68,12 @@ export class CommTransport implements Transport {
     };
   }
 
-  /** An answer; where it needs a job first, such as the overview of a long text, it is asked again after that. */
   private async ask(path: string, request: Request = {}): Promise<{ answer: Answer; buffers: readonly BufferSource[] }> {
-    for (;;) {
-      const found = await this.once(path, request);
-      const { status, result } = found.answer;
-      if (status < 400) return found;
-      const { error, job } = result as { error?: string; job?: string | null };
-      if (status !== 503 || !job) throw new SourceError(error ?? `The kernel answered ${status}.`, status);
-      await this.ended(job, request.signal);
-    }
-  }
-
-  private async ended(id: string, signal?: AbortSignal): Promise<void> {
-    for (;;) {
-      const job = (await this.once(`/api/jobs/${id}`, { signal })).answer.result as Job;
-      if (job.state === "done") return;
-      if (!(job.state === "waiting" || job.state === "running")) throw new SourceError(job.error ?? "It was cancelled.", 503);
-      await new Promise((resolve) => setTimeout(resolve, LOOK));
-    }
+    const found = await this.once(path, request);
+    const { status, result } = found.answer;
+    if (status < 400) return found;
+    const { error, job } = result as { error?: string; job?: string | null };
+    throw new SourceError(error ?? `The kernel answered ${status}.`, status, job ?? null);
   }
 
   private once(path: string, { method = "GET", body, signal }: Request): Promise<{ answer: Answer; buffers: readonly BufferSource[] }> {
@@ -94,12 +81,12 @@ export class CommTransport implements Transport {
     return new Promise((resolve, reject) => {
       if (signal?.aborted) return reject(signal.reason);
       const giveUp = (): void => {
-        this.waiting.delete(id);
+        this.questions.delete(id);
         this.channel.send({ cancel: id });
         reject(signal?.reason);
       };
       signal?.addEventListener("abort", giveUp, { once: true });
-      this.waiting.set(id, {
+      this.questions.set(id, {
         take(answer, buffers) {
           signal?.removeEventListener("abort", giveUp);
           resolve({ answer, buffers });
@@ -112,8 +99,8 @@ export class CommTransport implements Transport {
 
   private readonly heard = (content: unknown, buffers: readonly BufferSource[]): void => {
     const answer = content as Answer;
-    const one = this.waiting.get(answer.id);
-    this.waiting.delete(answer.id);
+    const one = this.questions.get(answer.id);
+    this.questions.delete(answer.id);
     one?.take(answer, buffers);
   };
 }
@@ -127,7 +114,7 @@ function copyOf(buffer: BufferSource | undefined): ArrayBuffer {
 }
 
 export class CommSource extends PathSource {
-  constructor(readonly channel: CommTransport) {
-    super(channel);
+  constructor(channel: CommTransport) {
+    super(new WaitingTransport(channel));
   }
 }

@@ -1,6 +1,7 @@
 import { MemoryTransport } from "./memory";
 import { PathSource, type Request, type Transport } from "./paths";
 import { type Grid, SourceError } from "./source";
+import { WaitingTransport } from "./waiting";
 
 /** Float32 values as the server sends them: little-endian, row by row, with the shape beside them. */
 export function gridOf(buffer: ArrayBuffer, rows: number | null, cols: number | null): Grid {
@@ -13,15 +14,15 @@ export function gridOf(buffer: ArrayBuffer, rows: number | null, cols: number | 
   return { rows: height, cols: width, values };
 }
 
-async function sentenceOf(response: Response): Promise<string> {
+async function errorOf(response: Response): Promise<SourceError> {
   try {
-    const body = (await response.json()) as { error?: unknown; detail?: unknown };
-    if (typeof body.error === "string") return body.error;
-    if (typeof body.detail === "string") return body.detail;
+    const { error, detail, job } = (await response.json()) as Record<"error" | "detail" | "job", unknown>;
+    const said = [error, detail].find((text) => typeof text === "string");
+    if (said) return new SourceError(said, response.status, typeof job === "string" ? job : null);
   } catch {
     // Not JSON: the status line has to do.
   }
-  return `The server answered ${response.status} ${response.statusText}.`;
+  return new SourceError(`The server answered ${response.status} ${response.statusText}.`, response.status);
 }
 
 /** Asks regard's own server; `base` is where it lives, the page's own origin unless told otherwise. */
@@ -46,7 +47,7 @@ export class HttpTransport implements Transport {
       if (signal?.aborted) throw error;
       throw new SourceError("The server does not answer. Is `regard view` still running?", 0);
     }
-    if (!response.ok) throw new SourceError(await sentenceOf(response), response.status);
+    if (!response.ok) throw await errorOf(response);
     return response;
   }
 
@@ -78,6 +79,6 @@ export class HttpTransport implements Transport {
 
 export class HttpSource extends PathSource {
   constructor(base = "") {
-    super(new MemoryTransport(new HttpTransport(base)));
+    super(new MemoryTransport(new WaitingTransport(new HttpTransport(base))));
   }
 }

@@ -16,6 +16,10 @@ export class MemoryTransport implements Transport {
     return this.inner.kind;
   }
 
+  get waiting(): Transport["waiting"] {
+    return this.inner.waiting;
+  }
+
   async json(path: string, request?: Request): Promise<unknown> {
     const answer = await this.inner.json(path, request);
     if ((request?.method ?? "GET") === "GET") keep(this.answers, path, answer, this.most);

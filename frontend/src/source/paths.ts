@@ -1,9 +1,12 @@
+import { signal } from "@preact/signals";
+
 import {
   type Atlas,
   type Box,
   type Cell,
   type Column,
   type Grid,
+  hasEnded,
   type How,
   type Info,
   type Job,
@@ -35,6 +38,7 @@ export interface Request {
 /** Carries a path to whoever answers; the paths are the same over HTTP, in a notebook and in an exported file. */
 export interface Transport {
   readonly kind: Source["kind"];
+  readonly waiting?: Source["waiting"];
   json(path: string, request?: Request): Promise<unknown>;
   grid(path: string, request?: Request): Promise<Grid>;
   events(path: string, onEvent: (data: unknown) => void, onLost: (error: SourceError) => void): () => void;
@@ -56,7 +60,7 @@ export function mapPath(map: MapRef): string {
   return `${layerPath(map.rec, map.role, map.layer)}/heads/${map.head}`;
 }
 
-const ENDED = new Set(["done", "failed", "cancelled"]);
+const NOTHING = signal<readonly Job[]>([]);
 
 /** The one place that knows the paths: a Source over any transport. */
 export class PathSource implements Source {
@@ -64,6 +68,10 @@ export class PathSource implements Source {
 
   get kind(): Source["kind"] {
     return this.transport.kind;
+  }
+
+  get waiting(): Source["waiting"] {
+    return this.transport.waiting ?? NOTHING;
   }
 
   private async json<T>(path: string, request?: Request): Promise<T> {
@@ -82,8 +90,8 @@ export class PathSource implements Source {
     return this.json(`/api/recordings/${encodeURIComponent(rec)}`);
   }
 
-  tokens(rec: string): Promise<Tokens> {
-    return this.json(`/api/recordings/${encodeURIComponent(rec)}/tokens`);
+  tokens(rec: string, role?: string, side?: "queries" | "keys"): Promise<Tokens> {
+    return this.json(withQuery(`/api/recordings/${encodeURIComponent(rec)}/tokens`, { role, side }));
   }
 
   tile(map: MapRef, at: TileAddress, signal?: AbortSignal): Promise<Grid> {
@@ -169,7 +177,7 @@ export class PathSource implements Source {
       (data) => {
         const job = data as Job;
         onChange(job);
-        if (ENDED.has(job.state)) stop();
+        if (hasEnded(job)) stop();
       },
       (error) => onLost?.(error),
     );

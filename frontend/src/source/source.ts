@@ -1,3 +1,5 @@
+import type { ReadonlySignal } from "@preact/signals";
+
 /** Everything the page can ask about recordings, whoever answers: a server, a notebook, or the page itself. */
 
 export type How = "mean" | "max";
@@ -227,11 +229,14 @@ export type Line = { query: number } | { key: number };
 export interface Source {
   /** Where answers come from; an exported file cannot start anything new. */
   readonly kind: "http" | "comm" | "static";
+  /** Jobs that answers are waiting for at present, such as the overview of a long text. */
+  readonly waiting: ReadonlySignal<readonly Job[]>;
 
   info(): Promise<Info>;
   recordings(): Promise<Recordings>;
   recording(rec: string): Promise<Recording>;
-  tokens(rec: string): Promise<Tokens>;
+  /** Of a stack's queries or keys; without a stack, of the first. They differ in cross-attention alone. */
+  tokens(rec: string, role?: string, side?: "queries" | "keys"): Promise<Tokens>;
 
   tile(map: MapRef, at: TileAddress, signal?: AbortSignal): Promise<Grid>;
   thumb(map: MapRef, size: number, how: How, signal?: AbortSignal): Promise<Grid>;
@@ -257,15 +262,22 @@ export interface Source {
   watchJob(id: string, onChange: (job: Job) => void, onLost?: (error: SourceError) => void): () => void;
 }
 
-/** Said by whoever answers; `status` is HTTP's number, 0 where nobody answered. */
+/** Said by whoever answers; `status` is HTTP's number, 0 where nobody answered. `job`: asking again helps when that is done. */
 export class SourceError extends Error {
   constructor(
     message: string,
     readonly status: number,
+    readonly job: string | null = null,
   ) {
     super(message);
     this.name = "SourceError";
   }
+}
+
+const ENDED = new Set(["done", "failed", "cancelled"]);
+
+export function hasEnded(job: Job): boolean {
+  return ENDED.has(job.state);
 }
 
 export function isPending(answer: Atlas | Pending): answer is Pending {

@@ -1,10 +1,11 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import { type Open, OpenProvider } from "../context";
+import { type Open, OpenProvider, openStack } from "../context";
+import { sentence } from "../parts/answer";
+import { Failure } from "../parts/failure";
 import { formatCount } from "../parts/format";
 import { HeadPicker } from "../parts/heads";
-import { TokenTable } from "../parts/tokens";
 import type { Source } from "../source/source";
 import { StateProvider, type ViewState } from "../state";
 import { MapView } from "../views/map/MapView";
@@ -17,9 +18,21 @@ const VIEWS: Record<Shown, { name: string; component: ComponentType<{ source: So
   text: { name: "Text", component: TextView },
 };
 
+interface FrameProps {
+  source: Source;
+  state: ViewState;
+  views: readonly Shown[];
+  /** Called when the kernel has answered: from then on there is something to see. */
+  onAlive(): void;
+}
+
 /** The page's Map and Text in a cell of a notebook: one recording, no address, no menus. */
-export function Frame({ source, state, views }: { source: Source; state: ViewState; views: readonly Shown[] }) {
+export function Frame({ source, state, views, onAlive }: FrameProps) {
   const { open, failure, retry } = useOpened(source, state);
+  const alive = open !== null;
+  useEffect(() => {
+    if (alive) onAlive();
+  }, [alive]);
   const view = views.find((name) => name === state.view.value) ?? "map";
   const Active = VIEWS[view].component;
   return (
@@ -39,14 +52,7 @@ export function Frame({ source, state, views }: { source: Source; state: ViewSta
           {open && <span class="app-note">{formatCount(open.recording.tokens)} tokens</span>}
         </div>
         <div class={`view view-${view}`} data-testid={`view-${view}`}>
-          {failure && (
-            <div class="notice failure" role="alert" data-testid="failure">
-              <p>{failure}</p>
-              <button type="button" onClick={retry}>
-                Try again
-              </button>
-            </div>
-          )}
+          {failure && <Failure text={failure} onRetry={retry} />}
           {open ? (
             <OpenProvider value={open}>
               <Active key={`${view} ${open.stack.role}`} source={source} />
@@ -65,29 +71,30 @@ export function Frame({ source, state, views }: { source: Source; state: ViewSta
 }
 
 function useOpened(source: Source, state: ViewState): { open: Open | null; failure: string | null; retry(): void } {
-  const [loaded, setLoaded] = useState<Pick<Open, "recording" | "tokens"> | null>(null);
+  const [open, setOpen] = useState<Open | null>(null);
   const [failure, setFailure] = useState<string | null>(null);
   const [attempt, setAttempt] = useState(0);
+  const role = state.role.value;
   useEffect(() => {
     let current = true;
     const load = async (): Promise<void> => {
       const { default: rec } = await source.recordings();
       if (rec === null) throw new Error("The recording has gone. Show it again.");
-      const [recording, tokens] = await Promise.all([source.recording(rec), source.tokens(rec)]);
+      const opened = await openStack(source, await source.recording(rec), role);
       if (!current) return;
       state.rec.value = rec;
-      setLoaded({ recording, tokens: new TokenTable(tokens) });
+      setOpen(opened);
       setFailure(null);
     };
     load().catch((error: unknown) => {
-      if (current) setFailure(error instanceof Error ? error.message : String(error));
+      if (current) setFailure(sentence(error));
     });
     return () => {
       current = false;
     };
-  }, [source, state, attempt]);
-  const stack = loaded?.recording.stacks.find((one) => one.role === state.role.value) ?? loaded?.recording.stacks[0];
-  return { open: loaded && stack ? { ...loaded, stack } : null, failure, retry: () => setAttempt(attempt + 1) };
+  }, [source, state, role, attempt]);
+  const here = open !== null && (role === "" || open.stack.role === role);
+  return { open: here ? open : null, failure, retry: () => setAttempt(attempt + 1) };
 }
 
 function Where({ open, state }: { open: Open; state: ViewState }) {

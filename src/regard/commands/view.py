@@ -33,9 +33,13 @@ def view(
     cache: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where overviews are kept; else the user's cache.")
     ] = None,
+    cache_size: Annotated[
+        float, typer.Option(metavar="GB", min=0, help="Overviews kept; those used longest ago go first.")
+    ] = 8,
 ) -> None:
     """Look at attention in the browser: a map of the whole text, down to one weight."""
     from regard.viewer.opening import open_viewer, with_defaults
 
-    settings = with_defaults(recordings or (), model, host, port, cache)
+    size = int(cache_size * 2**30)
+    settings = with_defaults(recordings or (), model, host=host, port=port, cache=cache, cache_bytes=size)
     open_viewer(settings, text, open_browser=not no_open, say=typer.echo)

@@ -41,13 +41,13 @@ def read_recording(path: Path) -> Recording:
 def _read_tokens(recording: Recording, entry: dict[str, Any], path: Path) -> None:
     said = json.loads(check_file(entry, path, content=True).read_text(encoding="utf-8"))
     recording.text = said.pop("text", None)
-    tokens = said.pop("tokens", None)
+    tokens = {"encoder": said.pop("encoder_tokens", None)}
+    tokens |= {"decoder" if "decoder" in said else "encoder": said.pop("tokens", None)}
     recording.token_ids = {role: torch.tensor(rows) for role, rows in said.items()}
-    if tokens is not None:
-        ids = said.get("decoder", said.get("encoder"))
-        recording.restore_tokens(
-            [
+    for role, rows in tokens.items():
+        if rows is not None:
+            whole = [
                 [Token(i, *rest) for i, rest in zip(row, found, strict=True)]
-                for row, found in zip(ids, tokens, strict=True)
+                for row, found in zip(said[role], rows, strict=True)
             ]
-        )
+            recording.restore_tokens(whole, role)

@@ -96,7 +96,7 @@ class Recording:
         self._layers: list[Layer] = []
         self._tokenizer: Any = None
         self._spans: Sequence[tuple[int, int]] | None = None
-        self._tokens: list[list[Token]] | None = None
+        self._tokens: dict[str, list[list[Token]]] = {}
 
     @classmethod
     def of(cls, model: Any) -> Recording:
@@ -176,10 +176,14 @@ class Recording:
 
     @property
     def batch_tokens(self) -> list[list[Token]]:
-        """The tokens of every text of the batch."""
-        if self._tokens is None:
-            self._tokens = self._tokenized()
-        return self._tokens
+        """The tokens of every text of the batch; of an encoder-decoder, those of the decoder."""
+        return self.tokens_of("decoder" if "decoder" in self.token_ids else "encoder")
+
+    def tokens_of(self, role: str) -> list[list[Token]]:
+        """The tokens of every text that one side read: "encoder" or "decoder"; cross-attention has both."""
+        if role not in self._tokens:
+            self._tokens[role] = self._tokenized(role)
+        return self._tokens[role]
 
     def stat(self, name: str) -> Any:
         """One statistic of all layers of the main stack: (layers, batch, heads, ...)."""
@@ -190,9 +194,10 @@ class Recording:
     ) -> Recording:
         """Say how token ids read, and which text they came from; then `recording.tokens` knows both.
 
-        `spans` says where each token begins and ends in the text; without it the text is tokenized once more.
+        Of an encoder-decoder, `text` is what the encoder read. `spans` says where each token begins and ends
+        in the text; without it the text is tokenized once more.
         """
-        self._tokenizer, self.text, self._spans, self._tokens = tokenizer, text, spans, None
+        self._tokenizer, self.text, self._spans, self._tokens = tokenizer, text, spans, {}
         self.tokenizer = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
         return self
 
@@ -243,7 +248,7 @@ class Recording:
 
     def clear(self) -> None:
         """Forget the text: another one begins."""
-        self._layers, self.token_ids, self._tokens = [], {}, None
+        self._layers, self.token_ids, self._tokens = [], {}, {}
         if self.cleared is not None:
             self.cleared()
 
@@ -256,23 +261,29 @@ class Recording:
             # Without a cache a pass reads everything again; with one, only what is new.
             ids = torch.cat([before[:, :past], ids], 1)
         self.token_ids[role] = ids
-        self._tokens = None
+        self._tokens = {}
 
-    def restore_tokens(self, tokens: list[list[Token]]) -> None:
+    def restore_tokens(self, tokens: list[list[Token]], role: str = "decoder") -> None:
         """Take tokens that were read from disk."""
-        self._tokens = tokens
+        self._tokens[role] = tokens
 
-    def _tokenized(self) -> list[list[Token]]:
+    @property
+    def reader(self) -> str:
+        """Which side read `text`: the encoder where there is one, else the decoder."""
+        return "encoder" if "encoder" in self.token_ids else "decoder"
+
+    def _tokenized(self, role: str) -> list[list[Token]]:
         if self._tokenizer is None:
             raise RecordingError(
                 "no tokenizer was given, so token ids have no text; recording.attach(tokenizer, text) gives "
                 "them one."
             )
-        ids = self.token_ids.get("decoder", self.token_ids.get("encoder"))
+        ids = self.token_ids.get(role)
         if ids is None:
             raise RecordingError("the model was not run on token ids, so there are no tokens to show.")
         first, *others = ids.tolist()
-        known = tokens_of(self._tokenizer, first, self.text, self._spans)
+        text, spans = (self.text, self._spans) if role == self.reader else (None, None)
+        known = tokens_of(self._tokenizer, first, text, spans)
         return [known, *(tokens_of(self._tokenizer, row) for row in others)]
 
     def _stack_or_raise(self, role: str) -> Stack:

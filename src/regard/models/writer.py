@@ -23,6 +23,7 @@ from regard.models.manifest import COMPLETE, PARTIAL, entry_of, read_manifest, w
 from regard.models.sites import Site
 from regard.models.sizes import spoken
 from regard.models.storage import check_file, layer_from, write_layer
+from regard.models.tokens import Token
 
 if TYPE_CHECKING:
     from regard.models.recording import Recording
@@ -195,8 +196,9 @@ class Writer:
         ids = {role: rows.tolist() for role, rows in recording.token_ids.items()}
         with suppress(RecordingError):
             # Without a tokenizer there are ids and no text.
-            tokens = [[token[1:] for token in row] for row in recording.batch_tokens]
-            ids |= {"text": recording.text, "tokens": tokens}
+            ids |= {"text": recording.text, "tokens": _bare(recording.batch_tokens)}
+            if {"encoder", "decoder"} <= ids.keys():
+                ids["encoder_tokens"] = _bare(recording.tokens_of("encoder"))
         file = self.path / f"{self.stem}-tokens-{version}.json"
         draft = file.with_name(f"{file.name}.tmp")
         draft.write_text(json.dumps(ids), encoding="utf-8")
@@ -217,6 +219,11 @@ class Writer:
                 file.unlink()
         with suppress(OSError):
             self.path.rmdir()
+
+
+def _bare(rows: list[list[Token]]) -> list[list[tuple[str, int, int]]]:
+    """Tokens without their ids, which are written beside them."""
+    return [[token[1:] for token in row] for row in rows]
 
 
 def _text_of(recording: Recording) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -49,7 +51,17 @@ def ask(app: Any, path: str, method: str = "GET", body: Any = None) -> Answer:
         "server": ("127.0.0.1", 80),
         "client": ("127.0.0.1", 0),
     }
-    return asyncio.run(_answer(app, scope, content))
+    return _run(_answer(app, scope, content))
+
+
+def _run(answer: Coroutine[Any, Any, Answer]) -> Answer:
+    """Wait for an answer, also where a loop runs already, as it does under every cell of a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(answer)
+    with ThreadPoolExecutor(1) as apart:
+        return apart.submit(asyncio.run, answer).result()
 
 
 async def _answer(app: Any, scope: dict[str, Any], content: bytes) -> Answer:

@@ -51,16 +51,16 @@ def generate(
     """Continue a text token by token; tell of each what else it might have been, and what it looked at."""
     model, tokenizer = loaded
     ids = encode(model, tokenizer, text)[0]
-    room = (context_length(model) or ids.shape[1] + new_tokens) - ids.shape[1]
+    read = 1 if model.config.is_encoder_decoder else ids.shape[1]
+    room = (context_length(model) or read + new_tokens) - read
     if room < 1:
-        raise ModelError(f"the text fills the model's context of {ids.shape[1]} tokens. Shorten it.")
+        raise ModelError(f"the text fills the model's context of {read} tokens. Shorten it.")
     new_tokens = min(new_tokens, room)
     random = torch.Generator().manual_seed(0)
-    past: Any = None
+    reader = _Reader(model)
     with torch.no_grad(), watch(model, tokenizer=tokenizer, text=text) as recording:
         for number in range(new_tokens):
-            out = model(input_ids=ids, past_key_values=past, use_cache=True, **last_only(model))
-            past = out.past_key_values
+            out = reader.read(ids) if number else reader.begin(ids)
             logits = out.logits[0, -1].float().cpu()
             chosen = _choice(logits, temperature, random)
             attended = _attended(recording, tokenizer) if number else []
@@ -76,9 +76,35 @@ def generate(
             if chosen == tokenizer.eos_token_id and number:
                 break
         # The last token is read too, so that its row is in the map.
-        model(input_ids=ids, past_key_values=past, use_cache=True)
+        reader.read(ids)
     recording.save(store)
     return recording
+
+
+class _Reader:
+    """A model that reads on from where it is; in an encoder-decoder, it is the decoder that does."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.past = model, None
+        self.given: dict[str, Any] = {}
+
+    def begin(self, ids: Tensor) -> Any:
+        """Read the text."""
+        config = self.model.config
+        if not config.is_encoder_decoder:
+            return self.read(ids)
+        self.given = {"input_ids": ids}
+        out = self.read(ids.new_full((len(ids), 1), config.decoder_start_token_id or 0))
+        self.given = {"encoder_outputs": (out.encoder_last_hidden_state,)}
+        return out
+
+    def read(self, ids: Tensor) -> Any:
+        """Read what was written last."""
+        name = "decoder_input_ids" if self.model.config.is_encoder_decoder else "input_ids"
+        options = {"past_key_values": self.past, "use_cache": True, **last_only(self.model)}
+        out = self.model(**{name: ids}, **self.given, **options)
+        self.past = out.past_key_values
+        return out
 
 
 def likeliest(logits: Tensor, tokenizer: Any, count: int = CANDIDATES) -> list[dict[str, Any]]:

@@ -7,7 +7,18 @@ from typing import Any
 from regard.errors import RecordingError
 from regard.models import Recording, Token
 
-__all__ = ["axis_names", "tokens_of"]
+__all__ = ["SIDES", "axis_names", "sides_of", "tokens_of"]
+
+SIDES = ("queries", "keys")
+
+
+def sides_of(role: str) -> tuple[str, str]:
+    """Whose tokens the queries and the keys of a stack are.
+
+    >>> sides_of("cross"), sides_of("decoder")
+    (('decoder', 'encoder'), ('decoder', 'decoder'))
+    """
+    return ("decoder", "encoder") if role == "cross" else (role, role)
 
 
 def tokens_of(recording: Recording, role: str, count: int) -> dict[str, Any]:
@@ -15,21 +26,23 @@ def tokens_of(recording: Recording, role: str, count: int) -> dict[str, Any]:
 
     Without a tokenizer a token is called by its id, and without ids by its place.
     """
+    # The one list of ids of a model without a decoder is called the decoder's.
+    alone = role == "encoder" and "encoder" not in recording.token_ids and "cross" not in recording.stacks
+    role = "decoder" if alone else role
     ids = recording.token_ids.get(role)
     known = [-1] * count if ids is None else ids[0].tolist()
-    if role == _told(recording):
-        try:
-            tokens = recording.tokens
-        except RecordingError:
-            tokens = []
-        if tokens:
-            return {
-                "text": _text(recording, tokens),
-                "ids": [token.id for token in tokens],
-                "starts": [token.start for token in tokens],
-                "stops": [token.stop for token in tokens],
-                "pieces": [token.text for token in tokens],
-            }
+    try:
+        tokens = recording.tokens_of(role)[0]
+    except RecordingError:
+        tokens = []
+    if tokens:
+        return {
+            "text": _text(recording, role, tokens),
+            "ids": [token.id for token in tokens],
+            "starts": [token.start for token in tokens],
+            "stops": [token.stop for token in tokens],
+            "pieces": [token.text for token in tokens],
+        }
     pieces = [str(place if i < 0 else i) for place, i in enumerate(known)]
     nowhere = [0] * len(known)
     return {"text": "", "ids": known, "starts": nowhere, "stops": nowhere, "pieces": pieces}
@@ -37,7 +50,7 @@ def tokens_of(recording: Recording, role: str, count: int) -> dict[str, Any]:
 
 def axis_names(recording: Recording, role: str, queries: int, keys: int) -> tuple[list[str], list[str]]:
     """What to call each query and each key of a stack's maps."""
-    sides = {"cross": ("decoder", "encoder")}.get(role, (role, role))
+    sides = sides_of(role)
     return _filled(recording, sides[0], queries), _filled(recording, sides[1], keys)
 
 
@@ -47,12 +60,7 @@ def _filled(recording: Recording, role: str, count: int) -> list[str]:
     return [*known, *(str(place) for place in range(len(known), count))]
 
 
-def _text(recording: Recording, tokens: list[Token]) -> str:
+def _text(recording: Recording, role: str, tokens: list[Token]) -> str:
     """The text that was read, and what the model has added to it."""
-    read = recording.text or ""
+    read = (recording.text or "") if role == recording.reader else ""
     return read + "".join(token.text for token in tokens if token.start >= len(read))
-
-
-def _told(recording: Recording) -> str:
-    """Whose tokens a recording has text for."""
-    return "decoder" if "decoder" in recording.token_ids else "encoder"

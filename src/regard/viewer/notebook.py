@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -19,7 +20,7 @@ import traitlets as t
 from regard.models import Recording
 from regard.viewer.app import create_app
 from regard.viewer.asking import Answer, ask
-from regard.viewer.picture import draw
+from regard.viewer.picture import draw, still_output
 from regard.viewer.session import Session
 from regard.viewer.settings import STATIC, Settings
 from regard.viewer.tiles import DIRECT
@@ -51,6 +52,8 @@ class Widget(anywidget.AnyWidget):
     how = t.Enum(WORDS["how"], "max").tag(sync=True)
     scale = t.Enum(WORDS["scale"], "log").tag(sync=True)
     palette = t.Enum(WORDS["palette"], "viridis").tag(sync=True)
+    still = t.Unicode().tag(sync=True)
+    """The name of the picture that stands in for the widget; the page hides it by that name."""
 
     def __init__(self, recording: Recording, **view: Any) -> None:
         self.recording = recording
@@ -59,7 +62,7 @@ class Widget(anywidget.AnyWidget):
         self._app = create_app(session=session)
         self._workers = ThreadPoolExecutor(WORKERS, "regard-widget")
         self._asked: dict[str, Future[Answer]] = {}
-        super().__init__(**view)
+        super().__init__(**view, still=secrets.token_hex(8))
         self._end = weakref.finalize(self, _finish, session, self._workers)
         self.on_msg(self._heard)
 
@@ -79,16 +82,37 @@ class Widget(anywidget.AnyWidget):
         place_of(self.recording, **{**wanted, proposal["trait"].name: proposal["value"]})
         return proposal["value"]
 
+    def _ipython_display_(self, **options: Any) -> None:
+        """The widget, and below it a picture that the widget hides once it has come to life.
+
+        A page made of a notebook, as nbconvert makes it, takes the richest form of each output and no other.
+        A picture that is one more form of the widget would never be seen, so it is an output of its own.
+        """
+        from IPython.core.getipython import get_ipython
+        from IPython.display import display
+
+        found = super()._repr_mimebundle_(**options)
+        if found is not None:
+            display(found[0], metadata=found[1], raw=True)
+        if self._small and hasattr(get_ipython(), "kernel"):
+            display(still_output(self._drawn(), self.still), raw=True)
+
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        """The widget; and a picture beside it for pages that run nothing, such as a notebook on GitHub."""
+        """The widget, and a picture in its place for whoever takes one output and chooses among its forms."""
         found = super()._repr_mimebundle_(**options)
         if found is None:
             return None
         data, about = found
+        return ({**data, "image/png": self._drawn()} if self._small else data), about
+
+    @property
+    def _small(self) -> bool:
+        """Whether a picture can be drawn while the reader waits."""
         shape = self.recording.stack(self.role)[self.layer].map.shape
-        if shape[2] * shape[3] <= DIRECT:
-            data = {**data, "image/png": draw(self.recording, self.role, self.layer, self.head)}
-        return data, about
+        return shape[2] * shape[3] <= DIRECT
+
+    def _drawn(self) -> str:
+        return draw(self.recording, self.role, self.layer, self.head)
 
     def _heard(self, _: Any, content: dict[str, Any], __: Any) -> None:
         if "cancel" in content:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from regard.errors import RegardError
 from regard.models import load_text, progress, sample_text
@@ -47,12 +48,13 @@ def prepared(settings: Settings, text: str | None = None) -> Session:
     return session
 
 
-def with_defaults(
-    recordings: Sequence[Path], model: str | None, host: str | None, port: int | None, cache: Path | None
-) -> Settings:
-    """Settings as the command line gives them, where None means: as usual."""
+def with_defaults(recordings: Sequence[Path], model: str | None, **given: Any) -> Settings:
+    """Settings as the command line gives them, where None means: as usual.
+
+    >>> with_defaults([], None, port=80, host=None).port
+    80
+    """
     settings = Settings(tuple(recordings), model)
-    given = {"host": host, "port": port, "cache": cache}
     return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from regard.models import Recording
 from regard.viewer.heads import Head
 
-__all__ = ["Picture", "draw"]
+__all__ = ["Picture", "draw", "still_output"]
 
 # Blocks along the longer side: about as many as the picture has points.
 BLOCKS = 256
@@ -31,6 +31,13 @@ class Picture:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         image = draw(self.recording, self.role, self.layer, self.head, caption=self.instead)
         return {"image/png": image, "text/plain": repr(self)}
+
+
+def still_output(image: str, name: str) -> dict[str, str]:
+    """A picture as an output of a notebook; a page that runs the widget knows it by its name."""
+    alt = "The map when the cell ran"
+    html = f'<img data-regard-still="{name}" alt="{alt}" src="data:image/png;base64,{image}">'
+    return {"text/html": html, "image/png": image, "text/plain": alt}
 
 
 def draw(recording: Recording, role: str, layer: int, head: int, *, caption: str = "") -> str:

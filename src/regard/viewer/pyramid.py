@@ -32,7 +32,6 @@ COARSE = 5
 # One row of tiles of the finest stored level is made at a time.
 BAND = TILE << COARSE
 SLOT = TILE * TILE * 4
-HOWS = ("mean", "max")
 FORMAT = 1
 
 Progress = Callable[[int, int], None]
@@ -71,6 +70,8 @@ class Pyramid:
     A head is there when its `.json` is, which is written last; what was cut short is made again.
     """
 
+    HOWS = ("mean", "max")
+
     def __init__(self, folder: Path, name: str, queries: int, keys: int) -> None:
         self.folder, self.name, self.queries, self.keys = folder, name, queries, keys
         self.levels: dict[int, Level] = {}
@@ -95,8 +96,8 @@ class Pyramid:
     def about(self) -> dict[str, Any] | None:
         """What is kept beside the tiles, its curves among it; None where the pyramid is not there."""
         try:
-            said = json.loads(self._file("json").read_bytes())
-            whole = all(self._file(how).stat().st_size == said["bytes"] for how in HOWS)
+            said = json.loads(self.about_file.read_bytes())
+            whole = all(self._file(how).stat().st_size == said["bytes"] for how in self.HOWS)
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return said if whole and said.get("format") == FORMAT else None
@@ -125,7 +126,7 @@ class Pyramid:
         """Compute and store every level, in one pass over the map; `progress` may raise to stop."""
         self.folder.mkdir(parents=True, exist_ok=True)
         stem = secrets.token_hex(4)
-        drafts = {how: self.folder / f".{self.name}.{stem}.{how}.tmp" for how in HOWS}
+        drafts = {how: self.folder / f".{self.name}.{stem}.{how}.tmp" for how in self.HOWS}
         try:
             curves = self._write(head, drafts, progress)
             size = next(reversed(self.levels.values())).first * SLOT + SLOT
@@ -135,10 +136,15 @@ class Pyramid:
                 draft.replace(self._file(how))
             draft = self.folder / f".{self.name}.{stem}.json.tmp"
             draft.write_text(json.dumps(about))
-            draft.replace(self._file("json"))
+            draft.replace(self.about_file)
         finally:
             for draft in self.folder.glob(f".{self.name}.{stem}.*"):
                 draft.unlink(missing_ok=True)
+
+    @property
+    def about_file(self) -> Path:
+        """The file that says it is there; its time is when it was last used."""
+        return self._file("json")
 
     def _file(self, kind: str) -> Path:
         return self.folder / f"{self.name}.{kind}"
@@ -195,7 +201,7 @@ def _put(files: dict[str, Any], level: Level, row: int, blocks: Blocks) -> None:
     """Write one row of tiles; those without any weight stay holes."""
     for col in range(level.across):
         part = slice(col * TILE, (col + 1) * TILE)
-        for how in HOWS:
+        for how in Pyramid.HOWS:
             tile = (blocks.mean if how == "mean" else blocks.max)[:, part]
             if bool(tile.any()):
                 files[how].seek(level.place(row, col))

@@ -16,6 +16,7 @@ from regard.viewer.heads import Head
 from regard.viewer.jobs import Job, Jobs
 from regard.viewer.library import Entry, Library
 from regard.viewer.making import generate, last_only, likeliest, record_text
+from regard.viewer.pruning import prune, touch
 from regard.viewer.pyramid import Pyramid
 from regard.viewer.settings import Settings
 from regard.viewer.shapes import StackShape
@@ -72,8 +73,11 @@ class Session:
         cache = self.settings.cache if entry.path is not None else self.scratch
         stored = entry.stored(role, layer, cache).head(head, shape.queries, shape.keys)
         key = entry.id, role, layer, head
-        if key in self._ready or stored.ready:
+        if key in self._ready:
+            return stored
+        if stored.ready:
             self._ready.add(key)
+            touch(stored)
             return stored
         job = self.start_pyramid(entry, [(role, layer, head)], bound=True)
         sentence = "The overview of this head is being made; it is there when the job has ended."
@@ -101,6 +105,7 @@ class Session:
                 before = done
                 stored.make(head, lambda bands, _, before=before: job.progress(before + bands, total))
                 done += stored.bands
+                prune(self.settings.cache, self.settings.cache_bytes, [stored])
             return {"recording": entry.id, "heads": len(todo)}
 
         return self.jobs.start("pyramid", work, key=("pyramid", entry.id, *heads), bound=bound)

@@ -30,6 +30,8 @@ class Settings:
     port: int = 0
     token: str | None = None
     static: Path = STATIC
+    cache_bytes: int = 8 << 30
+    """How much of the disk overviews may take; those used longest ago go first."""
     tile_bytes: int = 96 << 20
     body_bytes: int = 4 << 20
     requests: int = 64

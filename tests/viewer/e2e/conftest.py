@@ -18,6 +18,7 @@ from viewer.samples import layer, recording, saved
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'regard[test]'")
 SRC = Path(regard.__file__).parents[1]
+LAPTOP = {"width": 1280, "height": 800}
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -52,7 +53,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("viewer")
 
 
-def _serve(cache: Path, *arguments: str) -> Iterator[str]:
+def serve(cache: Path, *arguments: str) -> Iterator[str]:
     """The address of a `regard view` process."""
     page = Path(regard.__file__).parent / "viewer" / "static" / "index.html"
     if not page.exists():
@@ -81,7 +82,7 @@ def _serve(cache: Path, *arguments: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def server(cache: Path) -> Iterator[str]:
     """`regard view` as a newcomer starts it: on the bundled model and story."""
-    yield from _serve(cache)
+    yield from serve(cache)
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +90,7 @@ def small_server(cache: Path, small: Recording) -> Iterator[str]:
     """`regard view` on `small`."""
     shelf = cache / "shelf"
     shelf.mkdir()
-    yield from _serve(cache, str(saved(small, shelf / "small.regard").parent))
+    yield from serve(cache, str(saved(small, shelf / "small.regard").parent))
 
 
 @pytest.fixture(scope="session")
@@ -98,13 +99,18 @@ def story(server: str, cache: Path) -> Recording:
     return Recording.open(next((cache / "recordings").glob("*.regard")))
 
 
-def _open(browser: playwright.Browser, **options: object) -> Iterator[playwright.Page]:
-    """A page of its own; whatever script error it meets fails the test."""
-    context = browser.new_context(accept_downloads=True, reduced_motion="reduce", **options)  # pyright: ignore
+def _open(
+    browser: playwright.Browser, *, strict: bool = False, **options: object
+) -> Iterator[playwright.Page]:
+    """A page of its own; a script error in it, or if `strict` any complaint at all, fails the test."""
+    context = browser.new_context(accept_downloads=True, **options)  # pyright: ignore
     context.set_default_timeout(15_000)
     page = context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
+    if strict:
+        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+        page.on("requestfailed", lambda request: errors.append(request.url))
     yield page
     context.close()
     assert errors == []
@@ -112,9 +118,22 @@ def _open(browser: playwright.Browser, **options: object) -> Iterator[playwright
 
 @pytest.fixture
 def page(browser: playwright.Browser) -> Iterator[playwright.Page]:
-    yield from _open(browser, viewport={"width": 1280, "height": 800})
+    yield from _open(browser, viewport=LAPTOP, reduced_motion="reduce")
+
+
+@pytest.fixture
+def moving(browser: playwright.Browser) -> Iterator[playwright.Page]:
+    """A page as most readers have it, with its animations."""
+    yield from _open(browser, viewport=LAPTOP)
+
+
+@pytest.fixture
+def offline(browser: playwright.Browser) -> Iterator[playwright.Page]:
+    """A page that can reach nothing but files, and may complain of nothing."""
+    yield from _open(browser, strict=True, viewport=LAPTOP, reduced_motion="reduce", offline=True)
 
 
 @pytest.fixture
 def phone(browser: playwright.Browser) -> Iterator[playwright.Page]:
-    yield from _open(browser, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    size = {"width": 390, "height": 844}
+    yield from _open(browser, viewport=size, reduced_motion="reduce", has_touch=True, is_mobile=True)

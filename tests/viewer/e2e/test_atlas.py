@@ -75,3 +75,22 @@ def test_a_head_tells_its_evidence_when_focused_and_opens_in_the_map(page: Page,
     expect(page.get_by_test_id("view-map")).to_be_visible()
     expect(page.get_by_test_id("pick-layer")).to_have_value(str(head["layer"]))
     expect(page.get_by_test_id("pick-head")).to_have_value(str(head["head"]))
+
+
+def test_pictures_wear_the_colours_chosen_on_the_map(page: Page, server, atlas):
+    record, _ = atlas
+    picture = page.locator("[data-testid=head-3-0] .thumb")
+
+    def drawn(options: str) -> str:
+        page.goto(f"{server}/#/atlas?rec={record}{options}")
+        expect(picture).to_have_attribute("data-state", "ready")
+        page.wait_for_timeout(100)
+        return picture.evaluate("canvas => canvas.toDataURL()")
+
+    plain = drawn("")
+    expect(page.get_by_test_id("legend")).to_have_attribute("aria-label", re.compile("to 1$"))
+    looks = [plain, drawn("&bright=0.02"), drawn("&bright=0.02&scale=linear"), drawn("&palette=inferno")]
+    assert len(set(looks)) == 4
+    page.goto(f"{server}/#/map?rec={record}&layer=3&head=0&bright=0.02")
+    page.get_by_test_id("tab-atlas").click()
+    expect(page.get_by_test_id("legend")).to_have_attribute("aria-label", re.compile(r"to 0\.02$"))

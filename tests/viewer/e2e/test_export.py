@@ -7,33 +7,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from regard.models import Recording
+from viewer.e2e.files import export
 from viewer.e2e.waiting import map_is_drawn
 
 MAP = "#/map?layer=5&head=0&x=560&y=600&z=4&query=600&key=570"
-
-
-def export(page: Page, kind: str, folder: Path) -> Path:
-    page.get_by_test_id("export").locator("summary").click()
-    with page.expect_download() as caught:
-        page.get_by_test_id(f"export-{kind}").click()
-    target = folder / caught.value.suggested_filename
-    caught.value.save_as(target)
-    return target
-
-
-@pytest.fixture
-def offline(browser: Browser):
-    """A page that can reach nothing but files."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
-    assert errors == []
 
 
 def test_a_map_opened_from_disk_reads_the_same_weights(

@@ -59,3 +59,20 @@ def test_an_address_that_asks_for_too_much_gets_what_there_is(page: Page, server
     map_is_drawn(page)
     expect(page.get_by_test_id("pick-head")).to_have_value("7")
     expect(page.get_by_test_id("blocks-max")).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_link_followed_in_an_open_page_may_leave_out_what_is_open(page: Page, server: str):
+    refused: list[str] = []
+    page.on("response", lambda said: refused.append(said.url) if said.status >= 400 else None)
+    page.goto(f"{server}/#/map?layer=5&head=0")
+    map_is_drawn(page)
+    for address, head in (
+        ("#/map?layer=2&head=3", "3"),
+        ("#/text?query=60", "0"),
+        ("#/map?role=nobody&head=99", "7"),
+    ):
+        page.goto(f"{server}/{address}")
+        page.wait_for_url(re.compile("role=decoder"))
+        expect(page.get_by_test_id("pick-head")).to_have_value(head)
+    map_is_drawn(page)
+    assert refused == []

@@ -10,6 +10,7 @@ import torch
 from playwright.sync_api import Page, expect
 
 from regard.models import Recording
+from viewer.e2e.reading import pixel, weight_shown, zoom_to
 from viewer.e2e.waiting import map_is_drawn, until
 
 READ_ALL = """([queries, keys]) => {
@@ -21,26 +22,6 @@ READ_ALL = """([queries, keys]) => {
   for (const byte of new Uint8Array(values.buffer)) text += String.fromCharCode(byte);
   return btoa(text);
 }"""
-
-
-def weight_shown(page: Page) -> float:
-    expect(page.get_by_test_id("readout")).to_have_attribute("aria-busy", "false")
-    return float(page.get_by_test_id("cell-weight").get_attribute("data-value") or "nan")
-
-
-def pixel(page: Page, query: int, key: int) -> list[int]:
-    """The colour on screen in the middle of a cell."""
-    return page.evaluate(
-        """([query, key]) => {
-          const { x, y } = window.regard.map.place(query, key);
-          const canvas = document.querySelector('.osd canvas');
-          const rect = canvas.getBoundingClientRect();
-          const ratio = canvas.width / rect.width;
-          const at = [Math.round((x - rect.left) * ratio), Math.round((y - rect.top) * ratio)];
-          return [...canvas.getContext('2d').getImageData(at[0], at[1], 1, 1).data];
-        }""",
-        [query, key],
-    )
 
 
 def test_the_first_page_shows_the_map_of_the_bundled_story(page: Page, server: str):
@@ -60,15 +41,7 @@ def test_zooming_from_the_overview_to_one_cell_reads_the_weight_that_python_comp
     page.goto(f"{server}/#/map?layer=5&head=0")
     map_is_drawn(page)
     query, key = 600, 539
-    spot = page.evaluate(f"window.regard.map.place({query}, {key})")
-    page.mouse.move(spot["x"], spot["y"])
-    for _ in range(60):
-        if page.evaluate("window.regard.map.camera().scale") > 16:
-            break
-        page.mouse.wheel(0, -400)
-        page.wait_for_timeout(30)
-        spot = page.evaluate(f"window.regard.map.place({query}, {key})")
-        page.mouse.move(spot["x"], spot["y"])
+    spot = zoom_to(page, query, key)
     map_is_drawn(page)
     page.mouse.click(spot["x"], spot["y"])
     page.wait_for_url(re.compile(f"query={query}&key={key}"))

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 import regard
 from regard.models import Recording
+from viewer.e2e.reading import weight_shown
 from viewer.e2e.waiting import map_is_drawn, until
 
 pytest.importorskip("jupyterlab", reason="NO JUPYTERLAB: THE WIDGET IS NOT TESTED IN A NOTEBOOK.")
@@ -59,15 +60,20 @@ def notebook(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def jupyter(notebook: Path, tmp_path: Path) -> Iterator[str]:
-    """The address of a Jupyter server in the notebook's folder, with settings of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Jupyter's own settings left alone; its kernels see this checkout."""
     src, tests = Path(regard.__file__).parents[1], Path(__file__).parents[2]
     own = {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     paths = os.pathsep.join(filter(None, [str(src), str(tests), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, **own, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **own, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def jupyter(notebook: Path, environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
+    """The address of a Jupyter server in the notebook's folder."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     quiet = (
         tmp_path / "config/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
     )
@@ -102,11 +108,6 @@ def run_cell(page: Page, number: int) -> None:
     page.keyboard.press("Control+Enter")
 
 
-def weight_shown(page: Page) -> float:
-    expect(page.get_by_test_id("readout")).to_have_attribute("aria-busy", "false")
-    return float(page.get_by_test_id("cell-weight").get_attribute("data-value") or "nan")
-
-
 def drag(page: Page, query: int, key: int, down: int, right: int) -> None:
     """Take the map at a cell and pull it by so many cells."""
     scale = page.evaluate("window.regard.map.camera().scale")
@@ -129,6 +130,10 @@ def test_a_recording_is_panned_and_read_in_a_notebook(page: Page, jupyter: str, 
     shown.scroll_into_view_if_needed()
     map_is_drawn(page)
     assert weight_shown(page) == pytest.approx(float(small.maps[0][0, 3, 200, 180]), rel=1e-5)
+    # The picture is there for a page without a kernel, and out of the way where there is one.
+    still = page.locator("[data-regard-still]")
+    expect(still).to_have_count(1, timeout=PATIENCE)
+    expect(still).to_be_hidden()
 
     before = page.evaluate("window.regard.map.camera()")
     drag(page, 200, 180, down=-6, right=-8)
@@ -151,3 +156,18 @@ def test_a_recording_is_panned_and_read_in_a_notebook(page: Page, jupyter: str, 
     told = [int(word) for word in output.inner_text().split()[1:]]
     assert told == pytest.approx([camera["x"], camera["y"]], abs=1)
     expect(page.get_by_test_id("pick-head")).to_have_value("2")
+
+
+def test_a_page_made_of_a_notebook_shows_the_picture(
+    browser: Browser, notebook: Path, environment: dict[str, str]
+):
+    command = [sys.executable, "-m", "nbconvert", "--to", "html", "--execute", str(notebook)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    # What such a page fetches for widgets it does not get here, as on a train.
+    with browser.new_context(offline=True) as context:
+        page = context.new_page()
+        page.goto(notebook.with_suffix(".html").as_uri())
+        picture = page.locator("[data-regard-still]")
+        expect(picture).to_be_visible()
+        assert picture.evaluate("image => image.naturalWidth") > 300

@@ -18,6 +18,6 @@ def until(page: Page, expression: str, seconds: float = 15) -> None:
         page.wait_for_timeout(20)
 
 
-def map_is_drawn(page: Page) -> None:
+def map_is_drawn(page: Page, seconds: float = 15) -> None:
     """The map on screen has all its tiles."""
-    until(page, "window.regard?.map?.settled() && window.regard.map.camera()")
+    until(page, "window.regard?.map?.settled() && window.regard.map.camera()", seconds)

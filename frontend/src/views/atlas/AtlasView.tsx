@@ -1,9 +1,13 @@
+import { Fragment } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useOpen } from "../../context";
 import { sentence } from "../../parts/answer";
-import type { ColourScale } from "../../parts/colour";
+import { brightest, scaleFor } from "../../parts/colour";
+import { useExporter } from "../../export/exporter";
+import { Failure } from "../../parts/failure";
 import { formatNumber } from "../../parts/format";
 import { kindColour, spoken } from "../../parts/kinds";
+import { Legend } from "../../parts/legend";
 import { Progress } from "../../parts/progress";
 import { type Atlas, isPending, type Job, type Recording, type Source } from "../../source/source";
 import { useViewState, type ViewState } from "../../state";
@@ -11,6 +15,7 @@ import type { MaskShape } from "../map/geometry";
 import { type Card, type Cards, readCards } from "./cards";
 import { Controls } from "./Controls";
 import { Details } from "./Details";
+import { atlasExporter } from "./exporting";
 import { type Choice, kindsOf, passes, reading, score, select } from "./select";
 import { Thumb } from "./Thumb";
 import "./atlas.css";
@@ -20,7 +25,7 @@ export function AtlasView({ source }: { source: Source }) {
   const { recording } = useOpen();
   const { atlas, job, failure } = useAtlas(source, recording.id);
   const cards = useMemo(() => (atlas ? readCards(atlas) : null), [atlas]);
-  if (failure) return <p class="notice failure" role="alert">{failure}</p>;
+  if (failure) return <Failure text={failure} />;
   if (!cards) {
     return (
       <div class="atlas-wait">
@@ -37,7 +42,6 @@ function useAtlas(source: Source, rec: string): { atlas: Atlas | null; job: Job 
   const [job, setJob] = useState<Job | null>(null);
   const [failure, setFailure] = useState<string | null>(null);
   useEffect(() => {
-    let stop = (): void => undefined;
     let current = true;
     const fail = (error: unknown): void => {
       if (current) setFailure(sentence(error));
@@ -46,7 +50,10 @@ function useAtlas(source: Source, rec: string): { atlas: Atlas | null; job: Job 
       const answer = await source.atlas(rec);
       if (!current) return;
       if (!isPending(answer)) return setAtlas(answer);
-      stop = source.watchJob(answer.job, (now) => {
+      // Listened to until its end, whatever view the reader goes to meanwhile: the server ends a job that nobody
+      // listens to, as when the page is closed.
+      source.watchJob(answer.job, (now) => {
+        if (!current) return;
         setJob(now);
         if (now.state === "done") ask().catch(fail);
         if (now.state === "failed" || now.state === "cancelled") fail(now.error ?? "The atlas was cancelled.");
@@ -55,7 +62,6 @@ function useAtlas(source: Source, rec: string): { atlas: Atlas | null; job: Job 
     ask().catch(fail);
     return () => {
       current = false;
-      stop();
     };
   }, [source, rec]);
   return { atlas, job, failure };
@@ -66,18 +72,23 @@ function Shown({ source, atlas }: { source: Source; atlas: Cards }) {
   const { recording } = useOpen();
   const [choice, change] = useChoice(state);
   const { cards } = atlas;
+  const stacks = recording.stacks.map(({ role }) => role).filter((role) => cards.some((card) => card.role === role));
   const chosen = select(cards, choice);
   const at = cards.find((c) => c.role === state.role.value && c.layer === state.layer.value && c.head === state.head.value);
   const [looked, look] = useLook();
   const shown = looked ?? at ?? chosen[0] ?? cards[0];
   const open = (card: Card): void => state.go({ view: "map", role: card.role, layer: card.layer, head: card.head, x: null, y: null, z: null });
-  const scale = scaleFor(state, Math.max(...recording.stacks.map((stack) => stack.keys)));
+  const [all, setAll] = useState(false);
+  useExporter(state, useMemo(() => atlasExporter(recording, cards, state, () => setAll(true)), [recording, cards, state]));
+  // The colours chosen on the map; left to us, one scale up to 1 for all heads, so that they can be compared.
+  const bright = brightest(useMemo(() => state.param("bright"), [state]).value) ?? 1;
+  const scale = scaleFor(Math.max(...recording.stacks.map((stack) => stack.keys)), state.palette.value, state.scale.value, bright);
   const picture = (card: Card) => (
     <Picture
       key={`${card.role} ${card.layer} ${card.head}`} card={card} kinds={atlas.kinds} choice={choice}
       dim={!passes(card, choice)} chosen={card === shown} onLook={look} onOpen={open}
     >
-      <Thumb source={source} map={{ rec: recording.id, role: card.role, layer: card.layer, head: card.head }} mask={maskOf(recording, card)} how={state.how.value} scale={scale} />
+      <Thumb source={source} map={{ rec: recording.id, role: card.role, layer: card.layer, head: card.head }} mask={maskOf(recording, card)} how={state.how.value} scale={scale} now={all} />
     </Picture>
   );
   return (
@@ -87,9 +98,10 @@ function Shown({ source, atlas }: { source: Source; atlas: Cards }) {
         <p class="small soft" role="status" data-testid="atlas-count">
           {chosen.length} of {cards.length} heads. A kind is a pattern of weights, not a function: “Does it matter?” asks what a head is good for.
         </p>
-        {choice.sort === "layer" ? <Matrix cards={cards} picture={picture} /> : <div class="atlas-list" data-testid="atlas-list">{chosen.map(picture)}</div>}
+        <Legend scale={scale} title="weight" />
+        {choice.sort === "layer" ? <Matrix stacks={stacks} cards={cards} picture={picture} /> : <div class="atlas-list" data-testid="atlas-list">{chosen.map(picture)}</div>}
       </div>
-      {shown && <aside class="atlas-side"><Details key={`${shown.role} ${shown.layer} ${shown.head}`} source={source} rec={recording.id} card={shown} least={choice.least} onOpen={() => open(shown)} /></aside>}
+      {shown && <aside class="atlas-side"><Details key={`${shown.role} ${shown.layer} ${shown.head}`} source={source} rec={recording.id} card={shown} least={choice.least} stack={stacks.length > 1 ? shown.role : null} onOpen={() => open(shown)} /></aside>}
     </div>
   );
 }
@@ -106,35 +118,32 @@ function useLook(): [Card | null, (card: Card) => void] {
   return [looked, soon];
 }
 
-/** The map's own colours: a log scale reaches a decade below an even spread over all keys. */
-function scaleFor({ palette, scale }: ViewState, keys: number): ColourScale {
-  const low = scale.value === "log" ? Math.min(0.01, 10 ** (Math.floor(Math.log10(1 / keys)) - 1)) : 0;
-  return { palette: palette.value, scale: scale.value, low, high: 1 };
-}
-
 function maskOf(recording: Recording, { role, layer }: Card): MaskShape {
   const stack = recording.stacks.find((one) => one.role === role);
   const { queries = 1, keys = 1, causal = false, windows = {} } = stack ?? {};
   return { queries, keys, causal, window: windows[layer] ?? null };
 }
 
-/** Layers down, heads across: what is filtered out stays in its place and fades. */
-function Matrix({ cards, picture }: { cards: readonly Card[]; picture(card: Card): preact.VNode }) {
-  const rows = new Map<string, Card[]>();
-  for (const card of cards.toSorted(reading)) {
-    const name = `${card.role} ${card.layer}`;
-    rows.set(name, [...(rows.get(name) ?? []), card]);
-  }
-  const several = new Set(cards.map((card) => card.role)).size > 1;
-  const wide = Math.max(...[...rows.values()].map((row) => row.length));
+/** Layers down, heads across, stack by stack: what is filtered out stays in its place and fades. */
+function Matrix({ stacks, cards, picture }: { stacks: readonly string[]; cards: readonly Card[]; picture(card: Card): preact.VNode }) {
+  const inOrder = cards.toSorted(reading);
+  const rows = stacks.flatMap((role) => {
+    const own = inOrder.filter((card) => card.role === role);
+    const layers = [...new Set(own.map((card) => card.layer))];
+    return layers.map((layer, i) => ({ role, layer, row: own.filter((card) => card.layer === layer), first: i === 0 }));
+  });
+  const wide = Math.max(...rows.map(({ row }) => row.length));
   return (
     <div class="atlas-scroll">
       <div class="atlas-matrix" style={{ "--wide": wide }} data-testid="atlas-matrix">
-        {[...rows].map(([name, row]) => (
-          <div key={name} class="atlas-row" role="group" aria-label={`Layer ${row[0]!.layer}`}>
-            <span class="atlas-layer">{several ? name : row[0]!.layer}</span>
-            {row.map(picture)}
-          </div>
+        {rows.map(({ role, layer, row, first }) => (
+          <Fragment key={`${role} ${layer}`}>
+            {first && stacks.length > 1 && <h3 class="atlas-stack">{role}</h3>}
+            <div class="atlas-row" role="group" aria-label={stacks.length > 1 ? `${role}, layer ${layer}` : `Layer ${layer}`}>
+              <span class="atlas-layer">{layer}</span>
+              {row.map(picture)}
+            </div>
+          </Fragment>
         ))}
       </div>
     </div>

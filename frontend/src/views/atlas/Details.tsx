@@ -15,10 +15,12 @@ export interface DetailsProps {
   rec: string;
   card: Card;
   least: number | null;
+  /** Named where there are several. */
+  stack: string | null;
   onOpen(): void;
 }
 
-export function Details({ source, rec, card, least, onOpen }: DetailsProps) {
+export function Details({ source, rec, card, least, stack, onOpen }: DetailsProps) {
   const { role, layer, head } = card;
   const statistics = useAnswer((signal) => source.statistics({ rec, role, layer, head }, signal), [source, rec, role, layer, head]);
   const kinds = kindsOf(card, least);
@@ -30,7 +32,7 @@ export function Details({ source, rec, card, least, onOpen }: DetailsProps) {
   return (
     <section class="details" aria-label={`Layer ${layer}, head ${head}`} data-testid="atlas-details">
       <header>
-        <h2>Layer {layer}, head {head}</h2>
+        <h2>{stack ? `${stack}, layer` : "Layer"} {layer}, head {head}</h2>
         <button type="button" class="primary" data-testid="open-in-map" onClick={onOpen}>Open in Map</button>
       </header>
       <p class="soft" role="status">{kinds.length ? kinds.map(spoken).join(", ") : "No kind fits this head."}</p>
@@ -38,7 +40,7 @@ export function Details({ source, rec, card, least, onOpen }: DetailsProps) {
         {kinds.map((kind) => <li key={kind}>{card.kinds[kind]!.evidence}</li>)}
       </ul>
       <Bars title="How well kinds fit" top={1} rows={scored.map((kind) => ({ label: spoken(kind), value: card.kinds[kind]!.score }))} />
-      <Curve
+      {role !== "cross" && <Curve
         title="Weight by distance"
         x={{ label: "distance (tokens)", log: true }}
         y={{ label: "mean weight", log: true }}
@@ -46,7 +48,7 @@ export function Details({ source, rec, card, least, onOpen }: DetailsProps) {
         fit={gamma === null ? [] : powerLaw(points.filter((p) => p.x <= (card.statistics["decay_last"] ?? Infinity)), gamma)}
         {...(gamma === null ? {} : { fitLabel: fitted(card, gamma) })}
         empty={waiting}
-      />
+      />}
       <Curve
         title="Mass by position"
         x={{ label: "key position" }}

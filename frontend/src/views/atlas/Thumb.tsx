@@ -1,11 +1,12 @@
 /** One head's whole map as a small picture, fetched when it comes into view. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { Queue } from "../../parts/queue";
 import { type ColourScale, paint } from "../../parts/colour";
 import type { Grid, How, MapRef, Source } from "../../source/source";
 import { allowedKeys, type MaskShape } from "../map/geometry";
 
-const SIZE = 64;
+export const SIZE = 64;
 const kept = new WeakMap<Source, Map<string, Promise<Grid>>>();
 
 export interface ThumbProps {
@@ -14,9 +15,11 @@ export interface ThumbProps {
   mask: MaskShape;
   how: How;
   scale: ColourScale;
+  /** Fetch it, seen or not: a picture of the whole page is about to be taken. */
+  now: boolean;
 }
 
-export function Thumb({ source, map, mask, how, scale }: ThumbProps) {
+export function Thumb({ source, map, mask, how, scale, now }: ThumbProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [grid, setGrid] = useState<Grid | null>(null);
   const [failed, setFailed] = useState(false);
@@ -25,21 +28,22 @@ export function Thumb({ source, map, mask, how, scale }: ThumbProps) {
   useEffect(() => {
     const element = canvas.current;
     if (!element) return;
-    let current = true;
-    const watcher = new IntersectionObserver((seen) => {
-      if (!seen.some((entry) => entry.isIntersecting)) return;
+    const stop = new AbortController();
+    const fetch = (): void => {
       watcher.disconnect();
-      fetchThumb(source, { rec, role, layer, head }, how).then(
-        (found) => current && setGrid(found),
-        () => current && setFailed(true),
+      fetchThumb(source, { rec, role, layer, head }, how, stop.signal).then(
+        (found) => !stop.signal.aborted && setGrid(found),
+        () => !stop.signal.aborted && setFailed(true),
       );
-    }, { rootMargin: "120px" });
-    watcher.observe(element);
+    };
+    const watcher = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && fetch(), { rootMargin: "120px" });
+    if (now) fetch();
+    else watcher.observe(element);
     return () => {
-      current = false;
+      stop.abort();
       watcher.disconnect();
     };
-  }, [source, rec, role, layer, head, how]);
+  }, [source, rec, role, layer, head, how, now]);
 
   useEffect(() => {
     if (grid && canvas.current) draw(canvas.current, grid, mask, scale);
@@ -49,13 +53,16 @@ export function Thumb({ source, map, mask, how, scale }: ThumbProps) {
   return <canvas ref={canvas} class="thumb" data-state={state} width={grid?.cols ?? 1} height={grid?.rows ?? 1} aria-hidden="true" />;
 }
 
-function fetchThumb(source: Source, map: MapRef, how: How): Promise<Grid> {
+/** At most four at once: of a long text each may need an overview first, and a server lets few jobs wait. */
+const queue = new Queue(4);
+
+function fetchThumb(source: Source, map: MapRef, how: How, signal: AbortSignal): Promise<Grid> {
   let known = kept.get(source);
   if (!known) kept.set(source, (known = new Map()));
   const key = `${map.rec} ${map.role} ${map.layer} ${map.head} ${how}`;
   let found = known.get(key);
   if (!found) {
-    found = source.thumb(map, SIZE, how);
+    found = queue.add(() => source.thumb(map, SIZE, how, signal), signal);
     found.catch(() => known.delete(key)); // so that a later look asks again
     known.set(key, found);
   }

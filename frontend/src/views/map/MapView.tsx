@@ -5,6 +5,8 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import { useOpen } from "../../context";
 import { useExporter } from "../../export/exporter";
+import { Failure } from "../../parts/failure";
+import { Progress } from "../../parts/progress";
 import type { MapRef, Source } from "../../source/source";
 import { mapRef, useViewState } from "../../state";
 import { ColourCard, OverlayCard } from "./Controls";
@@ -32,6 +34,7 @@ export function MapView({ source }: { source: Source }) {
     });
   }, [model]);
   useSignalEffect(() => {
+    void model.attempt.value;
     if (model.causal.value !== null) model.learnPeak(mapRef(model.state)).catch(() => undefined);
   });
   useFollow(model);
@@ -59,11 +62,8 @@ export function MapView({ source }: { source: Source }) {
         </div>
       </div>
       <aside class="side" aria-label="About the map">
-        {model.failure.value && (
-          <p class="failure small" role="alert">
-            {model.failure.value}
-          </p>
-        )}
+        {model.failure.value && <Failure small text={model.failure.value} onRetry={() => model.attempt.value++} />}
+        <Waiting source={source} />
         <Readout model={model} />
         <ColourCard model={model} />
         <Jump model={model} />
@@ -72,6 +72,19 @@ export function MapView({ source }: { source: Source }) {
       </aside>
       <Live model={model} />
     </div>
+  );
+}
+
+/** How far the overview of a long text is that is looked at for the first time. */
+function Waiting({ source }: { source: Source }) {
+  const jobs = source.waiting.value;
+  if (jobs.length === 0) return null;
+  return (
+    <section class="card" aria-label="Work under way">
+      {jobs.map(({ id, done, total, seconds_left }) => (
+        <Progress key={id} label="Making the overview…" done={done} total={total} secondsLeft={seconds_left} onCancel={() => void source.cancelJob(id)} />
+      ))}
+    </section>
   );
 }
 
@@ -156,7 +169,7 @@ function Live({ model }: { model: MapModel }) {
   return (
     <p id="map-live" class="visually-hidden" aria-live="polite">
       {spot
-        ? `Query ${spot.query}, “${model.queryTokens.label(spot.query)}”; key ${spot.key}, “${model.open.tokens.label(spot.key)}”.`
+        ? `Query ${spot.query}, “${model.open.queryTokens.label(spot.query)}”; key ${spot.key}, “${model.open.tokens.label(spot.key)}”.`
         : "No cell chosen."}
     </p>
   );

@@ -23,8 +23,8 @@ export function MiniMap({ model, map }: { model: MapModel; map: MapRef }) {
   useEffect(() => {
     if (causal === null) return;
     let current = true;
-    model.store
-      .get(map, model.mask(map), { level, row: 0, col: 0, how })
+    model
+      .overview(map)
       .then((answer) => {
         if (current) grid.value = answer;
       })
@@ -32,7 +32,7 @@ export function MiniMap({ model, map }: { model: MapModel; map: MapRef }) {
     return () => {
       current = false;
     };
-  }, [model, map.layer, map.head, map.role, how, causal]);
+  }, [model, map.layer, map.head, map.role, how, causal, model.attempt.value]);
 
   useSignalEffect(() => {
     const context = canvas.current?.getContext("2d");

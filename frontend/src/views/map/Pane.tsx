@@ -1,6 +1,7 @@
 import { effect, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
+import { sentence } from "../../parts/answer";
 import { isDark } from "../../parts/theme";
 import type { MapRef } from "../../source/source";
 import type { Camera } from "./geometry";
@@ -10,6 +11,9 @@ import { type AxisScene, paintAxis, paintGround, prepare, readInks } from "./pap
 import { paintShapes } from "./shapes";
 import { MapStage } from "./stage";
 import { MapTiles } from "./tiles";
+
+/** Milliseconds after which the map is shown without its overview; one that is stored comes sooner. */
+const PATIENCE = 500;
 
 /** One head's map with its two axes; all panes of a view share the model's camera and cross-hair. */
 export function Pane({ model, map, label }: { model: MapModel; map: MapRef; label: string }) {
@@ -55,12 +59,8 @@ export function Pane({ model, map, label }: { model: MapModel; map: MapRef; labe
   const causal = model.causal.value;
   useEffect(() => {
     if (causal === null || !stage.current) return;
-    const fail = (error: unknown): void => {
-      model.failure.value = error instanceof Error ? error.message : String(error);
-    };
-    const tiles = new MapTiles(model.store, latest.current, model.mask(latest.current), how, model.colours.peek(), fail);
-    stage.current.show(tiles, model.camera.peek() ?? cameraOf(model));
-  }, [model, rec, role, layer, head, how, causal]);
+    return showTiles(model, map, stage.current);
+  }, [model, rec, role, layer, head, how, causal, model.attempt.value]);
 
   useEffect(
     () =>
@@ -95,6 +95,31 @@ export function Pane({ model, map, label }: { model: MapModel; map: MapRef; labe
       </div>
     </div>
   );
+}
+
+/** All tiles once there is an overview; exact ones before that, where an overview takes its time. Returns how to stop. */
+function showTiles(model: MapModel, map: MapRef, stage: MapStage): () => void {
+  let current = true;
+  const fail = (error: unknown): void => {
+    if (current) model.failure.value = sentence(error);
+  };
+  const show = (coarse: boolean): void => {
+    if (!current) return;
+    const tiles = new MapTiles(model.store, map, model.mask(map), model.state.how.peek(), model.colours.peek(), coarse, fail);
+    stage.show(tiles, model.camera.peek() ?? cameraOf(model));
+  };
+  const release = model.store.hold(map);
+  const early = setTimeout(() => show(false), PATIENCE);
+  model.failure.value = null;
+  model
+    .overview(map)
+    .then(() => show(true), fail)
+    .finally(() => clearTimeout(early));
+  return () => {
+    current = false;
+    clearTimeout(early);
+    release();
+  };
 }
 
 function cameraOf(model: MapModel): Camera | null {
@@ -170,7 +195,7 @@ function drawAround(model: MapModel, map: MapRef, camera: Camera, host: HTMLElem
     ...axis,
     side: "left",
     count: stack.queries,
-    tokens: model.queryTokens,
+    tokens: model.open.queryTokens,
     sections: model.querySections,
   };
   const left = sheets.left && prepare(sheets.left);

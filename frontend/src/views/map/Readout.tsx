@@ -49,12 +49,12 @@ export function Readout({ model }: { model: MapModel }) {
       ) : (
         <>
           <p class="pair">
-            <TokenLabel tokens={model.queryTokens} i={spot.query} role="query" />
+            <TokenLabel tokens={model.open.queryTokens} i={spot.query} role="query" />
             <span class="looks">looks at</span>
             <TokenLabel tokens={model.open.tokens} i={spot.key} role="key" />
           </p>
           {failure.value && <p class="small bad">{failure.value}</p>}
-          <Numbers reading={fresh ? reading.value : null} heads={headNames(model)} />
+          <Numbers reading={fresh ? reading.value : null} heads={headNames(model)} apart={model.open.apart} />
         </>
       )}
     </section>
@@ -67,14 +67,15 @@ function headNames(model: MapModel): [string, string] {
   return [`${layer}.${head}`, beside ? `${beside.layer}.${beside.head}` : ""];
 }
 
-function Numbers({ reading, heads }: { reading: Reading | null; heads: [string, string] }) {
+function Numbers({ reading, heads, apart }: { reading: Reading | null; heads: [string, string]; apart: boolean }) {
   const cells = reading ? [reading.cell, ...(reading.beside ? [reading.beside] : [])] : [];
   const lines: [name: string, testid: string, of: (cell: Cell) => string][] = [
     ["weight", "cell-weight", (cell) => (cell.visible ? formatWeight(cell.weight) : "not allowed")],
     ["score", "cell-score", (cell) => formatNumber(cell.score, 4)],
     ["rank in its row", "cell-rank", (cell) => (cell.rank === null || !cell.visible ? "–" : formatCount(cell.rank))],
-    ["distance", "cell-distance", (cell) => formatCount(cell.distance)],
   ];
+  // Between two texts there is no distance.
+  if (!apart) lines.push(["distance", "cell-distance", (cell) => formatCount(cell.distance)]);
   return (
     <table class="reading">
       {cells.length > 1 && (

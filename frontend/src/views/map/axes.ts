@@ -24,6 +24,7 @@ const LINE_BREAK = /\n/;
 /** Documents and paragraphs of a text: where they start and their first words. */
 export function findSections(tokens: TokenTable, documents: readonly number[]): Section[] {
   const sections: Section[] = [];
+  if (!tokens.named) return sections;
   const starts = new Set(documents);
   let breaks = 2; // the beginning counts as after a blank line
   for (let i = 0; i < tokens.count; i++) {

@@ -51,7 +51,7 @@ function panePicture(model: MapModel, map: MapRef, index: number): PanePicture {
       box: model.box.peek(),
     },
     top: { ...axis, side: "top", count: stack.keys, tokens, sections: model.sections },
-    left: { ...axis, side: "left", count: stack.queries, tokens: model.queryTokens, sections: model.querySections },
+    left: { ...axis, side: "left", count: stack.queries, tokens: model.open.queryTokens, sections: model.querySections },
   };
 }
 

@@ -2,6 +2,9 @@
 
 export const TILE = 256;
 
+/** Levels from here on are read from a stored overview, which of a long text is made on first look. */
+export const COARSE = 5;
+
 /** The coarsest level needed: the first whose whole map fits one tile. */
 export function topLevel(queries: number, keys: number): number {
   let level = 0;

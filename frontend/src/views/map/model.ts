@@ -1,9 +1,8 @@
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 
 import type { Open } from "../../context";
-import type { ColourScale } from "../../parts/colour";
-import type { TokenTable } from "../../parts/tokens";
-import type { Box, MapRef, Source } from "../../source/source";
+import { brightest, type ColourScale, scaleFor } from "../../parts/colour";
+import type { Box, Grid, MapRef, Source } from "../../source/source";
 import { mapRef, type ViewState } from "../../state";
 import { findSections, type Section } from "./axes";
 import { type Camera, type MaskShape, topLevel } from "./geometry";
@@ -15,13 +14,13 @@ import { TileStore } from "./store";
 export class MapModel {
   readonly store: TileStore;
   readonly sections: Section[];
-  /** With a cache the first query is not the first token. */
-  readonly queryTokens: TokenTable;
   readonly querySections: Section[];
   readonly camera = signal<Camera | null>(null);
   readonly hover = signal<Spot | null>(null);
   readonly brushing = signal(false);
   readonly failure = signal<string | null>(null);
+  /** Counts up when the reader wants what failed to be tried again. */
+  readonly attempt = signal(0);
   readonly causal = signal<boolean | null>(null);
   /** The heaviest value of the overview; the top of the scale until the reader sets another. */
   readonly peak = signal(1);
@@ -42,9 +41,9 @@ export class MapModel {
   ) {
     this.store = new TileStore(source);
     this.sections = findSections(open.tokens, open.stack.documents);
-    const shift = Math.max(0, open.stack.keys - open.stack.queries);
-    this.queryTokens = open.tokens.from(shift);
-    this.querySections = this.sections.filter(({ at }) => at >= shift).map((s) => ({ ...s, at: s.at - shift }));
+    const { apart, shift } = open;
+    const shifted = this.sections.filter(({ at }) => at >= shift).map((s) => ({ ...s, at: s.at - shift }));
+    this.querySections = apart ? findSections(open.queryTokens, []) : shifted;
     this.pinned = computed(() => spotOf(state, open));
     this.box = boxSignal(state);
     const lines = state.param("lines", "w");
@@ -61,7 +60,7 @@ export class MapModel {
       return open.stack.layers.includes(layer) && head < open.stack.heads ? { ...mapRef(state), layer, head } : null;
     });
     const bright = state.param("bright");
-    this.colours = computed(() => this.scaleFor(Number(bright.value)));
+    this.colours = computed(() => scaleFor(open.stack.keys, state.palette.value, state.scale.value, brightest(bright.value) ?? this.peak.value));
   }
 
   /** Whether later keys are hidden from a query: said by the recording, or read off one cell. */
@@ -80,19 +79,14 @@ export class MapModel {
     return { queries, keys, causal: this.causal.value ?? false, window: windows[String(map.layer)] ?? null };
   }
 
-  /** Ends of the colour scale: a log scale reaches a decade below an even spread over all keys. */
-  private scaleFor(bright: number): ColourScale {
-    const { scale, palette } = this.state;
-    const high = bright > 0 && bright <= 1 ? bright : this.peak.value;
-    const even = 1 / this.open.stack.keys;
-    const low = scale.value === "log" ? Math.min(high / 100, 10 ** (Math.floor(Math.log10(even)) - 1)) : 0;
-    return { palette: palette.value, scale: scale.value, low, high };
+  async learnPeak(map: MapRef): Promise<void> {
+    this.peak.value = robustPeak((await this.overview(map)).values);
   }
 
-  async learnPeak(map: MapRef): Promise<void> {
+  /** The whole map in one tile; of a long text nobody has looked at yet this takes a while. */
+  overview(map: MapRef): Promise<Grid> {
     const level = topLevel(this.open.stack.queries, this.open.stack.keys);
-    const grid = await this.store.get(map, this.mask(map), { level, row: 0, col: 0, how: this.state.how.value });
-    this.peak.value = robustPeak(grid.values);
+    return this.store.get(map, this.mask(map), { level, row: 0, col: 0, how: this.state.how.value });
   }
 
   toggle(line: "w" | "s" | "d"): void {

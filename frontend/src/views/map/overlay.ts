@@ -1,6 +1,6 @@
 import type { Box } from "../../source/source";
 import { type Camera, type MaskShape, type Size, toScreen } from "./geometry";
-import type { Shape } from "./shapes";
+import { dashed, type Shape } from "./shapes";
 
 export interface Spot {
   query: number;
@@ -49,41 +49,36 @@ function boundaryShapes({ camera, size, mask, documents, overlays }: OverlayScen
   const shapes: Shape[] = [];
   const at = (query: number, key: number): [number, number] => toScreen(camera, size, query, key);
   const white = "rgb(255 255 255 / 90%)";
-  const dark = "rgb(0 0 0 / 55%)";
+  const halo = "rgb(0 0 0 / 55%)";
+  const draw = (from: [number, number], to: [number, number], width: number, steps: number[]): void => {
+    const part = dashed(from, to, size, steps);
+    if (part) shapes.push({ kind: "line", ...part, colour: white, width, halo });
+  };
   if (overlays.sink) {
     const [x, y] = at(0, 0);
     const [right, bottom] = at(mask.queries, Math.min(SINK_KEYS, mask.keys));
     shapes.push({ kind: "rect", x, y, width: right - x, height: bottom - y, colour: inks.key, line: 1.5, halo: white });
   }
+  const offset = mask.keys - mask.queries;
   if (overlays.window && mask.causal) {
-    const offset = mask.keys - mask.queries;
-    shapes.push(diagonal(at, mask, offset + 1, white, dark));
-    if (mask.window !== null) shapes.push(diagonal(at, mask, offset + 1 - mask.window, white, dark));
+    for (const shift of mask.window === null ? [offset + 1] : [offset + 1, offset + 1 - mask.window]) {
+      const [from, to] = diagonal(mask, shift);
+      draw(at(from, from + shift), at(to, to + shift), 1.25, [2, 3]);
+    }
   }
   if (overlays.documents) {
     for (const start of documents) {
       if (start <= 0 || start >= mask.keys) continue;
-      const [x, top] = at(0, start);
-      const [left, y] = at(start - (mask.keys - mask.queries), 0);
-      const [right, bottom] = at(mask.queries, mask.keys);
-      shapes.push({ kind: "line", points: [[x, top], [x, bottom]], colour: white, width: 1, dash: [6, 4], halo: dark });
-      shapes.push({ kind: "line", points: [[left, y], [right, y]], colour: white, width: 1, dash: [6, 4], halo: dark });
+      draw(at(0, start), at(mask.queries, start), 1, [6, 4]);
+      draw(at(start - offset, 0), at(start - offset, mask.keys), 1, [6, 4]);
     }
   }
   return shapes;
 }
 
-/** The line key = query + shift, cut to the map. */
-function diagonal(
-  at: (query: number, key: number) => [number, number],
-  mask: MaskShape,
-  shift: number,
-  colour: string,
-  halo: string,
-): Shape {
-  const from = Math.max(0, -shift);
-  const to = Math.min(mask.queries, mask.keys - shift);
-  return { kind: "line", points: [at(from, from + shift), at(to, to + shift)], colour, width: 1.25, dash: [2, 3], halo };
+/** The queries between which the line key = query + shift is inside the map. */
+function diagonal(mask: MaskShape, shift: number): [from: number, to: number] {
+  return [Math.max(0, -shift), Math.min(mask.queries, mask.keys - shift)];
 }
 
 function boxShapes({ camera, size, box }: OverlayScene, inks: Inks): Shape[] {

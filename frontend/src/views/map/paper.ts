@@ -65,6 +65,23 @@ function hatchPattern(context: CanvasRenderingContext2D, inks: Inks): CanvasPatt
   return pattern ?? inks.hatchGround;
 }
 
+/** Inside the cells that a causal mask or window allows, and as good as all of them. */
+function allowedPath(camera: Camera, size: Size, mask: MaskShape): Path2D {
+  const { queries, keys, window } = mask;
+  const offset = keys - queries;
+  const path = new Path2D();
+  const corners: [query: number, key: number][] = [[0, offset], [queries, keys]];
+  if (window === null) corners.push([queries, 0], [0, 0]);
+  else corners.push([queries, Math.max(0, keys - window + 2)], [Math.max(0, window - 2 - offset), 0], [0, Math.max(0, offset - window + 2)]);
+  corners.forEach(([query, key], i) => {
+    const [x, y] = toScreen(camera, size, query, Math.max(0, key));
+    if (i === 0) path.moveTo(x, y);
+    else path.lineTo(x, y);
+  });
+  path.closePath();
+  return path;
+}
+
 /** The map's ground: hatched where a causal mask or window forbids, plain where tiles are still to come. */
 export function paintGround(
   context: CanvasRenderingContext2D,
@@ -77,6 +94,10 @@ export function paintGround(
   const [right, bottom] = toScreen(camera, size, mask.queries, mask.keys);
   context.fillStyle = mask.causal ? hatchPattern(context, inks) : inks.sunken;
   context.fillRect(left, top, right - left, bottom - top);
+  if (mask.causal) {
+    context.fillStyle = inks.sunken;
+    context.fill(allowedPath(camera, size, mask));
+  }
   context.strokeStyle = inks.line;
   context.lineWidth = 1;
   context.strokeRect(left - 0.5, top - 0.5, right - left + 1, bottom - top + 1);

@@ -1,10 +1,11 @@
 import type { Grid, How, MapRef, Source, TileAddress } from "../../source/source";
-import { type MaskShape, tileAllowed, tileShape } from "./geometry";
+import { COARSE, type MaskShape, tileAllowed, tileShape } from "./geometry";
 
 /** Float tiles by address, the least recently used forgotten first; a change of colours then asks nobody. */
 export class TileStore {
   private readonly kept = new Map<string, Grid>();
   private readonly coming = new Map<string, Promise<Grid>>();
+  private readonly held = new Map<string, { count: number; stop: AbortController }>();
   /** How many tiles were asked of the source, for tests and for the curious. */
   fetched = 0;
 
@@ -13,10 +14,29 @@ export class TileStore {
     private readonly most = 320,
   ) {}
 
+  /** A head that is on screen; when the last holder lets go, what it still waits for is taken back. */
+  hold(map: MapRef): () => void {
+    const held = this.holding(map);
+    held.count++;
+    return () => {
+      if (--held.count > 0) return;
+      this.held.delete(nameOf(map));
+      held.stop.abort();
+    };
+  }
+
+  /** Who holds a head; it may be asked about before anybody does. */
+  private holding(map: MapRef): { count: number; stop: AbortController } {
+    const name = nameOf(map);
+    const held = this.held.get(name) ?? { count: 0, stop: new AbortController() };
+    this.held.set(name, held);
+    return held;
+  }
+
   private key(map: MapRef, at: TileAddress): string {
     // Level 0 is exact, so mean and max are the same there.
     const how: How | "" = at.level === 0 ? "" : at.how;
-    return `${map.rec} ${map.role} ${map.layer} ${map.head} ${at.level} ${at.row} ${at.col} ${how}`;
+    return `${nameOf(map)} ${at.level} ${at.row} ${at.col} ${how}`;
   }
 
   peek(map: MapRef, at: TileAddress): Grid | undefined {
@@ -33,23 +53,29 @@ export class TileStore {
     }
     const waiting = this.coming.get(key);
     if (waiting) return waiting;
-    const asked = this.ask(map, mask, at)
+    const signal = at.level < COARSE ? undefined : this.holding(map).stop.signal;
+    // What was taken back must not be handed to whoever asks next.
+    signal?.addEventListener("abort", () => this.coming.delete(key), { once: true });
+    const asked = this.ask(map, mask, at, signal)
       .then((grid) => {
         this.keep(key, grid);
         return grid;
       })
-      .finally(() => this.coming.delete(key));
+      .finally(() => {
+        if (this.coming.get(key) === asked) this.coming.delete(key);
+      });
     this.coming.set(key, asked);
     return asked;
   }
 
-  private ask(map: MapRef, mask: MaskShape, at: TileAddress): Promise<Grid> {
+  /** A fine tile is kept when it comes, whoever asked for it; a coarse one may have minutes of work before it. */
+  private ask(map: MapRef, mask: MaskShape, at: TileAddress, signal?: AbortSignal): Promise<Grid> {
     if (!tileAllowed(mask, at.level, at.row, at.col)) {
       const { rows, cols } = tileShape(mask, at.level, at.row, at.col);
       return Promise.resolve({ rows, cols, values: new Float32Array(rows * cols) });
     }
     this.fetched++;
-    return this.source.tile(map, { ...at, how: at.level === 0 ? "mean" : at.how });
+    return this.source.tile(map, { ...at, how: at.level === 0 ? "mean" : at.how }, signal);
   }
 
   private keep(key: string, grid: Grid): void {
@@ -60,4 +86,8 @@ export class TileStore {
       this.kept.delete(oldest);
     }
   }
+}
+
+function nameOf({ rec, role, layer, head }: MapRef): string {
+  return `${rec} ${role} ${layer} ${head}`;
 }

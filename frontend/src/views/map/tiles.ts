@@ -2,7 +2,7 @@ import OpenSeadragon from "openseadragon";
 
 import { type ColourScale, paint } from "../../parts/colour";
 import type { Grid, How, MapRef, TileAddress } from "../../source/source";
-import { clearForbidden, type MaskShape, TILE, tileAllowed, topLevel } from "./geometry";
+import { clearForbidden, COARSE, type MaskShape, TILE, tileAllowed, topLevel } from "./geometry";
 import type { TileStore } from "./store";
 
 type Job = OpenSeadragon.ImageJob & {
@@ -31,6 +31,8 @@ export class MapTiles extends OpenSeadragon.TileSource {
     readonly mask: MaskShape,
     readonly how: How,
     private colours: ColourScale,
+    /** Whether the coarse levels can be had yet. */
+    private readonly coarse: boolean,
     private readonly onFailure: (error: unknown) => void,
   ) {
     const top = topLevel(mask.queries, mask.keys);
@@ -63,7 +65,9 @@ export class MapTiles extends OpenSeadragon.TileSource {
   }
 
   override tileExists(level: number, x: number, y: number): boolean {
-    return super.tileExists(level, x, y) && tileAllowed(this.mask, this.top - level, y, x);
+    const number = this.top - level;
+    if (!this.coarse && number >= COARSE) return false;
+    return super.tileExists(level, x, y) && tileAllowed(this.mask, number, y, x);
   }
 
   /** The last block of a level is drawn whole, beyond the map's edge, so that all blocks are of one size. */

@@ -37,13 +37,17 @@ export function MatterView({ source }: { source: Source }) {
       <p class="matter-why soft">A weight says where a head looked, not whether it mattered. To find out, take it away and run the model again.</p>
       <div class="matter-columns">
         <Aim source={source} open={open} target={target} onChange={setTarget}>
-          <button type="button" class="primary matter-go" data-testid="block" disabled={busy} onClick={() => void block(target)}>
-            {busy ? "Running the model…" : "Block it"}
-          </button>
+          {source.kind === "static" ? (
+            <p class="small soft">This is an exported page: it shows what was blocked when it was made. To block more, open the recording with <code>regard view</code>.</p>
+          ) : (
+            <button type="button" class="primary matter-go" data-testid="block" disabled={busy} onClick={() => void block(target)}>
+              {busy ? "Running the model…" : "Block it"}
+            </button>
+          )}
           {failure && <p class="failure" role="alert">{failure}</p>}
         </Aim>
         <div class="panel matter-result">
-          {last ? <Result made={last} /> : <p class="notice">Choose what to block, then press “Block it”: what the model says next, before and after, appears here.</p>}
+          {last ? <Result made={last} /> : <p class="notice">{source.kind === "static" ? "Nothing was blocked." : "Choose what to block, then press “Block it”: what the model says next, before and after, appears here."}</p>}
         </div>
       </div>
       {mine.length > 0 && <History tries={mine} onAgain={setTarget} />}
@@ -61,7 +65,7 @@ interface AimProps {
 }
 
 function Aim({ source, open, target, onChange, children }: AimProps) {
-  const { tokens, stack } = open;
+  const { tokens, queryTokens, stack } = open;
   const state = useViewState();
   const { mode, layer, head, query } = target;
   const change = (changes: Partial<Target>): void => onChange({ ...target, ...changes });
@@ -74,7 +78,7 @@ function Aim({ source, open, target, onChange, children }: AimProps) {
       </div>
       <p class="soft small">{HINTS[mode]}</p>
       <Chooser
-        role="query" name={mode === "edge" ? "Query" : "Look at"} tokens={tokens} value={query} last={stack.queries - 1}
+        role="query" name={mode === "edge" ? "Query" : "Look at"} tokens={queryTokens} value={query} last={stack.queries - 1}
         onChange={(i) => change({ query: i, at: i, key: Math.min(target.key, i) })}
       />
       {mode !== "head" && <Chooser role="key" name="Key" tokens={tokens} value={target.key} last={Math.min(query, stack.keys - 1)} onChange={(i) => change({ key: i })} />}

@@ -21,7 +21,7 @@ const MOST = 8;
 /** One query walked through attention, one step at a time, with real numbers. */
 export function StepsView({ source }: { source: Source }) {
   const state = useViewState();
-  const { tokens, stack } = useOpen();
+  const { queryTokens, stack } = useOpen();
   const example = useMemo(() => state.param("example"), [state]);
   const row = useMemo(() => state.param("row"), [state]);
   const query = Math.min(state.query.value ?? startAt(stack.queries), stack.queries - 1);
@@ -46,7 +46,7 @@ export function StepsView({ source }: { source: Source }) {
           </select>
         </label>
         {!example.value && (
-          <Chooser role="query" name="Query" tokens={tokens} value={query} last={stack.queries - 1} onChange={(i) => (state.query.value = i)} />
+          <Chooser role="query" name="Query" tokens={queryTokens} value={query} last={stack.queries - 1} onChange={(i) => (state.query.value = i)} />
         )}
         {walk && walk.queries.length > 1 && <Rows walk={walk} onChange={(i) => (row.value = String(i))} />}
       </div>

@@ -10,6 +10,8 @@ import type { TextModel } from "./model";
 /** Two columns and a line for every weight that can be seen: for a stretch of at most 200 tokens. */
 
 const MOST = 200;
+/** Tokens shown unless the reader wants more or fewer. */
+export const LENGTH = 60;
 const STEP = 20;
 const WIDTH = 560;
 const LEFT = 190;
@@ -25,19 +27,47 @@ export interface Edge {
 }
 
 /** The stretch shown: it ends a little after the chosen token. */
-export function stretch(chosen: number, count: number, length = 60): [start: number, stop: number] {
+export function stretch(chosen: number, count: number, length = LENGTH): [start: number, stop: number] {
   const stop = Math.min(count, Math.max(chosen + Math.ceil(length / 4) + 1, Math.min(count, length)));
   return [Math.max(0, stop - Math.min(length, MOST)), stop];
 }
 
-/** The heaviest edges of a square of the map, read off level-0 tiles. */
-export function edgesOf(tiles: { grid: Grid; row: number; col: number; head: number }[], start: number, stop: number): Edge[] {
+/** Half open. */
+type Range = [start: number, stop: number];
+
+/** The queries and keys beside each other: the same tokens, or, of two texts, those around what is chosen and lit. */
+export function stretches(model: TextModel, token: number, length: number): { queries: Range; keys: Range } {
+  const { apart, shift, stack } = model.open;
+  if (!apart) {
+    const count = Math.min(stack.queries, stack.keys);
+    const both = stretch(Math.min(count - 1, Math.max(0, token - shift)), count, length);
+    return { queries: both, keys: both };
+  }
+  const back = model.direction.value === "queries";
+  const other = model.top.value[0]?.index ?? 0;
+  return {
+    queries: stretch(back ? other : token, stack.queries, length),
+    keys: stretch(back ? token : other, stack.keys, length),
+  };
+}
+
+/** The rows and columns of level-0 tiles under two stretches. */
+export function blocksOf({ queries, keys }: { queries: Range; keys: Range }): { rows: number[]; cols: number[] } {
+  const under = ([start, stop]: Range): number[] => {
+    const first = Math.floor(start / TILE);
+    return Array.from({ length: Math.ceil(stop / TILE) - first }, (_, i) => first + i);
+  };
+  return { rows: under(queries), cols: under(keys) };
+}
+
+/** The heaviest edges of a part of the map, read off level-0 tiles. */
+export function edgesOf(tiles: { grid: Grid; row: number; col: number; head: number }[], queries: Range, keys: Range): Edge[] {
   const edges: Edge[] = [];
   for (const { grid, row, col, head } of tiles) {
-    const q0 = Math.max(start, row * TILE);
-    const k0 = Math.max(start, col * TILE);
-    for (let query = q0; query < Math.min(stop, row * TILE + grid.rows); query++) {
-      for (let key = k0; key < Math.min(stop, col * TILE + grid.cols); key++) {
+    const q0 = Math.max(queries[0], row * TILE);
+    const k0 = Math.max(keys[0], col * TILE);
+    for (let query = q0; query < Math.min(queries[1], row * TILE + grid.rows); query++) {
+      for (let key = k0; key < Math.min(keys[1], col * TILE + grid.cols); key++) {
         const weight = grid.values[(query - row * TILE) * grid.cols + (key - col * TILE)]!;
         if (weight >= FAINTEST) edges.push({ query, key, weight, head });
       }
@@ -47,34 +77,32 @@ export function edgesOf(tiles: { grid: Grid; row: number; col: number; head: num
 }
 
 export function Bipartite({ model }: { model: TextModel }) {
-  const { tokens, stack } = model.open;
-  const count = Math.min(stack.queries, stack.keys);
-  const length = useSignal(60);
+  const { tokens, queryTokens, stack } = model.open;
+  const length = useSignal(LENGTH);
   const over = useSignal<{ side: "query" | "key"; index: number } | null>(null);
   const edges = useSignal<Edge[]>([]);
-  const chosen = Math.min(count - 1, Math.max(0, (model.chosen.value ?? 0) - model.shift));
-  const [start, stop] = stretch(chosen, count, length.value);
+  const { queries, keys } = stretches(model, model.chosen.value ?? 0, length.value);
   const all = model.heads.value !== "one";
   const map = mapRef(model.state);
+  const back = model.direction.value === "queries";
 
   useEffect(() => {
     let current = true;
     const heads = all ? Array.from({ length: stack.heads }, (_, i) => i) : [map.head];
-    const blocks: [number, number][] = [];
-    for (let row = Math.floor(start / TILE); row * TILE < stop; row++) {
-      for (let col = Math.floor(start / TILE); col * TILE < stop; col++) blocks.push([row, col]);
-    }
+    const { rows, cols } = blocksOf({ queries, keys });
     const asked = heads.flatMap((head) =>
-      blocks.map(async ([row, col]) => ({
-        grid: await model.source.tile({ ...map, head }, { level: 0, row, col, how: "mean" }),
-        row,
-        col,
-        head,
-      })),
+      rows.flatMap((row) =>
+        cols.map(async (col) => ({
+          grid: await model.source.tile({ ...map, head }, { level: 0, row, col, how: "mean" }),
+          row,
+          col,
+          head,
+        })),
+      ),
     );
     Promise.all(asked)
       .then((tiles) => {
-        if (current) edges.value = edgesOf(tiles, start, stop);
+        if (current) edges.value = edgesOf(tiles, queries, keys);
       })
       .catch((error: unknown) => {
         if (current) model.failure.value = error instanceof Error ? error.message : String(error);
@@ -82,50 +110,57 @@ export function Bipartite({ model }: { model: TextModel }) {
     return () => {
       current = false;
     };
-  }, [start, stop, all, map.layer, map.head, map.role]);
+  }, [...queries, ...keys, all, map.layer, map.head, map.role]);
 
-  const y = (i: number): number => (i - start) * STEP + STEP / 2;
   const shown = useMemo(() => visible(edges.value, over.value), [edges.value, over.value]);
+  const high = Math.max(queries[1] - queries[0], keys[1] - keys[0]);
+  const from = (query: number): number => (query - queries[0]) * STEP + STEP / 2;
+  const to = (key: number): number => (key - keys[0]) * STEP + STEP / 2;
+  const chosen = (model.chosen.value ?? -1) - (back ? 0 : model.shift);
   const pick = (side: "query" | "key", index: number) => ({
     onPointerEnter: () => (over.value = { side, index }),
     onPointerLeave: () => (over.value = null),
-    onClick: () => model.choose(index + (side === "query" ? model.shift : 0)),
+    onClick: () => {
+      const own = side === (back ? "key" : "query");
+      if (model.open.apart && !own) model.follow(index);
+      else model.choose(index + (side === "query" ? model.shift : 0));
+    },
   });
+  const column = (side: "query" | "key", [start, stop]: Range) =>
+    Array.from({ length: stop - start }, (_, offset) => {
+      const i = start + offset;
+      const own = side === (back ? "key" : "query");
+      const place = side === "query" ? { x: LEFT - 8, y: from(i), "text-anchor": "end" as const } : { x: RIGHT + 8, y: to(i) };
+      return (
+        <text key={`${side} ${i}`} {...place} class={`end ${own && i === chosen ? "chosen" : ""}`} {...pick(side, i)}>
+          {(side === "query" ? queryTokens : tokens).label(i)}
+        </text>
+      );
+    });
   return (
     <div class="bipartite" data-testid="lines">
       <label class="bipartite-length">
-        {stop - start} tokens
-        <input type="range" min={10} max={Math.min(MOST, count)} value={length.value} aria-label="Tokens shown" onInput={(event) => (length.value = Number(event.currentTarget.value))} />
+        {high} tokens
+        <input type="range" min={10} max={Math.min(MOST, Math.max(stack.queries, stack.keys))} value={length.value} aria-label="Tokens shown" onInput={(event) => (length.value = Number(event.currentTarget.value))} />
         {all && <span class="soft small">a colour for each head</span>}
       </label>
-      <svg viewBox={`0 -24 ${WIDTH} ${(stop - start) * STEP + 30}`} width={WIDTH} role="img" aria-label={`Lines from queries to keys for tokens ${start} to ${stop - 1}`}>
+      <svg viewBox={`0 -24 ${WIDTH} ${high * STEP + 30}`} width={WIDTH} role="img" aria-label={`Lines from queries ${queries[0]} to ${queries[1] - 1} to keys ${keys[0]} to ${keys[1] - 1}`}>
         <text x={LEFT - 8} y={-8} class="column-name query" text-anchor="end">query</text>
         <text x={RIGHT + 8} y={-8} class="column-name key">key</text>
         {shown.map(({ query, key, weight, head }) => (
           <path
             key={`${head} ${query} ${key}`}
             class="edge"
-            d={`M${LEFT},${y(query)}C${(LEFT + RIGHT) / 2},${y(query)} ${(LEFT + RIGHT) / 2},${y(key)} ${RIGHT},${y(key)}`}
+            d={`M${LEFT},${from(query)}C${(LEFT + RIGHT) / 2},${from(query)} ${(LEFT + RIGHT) / 2},${to(key)} ${RIGHT},${to(key)}`}
             stroke={all ? headColour(head, stack.heads) : "var(--accent)"}
             stroke-width={0.6 + 3 * weight}
             opacity={Math.min(1, 0.12 + weight)}
           >
-            <title>{`${tokens.label(query + model.shift)} → ${tokens.label(key)}: ${formatWeight(weight)}`}</title>
+            <title>{`${queryTokens.label(query)} → ${tokens.label(key)}: ${formatWeight(weight)}`}</title>
           </path>
         ))}
-        {Array.from({ length: stop - start }, (_, offset) => {
-          const i = start + offset;
-          return (
-            <g key={i}>
-              <text x={LEFT - 8} y={y(i)} text-anchor="end" class={`end ${i === chosen ? "chosen" : ""}`} {...pick("query", i)}>
-                {tokens.label(i + model.shift)}
-              </text>
-              <text x={RIGHT + 8} y={y(i)} class="end" {...pick("key", i)}>
-                {tokens.label(i)}
-              </text>
-            </g>
-          );
-        })}
+        {column("query", queries)}
+        {column("key", keys)}
       </svg>
     </div>
   );

@@ -1,6 +1,7 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
+import type { TokenTable } from "../../parts/tokens";
 import { type TextLayout, layOut, printed } from "./layout";
 import { brightness, type Lit } from "./light";
 import type { TextModel } from "./model";
@@ -9,8 +10,18 @@ export const LINE_HEIGHT = 36;
 const MARGIN = 12;
 const OVERSCAN = 6;
 
+/** What a page is for: picking a token, showing what lights up, or both where there is but one text. */
+export type Part = "both" | "picked" | "lit";
+
+interface PageProps {
+  model: TextModel;
+  part: Part;
+  label: string;
+  onLayout(layout: PageLayout | null): void;
+}
+
 /** The document itself, of any length: only the lines on screen are in the page. */
-export function Page({ model, onLayout }: { model: TextModel; onLayout(layout: PageLayout | null): void }) {
+export function Page({ model, part, label, onLayout }: PageProps) {
   const scroller = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(0);
   const [height, setHeight] = useState(600);
@@ -29,43 +40,45 @@ export function Page({ model, onLayout }: { model: TextModel; onLayout(layout: P
     return () => watch.disconnect();
   }, []);
 
-  const { tokens } = model.open;
+  const tokens = part === "lit" ? model.lit : model.picked;
   const layout = useMemo(() => (width > 0 ? layOut(tokens, width - 2 * MARGIN, measurer(scroller.current!)) : null), [tokens, width]);
-  useScrollToChosen(model, layout, scroller, height);
+  useScrollTo(part === "lit" ? brightest(model) : model.chosen, layout, scroller, height);
 
   const first = Math.max(0, Math.floor(top.value / LINE_HEIGHT) - OVERSCAN);
   const last = Math.min(layout?.lines.length ?? 0, Math.ceil((top.value + height) / LINE_HEIGHT) + OVERSCAN);
   useEffect(() => {
     const onScreen = Math.ceil((top.peek() + height) / LINE_HEIGHT);
-    onLayout(layout && { layout, first: Math.floor(top.peek() / LINE_HEIGHT), last: Math.min(last, onScreen), width });
+    onLayout(layout && { layout, tokens, part, first: Math.floor(top.peek() / LINE_HEIGHT), last: Math.min(last, onScreen), width });
   }, [layout, first, last]);
 
   return (
     <div
       ref={scroller}
       class="page"
-      data-testid="page"
+      data-testid={part === "lit" ? "page-lit" : "page"}
       tabIndex={0}
       role="listbox"
-      aria-label="The text. Arrow keys move from token to token."
-      aria-activedescendant={model.chosen.value === null ? undefined : `token-${model.chosen.value}`}
+      aria-label={`${label}. Arrow keys move from token to token.`}
+      aria-activedescendant={part === "lit" || model.chosen.value === null ? undefined : `token-${model.chosen.value}`}
       onScroll={(event) => (top.value = event.currentTarget.scrollTop)}
-      onKeyDown={(event) => onKey(event, model, layout)}
+      onKeyDown={(event) => part !== "lit" && onKey(event, model, layout)}
       onPointerLeave={() => (model.hover.value = null)}
       onClick={(event) => {
         const token = tokenOf(event.target);
-        if (token !== null) model.choose(token);
+        if (token === null) return;
+        if (part === "lit") model.follow(token);
+        else model.choose(token);
       }}
       onPointerMove={(event) => {
-        if (event.pointerType !== "touch") model.hover.value = tokenOf(event.target);
+        if (event.pointerType !== "touch" && part !== "lit") model.hover.value = tokenOf(event.target);
       }}
     >
       {layout && (
         <div class="page-sheet" style={{ height: `${layout.lines.length * LINE_HEIGHT + 2 * MARGIN}px` }}>
           {Array.from({ length: Math.max(0, last - first) }, (_, i) => (
-            <TextLine key={first + i} model={model} layout={layout} line={first + i} />
+            <TextLine key={first + i} model={model} part={part} tokens={tokens} layout={layout} line={first + i} />
           ))}
-          {model.arcs.value === "on" && <Arcs model={model} layout={layout} first={first} last={last} />}
+          {model.arcs.value === "on" && part === "both" && <Arcs model={model} layout={layout} first={first} last={last} />}
         </div>
       )}
     </div>
@@ -74,6 +87,8 @@ export function Page({ model, onLayout }: { model: TextModel; onLayout(layout: P
 
 export interface PageLayout {
   layout: TextLayout;
+  tokens: TokenTable;
+  part: Part;
   first: number;
   last: number;
   width: number;
@@ -93,12 +108,19 @@ function measurer(element: HTMLElement): (text: string) => number {
   return (text) => context.measureText(text).width + 0.6;
 }
 
-function TextLine({ model, layout, line }: { model: TextModel; layout: TextLayout; line: number }) {
+interface LineProps {
+  model: TextModel;
+  part: Part;
+  tokens: TokenTable;
+  layout: TextLayout;
+  line: number;
+}
+
+function TextLine({ model, part, tokens, layout, line }: LineProps) {
   const { start, stop } = layout.lines[line]!;
-  const { tokens } = model.open;
-  const weights = model.weights.value;
+  const weights = part === "picked" ? null : model.weights.value;
   const most = model.top.value[0]?.weight ?? 0;
-  const shown = model.shown.value;
+  const shown = part === "lit" ? null : model.shown.value;
   const scale = model.state.scale.value;
   return (
     <div class={`text-line look-${model.direction.value}`} style={{ top: `${MARGIN + line * LINE_HEIGHT}px` }}>
@@ -108,10 +130,10 @@ function TextLine({ model, layout, line }: { model: TextModel; layout: TextLayou
         return (
           <span
             key={i}
-            id={`token-${i}`}
+            id={`${part === "lit" ? "lit" : "token"}-${i}`}
             class={i === shown ? "word shown" : "word"}
             role="option"
-            aria-selected={i === model.chosen.value}
+            aria-selected={part !== "lit" && i === model.chosen.value}
             data-i={i}
             data-weight={weights?.[i]}
             style={{ left: `${MARGIN + layout.lefts[i]!}px`, width: `${layout.widths[i]!}px`, ...(light > 0.004 ? { "--light": light.toFixed(3) } : {}) }}
@@ -164,8 +186,18 @@ function Arcs({ model, layout, first, last }: { model: TextModel; layout: TextLa
   );
 }
 
-function useScrollToChosen(
-  model: TextModel,
+/** The token that lights up most, once the light is there. */
+function brightest(model: TextModel): { readonly value: number | null; peek(): number | null } {
+  return {
+    get value() {
+      return model.top.value[0]?.index ?? null;
+    },
+    peek: () => model.top.peek()[0]?.index ?? null,
+  };
+}
+
+function useScrollTo(
+  wanted: { readonly value: number | null; peek(): number | null },
   layout: TextLayout | null,
   scroller: { current: HTMLDivElement | null },
   height: number,
@@ -176,14 +208,14 @@ function useScrollToChosen(
     const y = MARGIN + layout.lineOf[token]! * LINE_HEIGHT;
     if (y < element.scrollTop || y + LINE_HEIGHT > element.scrollTop + height) element.scrollTop = Math.max(0, y - height / 3);
   };
-  useEffect(() => bring(model.chosen.peek()), [layout]);
-  useSignalEffect(() => bring(model.chosen.value));
+  useEffect(() => bring(wanted.peek()), [layout]);
+  useSignalEffect(() => bring(wanted.value));
 }
 
 function onKey(event: KeyboardEvent, model: TextModel, layout: TextLayout | null): void {
   if (!layout || event.ctrlKey || event.metaKey || event.altKey) return;
   const at = model.chosen.peek() ?? 0;
-  const count = model.open.tokens.count;
+  const count = model.picked.count;
   const line = layout.lineOf[at] ?? 0;
   const moves: Record<string, () => number> = {
     ArrowLeft: () => at - 1,

@@ -1,7 +1,7 @@
 import "./text.css";
 
 import { useSignalEffect } from "@preact/signals";
-import { useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import { useOpen } from "../../context";
 import { useExporter } from "../../export/exporter";
@@ -14,17 +14,17 @@ import { Bipartite } from "./Bipartite";
 import { textExporter } from "./exporting";
 import { entropy } from "./light";
 import { type Direction, type Heads, TextModel } from "./model";
-import { Page, type PageLayout } from "./Page";
+import { Page, type PageLayout, type Part } from "./Page";
 
 /** The document, with the tokens that one token looks at, or is looked at by, lit up. */
 export function TextView({ source }: { source: Source }) {
   const state = useViewState();
   const open = useOpen();
   const model = useMemo(() => new TextModel(source, state, open), [source, open.recording.id, open.stack.role]);
-  const page = useRef<PageLayout | null>(null);
+  const pages = useRef(new Map<Part, PageLayout>());
   const main = useRef<HTMLDivElement>(null);
   const lines = (): SVGSVGElement | null => main.current?.querySelector<SVGSVGElement>(".bipartite svg") ?? null;
-  useExporter(state, useMemo(() => textExporter(model, () => page.current, lines), [model]));
+  useExporter(state, useMemo(() => textExporter(model, () => [...pages.current.values()], lines), [model]));
   useSignalEffect(() => {
     // Read here what the question depends on; ask after the pointer has rested a moment.
     const deps = [model.shown.value, model.heads.value, model.direction.value, state.layer.value, state.head.value];
@@ -39,11 +39,30 @@ export function TextView({ source }: { source: Source }) {
     <div class="text-view">
       <div class="text-main" ref={main}>
         <Bar model={model} />
-        {model.arcs.value === "lines" ? <Bipartite model={model} /> : <Page model={model} onLayout={(layout) => (page.current = layout)} />}
+        {model.arcs.value === "lines" ? <Bipartite model={model} /> : <Pages model={model} pages={pages.current} />}
       </div>
       <aside class="text-side" aria-label="What lights up">
         <Summary model={model} />
       </aside>
+    </div>
+  );
+}
+
+/** One text, or, where queries and keys are of two, both: the one to pick in above the one that lights up. */
+function Pages({ model, pages }: { model: TextModel; pages: Map<Part, PageLayout> }) {
+  const keep = (part: Part) => (layout: PageLayout | null): void => void (layout ? pages.set(part, layout) : pages.delete(part));
+  useEffect(() => () => pages.clear(), [pages]);
+  if (!model.open.apart) return <Page model={model} part="both" label="The text" onLayout={keep("both")} />;
+  const back = model.direction.value === "queries";
+  const names = back ? ["What the encoder read", "What the decoder wrote"] : ["What the decoder wrote", "What the encoder read"];
+  return (
+    <div class="two-texts">
+      {(["picked", "lit"] as const).map((part, i) => (
+        <section key={`${part} ${back}`} class={`side-${(i === 0) === back ? "key" : "query"}`}>
+          <h3>{names[i]}</h3>
+          <Page model={model} part={part} label={names[i]!} onLayout={keep(part)} />
+        </section>
+      ))}
     </div>
   );
 }
@@ -67,7 +86,7 @@ function Bar({ model }: { model: TextModel }) {
       <Segmented
         name="Arcs"
         value={model.arcs.value}
-        values={[["off", "light"], ["on", "arcs"], ["lines", "lines"]]}
+        values={model.open.apart ? [["off", "light"], ["lines", "lines"]] : [["off", "light"], ["on", "arcs"], ["lines", "lines"]]}
         onChange={(value) => (model.arcs.value = value)}
       />
       <Segmented
@@ -103,7 +122,7 @@ function Segmented<T extends string>({
 }
 
 function Summary({ model }: { model: TextModel }) {
-  const { tokens } = model.open;
+  const { picked, lit } = model;
   const shown = model.shown.value;
   const back = model.direction.value === "queries";
   const weights = model.weights.value;
@@ -111,7 +130,7 @@ function Summary({ model }: { model: TextModel }) {
   return (
     <>
       <section class="text-card">
-        <TokenSearch tokens={tokens} onGo={(i) => model.choose(i)} />
+        <TokenSearch tokens={picked} onGo={(i) => model.choose(i)} />
       </section>
       <section class="text-card" data-testid="summary" aria-live="polite">
         {model.failure.value && <p class="small failure">{model.failure.value}</p>}
@@ -120,14 +139,14 @@ function Summary({ model }: { model: TextModel }) {
         ) : (
           <>
             <p>
-              <TokenLabel tokens={tokens} i={shown} role={back ? "key" : "query"} />{" "}
+              <TokenLabel tokens={picked} i={shown} role={back ? "key" : "query"} />{" "}
               <span class="soft">{back ? "is looked at by" : "looks at"}</span>
             </p>
             <ol class="top-list">
               {top.map(({ index, weight }) => (
                 <li key={index}>
-                  <button type="button" class="top-item" onClick={() => model.choose(index)} aria-label={`${tokens.label(index)}, token ${index}, weight ${formatWeight(weight)}`}>
-                    <TokenLabel tokens={tokens} i={index} role={back ? "query" : "key"} />
+                  <button type="button" class="top-item" onClick={() => model.follow(index)} aria-label={`${lit.label(index)}, token ${index}, weight ${formatWeight(weight)}`}>
+                    <TokenLabel tokens={lit} i={index} role={back ? "query" : "key"} />
                     <span class="top-bar" aria-hidden="true">
                       <i style={{ width: `${(weight / (top[0]?.weight ?? 1)) * 100}%` }} />
                     </span>

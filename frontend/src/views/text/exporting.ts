@@ -2,6 +2,7 @@ import { type Exporter, type Picture, xml } from "../../export/exporter";
 import type { Source } from "../../source/source";
 import { mapRef } from "../../state";
 import { askAll } from "../map/gather";
+import { blocksOf, LENGTH, stretches } from "./Bipartite";
 import { printed } from "./layout";
 import { brightness } from "./light";
 import type { TextModel } from "./model";
@@ -11,16 +12,15 @@ const MOST_BYTES = 24_000_000;
 const HEAD = 64;
 
 /** How the text view becomes a file; `lines` is what the two-column drawing shows instead of the page, if it does. */
-export function textExporter(model: TextModel, page: () => PageLayout | null, lines: () => SVGSVGElement | null): Exporter {
+export function textExporter(model: TextModel, pages: () => PageLayout[], lines: () => SVGSVGElement | null): Exporter {
   return {
     picture() {
       const drawing = lines();
       if (drawing) return linesPicture(drawing);
-      const layout = page();
-      if (!layout) throw new Error("The text is not on screen.");
-      return textPicture(model, layout);
+      if (pages().length === 0) throw new Error("The text is not on screen.");
+      return textPicture(model, pages());
     },
-    gather: (source) => gather(model, source, page()),
+    gather: (source) => gather(model, source, pages().find(({ part }) => part !== "lit") ?? null),
   };
 }
 
@@ -46,13 +46,34 @@ function inksOf(model: TextModel): Inks {
   };
 }
 
-/** The lines on screen with their light, as rectangles and text. */
-function textPicture(model: TextModel, { layout, first, last, width }: PageLayout): Picture {
+/** The lines on screen with their light, as rectangles and text; of two texts, one below the other. */
+function textPicture(model: TextModel, pages: PageLayout[]): Picture {
   const inks = inksOf(model);
-  const { tokens, recording } = model.open;
-  const weights = model.weights.peek();
+  const { recording } = model.open;
+  const width = Math.max(...pages.map((page) => page.width));
+  let bottom = HEAD;
+  const drawn = pages.map((page) => {
+    const top = bottom;
+    bottom += (page.last - page.first) * LINE_HEIGHT + 24;
+    return `<g transform="translate(0 ${top - page.first * LINE_HEIGHT})">\n${printPage(model, page, inks).join("\n")}\n</g>`;
+  });
+  const { layer, head } = mapRef(model.state);
+  const which = model.heads.peek() === "one" ? `head ${head}` : `${model.heads.peek()} of all heads`;
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${bottom}" viewBox="0 0 ${width} ${bottom}">
+<rect width="${width}" height="${bottom}" fill="${inks.surface}"/>
+<text x="12" y="28" font-family="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="15" font-weight="600" fill="${inks.ink}">${xml(`${recording.name} (${recording.model})`)}</text>
+<text x="12" y="48" font-family="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="12" fill="${inks.soft}">${xml(`layer ${layer}, ${which}`)}</text>
+<g font-family="'Iowan Old Style', 'Palatino Linotype', Palatino, Georgia, 'DejaVu Serif', serif" font-size="18">
+${drawn.join("\n")}
+</g>
+</svg>`;
+  return { width, height: bottom, svg };
+}
+
+function printPage(model: TextModel, { layout, tokens, part, first, last }: PageLayout, inks: Inks): string[] {
+  const weights = part === "picked" ? null : model.weights.peek();
   const most = model.top.peek()[0]?.weight ?? 0;
-  const shown = model.chosen.peek();
+  const shown = part === "lit" ? null : model.chosen.peek();
   const parts: string[] = [];
   for (let line = first; line < last; line++) {
     const { start, stop } = layout.lines[line]!;
@@ -66,19 +87,8 @@ function textPicture(model: TextModel, { layout, first, last, width }: PageLayou
       parts.push(`<text xml:space="preserve" x="${x.toFixed(1)}" y="${(middle + 6).toFixed(1)}" fill="${i === shown ? inks.mark : inks.ink}">${xml(printed(tokens.raw(i)))}</text>`);
     }
   }
-  if (model.arcs.peek() === "on" && shown !== null) parts.push(...arcs(model, layout, first, last, shown, inks));
-  const height = (last - first) * LINE_HEIGHT + HEAD + 24;
-  const { layer, head } = mapRef(model.state);
-  const which = model.heads.peek() === "one" ? `head ${head}` : `${model.heads.peek()} of all heads`;
-  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">
-<rect width="${width}" height="${height}" fill="${inks.surface}"/>
-<text x="12" y="28" font-family="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="15" font-weight="600" fill="${inks.ink}">${xml(`${recording.name} (${recording.model})`)}</text>
-<text x="12" y="48" font-family="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="12" fill="${inks.soft}">${xml(`layer ${layer}, ${which}`)}</text>
-<g transform="translate(0 ${HEAD - first * LINE_HEIGHT})" font-family="'Iowan Old Style', 'Palatino Linotype', Palatino, Georgia, 'DejaVu Serif', serif" font-size="18">
-${parts.join("\n")}
-</g>
-</svg>`;
-  return { width, height, svg };
+  if (part === "both" && model.arcs.peek() === "on" && shown !== null) parts.push(...arcs(model, layout, first, last, shown, inks));
+  return parts;
 }
 
 function arcs(model: TextModel, layout: PageLayout["layout"], first: number, last: number, from: number, inks: Inks): string[] {
@@ -135,10 +145,7 @@ async function gather(model: TextModel, source: Source, page: PageLayout | null)
 async function gatherLines(model: TextModel, source: Source, chosen: number): Promise<void> {
   const map = mapRef(model.state);
   const heads = model.heads.peek() === "one" ? [map.head] : Array.from({ length: model.open.stack.heads }, (_, i) => i);
-  const last = Math.floor(chosen / 256);
-  const tiles = heads.flatMap((head) =>
-    [last - 1, last].flatMap((row) => [last - 1, last].map((col) => ({ head, row, col }))),
-  );
-  const inside = tiles.filter(({ row, col }) => row >= 0 && col >= 0 && col <= row);
+  const { rows, cols } = blocksOf(stretches(model, chosen, LENGTH));
+  const inside = heads.flatMap((head) => rows.flatMap((row) => cols.map((col) => ({ head, row, col }))));
   await askAll(inside, ({ head, row, col }) => source.tile({ ...map, head }, { level: 0, row, col, how: "mean" }));
 }

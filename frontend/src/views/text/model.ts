@@ -1,6 +1,7 @@
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 
 import type { Open } from "../../context";
+import type { TokenTable } from "../../parts/tokens";
 import type { Line, Source } from "../../source/source";
 import { mapRef, type ViewState } from "../../state";
 import { combine, heaviest, type Lit } from "./light";
@@ -22,15 +23,11 @@ export class TextModel {
   readonly chosen: ReadonlySignal<number | null>;
   readonly shown: ReadonlySignal<number | null>;
   readonly top: ReadonlySignal<Lit[]>;
-  /** Token of query 0: with a cache the first tokens are keys only. */
-  readonly shift: number;
-
   constructor(
     readonly source: Source,
     readonly state: ViewState,
     readonly open: Open,
   ) {
-    this.shift = Math.max(0, open.stack.keys - open.stack.queries);
     this.direction = state.param("look", "keys");
     this.heads = state.param("heads", "one");
     this.arcs = state.param("arcs", "off");
@@ -43,6 +40,31 @@ export class TextModel {
     this.top = computed(() => (this.weights.value ? heaviest(this.weights.value, 12) : []));
   }
 
+  /** Token of query 0: with a cache the first tokens are keys only. */
+  get shift(): number {
+    return this.open.shift;
+  }
+
+  /** The text that a token is picked in, and the text that then lights up: one and the same, unless they are apart. */
+  get picked(): TokenTable {
+    return this.tokensOf(this.direction.value === "queries" ? "key" : "query");
+  }
+
+  get lit(): TokenTable {
+    return this.tokensOf(this.direction.value === "queries" ? "query" : "key");
+  }
+
+  private tokensOf(side: "query" | "key"): TokenTable {
+    const { apart, queryTokens, tokens } = this.open;
+    return apart && side === "query" ? queryTokens : tokens;
+  }
+
+  /** Go on from a token that is lit: pick it; where it is of the other text, that is to look the other way. */
+  follow(token: number): void {
+    if (this.open.apart) this.direction.value = this.direction.peek() === "keys" ? "queries" : "keys";
+    this.choose(token);
+  }
+
   choose(token: number): void {
     if (this.direction.peek() === "queries") this.state.key.value = Math.min(token, this.open.stack.keys - 1);
     else this.state.query.value = Math.min(this.open.stack.queries - 1, Math.max(0, token - this.shift));
@@ -52,7 +74,7 @@ export class TextModel {
   turn(direction: Direction): void {
     const token = this.chosen.peek();
     this.direction.value = direction;
-    if (token !== null) this.choose(token);
+    if (token !== null && !this.open.apart) this.choose(token);
   }
 
   /** Ask for the light of the token shown, one value per token of the text; the returned function forgets the question. */

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Query
 from pydantic import BaseModel, Field
@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from regard._version import __version__
 from regard.errors import RegardError
 from regard.viewer.library import Entry
-from regard.viewer.names import tokens_of
+from regard.viewer.names import SIDES, sides_of, tokens_of
 from regard.viewer.pooling import TILE
 from regard.viewer.routes.common import PROBLEMS, EntryDep, SessionDep, found
 from regard.viewer.shelf import BUNDLED, model_name
@@ -82,15 +82,22 @@ def describe(entry: EntryDep, session: SessionDep) -> dict[str, Any]:
 
 @router.get("/recordings/{recording}/tokens")
 def tokens(
-    entry: EntryDep, session: SessionDep, role: Annotated[str | None, Query(max_length=16)] = None
+    entry: EntryDep,
+    session: SessionDep,
+    role: Annotated[str | None, Query(max_length=16)] = None,
+    side: Literal["queries", "keys"] = "keys",
 ) -> dict[str, Any]:
-    """The text and where each token stands in it."""
+    """The text and where each token stands in it.
+
+    In cross-attention queries are of one text and keys of another; elsewhere both sides are the whole text.
+    """
     shapes = entry.shapes
     if not shapes:
         raise HTTPException(409, "nothing was recorded, so there are no tokens.")
     chosen = role or next(iter(shapes))
-    count = session.shape(entry, chosen).queries
-    return tokens_of(entry.recording, "decoder" if chosen == "cross" else chosen, count)
+    shape = session.shape(entry, chosen)
+    count = shape.queries if chosen == "cross" and side == "queries" else shape.keys
+    return tokens_of(entry.recording, sides_of(chosen)[SIDES.index(side)], count)
 
 
 @router.get(
@@ -105,7 +112,7 @@ def atlas(entry: EntryDep, session: SessionDep) -> Any:
     entry.check()
     if entry.id in session.atlases:
         return session.atlases[entry.id]
-    return JSONResponse({"job": session.start_atlas(entry, bound=False).id}, 202)
+    return JSONResponse({"job": session.start_atlas(entry, bound=True).id}, 202)
 
 
 @router.post("/recordings/{recording}/knockout")

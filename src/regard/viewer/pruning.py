@@ -1,0 +1,102 @@
+"""Keeping the stored overviews within a size: those used longest ago go first."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from regard.viewer.pyramid import Pyramid
+
+__all__ = ["prune", "touch"]
+
+# A draft that nobody has written to for so many seconds belongs to a process that died.
+DEAD = 24 * 3600.0
+
+
+class Kept(NamedTuple):
+    """One head's overviews on disk."""
+
+    used: float
+    about: Path
+    nbytes: int
+
+
+def touch(pyramid: Pyramid) -> None:
+    """Say that overviews were used now."""
+    try:
+        os.utime(pyramid.about_file)
+    except OSError:
+        # Somebody else's cache may be read-only; then its owner keeps it in bounds.
+        return
+
+
+def prune(cache: Path, most: int, spare: Collection[Pyramid] = ()) -> int:
+    """Remove overviews under `cache`, used longest ago first, until `most` bytes are left.
+
+    Returns the bytes freed. Those of `spare` stay, whatever their size. A server that looks for overviews
+    that have gone makes them again.
+    """
+    spared = {pyramid.about_file for pyramid in spare}
+    heads = sorted(_heads(cache))
+    left = sum(head.nbytes for head in heads)
+    freed = 0
+    for head in heads:
+        if left - freed <= most:
+            break
+        if head.about not in spared:
+            freed += _remove(head)
+    _sweep(cache)
+    return freed
+
+
+def _heads(cache: Path) -> list[Kept]:
+    found = []
+    for about in cache.glob("pyramids/*/*.json"):
+        try:
+            found.append(Kept(about.stat().st_mtime, about, sum(map(_size, _files(about)))))
+        except OSError:
+            continue  # another process was faster
+    return found
+
+
+def _files(about: Path) -> list[Path]:
+    """All files of one head, the one that says it is there first."""
+    return [about, *(about.with_suffix(f".{how}") for how in Pyramid.HOWS)]
+
+
+def _size(file: Path) -> int:
+    """What a file takes on the disk: tiles of zeros are holes and take nothing."""
+    found = file.stat()
+    blocks = getattr(found, "st_blocks", None)
+    return found.st_size if blocks is None else blocks * 512
+
+
+def _remove(head: Kept) -> int:
+    try:
+        for file in _files(head.about):
+            file.unlink(missing_ok=True)
+    except OSError:
+        return 0
+    _remove_if_empty(head.about.parent)
+    return head.nbytes
+
+
+def _sweep(cache: Path) -> None:
+    """Take away what processes that died have left half written."""
+    for draft in cache.glob("pyramids/*/.*.tmp"):
+        try:
+            if time.time() - draft.stat().st_mtime > DEAD:
+                draft.unlink()
+                _remove_if_empty(draft.parent)
+        except OSError:
+            continue
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return

@@ -1,0 +1,40 @@
+"""What a test reads off the map on screen, and how it gets there."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+__all__ = ["pixel", "weight_shown", "zoom_to"]
+
+
+def weight_shown(page: Page) -> float:
+    expect(page.get_by_test_id("readout")).to_have_attribute("aria-busy", "false")
+    return float(page.get_by_test_id("cell-weight").get_attribute("data-value") or "nan")
+
+
+def pixel(page: Page, query: int, key: int) -> list[int]:
+    """The colour on screen in the middle of a cell."""
+    return page.evaluate(
+        """([query, key]) => {
+          const { x, y } = window.regard.map.place(query, key);
+          const canvas = document.querySelector('.osd canvas');
+          const rect = canvas.getBoundingClientRect();
+          const ratio = canvas.width / rect.width;
+          const at = [Math.round((x - rect.left) * ratio), Math.round((y - rect.top) * ratio)];
+          return [...canvas.getContext('2d').getImageData(at[0], at[1], 1, 1).data];
+        }""",
+        [query, key],
+    )
+
+
+def zoom_to(page: Page, query: int, key: int) -> dict[str, float]:
+    """Turn the wheel over a cell until it is a square of its own; returns where on the screen it is."""
+    place = f"window.regard.map.place({query}, {key})"
+    for _ in range(80):
+        spot = page.evaluate(place)
+        page.mouse.move(spot["x"], spot["y"])
+        if page.evaluate("window.regard.map.camera().scale") > 16:
+            return spot
+        page.mouse.wheel(0, -400)
+        page.wait_for_timeout(30)
+    raise AssertionError("the wheel does not zoom")

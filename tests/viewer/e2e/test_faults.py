@@ -1,0 +1,66 @@
+"""When things go wrong under an open page, and when the page itself goes."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from regard import Causal, Window
+from viewer.e2e.conftest import serve
+from viewer.e2e.waiting import map_is_drawn
+from viewer.samples import layer, recording, saved
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Path:
+    """Two recordings, one of them long enough to need an overview."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    saved(recording(layer(0, 65, 65, Causal())), folder / "a.regard")
+    long = layer(0, 40_003, 40_003, Causal() & Window(2048), heads=8, kv_heads=1)
+    saved(recording(long, text=False), folder / "b.regard")
+    return folder
+
+
+@pytest.fixture
+def address(shelf: Path, tmp_path: Path) -> Iterator[str]:
+    yield from serve(tmp_path / "cache", str(shelf))
+
+
+def test_a_recording_that_goes_is_said_and_another_can_be_opened(page: Page, address: str, shelf: Path):
+    page.goto(address)
+    map_is_drawn(page)
+    expect(page.get_by_test_id("pick-recording")).to_contain_text("a.regard")
+    shutil.rmtree(shelf / "a.regard")
+    page.get_by_role("button", name="Head: next").click()
+    expect(page.get_by_test_id("failure").first).to_contain_text("a.regard")
+    page.get_by_role("button", name="Try again").first.click()
+    expect(page.get_by_test_id("failure").first).to_contain_text("a.regard")
+    page.get_by_test_id("pick-recording").select_option(label="b.regard")
+    expect(page.get_by_test_id("failure")).to_have_count(0)
+    expect(page.locator(".app-note")).to_contain_text("40,003 tokens")
+
+
+def test_closing_the_page_ends_the_work_it_waited_for(browser: Browser, address: str):
+    jobs: list[str] = []
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.on("response", lambda said: jobs.append(said.json()["job"]) if said.status == 503 else None)
+        with httpx.Client(base_url=address) as client:
+            rows = client.get("/api/recordings").json()["recordings"]
+        long = next(row["id"] for row in rows if row["name"] == "b.regard")
+        page.goto(f"{address}/#/map?rec={long}")
+        expect(page.get_by_test_id("progress")).to_be_visible()
+    with httpx.Client(base_url=address) as client:
+        end = time.monotonic() + 20
+        while (said := client.get(f"/api/jobs/{jobs[0]}").json())["state"] in ("waiting", "running"):
+            assert time.monotonic() < end, "the job goes on for nobody"
+            time.sleep(0.05)
+    assert said["state"] == "cancelled"
+    assert said["done"] < said["total"]

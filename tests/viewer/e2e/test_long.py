@@ -1,0 +1,64 @@
+"""A hundred thousand tokens: the overview of ten billion cells, and any one of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from regard.models import Recording
+from viewer.e2e.conftest import serve
+from viewer.e2e.long import long_recording
+from viewer.e2e.reading import pixel, weight_shown, zoom_to
+from viewer.e2e.waiting import map_is_drawn
+from viewer.samples import saved
+
+TOKENS = 100_003
+
+
+@pytest.fixture
+def long() -> Recording:
+    return long_recording(TOKENS)
+
+
+@pytest.fixture
+def long_server(long: Recording, tmp_path: Path) -> Iterator[str]:
+    yield from serve(tmp_path / "cache", str(saved(long, tmp_path / "long.regard")))
+
+
+# One test: the recording takes longer to make than to look at.
+def test_a_hundred_thousand_tokens_from_the_overview_to_one_weight(
+    page: Page, long_server: str, long: Recording
+):
+    query, key = 70_123, 41_987
+
+    # Nobody has looked yet, so the overview is made now. Single cells are there at once.
+    page.goto(f"{long_server}/#/map?layer=0&head=2&x={key}.5&y={query}.5&z=5&query={query}&key={key}")
+    expect(page.get_by_test_id("progress")).to_contain_text("Making the overview")
+    map_is_drawn(page)
+    assert weight_shown(page) == pytest.approx(float(long.maps[0][0, 2, query, key]), rel=1e-4)
+    assert pixel(page, query - 3, key - 3)[3] == 255
+    page.get_by_test_id("cancel").click()
+    expect(page.get_by_test_id("failure")).to_contain_text("cancelled")
+
+    page.goto(f"{long_server}/#/map?layer=0&head=5")
+    expect(page.get_by_test_id("failure")).to_have_count(0)
+    expect(page.get_by_test_id("progress")).to_be_visible()
+    expect(page.get_by_test_id("progress")).to_have_count(0, timeout=60_000)
+    map_is_drawn(page)
+    camera = page.evaluate("window.regard.map.camera()")
+    assert camera["x"] == pytest.approx(TOKENS / 2, abs=2)
+    assert camera["scale"] < 0.01
+    assert pixel(page, 80_000, 30_000)[3] == 255
+    assert pixel(page, 30_000, 80_000)[3] == 0  # forbidden cells are not painted
+
+    spot = zoom_to(page, query, key)
+    map_is_drawn(page)
+    page.mouse.click(spot["x"], spot["y"])
+    page.wait_for_url(re.compile(f"query={query}&key={key}"))
+    wanted = float(long.maps[0][0, 5, query, key])
+    assert weight_shown(page) == pytest.approx(wanted, rel=1e-4)
+    assert page.evaluate(f"window.regard.map.value({query}, {key})") == pytest.approx(wanted, rel=1e-4)
