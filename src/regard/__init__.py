@@ -55,4 +55,8 @@ def __getattr__(name: str):
         import regard.atlas
 
         return regard.atlas if name == "atlas" else getattr(regard.atlas, name)
+    if name == "claims":
+        import regard.claims
+
+        return regard.claims
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from regard.commands.app import app
 from regard.commands.atlas import atlas
+from regard.commands.claims import claims
 from regard.commands.compare import compare
 from regard.commands.cost import cost
 from regard.commands.doctor import doctor
@@ -17,6 +18,7 @@ from regard.commands.view import view
 __all__ = [
     "app",
     "atlas",
+    "claims",
     "compare",
     "cost",
     "doctor",

@@ -1,0 +1,66 @@
+"""Seconds, measured so that a busy machine spoils a comparison as little as may be."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from statistics import median
+
+import torch
+
+__all__ = ["Clock", "machine", "medians", "threads"]
+
+Clock = Callable[[Mapping[str, Callable[[], object]]], dict[str, float]]
+
+
+def medians(
+    tasks: Mapping[str, Callable[[], object]], rounds: int = 5, at_least: float = 0.5
+) -> dict[str, float]:
+    """The median time of each task; the tasks take turns, so that all of them see the same machine.
+
+    There are at least so many rounds, and more (up to 99) of tasks so quick that `at_least` seconds allow it.
+
+    >>> sorted(medians({"nothing": lambda: None, "little": lambda: sum(range(9))}, at_least=0.0))
+    ['little', 'nothing']
+    """
+    times: dict[str, list[float]] = {name: [] for name in tasks}
+    for task in tasks.values():
+        task()
+    begun = time.perf_counter()
+    for done in range(99):
+        if done >= rounds and time.perf_counter() - begun > at_least:
+            break
+        for name, task in tasks.items():
+            start = time.perf_counter()
+            task()
+            times[name].append(time.perf_counter() - start)
+    return {name: median(values) for name, values in times.items()}
+
+
+def machine() -> str:
+    """The machine at hand and how it is used, in words: claims are measured on one thread.
+
+    >>> "one thread" in machine()
+    True
+    """
+    chip = platform.processor() or platform.machine()
+    return f"{chip}, one thread on {os.cpu_count()} cores, PyTorch {torch.__version__}"
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """PyTorch on so many threads, for a while.
+
+    >>> with threads(1):
+    ...     torch.get_num_threads()
+    1
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,81 @@
+"""The ledger as a whole: which claims it has, and how it measures them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import regard
+from regard.claims import CLAIMS, Kind, find, run
+from regard.claims.ledger import GROUPS
+from regard.errors import RegardError
+
+# fmt: off
+IDS = [
+    "scale-std", "scale-64", "scale-saturates", "scale-training", "softmax-budget",
+    "softmax-maxent", "temperature", "row-prints", "mask-inf", "mask-after", "causal-future",
+    "padding-leak", "order-blind", "rope-relative", "one-hop", "heads-same-budget", "w_o-needed",
+    "only-attention-mixes", "quadratic", "flash-exact", "flash-linear", "flash-asymptotic",
+    "flash-faster", "window-linear", "sparse-blocks-paths", "gqa-saves", "irope-saves",
+    "maverick-params", "sinks", "lost-in-middle", "power-law", "diagonal", "heads-specialise",
+    "pruning-not-free", "one-map-is-little", "weights-explain", "weights-probabilities",
+    "deterministic", "rnn-bottleneck", "cross-attention", "additive-vs-dot",
+]
+# fmt: on
+
+
+def test_the_ledger_has_every_claim_once():
+    assert sorted(CLAIMS) == sorted(IDS)
+    assert sum(map(len, GROUPS.values())) == len(IDS)
+
+
+def test_every_claim_says_what_it_claims_and_how_it_is_measured():
+    for claim in CLAIMS.values():
+        assert claim.statement.endswith(".")
+        assert claim.how.endswith(".")
+    assert len({claim.statement for claim in CLAIMS.values()}) == len(IDS)
+
+
+def test_claims_run_in_the_order_asked_and_each_once():
+    told = []
+    entries = run(
+        ["gqa-saves", "scale-64", "gqa-saves"], progress=lambda done, total: told.append((done, total))
+    )
+    assert [entry.claim.id for entry in entries] == ["gqa-saves", "scale-64"]
+    assert told == [(1, 2), (2, 2)]
+    assert all(entry.verdict.kind in Kind and entry.seconds >= 0 for entry in entries)
+
+
+def test_an_unknown_claim_is_refused_with_the_nearest():
+    with pytest.raises(RegardError) as refused:
+        find("sink")
+    assert str(refused.value).startswith("there is no claim 'sink'; the ledger has 41. Did you mean sinks")
+    assert str(refused.value).endswith("List them with: regard claims --list")
+    with pytest.raises(RegardError, match=r"'zzzz'; the ledger has 41\. List them"):
+        run(["scale-64", "zzzz"])
+
+
+def test_measuring_twice_gives_the_same_numbers():
+    for name in ("scale-64", "softmax-maxent", "order-blind", "one-hop"):
+        assert CLAIMS[name].measure().numbers == CLAIMS[name].measure().numbers
+
+
+def test_measuring_leaves_the_random_numbers_and_threads_of_the_caller_alone():
+    before = torch.get_rng_state(), torch.get_num_threads()
+    run(["scale-64", "deterministic"])
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.get_num_threads() == before[1]
+
+
+def test_an_entry_is_plain_data():
+    [entry] = run(["mask-inf"])
+    data = json.loads(json.dumps(entry.to_dict(), allow_nan=False))
+    assert set(data) == {"id", "statement", "how", "verdict", "sentence", "numbers", "seconds"}
+    assert data["verdict"] == "holds with a condition"
+    assert data["numbers"]["leak_infinite"]["float32"] == 0
+
+
+def test_the_ledger_can_be_had_from_the_root():
+    assert regard.claims.find("sinks") is CLAIMS["sinks"]
