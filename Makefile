@@ -4,6 +4,7 @@
 #   make test     lint, types, all tests     what CI runs
 #   make check    lint and types only
 #   make frontend rebuild the viewer's page  (the others do it when frontend/ has changed)
+#   make docs     the documentation's site, in site/
 #   make bench    every benchmark, in turn
 #   make clean    remove what make made
 #
@@ -21,7 +22,7 @@ PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do 
 	if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo $$candidate; break; fi; done)
 
-.PHONY: help view test check chromium frontend bench clean
+.PHONY: help view test check chromium frontend docs bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -53,13 +54,18 @@ chromium:
 frontend: $(VENV)/.installed
 	$(BIN)/python -m building.frontend
 
+# The variable silences an advertisement for another program. Strict: a warning ends the build.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "The site is built: open site/index.html. Its search wants a server: python -m http.server -d site"
+
 bench: $(VENV)/.installed
 	@set -e; found=; for script in benchmarks/*.py; do \
 		[ -e "$$script" ] || continue; found=yes; echo "== $$script"; $(BIN)/python "$$script"; done; \
 		[ -n "$$found" ] || echo "No benchmarks yet: benchmarks/ holds no .py file."
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis frontend/node_modules src/regard/viewer/static
+	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis frontend/node_modules src/regard/viewer/static
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: an install runs again only when what it installs has changed, and never upgrades on its own. An install
@@ -71,6 +77,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(PAGE) | $(VENV)/.created
 
 $(VENV)/.installed-test: pyproject.toml constraints.txt $(PAGE) | $(VENV)/.created
 	$(PIP_INSTALL) -e '.[test]'
+	@touch $@
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt $(PAGE) | $(VENV)/.created
+	$(PIP_INSTALL) -e '.[docs]'
 	@touch $@
 
 $(VENV)/.created:

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "examples"
-PNG = b"\x89PNG"
-
-
-def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from examples.running import PNG, example
 
 
 def test_bahdanaus_attention_finds_the_parts_of_a_date(tmp_path, capsys):

@@ -1,0 +1,104 @@
+"""Every block of code on every page of the documentation runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import regard
+import regard.models
+from docs.pages import DOCS, ROOT, blocks, commands, program
+
+# Pages whose code a test of their own runs, which also looks at what it gives.
+ELSEWHERE = {
+    "atlas.md": "tests/atlas/test_page.py",
+    "causal.md": "tests/atlas/test_causal_page.py",
+    "cost.md": "tests/cost/test_page.py",
+    "nn.md": "tests/nn/test_page.py",
+    "../README.md": "tests/test_project.py",
+}
+PAGES = {path.relative_to(DOCS).as_posix(): path.read_text("utf-8") for path in sorted(DOCS.rglob("*.md"))}
+WITH_CODE = [name for name, text in PAGES.items() if blocks(text, "python") and name not in ELSEWHERE]
+# What these two say is run for the README and for `regard report --help`.
+WITH_COMMANDS = [name for name, text in PAGES.items() if commands(text) and name != "report.md"]
+ATTENTION = """
+from torch.nn import functional as F
+
+def attention(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+"""
+
+
+@pytest.mark.parametrize("name", WITH_CODE)
+def test_the_code_on_the_page_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program(PAGES[name]), f"docs/{name}", "exec"), {"__name__": "page"})
+
+
+@pytest.mark.parametrize("name", WITH_COMMANDS)
+def test_the_commands_on_the_page_run(name, run, tmp_path, monkeypatch):
+    beginning = regard.models.sample_text()[:1500]
+    monkeypatch.setattr(regard.models, "sample_text", lambda: beginning)
+    (tmp_path / "story.txt").write_text(beginning, encoding="utf-8")
+    (tmp_path / "my_attention.py").write_text(ATTENTION, encoding="utf-8")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "folder").symlink_to(Path(regard.models.__file__).parent / "data")
+    for line in commands(PAGES[name]):
+        status, _, err = run(*shlex.split(line))
+        assert status == 0, f"regard {line}: {err}"
+
+
+def test_every_page_with_code_is_run_by_somebody():
+    assert {"index.md", "tutorial.md", "howto/watch.md"} <= set(WITH_CODE)
+    for name, test in ELSEWHERE.items():
+        assert Path(name).name in (ROOT / test).read_text(encoding="utf-8"), test
+
+
+def test_the_mask_on_the_tutorial_is_drawn_as_it_is():
+    drawn = (regard.Causal() & regard.Window(3)).draw(6)
+    assert f"```text\n{drawn}\n```" in PAGES["tutorial.md"]
+
+
+def test_a_block_that_fails_would_be_seen():
+    text = "```python\nx = 1\n```\nwords\n```python\nraise ValueError(x)\n```\n"
+    with pytest.raises(ValueError, match="1"):
+        exec(program(text), {})
+    assert program(text).splitlines()[5] == "raise ValueError(x)"
+
+
+def test_every_block_of_code_says_what_it_is():
+    unmarked = {name for name, text in PAGES.items() if len(re.findall(r"^```\w*$", text, re.MULTILINE)) % 2}
+    assert unmarked == set()
+    opened = {
+        (name, kind) for name, text in PAGES.items() for kind in re.findall(r"^```(\w+)$", text, re.MULTILINE)
+    }
+    assert {kind for _, kind in opened} <= {"python", "bash", "console", "sh", "text"}
+
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def anchor(heading: str) -> str:
+    """The anchor that a heading gets: small letters, hyphens, nothing else."""
+    plain = re.sub(r"[^\w\s-]", "", heading.replace("`", "")).strip().lower()
+    return re.sub(r"[-\s]+", "-", plain)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_on_the_page_leads_somewhere(name):
+    missing = []
+    for target in LINK.findall(re.sub(r"^```.*?^```", "", PAGES[name], flags=re.MULTILINE | re.DOTALL)):
+        path, _, place = target.partition("#")
+        # The reference is made when the site is built; its links are checked there.
+        if re.match(r"https?://", target) or "reference/" in path:
+            continue
+        found = (DOCS / name).parent / path if path else DOCS / name
+        if not found.exists():
+            missing.append(target)
+        elif place and found.suffix == ".md":
+            headings = re.findall(r"^#+ (.+)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            missing += [] if place in map(anchor, headings) else [target]
+    assert missing == []
