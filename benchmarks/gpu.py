@@ -231,14 +231,13 @@ def contestants(case: Case, which: set[str]) -> dict[str, Callable[[], object]]:
     return found
 
 
-def dense_sections(which: set[str], sizes: list[tuple[int, int, int]]) -> None:
-    for dim in (128, 64):
-        for n, batch, heads in sizes:
-            heads = heads * 128 // dim if n <= 65536 else heads
-            for mask in (None, Causal()):
-                here = case("unmasked" if mask is None else "causal", n, batch, heads, dim, mask)
-                with_flex = dim == 128 and n == 16384
-                compare(here, contestants(here, which), peers(here, with_flex, n <= 16384))
+def dense_sections(which: set[str], sizes: list[tuple[int, int, int]], dim: int) -> None:
+    for n, batch, heads in sizes:
+        heads = heads * 128 // dim if n <= 65536 else heads
+        for mask in (None, Causal()):
+            here = case("unmasked" if mask is None else "causal", n, batch, heads, dim, mask)
+            with_flex = dim == 128 and n == 16384
+            compare(here, contestants(here, which), peers(here, with_flex, n <= 16384))
 
 
 def masks_section(which: set[str], n: int) -> None:
@@ -350,8 +349,9 @@ def main() -> None:
     )
     print("bfloat16; errors are of the output, relative, against float64; FLOPs count allowed pairs.\n")
     sizes = SIZES[:1] if options.quick else SIZES
-    if which & {"forward", "rows", "everything"}:
-        dense_sections(which, sizes)
+    dense = bool(which & {"forward", "rows", "everything"})
+    if dense:
+        dense_sections(which, sizes, 128)
     if "masks" in which:
         masks_section(which | {"forward"}, 16384 if options.quick else 65536)
     if "backward" in which:
@@ -360,6 +360,8 @@ def main() -> None:
         decode_section(16384 if options.quick else 131072)
     if "million" in which and not options.quick:
         million_section()
+    if dense:
+        dense_sections(which, sizes, 64)
 
 
 if __name__ == "__main__":
