@@ -30,7 +30,7 @@ from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass
 
 EAGER = "eager, output_attentions"
 # Rounds of all cases, each once; no new one is begun after so many seconds.
-ROUNDS, SECONDS = 8, 25
+ROUNDS, SECONDS = 60, 25
 EAGER_ROOM = 20 * 2**30
 ROWS = [Entropy(), MaxScore(), MeanDistance(), SinkMass()]
 

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.engine import native
 from regard.engine import sdpa_backend as fused
 from regard.engine.autograd import attend
 from regard.engine.dispatch import Dispatch, choose
 from regard.engine.inputs import Options, problem_of
+from regard.engine.second_pass import explain
 from regard.engine.triton import vendor
 from regard.scores import DotProduct, Score
 
@@ -70,7 +70,7 @@ def explain_dispatch(
 ) -> Dispatch:
     """Which backend `attention` would choose for this call, and why; nothing is computed.
 
-    Its `second_pass` says what would read the map for `observe`: native kernels, or why not.
+    Its `second_pass` says what would read the map for `observe`: native or GPU kernels, or why not.
 
     >>> import torch, regard
     >>> q, k, v = torch.randn(3, 1, 8, 100, 64).unbind()
@@ -80,4 +80,4 @@ def explain_dispatch(
     # A call with dropout draws its seed; asking about it must not change what is drawn next.
     with torch.random.fork_rng(devices=[]):
         problem = problem_of(q, k, v, Options(mask, **options))
-    return replace(choose(problem, backend), second_pass=native.explain(problem, backend))
+    return replace(choose(problem, backend), second_pass=explain(problem, backend))

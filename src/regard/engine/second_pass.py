@@ -21,7 +21,7 @@ from regard.errors import BackendError
 from regard.stats import Frame, MapTile, State, Statistic, folds_of
 from regard.stats.folds import DivergenceFold, Fold
 
-__all__ = ["frame_of", "map_tiles", "summarise"]
+__all__ = ["explain", "frame_of", "map_tiles", "summarise"]
 
 # Wider tiles than the forward's: each statistic does a little work per tile beside what it does per cell.
 KEYS = 2048
@@ -85,6 +85,16 @@ def _fold(
     folds = {name: each for name, each in found.items() if each is not None}
     native.fold(problem, lse, frame, [fold for each in folds.values() for fold in each])
     return set(folds)
+
+
+def explain(problem: Problem, backend: str) -> str:
+    """What will read a map, in words."""
+    if _on_gpu(problem, backend):
+        hopper = problem.q.is_cuda and gpu.hopper.applicable(problem)
+        return "fused kernels for Hopper" if hopper else "fused kernels for GPUs"
+    if problem.q.is_cuda and backend == "auto":
+        return f"torch operations: {gpu.refusal(problem)}"
+    return native.explain(problem, backend)
 
 
 def _on_gpu(problem: Problem, backend: str) -> bool:

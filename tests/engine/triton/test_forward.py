@@ -87,6 +87,15 @@ def test_garbage_behind_the_mask_does_not_leak(device):
         torch.testing.assert_close(got[0, 0, ~sees], clean[0, 0, ~sees])
 
 
+def test_what_a_bias_forbids_stays_forbidden_under_a_soft_cap(device):
+    given = leaves(device, 33, 40, batch=1, heads=2, dim=16)
+    bias = torch.zeros(1, 1, 33, 40, device=device)
+    bias[..., ::3] = -torch.inf
+    agree(given, bias=bias, softcap=5.0)
+    got = observe(**given, stats=ROWS, bias=bias, softcap=5.0, backend="triton")
+    assert (got.max_score.key % 3 != 0).all()
+
+
 def test_a_row_that_sees_nothing_gives_zeros(device):
     given = leaves(device, 9, 5, batch=1, heads=2)
     seen = observe(**given, mask=Causal(), stats=ROWS, backend="triton")

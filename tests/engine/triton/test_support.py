@@ -96,3 +96,8 @@ def test_a_statistic_without_a_kernel_is_named(statistic, reason, device):
     given = {key: x.to(device) for key, x in qkv(9, 70, batch=1, heads=2).items()}
     with pytest.raises(BackendError, match=f"^backend='triton' cannot run .*: {re.escape(reason)}\\. Use "):
         observe(**given, stats=[statistic], backend="triton")
+
+
+def test_one_can_ask_what_will_read_the_map(device):
+    x = torch.zeros(1, 1, 40, 16, device=device)
+    assert explain_dispatch(x, x, x, backend="triton").second_pass == "fused kernels for GPUs"

@@ -53,6 +53,9 @@ static void weigh_by_lse(const struct panel *p)
     }
 }
 
+/* Blocks of more than a panel's rows add up their columns anyway: see close_band. */
+static int columns_by_band(const struct job *job) { return job->size > ROWS && !job->row_weights; }
+
 static void add_columns(const struct panel *p)
 {
     float weight[ROWS] = {0};
@@ -222,6 +225,11 @@ static void close_band(const struct job *job, struct band *band, int64_t row)
     float *tops = job->block_tops ? job->block_tops + at : nowhere;
     if (sums == nowhere || tops == nowhere)
         memset(nowhere, 0, sizeof nowhere);
+    if (job->column_sums && columns_by_band(job)) {
+        float *to = job->column_sums + band->first;
+        for (int j = band->from; j < band->to; j++)
+            to[j] += band->sum[j];
+    }
     switch (job->size) {
     case 1: close_narrow(band, sums, tops, 1); break;
     case 2: close_narrow(band, sums, tops, 2); break;
@@ -287,7 +295,7 @@ static void read_panel(const struct panel *p, const struct workspace *work)
     weigh_by_lse(p);
     if (job->n_columns)
         mix(p);
-    if (job->column_sums)
+    if (job->column_sums && !columns_by_band(job))
         add_columns(p);
     if (job->diagonals)
         add_diagonals(p);

@@ -71,25 +71,33 @@ static inline vec vmax(vec a, vec b)
 #endif
 }
 
-/* Neighbours first: the order of a sum is part of its bits. */
+/* Halves first: the order of a sum is part of its bits. */
 static inline float total(vec x)
 {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)x);
+#else
     float part[LANES];
     store(part, x);
     for (int width = LANES / 2; width > 0; width /= 2)
         for (int i = 0; i < width; i++)
-            part[i] = part[2 * i] + part[2 * i + 1];
+            part[i] = part[i] + part[i + width];
     return part[0];
+#endif
 }
 
 static inline float largest(vec x)
 {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)x);
+#else
     float part[LANES];
     store(part, x);
     for (int width = LANES / 2; width > 0; width /= 2)
         for (int i = 0; i < width; i++)
             part[i] = part[i] > part[i + width] ? part[i] : part[i + width];
     return part[0];
+#endif
 }
 
 /* One bit for each lane of a that is larger than b's. */

@@ -88,7 +88,9 @@ def score(
     if ALIBI:
         s -= slope * tl.abs(q_row + offset - k_row).to(tl.float32)
     if SOFTCAP:
-        s = softcap * tanh(s / softcap)
+        capped = softcap * tanh(s / softcap)
+        # What a bias forbids stays forbidden: a cap would let it attend.
+        s = tl.where(s == float("-inf"), s, capped) if HAS_BIAS else capped
     return s * LOG2E
 
 
