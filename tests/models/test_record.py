@@ -264,6 +264,8 @@ import os, signal, sys
 import torch, transformers
 from regard.models import record
 
+# Whoever runs the tests in the background has SIGINT ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 config = transformers.LlamaConfig(
     vocab_size=96, hidden_size=32, intermediate_size=32, num_hidden_layers=4, num_attention_heads=4

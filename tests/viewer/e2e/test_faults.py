@@ -19,11 +19,11 @@ from viewer.samples import layer, recording, saved
 
 @pytest.fixture
 def shelf(tmp_path: Path) -> Path:
-    """Two recordings, one of them long enough to need an overview."""
+    """Two recordings, one of them long enough to need an overview that takes its time."""
     folder = tmp_path / "shelf"
     folder.mkdir()
     saved(recording(layer(0, 65, 65, Causal())), folder / "a.regard")
-    long = layer(0, 40_003, 40_003, Causal() & Window(2048), heads=8, kv_heads=1)
+    long = layer(0, 40_003, 40_003, Causal() & Window(16_384), heads=1, kv_heads=1)
     saved(recording(long, text=False), folder / "b.regard")
     return folder
 
@@ -48,18 +48,18 @@ def test_a_recording_that_goes_is_said_and_another_can_be_opened(page: Page, add
 
 
 def test_closing_the_page_ends_the_work_it_waited_for(browser: Browser, address: str):
-    jobs: list[str] = []
     with browser.new_context() as context:
         page = context.new_page()
-        page.on("response", lambda said: jobs.append(said.json()["job"]) if said.status == 503 else None)
         with httpx.Client(base_url=address) as client:
             rows = client.get("/api/recordings").json()["recordings"]
         long = next(row["id"] for row in rows if row["name"] == "b.regard")
-        page.goto(f"{address}/#/map?rec={long}")
+        with page.expect_response(lambda said: said.status == 503) as busy:
+            page.goto(f"{address}/#/map?rec={long}")
+        job = busy.value.json()["job"]
         expect(page.get_by_test_id("progress")).to_be_visible()
     with httpx.Client(base_url=address) as client:
         end = time.monotonic() + 20
-        while (said := client.get(f"/api/jobs/{jobs[0]}").json())["state"] in ("waiting", "running"):
+        while (said := client.get(f"/api/jobs/{job}").json())["state"] in ("waiting", "running"):
             assert time.monotonic() < end, "the job goes on for nobody"
             time.sleep(0.05)
     assert said["state"] == "cancelled"
