@@ -101,3 +101,16 @@ def test_a_statistic_without_a_kernel_is_named(statistic, reason, device):
 def test_one_can_ask_what_will_read_the_map(device):
     x = torch.zeros(1, 1, 40, 16, device=device)
     assert explain_dispatch(x, x, x, backend="triton").second_pass == "fused kernels for GPUs"
+
+
+def test_a_triton_that_was_not_tried_goes_without_the_kernels_for_hopper(monkeypatch):
+    import triton
+
+    from regard.engine.triton.hopper import support as ours
+
+    monkeypatch.setattr(ours, "interpreted", lambda: False)
+    for version, known in (("3.6.0", True), ("4.0.0", False)):
+        ours._has_gluon.cache_clear()
+        monkeypatch.setattr(triton, "__version__", version)
+        assert ours._has_gluon() is known
+    ours._has_gluon.cache_clear()

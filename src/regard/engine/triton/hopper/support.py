@@ -17,6 +17,9 @@ __all__ = ["ahead", "applicable"]
 # Warpgroup instructions are this generation's own: the one before has none, the one after has others.
 GENERATION = 9
 DIMS = (64, 128)
+# Gluon is experimental and renames things from one release to the next: with others than these the kernels of
+# plain Triton run.
+TRIED = ("3.6.",)
 # From here on, at this head dim and under a mask, a plain forward is faster than NVIDIA's
 # (benchmarks/results/gpu.md); without a mask it comes out ahead or behind.
 AHEAD_FROM, AHEAD_DIM = 8192, 128
@@ -49,4 +52,8 @@ def ahead(problem: Problem) -> bool:
 
 @cache
 def _has_gluon() -> bool:
-    return not interpreted() and find_spec("triton.experimental.gluon.language.nvidia.hopper") is not None
+    if interpreted() or find_spec("triton.experimental.gluon.language.nvidia.hopper") is None:
+        return False
+    import triton
+
+    return triton.__version__.startswith(TRIED)
