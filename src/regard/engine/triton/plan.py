@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Int, Int8, Int32
 from torch import Tensor
 from torch.nn.functional import pad
 
+from regard.engine.triton.keeping import kept
 from regard.engine.triton.spans import Spans, bounds, spans_of
 from regard.masks import Coverage, Mask
 
@@ -125,6 +126,7 @@ class Plan:
         return ((self.cover == Coverage.PARTIAL).flatten().cumsum(0) - 1).view_as(self.cover)
 
 
+@kept
 def plan(
     mask: Mask | None, q_len: int, k_len: int, offset: int, blocks: tuple[int, int], device: torch.device
 ) -> Plan:
@@ -135,24 +137,6 @@ def plan(
     >>> table.full.tolist(), table.edge[:, :2].tolist()
     ([[0, 1], [0, 2], [0, 3]], [[0, 1], [1, 2], [2, 3], [3, 4]])
     """
-    given = (mask, q_len, k_len, offset, blocks, device)
-    if mask is not None and not mask.repeatable:
-        return _plan(*given)
-    try:
-        return _kept(*given)
-    except TypeError:
-        # A mask of somebody's own may have no hash: its plan is not kept.
-        return _plan(*given)
-
-
-@lru_cache(maxsize=64)
-def _kept(*given) -> Plan:
-    return _plan(*given)
-
-
-def _plan(
-    mask: Mask | None, q_len: int, k_len: int, offset: int, blocks: tuple[int, int], device: torch.device
-) -> Plan:
     spans = spans_of(mask, q_len, k_len, offset, device)
     if spans is not None or mask is None:
         return Plan(q_len, k_len, *blocks, device, spans)

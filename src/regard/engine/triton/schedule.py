@@ -7,7 +7,7 @@ which one run is full. That is less than `plan` keeps for masks of any kind, and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 from jaxtyping import Int, Int32
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.engine.problem import Problem
+from regard.engine.triton.keeping import kept
 from regard.engine.triton.spans import bounds, spans_of
 from regard.errors import BackendError
 from regard.masks import Mask
@@ -141,6 +142,7 @@ def intervals(problem: Problem) -> Schedule:
     return found
 
 
+@kept
 def schedule(mask: Mask | None, q_len: int, k_len: int, offset: int, device: torch.device) -> Schedule | None:
     """The schedule of a mask, or None if its rows see more than one interval.
 
@@ -149,21 +151,5 @@ def schedule(mask: Mask | None, q_len: int, k_len: int, offset: int, device: tor
     >>> table[0].tolist(), order[0].tolist()
     ([[0, 2, 0, 0], [0, 4, 0, 2]], [1, 0])
     """
-    given = (mask, q_len, k_len, offset, device)
-    if mask is not None and not mask.repeatable:
-        return _schedule(*given)
-    try:
-        return _known(*given)
-    except TypeError:
-        # A mask of somebody's own may have no hash: its schedule is not kept.
-        return _schedule(*given)
-
-
-@lru_cache(maxsize=64)
-def _known(*given) -> Schedule | None:
-    return _schedule(*given)
-
-
-def _schedule(*given) -> Schedule | None:
-    spans = spans_of(*given)
-    return None if spans is None else Schedule(*spans, k_len=given[2])
+    spans = spans_of(mask, q_len, k_len, offset, device)
+    return None if spans is None else Schedule(*spans, k_len=k_len)
