@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from regard.engine import native
-from regard.engine import triton as gpu
 from regard.engine.autograd import attend
 from regard.engine.dispatch import choose
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
-from regard.engine.second_pass import frame_of, summarise
+from regard.engine.second_pass import frame_of, on_gpu, summarise
 from regard.engine.triton import vendor
 from regard.errors import BackendError, StatisticError
 from regard.stats import ColumnStatistic, Entropy, Frame, MaxScore, MeanDistance, RowMaximum, Statistic, TopK
@@ -62,7 +61,7 @@ def _planned(
 ) -> tuple[str, dict[str, Statistic]]:
     """Who does the forward pass, and which of the statistics that could ride in it do."""
     chosen = choose(problem, backend).backend
-    if not differentiable and (chosen == "triton" or _goes_to_gpu(problem, backend)):
+    if not differentiable and (chosen == "triton" or on_gpu(problem, backend)):
         return "triton", {n: s for n, s in riding.items() if not isinstance(s, ColumnStatistic)}
     if chosen == "sdpa" and not _knows_lse(problem):
         if backend == "sdpa":
@@ -85,11 +84,6 @@ def _planned(
 def _knows_lse(problem: Problem) -> bool:
     """Whether PyTorch's kernel for a call that it can do also tells the log-sum-exp."""
     return not problem.q.is_cuda or vendor.applicable(problem)
-
-
-def _goes_to_gpu(problem: Problem, backend: str) -> bool:
-    """Whether the kernels for GPUs observe a call whose plain forward is somebody else's."""
-    return backend == "auto" and problem.q.is_cuda and gpu.refusal(problem) is None
 
 
 def _can_ride(statistic: Statistic, columns: Tensor | None, group: int) -> bool:

@@ -19,13 +19,12 @@ from regard.engine.problem import Problem
 from regard.engine.schedule import Row
 from regard.errors import BackendError
 from regard.stats import Frame, MapTile, State, Statistic, folds_of
-from regard.stats.folds import DivergenceFold, Fold
+from regard.stats.folds import Fold
 
-__all__ = ["explain", "frame_of", "map_tiles", "summarise"]
+__all__ = ["explain", "frame_of", "map_tiles", "on_gpu", "summarise"]
 
 # Wider tiles than the forward's: each statistic does a little work per tile beside what it does per cell.
 KEYS = 2048
-TILES = "it must see the tiles"
 
 
 def frame_of(problem: Problem) -> Frame:
@@ -56,7 +55,7 @@ def summarise(
     frame = frame_of(problem)
     states: dict[str, State] = {name: statistic.init(frame) for name, statistic in statistics.items()}
     folded: set[str] = set()
-    if _on_gpu(problem, backend):
+    if on_gpu(problem, backend):
         folded = _fold_on_gpu(problem, lse, frame, statistics, states, backend, tops)
     elif native.refusal(problem, backend, lse) is None:
         folded = _fold(problem, lse, frame, statistics, states)
@@ -89,7 +88,7 @@ def _fold(
 
 def explain(problem: Problem, backend: str) -> str:
     """What will read a map, in words."""
-    if _on_gpu(problem, backend):
+    if on_gpu(problem, backend):
         hopper = problem.q.is_cuda and gpu.hopper.applicable(problem)
         return "fused kernels for Hopper" if hopper else "fused kernels for GPUs"
     if problem.q.is_cuda and backend == "auto":
@@ -97,7 +96,8 @@ def explain(problem: Problem, backend: str) -> str:
     return native.explain(problem, backend)
 
 
-def _on_gpu(problem: Problem, backend: str) -> bool:
+def on_gpu(problem: Problem, backend: str) -> bool:
+    """Whether the kernels for GPUs read the map, whoever does the plain forward."""
     wanted = backend == "triton" or (backend == "auto" and problem.q.is_cuda)
     return wanted and gpu.refusal(problem) is None
 
@@ -117,7 +117,7 @@ def _fold_on_gpu(
     folds: dict[str, list[Fold]] = {}
     for name, statistic in statistics.items():
         found = folds_of(statistic, states[name], frame)
-        reasons = [TILES] if found is None else map(_cannot_fold_on_gpu, found)
+        reasons = ["it must see the tiles"] if found is None else map(gpu.cannot_fold, found)
         why = next((reason for reason in reasons if reason is not None), None)
         if why is None and found is not None:
             folds[name] = found
@@ -125,10 +125,6 @@ def _fold_on_gpu(
             raise BackendError(f"backend='triton' cannot run {statistic!r}: {why}. Use backend='torch'.")
     fold(problem, lse, [each for some in folds.values() for each in some], tops)
     return set(folds)
-
-
-def _cannot_fold_on_gpu(fold: Fold) -> str | None:
-    return TILES if isinstance(fold, DivergenceFold) else gpu.cannot_fold(fold)
 
 
 def map_tiles(

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.engine.problem import Problem
 from regard.engine.triton.configs import WIDTHS, interpreted
 from regard.scores import ALiBi
-from regard.stats.folds import BlockFold, Fold, TopFold
+from regard.stats.folds import BlockFold, DivergenceFold, Fold, TopFold
 
 __all__ = ["cannot_fold", "refusal"]
 
@@ -54,6 +54,8 @@ def refusal(problem: Problem) -> str | None:
 
 def cannot_fold(fold: Fold) -> str | None:
     """Why no kernel computes a fold, and what would; None if one does."""
+    if isinstance(fold, DivergenceFold):
+        return "it must see the tiles"
     if isinstance(fold, TopFold) and fold.weight.shape[-1] > MOST_KEYS:
         return f"at most {MOST_KEYS} keys per row are fused"
     if isinstance(fold, BlockFold) and not _fits(fold.size):

@@ -20,7 +20,7 @@ from regard.engine.triton.plan import Plan
 from regard.engine.triton.spans import Spans
 from regard.engine.triton.survey_kernel import diagonal_kernel, survey_kernel, top_kernel
 
-__all__ = ["Question", "Survey", "counts", "fill_top_keys", "sorted_keys", "survey", "top_keys"]
+__all__ = ["Question", "Survey", "counts", "fill_top_keys", "survey", "top_keys"]
 
 # Bytes for what tiles leave behind for columns and overviews, per band of query blocks.
 BAND_BYTES = 1 << 29
@@ -264,16 +264,6 @@ def fill_top_keys(
         TAKE=k,
         SOME=only is not None,
     )
-
-
-def sorted_keys(weight: Tensor, key: Int[Tensor, "..."], k: int) -> tuple[Tensor, Tensor]:
-    """Heaviest first, of equal weights the earlier key: both in one number, whose order is theirs."""
-    last = 2**31 - 1
-    key = torch.where(weight > 0, key, -1)
-    # The bits of floats that are not negative rise as the floats do.
-    packed = (weight.view(torch.int32).long() << 32) | (last - key.long())
-    top = packed.sort(dim=-1, descending=True).values[..., :k]
-    return (top >> 32).int().view(torch.float32), last - (top & 0xFFFFFFFF)
 
 
 def counts(problem: Problem, *, diagonal: bool, skip: int = 0) -> Int64[Tensor, "rows heads n"]:

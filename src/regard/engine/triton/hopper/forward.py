@@ -14,7 +14,7 @@ from regard.engine.triton.hopper.forward_kernel import hopper_forward_kernel
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
 
-__all__ = ["BLOCK_K", "BLOCK_Q", "launch"]
+__all__ = ["launch"]
 
 BLOCK_Q, BLOCK_K, STAGES, WARPS = 128, 128, 2, 4
 
