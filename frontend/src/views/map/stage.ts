@@ -137,8 +137,10 @@ export class MapStage {
     return { x: rect.left + x, y: rect.top + y };
   }
 
+  /** Whether everything that belongs on screen is drawn; a map that still waits for its overview is not. */
   get settled(): boolean {
-    return this.image?.getFullyLoaded() ?? false;
+    if (!this.image?.getFullyLoaded()) return false;
+    return this.tiles === this.image.source && this.tiles.drawable(this.camera.scale);
   }
 
   dispose(): void {

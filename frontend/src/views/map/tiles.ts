@@ -48,6 +48,11 @@ export class MapTiles extends OpenSeadragon.TileSource {
     this.top = top;
   }
 
+  /** Whether a map drawn at this many pixels a cell can be had; without the coarse levels only a close one can. */
+  drawable(scale: number): boolean {
+    return this.coarse || scale * 2 ** (COARSE - 1) >= 1;
+  }
+
   override getTileUrl(level: number, x: number, y: number): string {
     return `${this.name}/${level}/${x}/${y}`;
   }
