@@ -81,7 +81,10 @@ class Statistic(ABC):
 
     @abstractmethod
     def finish(self, state: State, frame: Frame) -> Any:
-        """What the user reads: a tensor where one says it all, else a named tuple of tensors."""
+        """What the user reads: a tensor where one says it all, else a named tuple of tensors.
+
+        The state ends here: its memory may go into the result.
+        """
 
 
 class ColumnStatistic(Statistic):

@@ -86,7 +86,8 @@ class Pooled(Statistic):
     ) -> Float[Tensor, "batch heads q_blocks k_blocks"] | PooledMaps:
         if self.how == "max":
             return state["max"]
-        mean = state["sum"] / (self._sizes(frame.q, frame)[:, None] * self._sizes(frame.k, frame))
+        # In place: a fresh map of this size costs as much as the division.
+        mean = state["sum"].div_(self._sizes(frame.q, frame)[:, None] * self._sizes(frame.k, frame))
         return mean if self.how == "mean" else PooledMaps(mean, state["max"])
 
     def _sizes(self, length: int, frame: Frame) -> Float[Tensor, " blocks"]:

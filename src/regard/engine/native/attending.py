@@ -7,8 +7,8 @@ from torch import Tensor
 
 from regard.engine.native.availability import refusal
 from regard.engine.native.library import Job, load
-from regard.engine.native.sums import Distances, Entropies, Mixes, Peaks, Sum, start
-from regard.engine.native.tasks import Batch, packed, reads, task_of
+from regard.engine.native.sums import Distances, Entropies, Mixes, Peaks, Sum, starts
+from regard.engine.native.tasks import Batch, Operands, packed, task_of
 from regard.engine.native.units import units
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
@@ -47,12 +47,13 @@ def attend(problem: Problem, riders: Riders) -> Streamed:
     result = _empty(problem, riders)
     sums = _sums(problem, riders, result)
     batch = Batch(library)
-    q, k, v = packed(problem.q), packed(problem.k), packed(problem.v)
+    operands, v = Operands(problem), packed(problem.v)
+    values, out, lse = starts(v), starts(result.out), starts(result.lse)
     for unit in units(problem):
-        job = Job(v=start(v, unit.batch, unit.head // problem.group), v_stride=v.stride(2), v_dim=v.shape[3])
-        job.out, job.out_stride = start(result.out, unit.batch, unit.head), result.out.stride(2)
-        job.out_lse = start(result.lse, unit.batch, unit.head)
-        reads(job, problem, q, k, unit)
+        job = Job(v_stride=v.stride(2), v_dim=v.shape[3], out_stride=result.out.stride(2))
+        job.v, job.out = values(unit.batch, unit.head // problem.group), out(unit.batch, unit.head)
+        job.out_lse = lse(unit.batch, unit.head)
+        operands.give(job, unit)
         batch.add(task_of(job, unit, sums))
     batch.finish()
     for each in sums:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from regard.engine.native.library import Job
-from regard.engine.native.sums import Share, start
-from regard.engine.native.tasks import Batch, Task, packed, reads, visits
+from regard.engine.native.sums import Share, starts
+from regard.engine.native.tasks import Batch, Operands, Task, visits
 from regard.engine.native.units import Span, Unit, units
 from regard.engine.parts import parts
 from regard.engine.problem import Problem
@@ -33,9 +33,10 @@ def compare(problem: Problem, bound: Tensor, folds: Sequence[DivergenceFold], ba
     shape = (problem.batch, problem.heads)
     mass = torch.zeros(*shape, problem.q_len)
     sums = torch.zeros(*shape, problem.heads, dtype=torch.float64)
+    lse_at, mass_at = starts(bound), starts(mass)
     for members in (_computed if problem.scoring.linear else _given)(problem, batch):
         for unit, job in members.jobs:
-            job.lse, job.mass = start(bound, unit.batch, unit.head), start(mass, unit.batch, unit.head)
+            job.lse, job.mass = lse_at(unit.batch, unit.head), mass_at(unit.batch, unit.head)
         batch.add(_task(members, sums))
     batch.finish()
     for fold in folds:
@@ -65,7 +66,7 @@ def _task(members: _Members, sums: Tensor) -> Task:
 
 def _computed(problem: Problem, batch: Batch) -> Iterator[_Members]:
     """Scores are plain dot products: the kernel makes them."""
-    q, k = packed(problem.q), packed(problem.k)
+    operands = Operands(problem)
     for _, same_rows in groupby(units(problem, rows=ROWS), key=lambda unit: (unit.batch, unit.rows)):
         seen = {unit.head: unit for unit in same_rows}
         some = next(iter(seen.values()))
@@ -73,9 +74,9 @@ def _computed(problem: Problem, batch: Batch) -> Iterator[_Members]:
         for head in range(problem.heads):
             # A head that sees nothing is there too: others are compared with it, and find it dead.
             unit, job = seen.get(head, Unit(some.batch, head, some.rows, ())), Job()
-            reads(job, problem, q, k, unit)
+            operands.give(job, unit)
             jobs.append((unit, job))
-        yield _Members(jobs, (q, k))
+        yield _Members(jobs, operands)
 
 
 def _given(problem: Problem, batch: Batch) -> Iterator[_Members]:

@@ -13,8 +13,8 @@ from torch import Tensor
 from regard.engine.native.diverging import compare
 from regard.engine.native.library import Job, load
 from regard.engine.native.pairs import count
-from regard.engine.native.sums import KINDS, Sum, start
-from regard.engine.native.tasks import Batch, packed, reads, task_of
+from regard.engine.native.sums import KINDS, Sum, starts
+from regard.engine.native.tasks import Batch, Operands, task_of
 from regard.engine.native.units import Span, Unit, units
 from regard.engine.parts import parts
 from regard.engine.problem import Problem
@@ -64,15 +64,16 @@ def _passes(folds: Sequence[Fold]) -> list[tuple[int, dict[type, list[Any]]]]:
 
 def _computed(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:
     """Scores are plain dot products: the kernel makes them."""
-    q, k = packed(problem.q), packed(problem.k)
+    operands, lse = Operands(problem), starts(bound)
     for unit in units(problem, skip):
-        job = Job(lse=start(bound, unit.batch, unit.head))
-        reads(job, problem, q, k, unit)
-        batch.add(task_of(job, unit, sums, keep=(q, k)))
+        job = Job(lse=lse(unit.batch, unit.head))
+        operands.give(job, unit)
+        batch.add(task_of(job, unit, sums, keep=operands))
 
 
 def _given(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:
     """Scores are made by torch operations, and masked, a tile at a time."""
+    lse = starts(bound)
     for part in parts(problem):
         k = part.keys(problem.k)
         for row in part.rows():
@@ -83,10 +84,11 @@ def _given(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batc
                 if not keys:
                     continue
                 scores = part.four(part.scores(q, k[:, tile.keys.start : tile.keys.stop], tile))
+                start = starts(scores)
                 for at in product(range(len(part.batch)), range(len(part.heads))):
                     unit = Unit(part.batch[at[0]], part.heads[at[1]], row.queries, (Span(keys),))
-                    job = Job(scores=start(scores, *at), scores_stride=scores.stride(2))
-                    job.scores_first, job.lse = tile.keys.start, start(bound, unit.batch, unit.head)
+                    job = Job(scores=start(*at), scores_stride=scores.stride(2))
+                    job.scores_first, job.lse = tile.keys.start, lse(unit.batch, unit.head)
                     batch.add(task_of(job, unit, sums, keep=scores))
                 # The next tile adds to the same rows.
                 batch.finish()

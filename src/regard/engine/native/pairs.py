@@ -40,7 +40,7 @@ def _counted(
         return _from_spans(*everything, k, skip)
     spans = spans_of(mask, problem)
     if spans is not None:
-        return _from_spans(*spans, k, skip)
+        return spans.once(("pairs", skip), lambda: _from_spans(spans.low, spans.high, k, skip))
     lead = (mask.batch or 1, mask.heads or 1)
     columns = torch.zeros(*lead, k, dtype=torch.int64)
     diagonals = torch.zeros(*lead, max(q, 1) + k - 1, dtype=torch.int64)

@@ -7,7 +7,7 @@ Where one fold alone wants a sum, all this happens in the fold's own tensor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from regard.stats.folds import (
     TopFold,
 )
 
-__all__ = ["KINDS", "Share", "Sum"]
+__all__ = ["KINDS", "Share", "Sum", "starts"]
 
 # Vectors at the edge of a piece reach over it, and add zeros there.
 MARGIN = 64
@@ -77,19 +77,16 @@ class Sum:
             return wanted[0]
         return torch.full(whole, fill, dtype=wanted[0].dtype)
 
-    def start(self, x: Tensor, unit: Unit) -> int:
-        """Where the numbers of a unit's head begin in memory."""
-        return start(x, unit.batch, unit.head)
-
 
 class _PerRow(Sum):
     field: ClassVar[str]
 
     def make(self) -> None:
         self.sums = self.room([fold.into for fold in self.folds], self.frame.q)
+        self.start = starts(self.sums)
 
     def aim(self, job: Job, unit: Unit) -> list[Share]:
-        setattr(job, self.field, self.start(self.sums, unit))
+        setattr(job, self.field, self.start(unit.batch, unit.head))
         return []
 
     def deliver(self) -> None:
@@ -120,9 +117,10 @@ class Peaks(Sum):
     def make(self) -> None:
         self.value = self.room([fold.value for fold in self.folds], self.frame.q, fill=-torch.inf)
         self.key = self.room([fold.key for fold in self.folds], self.frame.q, fill=-1)
+        self.starts = starts(self.value), starts(self.key)
 
     def aim(self, job: Job, unit: Unit) -> list[Share]:
-        job.peak, job.peak_key = self.start(self.value, unit), self.start(self.key, unit)
+        job.peak, job.peak_key = (start(unit.batch, unit.head) for start in self.starts)
         return []
 
     def deliver(self) -> None:
@@ -139,9 +137,10 @@ class Tops(Sum):
         self.k = self.folds[0].about
         self.weight = self.room([fold.weight for fold in self.folds], self.frame.q, self.k)
         self.key = self.room([fold.key for fold in self.folds], self.frame.q, self.k, fill=-1)
+        self.starts = starts(self.weight), starts(self.key)
 
     def aim(self, job: Job, unit: Unit) -> list[Share]:
-        job.top, job.top_key = self.start(self.weight, unit), self.start(self.key, unit)
+        job.top, job.top_key = (start(unit.batch, unit.head) for start in self.starts)
         job.top_k = self.k
         return []
 
@@ -171,10 +170,11 @@ class Mixes(Sum):
         last = used.shape[-1] - used.flip(-1).int().argmax(-1)
         self.support = torch.stack([first, last * used.any(-1)], -1).contiguous()
         self.sums = self.room([fold.into for fold in self.folds], self.frame.q, sum(self.widths))
+        everybodys = self.columns.expand(self.frame.batch, self.frame.heads, -1, -1)
+        self.starts = starts(everybodys), starts(self.sums)
 
     def aim(self, job: Job, unit: Unit) -> list[Share]:
-        everybodys = self.columns.expand(self.frame.batch, self.frame.heads, -1, -1)
-        job.columns, job.sums = self.start(everybodys, unit), self.start(self.sums, unit)
+        job.columns, job.sums = (start(unit.batch, unit.head) for start in self.starts)
         job.support, job.n_columns = self.support.data_ptr(), self.columns.shape[2]
         job.columns_stride = self.columns.stride(2)
         return []
@@ -192,13 +192,14 @@ class Columns(Sum):
         self.sums = self.room([fold.into for fold in self.folds], self.frame.k)
         rows = self.folds[0].rows
         self.rows = None if rows is None else rows.contiguous()
+        self.start = None if self.rows is None else starts(self.rows)
 
     def aim(self, job: Job, unit: Unit) -> list[Share]:
         keys = unit.keys
         own = torch.zeros(len(keys) + 2 * MARGIN)
         job.column_sums = own.data_ptr() + (MARGIN - keys.start) * FLOAT
-        if self.rows is not None:
-            job.row_weights = self.start(self.rows, unit)
+        if self.start is not None:
+            job.row_weights = self.start(unit.batch, unit.head)
         home = self.sums[unit.batch, unit.head, keys.start : keys.stop]
         return [Share(own[MARGIN : MARGIN + len(keys)], home)]
 
@@ -240,6 +241,8 @@ class Blocks(Sum):
         tops = [fold.tops for fold in self.folds if fold.tops is not None]
         self.sums = self.room(sums, *shape) if sums else None
         self.tops = self.room(tops, *shape) if tops else None
+        named = (("block_sums", self.sums), ("block_tops", self.tops))
+        self.wholes = [(field, whole, starts(whole)) for field, whole in named if whole is not None]
 
     def aim(self, job: Job, unit: Unit) -> list[Share]:
         size, rows, keys = self.size, unit.rows, unit.keys
@@ -250,11 +253,9 @@ class Blocks(Sum):
         width = across.stop - across.start
         job.size, job.block_stride = size, -(-self.frame.k // size) if uncut else width
         shares = []
-        for field, whole in (("block_sums", self.sums), ("block_tops", self.tops)):
-            if whole is None:
-                continue
+        for field, whole, start in self.wholes:
             if uncut:
-                setattr(job, field, self.start(whole, unit) + down.start * job.block_stride * FLOAT)
+                setattr(job, field, start(unit.batch, unit.head) + down.start * job.block_stride * FLOAT)
                 continue
             own = torch.zeros(down.stop - down.start, width)
             setattr(job, field, own.data_ptr() - across.start * FLOAT)
@@ -304,9 +305,11 @@ KINDS: dict[type[Fold], type[Sum]] = {
 }
 
 
-def start(x: Tensor, batch: int, head: int) -> int:
-    """Where the numbers of one batch row and head begin in memory."""
-    return x.data_ptr() + (batch * x.stride(0) + head * x.stride(1)) * x.element_size()
+def starts(x: Tensor) -> Callable[[int, int], int]:
+    """Where in memory the numbers of a batch row and head begin; x is asked about itself only once."""
+    first, size = x.data_ptr(), x.element_size()
+    by_batch, by_head = x.stride(0) * size, x.stride(1) * size
+    return lambda batch, head: first + batch * by_batch + head * by_head
 
 
 def _unexpanded(x: Tensor) -> Tensor:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from regard.engine.native.library import Job, Library, Run
-from regard.engine.native.sums import Share, Sum, start
+from regard.engine.native.sums import Share, Sum, starts
 from regard.engine.native.units import Span, Unit
 from regard.engine.problem import Problem
 
-__all__ = ["Batch", "Task", "packed", "reads", "task_of", "visits"]
+__all__ = ["Batch", "Operands", "Task", "packed", "task_of", "visits"]
 
 # So many pieces per thread are done together: enough that no thread waits long for the last.
 AT_ONCE = 32
@@ -49,11 +49,21 @@ def visits(job: Job, unit: Unit) -> Any:
     return runs
 
 
-def reads(job: Job, problem: Problem, q: Tensor, k: Tensor, unit: Unit) -> None:
-    """Let a job make its scores from (packed) queries and keys."""
-    job.q, job.q_stride, job.dim = start(q, unit.batch, unit.head), q.stride(2), q.shape[3]
-    job.k, job.k_stride = start(k, unit.batch, unit.head // problem.group), k.stride(2)
-    job.scale = problem.scoring.scale
+class Operands:
+    """The queries and keys that jobs make their scores from; they must live as long as the jobs."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.q, self.k = packed(problem.q), packed(problem.k)
+        self.group, self.scale = problem.group, problem.scoring.scale
+        self.starts = starts(self.q), starts(self.k)
+        self.strides = self.q.stride(2), self.k.stride(2)
+
+    def give(self, job: Job, unit: Unit) -> None:
+        """Tell a job where the rows of its head are."""
+        q, k = self.starts
+        job.q, job.k = q(unit.batch, unit.head), k(unit.batch, unit.head // self.group)
+        job.q_stride, job.k_stride = self.strides
+        job.dim, job.scale = self.q.shape[3], self.scale
 
 
 def packed(x: Tensor) -> Tensor:

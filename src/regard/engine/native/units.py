@@ -5,8 +5,8 @@ The pieces follow from the shapes and the mask alone, so that results do not dep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from regard.engine.schedule import Row, can_keep, chunks, schedule
 from regard.engine.scoring import Place
 from regard.masks import Mask
 
-__all__ = ["Span", "Unit", "spans_of", "units"]
+__all__ = ["Intervals", "Span", "Unit", "spans_of", "units"]
 
 # At most so many rows: what a piece collects about columns and diagonals is added up again for every piece.
 ROWS = 512
@@ -55,6 +55,21 @@ class Unit:
         return range(self.spans[0].keys.start, self.spans[-1].keys.stop)
 
 
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """The keys each query may see, low … high - 1, and what else was found out about them."""
+
+    low: Int64[Tensor, "#batch #heads q"]
+    high: Int64[Tensor, "#batch #heads q"]
+    known: dict[Any, Any] = field(default_factory=dict)
+
+    def once(self, name: Any, find: Callable[[], Any]) -> Any:
+        """What `find` says; it is asked the first time only."""
+        if name not in self.known:
+            self.known[name] = find()
+        return self.known[name]
+
+
 def units(problem: Problem, skip: int = 0, rows: int | None = None) -> Iterator[Unit]:
     """The pieces of a map without its first `skip` keys, in a fixed order: by batch row, by rows, by head.
 
@@ -73,33 +88,33 @@ def units(problem: Problem, skip: int = 0, rows: int | None = None) -> Iterator[
             yield from _by_spans(problem, spans, batch, skip, rows)
 
 
-def spans_of(mask: Mask | None, problem: Problem) -> tuple[Tensor, Tensor] | None:
-    """The keys each query may see as one interval, (batch or 1, heads or 1, q); None if there are none."""
+def spans_of(mask: Mask | None, problem: Problem) -> Intervals | None:
+    """The keys each query may see as one interval; None where they are not one."""
     if mask is None:
         return None
     find = _kept_spans if can_keep(mask, problem.q_len) else _spans
     return find(mask, problem.q_len, problem.k_len, problem.offset)
 
 
-def _spans(mask: Mask, q_len: int, k_len: int, offset: int) -> tuple[Tensor, Tensor] | None:
+def _spans(mask: Mask, q_len: int, k_len: int, offset: int) -> Intervals | None:
     spans = mask.spans(torch.arange(q_len) + offset)
     if spans is None:
         return None
     low, high = (edge.clamp(0, k_len) for edge in torch.broadcast_tensors(*spans))
     lead = (1,) * (3 - low.ndim)
-    return low.reshape(*lead, *low.shape).contiguous(), high.reshape(*lead, *high.shape).contiguous()
+    return Intervals(*(edge.reshape(*lead, *edge.shape).contiguous() for edge in (low, high)))
 
 
 # The layers of a model share a mask, and ask one after another.
 _kept_spans = lru_cache(maxsize=8)(_spans)
 
 
-def _by_spans(
-    problem: Problem, spans: tuple[Tensor, Tensor] | None, batch: int, skip: int, rows: int
-) -> Iterator[Unit]:
+def _by_spans(problem: Problem, spans: Intervals | None, batch: int, skip: int, rows: int) -> Iterator[Unit]:
     heads, k = range(problem.heads), problem.k_len
-    low, high = (None, None) if spans is None else (edge[0] for edge in spans)
-    edges = None if low is None or high is None else _edges(low, high, rows)
+    low, high = (None, None) if spans is None else (spans.low[0], spans.high[0])
+    edges = None
+    if spans is not None and low is not None and high is not None:
+        edges = spans.once(("edges", rows), lambda: _edges(low, high, rows))
     for at, block in enumerate(chunks(range(problem.q_len), rows)):
         for head in heads:
             own = head if low is not None and len(low) > 1 else 0
