@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from maps.cases import cases, tensors
 from regard import AttentionMap, Causal, ColumnMass, Entropy, observe
@@ -140,6 +141,31 @@ def test_a_map_of_a_million_tokens_reads_one_tile_from_memory_mapped_tensors(tmp
     expected[:, :14] = s.softmax(-1)[:, 499_990:]
     torch.testing.assert_close(tile.double(), expected, atol=1e-9, rtol=1e-4)
     assert int(lazy._known.sum()) == 4
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the most numbers that any operation wrote to memory of its own."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        given = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
+        for x in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() not in given:
+                self.most = max(self.most, x.numel())
+        return made
+
+
+@pytest.mark.parametrize("keys", [slice(30, 40), [3, 900, 70]], ids=["neighbours", "anywhere"])
+@pytest.mark.parametrize("heads", [slice(None), 5], ids=["all heads", "one head"])
+def test_a_tile_of_shared_heads_copies_no_other_keys(heads, keys):
+    q, k = torch.randn(1, 8, 4096, 16), torch.randn(1, 4, 4096, 16)
+    seen = AttentionMap.of(q, k, mask=Causal())
+    _ = seen.lse
+    with Largest() as largest:
+        seen[0, heads, 1000:1004, keys]
+    assert largest.most <= 8 * 16 * 16
 
 
 def test_small_maps_become_arrays():

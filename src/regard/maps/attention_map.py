@@ -270,12 +270,21 @@ def _compact(axis: Tensor, device: torch.device) -> range | Tensor:
 def _key_heads(heads: range | Tensor, group: int) -> Tensor | range:
     if group == 1:
         return heads
+    if isinstance(heads, range) and len(heads) == 1:
+        return range(heads.start // group, heads.start // group + 1)
     index = torch.tensor(list(heads)) if isinstance(heads, range) else heads
     return index // group
 
 
 def _take(x: Tensor, *axes: range | Tensor) -> Tensor:
-    for axis, index in enumerate(axes):
+    """Ranges first, which are views, then what leaves the least: a few keys must not cost a copy of all."""
+
+    def left(axis: int) -> float:
+        index = axes[axis]
+        return 0 if isinstance(index, range) else len(index) / max(1, x.shape[axis])
+
+    for axis in sorted(range(len(axes)), key=left):
+        index = axes[axis]
         if isinstance(index, range):
             x = x.narrow(axis, index.start, len(index))
         else:
