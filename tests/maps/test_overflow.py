@@ -15,12 +15,13 @@ def _nothing_waits(monkeypatch):
     monkeypatch.setattr(overflow, "_waiting", [])
 
 
-def pending(lost: float, done: bool) -> overflow.Pending:
-    return overflow.Pending(torch.tensor([lost]), 10, torch.float32, lambda: done)
+def pending(lost: int, done: bool) -> overflow.Pending:
+    lse = torch.tensor([torch.nan] * lost + [0.0] * (10 - lost)).view(1, 1, 10)
+    return overflow.Pending(lse.max()[None], lse, torch.float32, lambda: done)
 
 
 def test_what_has_not_arrived_is_not_waited_for():
-    overflow._waiting.extend([pending(0.0, True), pending(3.0, False)])
+    overflow._waiting.extend([pending(0, True), pending(3, False)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         overflow.settle(wait=False)
@@ -28,13 +29,13 @@ def test_what_has_not_arrived_is_not_waited_for():
 
 
 def test_what_has_arrived_is_said_once():
-    overflow._waiting.append(pending(3.0, True))
+    overflow._waiting.append(pending(3, True))
     with pytest.warns(UserWarning, match="3 of 10 rows have scores that are NaN or overflow"):
         overflow.settle(wait=False)
     assert overflow._waiting == []
 
 
 def test_the_next_call_says_what_the_last_one_found():
-    overflow._waiting.append(pending(1.0, True))
+    overflow._waiting.append(pending(1, True))
     with pytest.warns(UserWarning, match="1 of 10 rows"):
         overflow.report(torch.zeros(1, 1, 4), {}, False, torch.float32)

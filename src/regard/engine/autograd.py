@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -26,10 +27,11 @@ def attend(problem: Problem, backend: str, riders: Riders = NOBODY) -> Streamed:
 
     Gradients flow from out, lse, columns and entropy; the other riders carry none.
     """
-    tensors = (problem.q, problem.k, problem.v, problem.sink, riders.columns)
-    # The inputs have been cast by now; inside, autocast would lower the sums that are kept in float32.
-    with torch.autocast(problem.q.device.type, enabled=False):
-        return Streamed(*_Attend.apply(problem, backend, riders, *tensors, *problem.scoring.parameters()))
+    tensors = (problem.q, problem.k, problem.v, problem.sink, riders.columns, *problem.scoring.parameters())
+    with _uncast(problem):
+        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+            return Streamed(*_Attend.apply(problem, backend, riders, *tensors))
+        return _run(problem, backend, riders)
 
 
 class _Attend(torch.autograd.Function):
@@ -51,14 +53,15 @@ class _Attend(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         saved = (q, k, v, sink, columns, result.out, result.lse, result.columns, result.entropy, *rest)
         ctx.save_for_backward(*saved)
-        idle = [x for x in (result.distance, result.peak, result.peak_key, result.tops) if x is not None]
+        others = (result.distance, result.peak, result.peak_key, result.first, result.tops)
+        idle = [x for x in others if x is not None]
         ctx.mark_non_differentiable(*idle)
         return tuple(vars(result).values())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor | None, d_lse, d_columns, d_entropy, *_: None):
-        with torch.autocast(ctx.problem.q.device.type, enabled=False):
+        with _uncast(ctx.problem):
             return _Attend._backward(ctx, d_out, d_lse, d_columns, d_entropy)
 
     @staticmethod
@@ -96,6 +99,12 @@ def _run(problem: Problem, backend: str, riders: Riders) -> Streamed:
     if backend == "sdpa":
         return Streamed(*(vendor.forward(problem) if problem.q.is_cuda else fused.forward(problem)))
     return forward(problem, riders)
+
+
+def _uncast(problem: Problem) -> AbstractContextManager[Any]:
+    """Inputs have been cast by now; inside, autocast would lower the sums that are kept in float32."""
+    kind = problem.q.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def _detached(scoring: Scoring) -> Scoring:

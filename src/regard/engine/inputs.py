@@ -89,8 +89,8 @@ def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
                 f"{name} has shape {tuple(x.shape)}; it must be (batch, heads, length, dim), "
                 "(batch, length, dim) or (length, dim)."
             )
-    shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in named.items())
     if not q.ndim == k.ndim == v.ndim:
+        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in named.items())
         raise ShapeError(f"q, k and v differ in rank: {shapes}. Give all three the same rank.")
     if not q.dtype == k.dtype == v.dtype:
         dtypes = ", ".join(f"{name} is {x.dtype}" for name, x in named.items())

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.engine import native
+from regard.engine import triton as gpu
 from regard.engine.autograd import attend
 from regard.engine.dispatch import choose
 from regard.engine.problem import Problem
@@ -17,9 +18,22 @@ from regard.engine.riders import Riders, Streamed
 from regard.engine.second_pass import frame_of, on_gpu, summarise
 from regard.engine.triton import vendor
 from regard.errors import BackendError, StatisticError
-from regard.stats import ColumnStatistic, Entropy, Frame, MaxScore, MeanDistance, RowMaximum, Statistic, TopK
+from regard.stats import (
+    ColumnStatistic,
+    Entropy,
+    Frame,
+    MaxScore,
+    MeanDistance,
+    RowMaximum,
+    SinkMass,
+    Statistic,
+    TopK,
+)
 
 __all__ = ["observed"]
+
+# What every forward pass can say of its rows.
+ROWS = (Entropy, MaxScore, MeanDistance)
 
 
 def observed(
@@ -34,21 +48,51 @@ def observed(
     frame = frame_of(problem)
     for statistic in statistics.values():
         statistic.check(frame)
+    if not differentiable and (backend == "triton" or on_gpu(problem, backend)):
+        return _observed_on_gpu(problem, statistics, backend)
     columns = {name: s.columns(frame) for name, s in statistics.items() if isinstance(s, ColumnStatistic)}
     riding = {name: s for name, s in statistics.items() if _can_ride(s, columns.get(name), problem.group)}
     if differentiable:
         _check_differentiable(statistics, riding, backend)
     chosen, riding = _planned(problem, statistics, riding, columns, backend, differentiable)
     riders = _riders(riding, columns, problem)
-    rest = {name: s for name, s in statistics.items() if name not in riding}
-    if chosen == "triton" and any(type(s) is TopK for s in rest.values()):
-        riders = replace(riders, tops=True)
     result = attend(problem, chosen, riders)
     found = _read(riding, columns, frame, result, differentiable)
+    return result, _with_rest(found, problem, statistics, backend, result)
+
+
+def _observed_on_gpu(
+    problem: Problem, statistics: Mapping[str, Statistic], backend: str
+) -> tuple[Streamed, dict[str, Any]]:
+    """The same by kernels for GPUs, which ask devices nothing and make no columns."""
+    choose(problem, backend)
+    asked = [s for s in statistics.values() if type(s) is SinkMass]
+    first = asked[0].first if asked and gpu.sums_first_keys(problem) else 0
+    riding = {
+        name: s
+        for name, s in statistics.items()
+        if type(s) in ROWS or (type(s) is SinkMass and s.first == first)
+    }
+    tops = any(type(s) is TopK for s in statistics.values())
+    riders = replace(_riders(riding, {}, problem), first=first, tops=tops)
+    result = attend(problem, "triton", riders)
+    found = _read(riding, {}, frame_of(problem), result, differentiable=False)
+    return result, _with_rest(found, problem, statistics, backend, result)
+
+
+def _with_rest(
+    found: dict[str, Any],
+    problem: Problem,
+    statistics: Mapping[str, Statistic],
+    backend: str,
+    result: Streamed,
+) -> dict[str, Any]:
+    """What came with the forward pass and what a second pass says, in the order that was asked for."""
+    rest = {name: s for name, s in statistics.items() if name not in found}
     if rest:
         with torch.no_grad():
             found |= summarise(problem, result.lse, rest, backend, result.tops)
-    return result, {name: found[name] for name in statistics}
+    return {name: found[name] for name in statistics}
 
 
 def _planned(
@@ -61,8 +105,6 @@ def _planned(
 ) -> tuple[str, dict[str, Statistic]]:
     """Who does the forward pass, and which of the statistics that could ride in it do."""
     chosen = choose(problem, backend).backend
-    if not differentiable and (chosen == "triton" or on_gpu(problem, backend)):
-        return "triton", {n: s for n, s in riding.items() if not isinstance(s, ColumnStatistic)}
     if chosen == "sdpa" and not _knows_lse(problem):
         if backend == "sdpa":
             raise BackendError(
@@ -90,7 +132,7 @@ def _can_ride(statistic: Statistic, columns: Tensor | None, group: int) -> bool:
     """Row statistics that a forward pass can bring along. Exact types: a subclass may mean something else."""
     if columns is not None:
         return group == 1 or _shared(columns, group)
-    return type(statistic) in (Entropy, MaxScore, MeanDistance)
+    return type(statistic) in ROWS
 
 
 def _shared(columns: Tensor, group: int) -> bool:
@@ -150,6 +192,8 @@ def _read(
             found[name] = result.entropy if differentiable else result.entropy.detach()
         elif isinstance(statistic, MeanDistance):
             found[name] = result.distance
+        elif isinstance(statistic, SinkMass):
+            found[name] = result.first
         elif result.peak is not None and result.peak_key is not None:
             found[name] = RowMaximum(result.peak, result.peak_key)
     return found

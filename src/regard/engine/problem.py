@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 
 import torch
 from jaxtyping import Float
@@ -11,7 +13,7 @@ from torch import Tensor
 from regard.engine.scoring import Scoring
 from regard.masks import Mask
 
-__all__ = ["Problem"]
+__all__ = ["Problem", "asked_once"]
 
 
 @dataclass(frozen=True)
@@ -69,3 +71,17 @@ class Problem:
     def restore(self, x: Tensor) -> Tensor:
         """Give a (batch, heads, …) result the rank the user came with."""
         return x if self.rank == 4 else x[:, 0] if self.rank == 3 else x[0, 0]
+
+
+def asked_once(question: Callable[[Problem], bool]) -> Callable[[Problem], bool]:
+    """A question about a problem that several ask in turn; the answer is kept with the problem."""
+    name = f"{question.__module__}.{question.__qualname__}"
+
+    @wraps(question)
+    def ask(problem: Problem) -> bool:
+        known = vars(problem)
+        if name not in known:
+            known[name] = question(problem)
+        return known[name]
+
+    return ask

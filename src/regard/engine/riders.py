@@ -18,6 +18,7 @@ class Riders:
     entropy: minus the sum over keys of w_ij log w_ij.
     distance: the sum over keys of w_ij (position of i - position of j).
     peak: the largest score of each row and its key.
+    first: how many first keys are asked what weight they have together; 0 for none.
     tops: the largest raw score of each class of keys, where the pass can; the k-th largest of them is no more
         than the row's own.
     """
@@ -26,6 +27,7 @@ class Riders:
     entropy: bool = False
     distance: bool = False
     peak: bool = False
+    first: int = 0
     tops: bool = False
 
 
@@ -40,4 +42,5 @@ class Streamed:
     distance: Float[Tensor, "batch heads q"] | None = None
     peak: Float[Tensor, "batch heads q"] | None = None
     peak_key: Int[Tensor, "batch heads q"] | None = None
+    first: Float[Tensor, "batch heads q"] | None = None
     tops: Float[Tensor, "batch heads q classes"] | None = None

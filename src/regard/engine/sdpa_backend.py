@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.engine.parts import RAGGED
-from regard.engine.problem import Problem
+from regard.engine.problem import Problem, asked_once
 from regard.engine.riders import Streamed
 from regard.engine.schedule import Row, chunks, schedule
 from regard.engine.scoring import Place
@@ -54,6 +54,7 @@ def refusal(problem: Problem) -> str | None:
     return None
 
 
+@asked_once
 def is_plain(problem: Problem) -> bool:
     """One call of PyTorch's own function computes it: no mask, or the causal mask of PyTorch's alignment."""
     # The kernel scales after it has put -inf where the causal mask forbids: a scale of 0 or less undoes that.
@@ -62,7 +63,7 @@ def is_plain(problem: Problem) -> bool:
 
 
 def _is_causal(problem: Problem) -> bool:
-    return problem.mask == Causal(shift=-problem.offset)
+    return type(problem.mask) is Causal and problem.mask.shift == -problem.offset
 
 
 def plain(problem: Problem) -> Tensor:

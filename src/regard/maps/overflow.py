@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,10 +22,10 @@ LEVEL = 4
 
 @dataclass(frozen=True)
 class Pending:
-    """Counts on their way from a device: `done` says whether they have arrived."""
+    """The largest log-sum-exp and score on their way from a device: `done` says whether they have arrived."""
 
-    counts: Float[Tensor, "lost top"]
-    rows: int
+    largest: Float[Tensor, "lse_and_score"]
+    lse: Float[Tensor, "batch heads q"]
     kept_in: torch.dtype
     done: Callable[[], bool]
 
@@ -40,21 +41,23 @@ def report(
     On a GPU that is known only when it gets there: the warning comes with the next call, or from `settle`.
     """
     settle(wait=False)
-    lost = (lse.isnan() | (lse == torch.inf)).sum().to(torch.float32)
-    tops = [x.value.max() for x in found.values() if half and isinstance(x, RowMaximum) and x.value.numel()]
-    counts = torch.stack([lost, *(top.to(torch.float32) for top in tops[:1])])
-    if not counts.is_cuda:
-        _warn(Pending(counts, lse.numel(), kept_in, lambda: True))
+    if not lse.numel():
         return
-    here = torch.empty(counts.shape, dtype=counts.dtype, pin_memory=True)
-    here.copy_(counts, non_blocking=True)
+    scores = [x.value for x in found.values() if half and isinstance(x, RowMaximum)]
+    # A maximum is NaN if anything is: one number says whether all rows are in order.
+    largest = torch.stack([x.detach().max() for x in (lse, *scores[:1])])
+    if not largest.is_cuda:
+        _warn(Pending(largest, lse, kept_in, lambda: True))
+        return
+    here = torch.empty(largest.shape, dtype=largest.dtype, pin_memory=True)
+    here.copy_(largest, non_blocking=True)
     event = torch.cuda.Event()
     event.record()
-    _waiting.append(Pending(here, lse.numel(), kept_in, event.query))
+    _waiting.append(Pending(here, lse.detach(), kept_in, event.query))
 
 
 def settle(wait: bool = True) -> None:
-    """Give the warnings of earlier calls whose counts have arrived; with `wait`, of all of them."""
+    """Give the warnings of earlier calls whose numbers have arrived; with `wait`, of all of them."""
     if wait and _waiting:
         torch.cuda.synchronize()
     while _waiting and _waiting[0].done():
@@ -62,15 +65,16 @@ def settle(wait: bool = True) -> None:
 
 
 def _warn(pending: Pending) -> None:
-    lost, *tops = pending.counts.tolist()
-    if lost:
+    lse, (largest, *scores) = pending.lse, pending.largest.tolist()
+    if not largest < math.inf:
+        lost = int((lse.isnan() | (lse == math.inf)).sum())
         warnings.warn(
-            f"{int(lost)} of {pending.rows} rows have scores that are NaN or overflow {pending.kept_in}; "
+            f"{lost} of {lse.numel()} rows have scores that are NaN or overflow {pending.kept_in}; "
             "their output and statistics are not numbers. Look for large q or k, or set softcap=.",
             stacklevel=LEVEL,
         )
-    for top in tops:
-        if HALF_MAX < top < torch.inf:
+    for top in scores:
+        if HALF_MAX < top < math.inf:
             warnings.warn(
                 f"the largest score is {top:.0f}, above float16's {HALF_MAX:.0f}: exact here, where "
                 "scores are kept in float32, but code that keeps them in float16 overflows.",

@@ -12,6 +12,7 @@ import dataclasses
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from jaxtyping import Float
@@ -45,8 +46,7 @@ class Statistic(ABC):
     @property
     def name(self) -> str:
         """How results are keyed: the class name in snake_case, unless renamed."""
-        given = self.__dict__.get("_name")
-        return given or re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+        return self.__dict__.get("_name") or _snake_case(type(self).__name__)
 
     def named(self: Named, name: str) -> Named:
         """The same statistic under another name, so that two of a kind can be asked for at once."""
@@ -85,6 +85,11 @@ class Statistic(ABC):
 
         The state ends here: its memory may go into the result.
         """
+
+
+@cache
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 class ColumnStatistic(Statistic):

@@ -10,7 +10,7 @@ from engine.triton.test_forward import agree, close, leaves
 from regard import observe
 from regard.engine.triton import decode
 from regard.masks import Causal, Window
-from regard.stats import TopK
+from regard.stats import MaxScore, SinkMass, TopK
 
 
 @pytest.mark.parametrize("mask", [None, Causal(), Causal() & Window(40)], ids=["none", "causal", "window"])
@@ -39,3 +39,42 @@ def test_keys_are_split_and_merged(device, monkeypatch):
     ours, truth = (observe(**given, backend=b) for b in ("triton", "torch"))
     close(ours.out, truth.out)
     close(ours.entropy, truth.entropy)
+    close(ours.sink_mass, truth.sink_mass)
+    close(ours.max_score.value, truth.max_score.value)
+    assert ours.max_score.key.equal(truth.max_score.key)
+
+
+def test_of_equal_scores_the_first_key_is_the_peak_and_the_heaviest(device, monkeypatch):
+    monkeypatch.setattr(decode, "PER_PROCESSOR", 7)
+    monkeypatch.setattr(decode, "PIECE", 64)
+    given = leaves(device, 1, 300, batch=1, heads=2)
+    given["k"] = torch.zeros_like(given["k"])
+    seen = observe(**given, stats=[MaxScore(), TopK(3)], backend="triton")
+    assert seen.max_score.key.unique().tolist() == [0]
+    assert seen.top_k.key.flatten(0, 2).unique(dim=0).tolist() == [[0, 1, 2]]
+
+
+def test_the_heaviest_keys_are_found_in_several_rounds(device, monkeypatch):
+    monkeypatch.setattr(decode, "PIECE", 32)
+    given = leaves(device, 2, 300, batch=1, heads=2, kv_heads=1)
+    ours, truth = (observe(**given, stats=[TopK(8)], backend=b) for b in ("triton", "torch"))
+    same(ours.top_k, truth.top_k)
+
+
+def test_a_query_that_sees_nothing_has_no_peak_and_nothing_on_the_first_keys(device):
+    given = leaves(device, 3, 130, batch=1, heads=1)
+    stats = [MaxScore(), SinkMass(2), TopK(2)]
+    seen = observe(**given, mask=Causal(shift=-129), stats=stats, backend="triton")
+    assert seen.max_score.key[0, 0, :2].tolist() == [-1, -1]
+    assert seen.max_score.value[0, 0, :2].tolist() == [-torch.inf] * 2
+    assert seen.sink_mass[0, 0].tolist() == [0.0, 0.0, 1.0]
+    assert seen.top_k.key[0, 0].tolist() == [[-1, -1], [-1, -1], [0, -1]]
+
+
+@pytest.mark.parametrize("first", [1, 50, 1000])
+def test_two_counts_of_first_keys_can_be_asked_for_at_once(first, device):
+    given = leaves(device, 2, 130, batch=2, heads=4, kv_heads=2)
+    stats = [SinkMass(first), SinkMass(7).named("seven")]
+    ours, truth = (observe(**given, mask=Causal(), stats=stats, backend=b) for b in ("triton", "torch"))
+    close(ours.sink_mass, truth.sink_mass)
+    close(ours.seven, truth.seven)

@@ -4,7 +4,6 @@
 # pyright: reportArgumentType=false
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +11,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from regard.engine.problem import Problem
+from regard.engine.problem import Problem, asked_once
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.decode_kernel import best_kernel, decode_kernel, merge_kernel
 from regard.engine.triton.operands import Operands
@@ -34,11 +33,13 @@ class Decoded:
     key: Int64[Tensor, "batch heads q top"] | None = None
 
 
+@asked_once
 def applicable(problem: Problem) -> bool:
     """A few queries, and a mask that gives each of them one interval of keys."""
-    few = problem.q_len <= MOST_QUERIES and problem.group * problem.q_len <= MOST_ROWS
+    if problem.q_len > MOST_QUERIES or problem.group * problem.q_len > MOST_ROWS:
+        return False
     position = torch.arange(problem.q_len) + problem.offset
-    return few and (problem.mask is None or problem.mask.spans(position) is not None)
+    return problem.mask is None or problem.mask.spans(position) is not None
 
 
 def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
@@ -48,9 +49,9 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
     table = operands.plan((MOST_QUERIES, cut.block_k))
     visits = operands.visits(table, table.by_query)
     kv_heads, statistics = p.k.shape[1], riders.entropy or riders.distance
+    peaks, sinks, keep = riders.peak, riders.first > 0, top > 0 or riders.tops
     rows = max(16, 1 << (p.group * p.q_len - 1).bit_length())
     splits, per_split = _splits(p, cut.block_k)
-    keep = top > 0 or riders.peak or riders.tops
 
     def new(*shape: int, wanted: bool = True, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape if wanted else (1,), dtype=dtype, device=p.q.device)
@@ -61,7 +62,10 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
         "ACC": new(*lead, splits, values["V_WIDTH"]),
         **{name: new(*lead, splits) for name in ("TOP", "TOTAL")},
         **{name: new(*lead, splits, wanted=statistics) for name in ("ENERGY", "DISTANCE")},
+        "PEAK_KEY": new(*lead, splits, wanted=peaks, dtype=torch.int32),
+        "SUNK": new(*lead, splits, wanted=sinks),
     }
+    asked = {"STATISTICS": statistics, "PEAKS": peaks, "SINKS": sinks}
     scores = new(p.batch, p.heads, p.q_len, p.k_len, wanted=keep)
     decode_kernel[(splits, kv_heads, p.batch)](
         **operands.pairs(cut),
@@ -74,14 +78,17 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
         SCORES=scores,
         splits=splits,
         per_split=per_split,
+        sunk=riders.first,
         ROWS=rows,
         BLOCK_K=cut.block_k,
-        STATISTICS=statistics,
         KEEP=keep,
+        **asked,
     )
     shape = (p.batch, p.heads, p.q_len)
     out, lse = new(*shape, p.v.shape[-1], dtype=p.v.dtype), new(*shape)
     entropy, distance = (new(*shape, wanted=statistics) for _ in range(2))
+    peak, peak_key = new(*shape, wanted=peaks), new(*shape, wanted=peaks, dtype=torch.int64)
+    mass = new(*shape, wanted=sinks)
     merge_kernel[(p.group * p.q_len, kv_heads, p.batch)](
         **parts,
         SINK=lse if p.sink is None else p.sink.detach(),
@@ -89,6 +96,9 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
         LSE=lse,
         ENTROPY=entropy,
         MEAN=distance,
+        PEAK=peak,
+        PEAK_AT=peak_key,
+        MASS=mass,
         q_len=p.q_len,
         heads=p.heads,
         group=p.group,
@@ -98,21 +108,17 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
         ROWS=rows,
         MOST=max(2, 1 << (splits - 1).bit_length()),
         HAS_SINK=p.sink is not None,
-        STATISTICS=statistics,
+        **asked,
     )
-    peak = peak_key = weight = key = None
-    if riders.peak:
-        value, found = _best(scores, 1)
-        peak, peak_key = value[..., 0], found[..., 0]
-    if top:
-        weight, key = heaviest(scores, lse, top)
+    weight, key = heaviest(scores, lse, top) if top else (None, None)
     streamed = Streamed(
         out=out,
         lse=lse,
         entropy=entropy if riders.entropy else None,
         distance=distance if riders.distance else None,
-        peak=peak,
-        peak_key=peak_key,
+        peak=peak if peaks else None,
+        peak_key=peak_key if peaks else None,
+        first=mass if sinks else None,
         # Every key is a class of its own.
         tops=scores if riders.tops else None,
     )
@@ -122,25 +128,33 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
 def heaviest(
     scores: Float[Tensor, "batch heads q k"], lse: Float[Tensor, "batch heads q"], top: int
 ) -> tuple[Float[Tensor, "batch heads q top"], Int64[Tensor, "batch heads q top"]]:
-    """The heaviest keys of rows whose scores, in units of log 2, are all there."""
-    value, key = _best(scores, top)
-    weight = (value - lse.masked_fill(lse == -torch.inf, torch.inf)[..., None]).exp()
-    return weight, key.masked_fill(weight == 0, -1)
+    """The heaviest keys of rows whose scores, in units of log 2, are all there.
 
-
-def _best(scores: Float[Tensor, "batch heads q k"], count: int) -> tuple[Tensor, Tensor]:
-    """The largest scores of each row and their keys: of every piece first, then of the pieces."""
-    k_len, total = scores.shape[3], scores.shape[:3].numel()
-    pieces, room = -(-k_len // PIECE), 1 << (count - 1).bit_length()
-    value = torch.full((total, pieces, room), -torch.inf, device=scores.device)
-    key = torch.full((total, pieces, room), -1, dtype=torch.int32, device=scores.device)
-    best_kernel[(pieces, total)](scores, value, key, k_len, pieces, COUNT=count, PIECE=PIECE, ROOM=room)
-    # Pieces and their entries stand in the order of keys where scores are equal, and a stable sort keeps them
-    # so.
-    value, order = value.flatten(1).sort(dim=1, descending=True, stable=True)
-    key = key.flatten(1).gather(1, order[:, :count]).long()
-    shape = (*scores.shape[:3], count)
-    return value[:, :count].reshape(shape) * math.log(2), key.reshape(shape)
+    The best of every piece first, then the best of those, until one piece holds them all.
+    """
+    rows, length, device = lse.numel(), scores.shape[3], scores.device
+    lse, values, keys = lse.contiguous(), scores, scores
+    while True:
+        pieces = -(-length // PIECE)
+        last = pieces == 1
+        best = torch.empty(rows, pieces * top, device=device)
+        best_at = torch.empty(best.shape, dtype=torch.int64 if last else torch.int32, device=device)
+        best_kernel[(pieces, rows)](
+            values,
+            keys,
+            lse,
+            best,
+            best_at,
+            length,
+            pieces,
+            COUNT=top,
+            PIECE=PIECE,
+            FIRST=values is scores,
+            LAST=last,
+        )
+        if last:
+            return best.view(*lse.shape, top), best_at.view(*lse.shape, top)
+        values, keys, length = best, best_at, pieces * top
 
 
 def _splits(problem: Problem, block: int) -> tuple[int, int]:

@@ -14,21 +14,25 @@ from regard.engine.triton.tiles import LN2, LOG2E, dot, finite, rows, score
 
 __all__ = ["best_kernel", "decode_kernel", "merge_kernel"]
 
-_LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "splits", "per_split", "bias_b", "bias_h"]
+_LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "splits", "per_split", "sunk", "bias_b", "bias_h"]
 
 
 # fmt: off
 @triton.jit(do_not_specialize=_LENGTHS)
 def decode_kernel(
-    Q, K, V, ACC, TOP, TOTAL, ENERGY, DISTANCE, SCORES, BIAS, SLOPES, LOW, HIGH,
+    Q, K, V, ACC, TOP, TOTAL, ENERGY, DISTANCE, PEAK_KEY, SUNK, SCORES, BIAS, SLOPES, LOW, HIGH,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
-    scale, softcap, q_len, k_len, offset, heads, group, splits, per_split,
+    scale, softcap, q_len, k_len, offset, heads, group, splits, per_split, sunk,
     DIM: tl.constexpr, V_DIM: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr, HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr,
-    SOFTCAP: tl.constexpr, STATISTICS: tl.constexpr, KEEP: tl.constexpr,
+    SOFTCAP: tl.constexpr, STATISTICS: tl.constexpr, PEAKS: tl.constexpr, SINKS: tl.constexpr,
+    KEEP: tl.constexpr,
 ):
 # fmt: on
-    """One program: some keys of one key head, against all rows that share it; KEEP stores the scores."""
+    """One program: some keys of one key head, against all rows that share it; KEEP stores the scores.
+
+    PEAKS asks for the key of each row's largest score, SINKS for the weight of the first `sunk` keys.
+    """
     split, kv_head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
     row = tl.arange(0, ROWS)
@@ -45,7 +49,8 @@ def decode_kernel(
     acc = tl.zeros([ROWS, V_WIDTH], tl.float32)
     top = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
-    shift, energy, distance = total, total, total
+    shift, energy, distance, on_first = total, total, total, total
+    peak_key = tl.full([ROWS], -1, tl.int32)
     first = split * per_split
     row_at = (batch * (heads // group) + kv_head) * ROWS + row
     score_at = SCORES + (((batch * heads + head) * q_len + q_row) * k_len)[:, None]
@@ -60,7 +65,12 @@ def decode_kernel(
         s = tl.where(keep, s, float("-inf"))  # (ROWS, BLOCK_K)
         if KEEP:
             tl.store(score_at + k_row[None, :], s, mask=there[:, None] & (k_row[None, :] < k_len))
-        raised = tl.maximum(top, tl.max(s, 1))
+        s_top = tl.max(s, 1)
+        if PEAKS:
+            # Keys come in rising order: on a tie the earlier one stays.
+            at_top = tl.min(tl.where(s == s_top[:, None], k_row[None, :], k_len), 1)
+            peak_key = tl.where(s_top > top, at_top, peak_key)
+        raised = tl.maximum(top, s_top)
         base = tl.where(raised == float("-inf"), 0.0, raised)
         x = s - base[:, None]
         p = tl.exp2(x)
@@ -70,6 +80,10 @@ def decode_kernel(
             energy = (energy + (shift - base) * total) * keep_old + tl.sum(p * tl.maximum(x, -1e30), 1)
             away = (q_row[:, None] + offset - k_row[None, :]).to(tl.float32)
             distance = distance * keep_old + tl.sum(p * away, 1)
+        if SINKS:
+            on_first = on_first * keep_old
+            if start < sunk:
+                on_first += tl.sum(tl.where(k_row[None, :] < sunk, p, 0.0), 1)
         total = total * keep_old + tl.sum(p, 1)
         clean = finite(v)
         bad = tl.max((clean != v).to(tl.int32), 1)  # (BLOCK_K,): a key whose value is not a number
@@ -86,14 +100,19 @@ def decode_kernel(
     if STATISTICS:
         tl.store(ENERGY + part, energy)
         tl.store(DISTANCE + part, distance)
+    if PEAKS:
+        tl.store(PEAK_KEY + part, peak_key)
+    if SINKS:
+        tl.store(SUNK + part, on_first)
 
 
 # fmt: off
 @triton.jit(do_not_specialize=["q_len", "heads", "group", "splits"])
 def merge_kernel(
-    ACC, TOP, TOTAL, ENERGY, DISTANCE, SINK, OUT, LSE, ENTROPY, MEAN, q_len, heads, group, splits,
+    ACC, TOP, TOTAL, ENERGY, DISTANCE, PEAK_KEY, SUNK, SINK, OUT, LSE, ENTROPY, MEAN, PEAK, PEAK_AT, MASS,
+    q_len, heads, group, splits,
     V_DIM: tl.constexpr, V_WIDTH: tl.constexpr, ROWS: tl.constexpr, MOST: tl.constexpr,
-    HAS_SINK: tl.constexpr, STATISTICS: tl.constexpr,
+    HAS_SINK: tl.constexpr, STATISTICS: tl.constexpr, PEAKS: tl.constexpr, SINKS: tl.constexpr,
 ):
 # fmt: on
     """One program: one row, its partial softmaxes merged; MOST is the number of splits rounded up."""
@@ -135,19 +154,43 @@ def merge_kernel(
         tl.store(ENTROPY + row_at, tl.maximum(kept * entropy * LN2, 0.0))
         distance = tl.load(DISTANCE + at, mask=there, other=0.0)
         tl.store(MEAN + row_at, kept * tl.sum(distance * share, 0) * inverse)
+    if PEAKS:
+        key = tl.load(PEAK_KEY + at, mask=there, other=0)
+        # Splits are in the order of keys.
+        key = tl.min(tl.where(there & (top == highest), key, 0x7FFFFFFF), 0)
+        tl.store(PEAK + row_at, highest * LN2)
+        tl.store(PEAK_AT + row_at, tl.where(highest == float("-inf"), -1, key).to(tl.int64))
+    if SINKS:
+        on_first = tl.load(SUNK + at, mask=there, other=0.0)
+        tl.store(MASS + row_at, kept * tl.sum(on_first * share, 0) * inverse)
 
 
-@triton.jit(do_not_specialize=["k_len", "pieces"])
-def best_kernel(SCORES, VALUE, KEY, k_len, pieces, COUNT: tl.constexpr, PIECE: tl.constexpr,
-                ROOM: tl.constexpr):
-    """One program: the COUNT largest scores of a piece of a row, largest first, of equals the earlier key."""
+# fmt: off
+@triton.jit(do_not_specialize=["length", "pieces"])
+def best_kernel(
+    SCORES, KEYS, LSE, VALUE, KEY, length, pieces,
+    COUNT: tl.constexpr, PIECE: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
+):
+# fmt: on
+    """One program: the COUNT largest scores of a piece of a row, largest first, of equals the earlier key.
+
+    The FIRST time a score's place is its key. The LAST time there is one piece, and what is written is the
+    weight; where it is 0 there is no key.
+    """
     piece, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    key = piece * PIECE + tl.arange(0, PIECE)
-    s = tl.load(SCORES + row * k_len + key, mask=key < k_len, other=float("-inf"))
-    to = (row * pieces + piece) * ROOM
-    for place in range(COUNT):
+    place = piece * PIECE + tl.arange(0, PIECE)
+    s = tl.load(SCORES + row * length + place, mask=place < length, other=float("-inf"))
+    key = place if FIRST else tl.load(KEYS + row * length + place, mask=place < length, other=-1)
+    lse = tl.load(LSE + row) * LOG2E if LAST else 0.0
+    # A dead row's is -inf, like all its scores.
+    lse = tl.where(lse == float("-inf"), 0.0, lse)
+    to = (row * pieces + piece) * COUNT
+    for number in range(COUNT):
         best = tl.max(s, 0)
-        found = tl.min(tl.where(s == best, key, k_len), 0)
-        tl.store(VALUE + to + place, best)
-        tl.store(KEY + to + place, tl.where(best > float("-inf"), found, -1))
+        found = tl.min(tl.where(s == best, key, 0x7FFFFFFF), 0)
         s = tl.where(key == found, float("-inf"), s)
+        if LAST:
+            best = tl.exp2(best - lse)
+            found = tl.where(best > 0, found, -1)
+        tl.store(VALUE + to + number, best)
+        tl.store(KEY + to + number, found.to(KEY.dtype.element_ty))

@@ -13,7 +13,7 @@ from regard.engine.triton.configs import WIDTHS, interpreted
 from regard.scores import ALiBi
 from regard.stats.folds import BlockFold, DivergenceFold, Fold, TopFold
 
-__all__ = ["cannot_fold", "refusal"]
+__all__ = ["cannot_fold", "refusal", "sums_first_keys"]
 
 MOST_KEYS = 64
 OLDEST = 8
@@ -50,6 +50,13 @@ def refusal(problem: Problem) -> str | None:
     if 0 in (problem.batch, problem.q_len, problem.k_len, problem.v.shape[-1]):
         return "a length is zero"
     return None
+
+
+def sums_first_keys(problem: Problem) -> bool:
+    """Whether the forward of a problem brings the weight of its first keys along: a decode step does."""
+    from regard.engine.triton import decode
+
+    return decode.applicable(problem)
 
 
 def cannot_fold(fold: Fold) -> str | None:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import torch
 
-from regard.engine.problem import Problem
+from regard.engine.problem import Problem, asked_once
 from regard.engine.triton.configs import interpreted
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import schedule
@@ -25,6 +25,7 @@ TRIED = ("3.6.",)
 AHEAD_FROM, AHEAD_DIM = 8192, 128
 
 
+@asked_once
 def applicable(problem: Problem) -> bool:
     """Whether a problem is one of theirs: half precision, equal head dims, plain scores, spans for a mask."""
     q, v = problem.q, problem.v
