@@ -47,6 +47,9 @@ def build(root: Path) -> list[Path]:
     if compiler is None:
         _complain("there is no C compiler")
     for name, flags in _builds().items() if compiler else ():
+        if compiler == _zig():
+            # Zig spells processors its own way.
+            flags = [flag.replace("x86-64-v", "x86_64_v") for flag in flags]
         target = folder / f"fold-{name}{_suffix()}"
         # Whole or not at all: a process that loads it meanwhile must not find half a library.
         draft = folder / f"draft-{os.getpid()}-{name}"

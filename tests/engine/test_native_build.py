@@ -158,6 +158,17 @@ def test_a_compiler_that_fails_is_quoted_and_stops_nothing(builder, monkeypatch,
     assert "failed:\nno such instruction" in capsys.readouterr().err
 
 
+def test_zig_is_told_the_processor_as_it_spells_it(builder, monkeypatch, capsys, tmp_path):
+    says = [sys.executable, "-c", "import sys; raise SystemExit(' '.join(sys.argv[1:]))"]
+    monkeypatch.setattr(builder, "_system_compiler", lambda: None)
+    monkeypatch.setattr(builder, "_zig", lambda: says)
+    monkeypatch.setattr(builder, "_builds", lambda: builder.STEPS)
+    builder.build(tmp_path)
+    given = re.findall(r"-march=(\S+)", capsys.readouterr().err.split("failed:\n", 1)[1])
+    assert {"x86_64_v2", "x86_64_v3", "x86_64_v4"} <= set(given)
+    assert not any(name.startswith("x86-64") for name in given)
+
+
 def test_a_compiler_makes_a_library_for_this_platform(builder, monkeypatch, tmp_path):
     if builder._system_compiler() is None:
         pytest.skip("there is no C compiler")
