@@ -45,13 +45,27 @@ WAVES = (SIGNED[:65] * 700 + SIGNED[:65, None] * 9000).sin()
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_every_fold_is_what_tiles_add_up_to_under_every_mask(name):
+@pytest.mark.parametrize("q", [2, 33])
+def test_every_fold_is_what_tiles_add_up_to_under_every_mask(name, q):
     torch.manual_seed(1)
-    leaves = qkv(33, 65, batch=2, heads=4, kv_heads=2)
-    assert_same(*both(leaves, mask=every_mask(33, 65, 2, 4)[name]))
+    leaves = qkv(q, 65, batch=2, heads=4, kv_heads=2)
+    assert_same(*both(leaves, mask=every_mask(q, 65, 2, 4)[name]))
 
 
-SHAPES = [(4, 1), (4, 63), (63, 1), (7, 9), (65, 63), (9, 1025), (513, 512), (600, 1300)]
+SHAPES = [
+    (1, 1),
+    (1, 63),
+    (1, 1300),
+    (3, 1025),
+    (4, 1),
+    (4, 63),
+    (63, 1),
+    (7, 9),
+    (65, 63),
+    (9, 1025),
+    (513, 512),
+    (600, 1300),
+]
 
 
 @pytest.mark.parametrize(("q", "k"), SHAPES, ids=str)
@@ -130,10 +144,12 @@ def test_dead_rows_weigh_nothing():
 @pytest.mark.parametrize(
     "mask", [Padding(torch.arange(130) < 100), Dense((torch.arange(130) < 100).expand(65, -1))], ids=str
 )
-def test_garbage_behind_the_mask_stays_there(bad, mask):
+@pytest.mark.parametrize("q", [1, 65])
+def test_garbage_behind_the_mask_stays_there(bad, mask, q):
     torch.manual_seed(10)
-    leaves = qkv(65, 130, heads=2)
-    stats = list(every_statistic(65, 130, 2, 16).values())
+    leaves = qkv(q, 130, heads=2)
+    mask = Dense(mask.allowed[:q]) if isinstance(mask, Dense) else mask
+    stats = list(every_statistic(q, 130, 2, 16).values())
     clean = observe(**leaves, mask=mask, stats=stats).stats
     for name in ("k", "v"):
         leaves[name][:, :, 100:] = bad
@@ -222,11 +238,14 @@ def identical(some: list[Tensor], others: list[Tensor]) -> bool:
     [None, Causal(), Dense((SIGNED[:900] * 7 + SIGNED[:700, None] * 900).sin() < 0)],
     ids=["none", "causal", "dense"],
 )
-def test_neither_threads_nor_repeats_change_a_bit(mask):
+@pytest.mark.parametrize(("q", "k"), [(700, 900), (1, 5000)])
+def test_neither_threads_nor_repeats_change_a_bit(q, k, mask):
     torch.manual_seed(11)
-    problem = problem_of(**qkv(700, 900, batch=1, heads=3), options=Options(mask))
+    if isinstance(mask, Dense) and q == 1:
+        mask = Dense((SIGNED[:1].new_tensor(range(k)) * 7).sin()[None] < 0)
+    problem = problem_of(**qkv(q, k, batch=1, heads=3), options=Options(mask))
     lse = forward(problem).lse
-    named = every_statistic(700, 900, 3, 16)
+    named = every_statistic(q, k, 3, 16)
 
     def run() -> list[Tensor]:
         return [x for each in summarise(problem, lse, named).values() for x in tensors_of(each)]

@@ -39,6 +39,7 @@ class Layer:
         self.unwritten: str | None = None
         """Why the mask, and with it the map, could not be written to disk; None where it could."""
         self._segments: list[Segment] | None = None
+        self._counted = (0, 0)
         self.options: dict[str, Any] = {}
         self.mask: Mask | None = None
         self.first_mask: Mask | None = None
@@ -56,7 +57,7 @@ class Layer:
 
     @segments.setter
     def segments(self, segments: list[Segment]) -> None:
-        self._segments = segments
+        self._segments, self._counted = segments, (0, 0)
 
     @property
     def index(self) -> int:
@@ -72,7 +73,11 @@ class Layer:
 
     @property
     def rows(self) -> int:
-        return sum(segment.rows for segment in self.segments)
+        # Asked at every generated token: only segments that have come since are counted.
+        counted, rows = self._counted
+        rows += sum(segment.rows for segment in self.segments[counted:])
+        self._counted = len(self.segments), rows
+        return rows
 
     @property
     def keys(self) -> int:
@@ -182,6 +187,7 @@ class Layer:
         """Let go of the tensors: from now on they are those that were stored."""
         self.source, self.stored_bytes = stored.source, stored.stored_bytes
         self._segments = self._map = None
+        self._counted = (0, 0)
 
     def crop(self, rows: int) -> None:
         """Forget all rows but the first: assisted generation takes back tokens that were not accepted."""

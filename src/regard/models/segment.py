@@ -71,7 +71,8 @@ def in_text(statistic: Statistic, first: int, k: int, later: bool = False) -> St
     name = statistic.name
     if isinstance(statistic, TopK) and statistic.k > k:
         return TopK(k).named(name)
-    if isinstance(statistic, SinkMass | SegmentMass) and (first or later):
+    moved = first > 0 or (later and isinstance(statistic, SegmentMass))
+    if isinstance(statistic, SinkMass | SegmentMass) and moved:
         return _Shifted(statistic, first).named(name)
     return statistic
 

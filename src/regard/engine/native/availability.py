@@ -11,9 +11,6 @@ from regard.engine.problem import Problem
 
 __all__ = ["explain", "refusal"]
 
-# The kernels lay out all keys before they read a row; for fewer rows than this that does not pay.
-FEW = 4
-
 
 def explain(problem: Problem, backend: str) -> str:
     """What will read a map, in words."""
@@ -36,8 +33,6 @@ def refusal(
         return f"the native kernels run on the CPU, and q is on {problem.q.device}"
     if problem.accumulate != torch.float32:
         return "the native kernels compute in float32, and q is float64"
-    if problem.q_len < FEW:
-        return f"the native kernels want at least {FEW} queries, and q has {problem.q_len}"
     # The kernels count on scores that are numbers or -inf; torch operations carry the others along.
     if lse is not None and not bool((lse < torch.inf).all()):
         return "some scores are NaN or inf"

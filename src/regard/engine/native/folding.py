@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.engine.gemm import bmm
 from regard.engine.native.diverging import compare
 from regard.engine.native.library import Job, load
 from regard.engine.native.pairs import count
 from regard.engine.native.sums import KINDS, Sum, starts
-from regard.engine.native.tasks import Batch, Operands, task_of
+from regard.engine.native.tasks import Batch, Operands, packed, task_of
 from regard.engine.native.units import Span, Unit, units
 from regard.engine.parts import parts
 from regard.engine.problem import Problem
@@ -23,6 +24,9 @@ from regard.stats import Frame
 from regard.stats.folds import DiagonalFold, DivergenceFold, Fold, PairFold
 
 __all__ = ["fold"]
+
+# The kernels lay out all keys before they read a row; for fewer rows than this that does not pay.
+FEW = 4
 
 
 def fold(problem: Problem, lse: Float[Tensor, "batch heads q"], frame: Frame, folds: Sequence[Fold]) -> None:
@@ -39,9 +43,8 @@ def fold(problem: Problem, lse: Float[Tensor, "batch heads q"], frame: Frame, fo
     compare(problem, bound, [each for each in folds if isinstance(each, DivergenceFold)], Batch(library))
     for skip, group in _passes([each for each in folds if type(each) in KINDS]):
         sums = [KINDS[kind](members, frame) for kind, members in group.items()]
-        work = _given if not problem.scoring.linear else _computed
         batch = Batch(library)
-        work(problem, bound, sums, skip, batch)
+        _way(problem)(problem, bound, sums, skip, batch)
         batch.finish()
         for each in sums:
             each.deliver()
@@ -60,6 +63,24 @@ def _passes(folds: Sequence[Fold]) -> list[tuple[int, dict[type, list[Any]]]]:
         else:
             passes.append((skip, {type(each): [each]}))
     return passes
+
+
+def _way(problem: Problem) -> Callable[[Problem, Tensor, Sequence[Sum], int, Batch], None]:
+    if not problem.scoring.linear:
+        return _given
+    return _few if problem.q_len < FEW else _computed
+
+
+def _few(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:
+    """A decode step: one matrix product for all its rows, and the kernel reads what it says."""
+    p = problem
+    q = packed(p.q).reshape(p.batch * p.k.shape[1], p.group * p.q_len, -1) * p.scoring.scale
+    product = bmm(q, packed(p.k).flatten(0, 1).mT).view(p.batch, p.heads, p.q_len, p.k_len)
+    scores, lse = starts(product), starts(bound)
+    for unit in units(p, skip):
+        job = Job(scores=scores(unit.batch, unit.head), scores_stride=product.stride(2))
+        job.lse = lse(unit.batch, unit.head)
+        batch.add(task_of(job, unit, sums, keep=product))
 
 
 def _computed(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:

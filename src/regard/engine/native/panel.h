@@ -177,7 +177,11 @@ static void weigh(const struct panel *p, const float *base, struct tally *tally)
     vec count;
     for (int i = 0; i < LANES; i++)
         count[i] = (float)i;
-    for (int r = 0; r < ROWS; r++) {
+    for (int r = p->rows; r < ROWS; r++) {
+        memset(cells(p, r) - PAD, 0, sizeof(float) * (p->wide + 2 * PAD));
+        tally[r] = (struct tally){0};
+    }
+    for (int r = 0; r < p->rows; r++) {
         float *s = cells(p, r);
         vec logs = {0}, mass = {0}, steps = {0}, step = count;
         for (int j = 0; j < p->wide; j += LANES) {
