@@ -1,6 +1,6 @@
 """Watching a model: time and peak memory next to unobserved SDPA and to eager with its attentions.
 
-python benchmarks/watch.py [--n 512 2048] [--model bundled] [--no-eager]
+python benchmarks/watch.py [--n 512 2048] [--model bundled] [--no-eager] [--no-generation]
 
 Without options everything is measured, in about ten minutes on two quiet cores. With options, a slice of it:
 slices of one quiet machine may be put together. Eager attention runs where its maps fit in 20 GiB.
@@ -31,6 +31,8 @@ from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass
 EAGER = "eager, output_attentions"
 # Rounds of all cases, each once; no new one is begun after so many seconds.
 ROUNDS, SECONDS = 60, 25
+# Tokens that are generated after a prompt of so many.
+WRITTEN, PROMPT = 64, 1024
 EAGER_ROOM = 20 * 2**30
 ROWS = [Entropy(), MaxScore(), MeanDistance(), SinkMass()]
 
@@ -81,12 +83,29 @@ def watched(stats: Callable[[int], list]) -> Callable[[Any, torch.Tensor], None]
     return run
 
 
+def generate(model: Any, ids: torch.Tensor) -> None:
+    """Read a prompt and write what comes next, token by token."""
+    model.generate(ids, max_new_tokens=WRITTEN, min_new_tokens=WRITTEN, do_sample=False, pad_token_id=0)
+
+
+def watched_generation(model: Any, ids: torch.Tensor) -> None:
+    """With row statistics and the heaviest keys of every token written."""
+    with watch(model) as recording:
+        generate(model, ids)
+    assert recording.layers[0].rows == ids.shape[1] + WRITTEN - 1
+
+
 CASES: dict[str, Callable[[Any, torch.Tensor], None]] = {
     "sdpa, unobserved": unobserved,
     "watch, row statistics": watched(lambda n: ROWS),
     "watch, everything": watched(everything),
     EAGER: eager,
 }
+GENERATION: dict[str, Callable[[Any, torch.Tensor], None]] = {
+    "generate, unobserved": generate,
+    "generate under watch": watched_generation,
+}
+EVERY = {**CASES, **GENERATION}
 
 
 @torch.no_grad()
@@ -95,7 +114,7 @@ def measure(name: str, n: int, cases: list[str]) -> None:
     model = MODELS[name]()
     ids = torch.randint(1, 4000, (1, n), generator=torch.Generator().manual_seed(0))
     for case in cases:
-        CASES[case](model, ids[:, :128])
+        EVERY[case](model, ids[:, :128])
     times: dict[str, list[float]] = {case: [] for case in cases}
     peaks: dict[str, int] = {}
     begun = time.perf_counter()
@@ -103,7 +122,7 @@ def measure(name: str, n: int, cases: list[str]) -> None:
         for case in cases:
             before = 0 if case in peaks else settled()
             start = time.perf_counter()
-            CASES[case](model, ids)
+            EVERY[case](model, ids)
             times[case].append(time.perf_counter() - start)
             peaks.setdefault(case, resident("VmHWM") - before)
     # In the first round memory was fetched anew for every case; it counts where there is no other.
@@ -133,10 +152,15 @@ def fits(name: str, n: int) -> bool:
 
 def compare(name: str, n: int, with_eager: bool) -> None:
     """One table: every case of one model at one length, next to the unobserved one."""
-    print(f"## {name}, {n} tokens\n\n| who | s | time / unobserved | extra MiB |")
-    print("| --- | ---: | ---: | ---: |", flush=True)
+    print(f"## {name}, {n} tokens\n")
+    table(name, n, [case for case in CASES if case != EAGER], [EAGER] if with_eager else [])
+
+
+def table(name: str, n: int, *groups: list[str]) -> None:
+    """Rows of seconds and bytes; each group of cases has a process of its own."""
+    print("| who | s | time / unobserved | extra MiB |\n| --- | ---: | ---: | ---: |", flush=True)
     baseline = 1.0
-    for cases in [case for case in CASES if case != EAGER], [EAGER] if with_eager else []:
+    for cases in groups:
         found = run(name, n, cases) if cases != [EAGER] or fits(name, n) else {}
         for case in cases:
             if case not in found:
@@ -154,6 +178,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192], help="lengths")
     parser.add_argument("--model", choices=MODELS, nargs="+", default=list(MODELS))
     parser.add_argument("--no-eager", action="store_true", help="leave out what needs the whole map")
+    parser.add_argument("--no-generation", action="store_true", help="leave out generated text")
     parser.add_argument("--measure", nargs="+", metavar="MODEL N CASES", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
@@ -168,6 +193,9 @@ def main() -> None:
     for name in args.model:
         for n in args.n:
             compare(name, n, not args.no_eager)
+        if not args.no_generation:
+            print(f"## {name}, {WRITTEN} tokens written after {PROMPT}\n")
+            table(name, PROMPT, list(GENERATION))
 
 
 if __name__ == "__main__":
