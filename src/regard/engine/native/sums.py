@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from regard.engine.native.library import Job
@@ -155,20 +156,18 @@ class Mixes(Sum):
     """For MixFold: the columns of all folds side by side, each with the keys outside which it is zero."""
 
     def make(self) -> None:
-        k = self.frame.k
+        # What lies behind the last key that any fold is about is not laid out.
+        stop = max(self.frame.k if fold.stop is None else fold.stop for fold in self.folds)
         # An expanded dimension is one column for all.
-        parts = [_unexpanded(fold.columns) for fold in self.folds]
+        parts = [_unexpanded(fold.columns[:, :, :stop]) for fold in self.folds]
         batch, heads = (max(part.shape[dim] for part in parts) for dim in (0, 1))
         self.widths = [part.shape[-1] for part in parts]
-        self.columns = torch.zeros(batch, heads, sum(self.widths), k + MARGIN)
+        self.columns = torch.zeros(batch, heads, sum(self.widths), stop + MARGIN)
         start = 0
         for part, width in zip(parts, self.widths, strict=True):
-            self.columns[:, :, start : start + width, :k] = part.mT
+            self.columns[:, :, start : start + width, :stop] = part.mT
             start += width
-        used = (self.columns != 0).flatten(0, 1).any(0)  # (columns, k)
-        first = used.int().argmax(-1)
-        last = used.shape[-1] - used.flip(-1).int().argmax(-1)
-        self.support = torch.stack([first, last * used.any(-1)], -1).contiguous()
+        self.support = self._support(stop)
         self.sums = self.room([fold.into for fold in self.folds], self.frame.q, sum(self.widths))
         everybodys = self.columns.expand(self.frame.batch, self.frame.heads, -1, -1)
         self.starts = starts(everybodys), starts(self.sums)
@@ -178,6 +177,15 @@ class Mixes(Sum):
         job.support, job.n_columns = self.support.data_ptr(), self.columns.shape[2]
         job.columns_stride = self.columns.stride(2)
         return []
+
+    def _support(self, stop: int) -> Int64[Tensor, "columns 2"]:
+        """Between which keys each column is not zero."""
+        if all(fold.stop is not None for fold in self.folds):
+            return torch.tensor([0, stop]).repeat(sum(self.widths), 1)
+        used = (self.columns != 0).flatten(0, 1).any(0)  # (columns, k)
+        first = used.int().argmax(-1)
+        last = used.shape[-1] - used.flip(-1).int().argmax(-1)
+        return torch.stack([first, last * used.any(-1)], -1).contiguous()
 
     def deliver(self) -> None:
         for fold, sums in zip(self.folds, self.sums.split(self.widths, -1), strict=True):
