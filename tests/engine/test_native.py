@@ -75,6 +75,14 @@ def test_every_fold_is_what_tiles_add_up_to_in_any_shape(q, k, mask):
     assert_same(*both(qkv(q, k, batch=1, heads=2, dim=17), mask=mask))
 
 
+def test_a_decode_step_of_many_texts_is_read_a_few_at_a_time(monkeypatch):
+    torch.manual_seed(17)
+    leaves = qkv(2, 65, batch=5, heads=4, kv_heads=2)
+    mask = Causal() & Padding.from_lengths([65, 3, 40, 65, 1], 65)
+    monkeypatch.setattr(folding, "SCORES", 2 * 4 * 2 * 65)
+    assert_same(*both(leaves, mask=mask))
+
+
 def test_masks_without_intervals_cross_pieces_and_strips():
     torch.manual_seed(3)
     mask = Dense(torch.rand(700, 1100) < 0.3) | Causal() & Window(5)

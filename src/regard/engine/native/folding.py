@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import groupby, product
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ __all__ = ["fold"]
 
 # The kernels lay out all keys before they read a row; for fewer rows than this that does not pay.
 FEW = 4
+# Scores of such rows that are made at once: 64 MiB.
+SCORES = 1 << 24
 
 
 def fold(problem: Problem, lse: Float[Tensor, "batch heads q"], frame: Frame, folds: Sequence[Fold]) -> None:
@@ -72,15 +74,20 @@ def _way(problem: Problem) -> Callable[[Problem, Tensor, Sequence[Sum], int, Bat
 
 
 def _few(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:
-    """A decode step: one matrix product for all its rows, and the kernel reads what it says."""
-    p = problem
-    q = packed(p.q).reshape(p.batch * p.k.shape[1], p.group * p.q_len, -1) * p.scoring.scale
-    product = bmm(q, packed(p.k).flatten(0, 1).mT).view(p.batch, p.heads, p.q_len, p.k_len)
-    scores, lse = starts(product), starts(bound)
-    for unit in units(p, skip):
-        job = Job(scores=scores(unit.batch, unit.head), scores_stride=product.stride(2))
-        job.lse = lse(unit.batch, unit.head)
-        batch.add(task_of(job, unit, sums, keep=product))
+    """A decode step: one matrix product makes the scores of some batch rows, and the kernel reads them."""
+    p, lse = problem, starts(bound)
+    at_once = max(1, SCORES // (p.heads * p.q_len * p.k_len))
+    for number, some in groupby(units(p, skip), key=lambda unit: unit.batch // at_once):
+        first = number * at_once
+        q, k = (packed(x[first : first + at_once]) for x in (p.q, p.k))
+        stacks = q.reshape(-1, p.group * p.q_len, q.shape[3]) * p.scoring.scale
+        scores = bmm(stacks, k.flatten(0, 1).mT).view(len(q), p.heads, p.q_len, p.k_len)
+        start = starts(scores)
+        for unit in some:
+            job = Job(scores=start(unit.batch - first, unit.head), scores_stride=scores.stride(2))
+            job.lse = lse(unit.batch, unit.head)
+            batch.add(task_of(job, unit, sums, keep=scores))
+        batch.finish()
 
 
 def _computed(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:
