@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from regard.engine.problem import Problem
-from regard.engine.schedule import can_keep
+from regard.engine.schedule import remembered
 from regard.engine.scoring import Scoring
 from regard.errors import DeviceError, DtypeError, MaskError, ScoreError, ShapeError
 from regard.masks import Coverage, Mask
@@ -158,18 +157,13 @@ def _check_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Mask | None:
 
 def _allows_everything(mask: Mask, q: int, k: int) -> bool:
     """A decode step under a causal mask, or a window wider than the text: no mask is needed at all."""
-    if not q or not k:
-        return False
-    covers = _kept_coverage if can_keep(mask, q) else _coverage
-    return covers(mask, q, k) is Coverage.FULL
+    return bool(q and k) and _coverage(mask, q, k) is Coverage.FULL
 
 
+@remembered(32)
 def _coverage(mask: Mask, q: int, k: int) -> Coverage:
+    """How much of the whole map may attend."""
     return mask.coverage((k - q, k), (0, k))
-
-
-# The layers of a model share a mask, and ask one after another.
-_kept_coverage = lru_cache(maxsize=32)(_coverage)
 
 
 def _check_dropout(dropout: float) -> None:

@@ -65,7 +65,8 @@ def _observed_on_gpu(
     problem: Problem, statistics: Mapping[str, Statistic], backend: str
 ) -> tuple[Streamed, dict[str, Any]]:
     """The same by kernels for GPUs, which ask devices nothing and make no columns."""
-    choose(problem, backend)
+    if backend == "triton":
+        choose(problem, backend)  # says what they cannot run
     asked = [s for s in statistics.values() if type(s) is SinkMass]
     first = asked[0].first if asked and gpu.sums_first_keys(problem) else 0
     riding = {

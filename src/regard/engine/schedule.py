@@ -7,17 +7,19 @@ decides pair by pair); keys that no query of the block may see are in no run and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from regard.masks import Coverage, Mask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-__all__ = ["Row", "can_keep", "chunks", "schedule"]
+__all__ = ["Row", "chunks", "remembered", "schedule"]
+
+Found = TypeVar("Found")
 
 KEY_TILE = 128
 ROUND = 64
@@ -68,6 +70,24 @@ def can_keep(mask: Mask, q_len: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def remembered(most: int) -> Callable[[Callable[..., Found]], Callable[..., Found]]:
+    """Keep the last `most` answers of a function of a mask, a number of queries and whatever else.
+
+    The layers of a model share a mask, and ask one after another.
+    """
+
+    def decorate(find: Callable[..., Found]) -> Callable[..., Found]:
+        known = lru_cache(maxsize=most)(find)
+
+        @wraps(find)
+        def ask(mask: Mask, q_len: int, *rest: Any) -> Found:
+            return (known if can_keep(mask, q_len) else find)(mask, q_len, *rest)
+
+        return ask
+
+    return decorate
 
 
 @lru_cache(maxsize=32)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from regard.engine.problem import Problem
-from regard.engine.schedule import Row, can_keep, chunks, schedule
+from regard.engine.schedule import Row, chunks, remembered, schedule
 from regard.engine.scoring import Place
 from regard.masks import Mask
 
@@ -69,6 +68,10 @@ class Intervals:
             self.known[name] = find()
         return self.known[name]
 
+    def edges(self, rows: int) -> list[Any]:
+        """The keys that each block of `rows` queries of the first batch row sees, by head and block."""
+        return self.once(("edges", rows), lambda: _edges(self.low[0], self.high[0], rows))
+
 
 def units(problem: Problem, skip: int = 0, rows: int | None = None) -> Iterator[Unit]:
     """The pieces of a map without its first `skip` keys, in a fixed order: by batch row, by rows, by head.
@@ -92,10 +95,10 @@ def spans_of(mask: Mask | None, problem: Problem) -> Intervals | None:
     """The keys each query may see as one interval; None where they are not one."""
     if mask is None:
         return None
-    find = _kept_spans if can_keep(mask, problem.q_len) else _spans
-    return find(mask, problem.q_len, problem.k_len, problem.offset)
+    return _spans(mask, problem.q_len, problem.k_len, problem.offset)
 
 
+@remembered(8)
 def _spans(mask: Mask, q_len: int, k_len: int, offset: int) -> Intervals | None:
     spans = mask.spans(torch.arange(q_len) + offset)
     if spans is None:
@@ -105,23 +108,18 @@ def _spans(mask: Mask, q_len: int, k_len: int, offset: int) -> Intervals | None:
     return Intervals(*(edge.reshape(*lead, *edge.shape).contiguous() for edge in (low, high)))
 
 
-# The layers of a model share a mask, and ask one after another.
-_kept_spans = lru_cache(maxsize=8)(_spans)
-
-
 def _by_spans(problem: Problem, spans: Intervals | None, batch: int, skip: int, rows: int) -> Iterator[Unit]:
-    heads, k = range(problem.heads), problem.k_len
-    low, high = (None, None) if spans is None else (spans.low[0], spans.high[0])
-    edges = None
-    if spans is not None and low is not None and high is not None:
-        edges = spans.once(("edges", rows), lambda: _edges(low, high, rows))
+    edges = None if spans is None else spans.edges(rows)
     for at, block in enumerate(chunks(range(problem.q_len), rows)):
-        for head in heads:
-            own = head if low is not None and len(low) > 1 else 0
-            first, last = (0, k) if edges is None else edges[own][at]
+        for head in range(problem.heads):
+            if spans is None or edges is None:
+                first, last, confined = 0, problem.k_len, ()
+            else:
+                own = head if spans.low.shape[1] > 1 else 0
+                first, last = edges[own][at]
+                confined = (spans.low[0, own], spans.high[0, own])
             keys = range(max(skip, first), last)
             if keys:
-                confined = () if low is None or high is None else (low[own], high[own])
                 yield Unit(batch, head, block, (Span(keys),), *confined)
 
 
