@@ -44,6 +44,39 @@ def test_blocks_visit_what_is_seen_and_call_full_what_all_see(name):
 
 
 @pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("q", [300, 97])
+def test_blocks_of_keys_are_met_by_all_who_see_them_and_tested_at_the_ends_that_matter(name, q):
+    if q < 300 and name == "ragged documents":
+        pytest.skip("documents are as long as the keys")
+    n, block_q, block_k = 300, 64, 128
+    table = schedule(MASKS[name], q, n, n - q, CPU)
+    blocks, order = table.key_blocks(block_q, block_k)
+    seen = allowed(MASKS[name], n)[:, n - q :]
+    low, high = (x[:, 0, :, None] for x in table.whole(block_q))
+    assert low.shape[1] % block_q == 0
+    key, tile = torch.arange(n), torch.arange(q)[:, None] // block_q
+    for plane, rows in enumerate(blocks.tolist()):
+        for index, (first, stop, ends, begins) in enumerate(rows):
+            some = slice(index * block_k, (index + 1) * block_k)
+            wanted = seen[plane, :, some]
+            got = (tile >= first) & (tile < stop) & (tile >= 0).expand(q, wanted.shape[1])
+            got = got & ((tile >= ends) | (key[some] < high[plane, :q]))
+            got = got & ((tile < begins) | (key[some] >= low[plane, :q]))
+            assert torch.equal(got, wanted)
+        assert sorted(order[plane].tolist()) == list(range(len(rows)))
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_what_a_block_of_queries_sees_lies_between_its_first_and_last_block_of_keys(name):
+    n = 300
+    seen, table = allowed(MASKS[name], n), schedule(MASKS[name], n, n, 0, CPU).seen
+    for plane, rows in enumerate(table.tolist()):
+        for index, (first, stop) in enumerate(rows):
+            met = seen[plane, index * SIDE : (index + 1) * SIDE].any(0).nonzero().flatten()
+            assert (first, stop) == (int(met[0]) // SIDE, int(met[-1]) // SIDE + 1)
+
+
+@pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("band", [range(5), range(2, 4)])
 def test_strips_meet_every_block_that_is_seen_once(name, band):
     n = 300
@@ -65,11 +98,12 @@ def test_strips_meet_every_block_that_is_seen_once(name, band):
                     assert met[q, k] == 1
 
 
-def test_the_halves_of_a_strip_are_found_by_their_diagonal():
+def test_the_pairs_of_a_strip_are_found_by_their_diagonal():
+    parts = STRIP // 2
     strips = schedule(Causal(), 1000, 1000, 0, CPU).strips(range(16))
-    for number, place in enumerate(strips.halves[0].tolist()):
+    for number, place in enumerate(strips.pairs[0].tolist()):
         if place >= 0:
-            offset = int(strips.table[0, place // 2, 2]) + 2 * (place % 2)
+            offset = int(strips.table[0, place // parts, 2]) + 2 * (place % parts)
             assert offset == 2 * (strips.first + number)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Int, Int32
+from jaxtyping import Bool, Int, Int32
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -30,12 +30,12 @@ SIDE, STRIP = 64, 4
 class Strips:
     """Diagonal strips of a band of query blocks, for the second pass.
 
-    Row of `table`: first block of queries, how many, key block - query block. `halves` says where the tile of
-    diagonals number (strip of two key blocks - `first`) is kept, -1 where it is not there.
+    Row of `table`: first block of queries, how many, key block - query block. `pairs` says where the tile of
+    diagonals number (pair of key blocks - `first`) is kept, -1 where it is not there.
     """
 
     table: Int32[Tensor, "planes strips 3"]
-    halves: Int32[Tensor, "planes halves"]
+    pairs: Int32[Tensor, "planes pairs"]
     first: int
 
     @property
@@ -92,10 +92,50 @@ class Schedule:
         order = (stop - first).argsort(dim=1, descending=True, stable=True)
         return self._there(table), self._there(order)
 
+    def key_blocks(self, block_q: int, block_k: int) -> tuple[Int32[Tensor, "planes blocks 4"], Tensor]:
+        """For each block of keys: tiles of queries from, to; the one behind the last in which an interval may
+        end within the block, and the first in which one may begin; and blocks, longest first.
+
+        Tiles between from and to may see nothing. In those between the other two all queries see all keys.
+        """
+        return self._kept(("key blocks", block_q, block_k), lambda: self._key_blocks(block_q, block_k))
+
+    def _key_blocks(self, block_q: int, block_k: int) -> tuple[Tensor, Tensor]:
+        begin = torch.arange(0, max(1, self.k_len), block_k)[:, None]
+        end = (begin + block_k).clamp(max=self.k_len)
+        low, high = (x[:, None] for x in self.visited(block_q))  # (planes, 1, tiles)
+        first, stop = _hull((low < end) & (high > begin))  # (planes, blocks), from (planes, blocks, tiles)
+        # A block that nobody sees visits one tile, and finds it masked.
+        stop = torch.maximum(stop, first + 1)
+        tile = torch.arange(low.shape[2])
+        inside = (tile >= first[..., None]) & (tile < stop[..., None])
+        # That a row which sees nothing begins behind the last key is enough to mask it.
+        low, high = self._here
+        _, _, low, high = bounds(low, high.where(high > 0, self.k_len), self.k_len, block_q)
+        ends = _hull(inside & (high[:, None] < end))[1]
+        begins = inside & (low[:, None] > begin)
+        begins = _hull(begins)[0].where(begins.any(2), len(tile))
+        order = (stop - first).argsort(dim=1, descending=True, stable=True)
+        return self._there(torch.stack([first, stop, ends, begins], 2)), self._there(order)
+
+    def whole(self, block: int) -> tuple[Int32[Tensor, "planes heads q"], Int32[Tensor, "planes heads q"]]:
+        """`low` and `high`, filled up to whole blocks of queries."""
+        fill = (0, -self.q_len % block)
+        return self._kept(("whole", block), lambda: (pad(self.low, fill), pad(self.high, fill)))
+
     @property
     def edges(self) -> Int32[Tensor, "planes blocks_and_one 2"]:
         """`full` of blocks of SIDE queries, and one that is never full behind the last."""
         return self._kept("edges", lambda: self._there(pad(self.full(SIDE), (0, 0, 0, 1))))
+
+    @property
+    def seen(self) -> Int32[Tensor, "planes blocks 2"]:
+        """Which blocks of SIDE keys each block of as many queries sees: from, to."""
+        return self._kept("seen", lambda: self._there(torch.stack(self._seen(), 2)))
+
+    def _seen(self) -> tuple[Tensor, Tensor]:
+        first, stop = self.visited(SIDE)
+        return first // SIDE, -(-stop // SIDE)
 
     def strips(self, band: range) -> Strips:
         """The strips that some query block of a band meets, longest first."""
@@ -119,9 +159,10 @@ class Schedule:
         table = table.gather(1, order[..., None].expand_as(table))
         kept = int((length > 0).sum(1).max())
         place = torch.empty_like(order).scatter_(1, order, torch.arange(count).expand_as(order))
-        halves = torch.stack([2 * place, 2 * place + 1], 2).flatten(1)
-        halves = halves.where(halves < 2 * kept, -1)
-        return Strips(self._there(table[:, : max(1, kept)]), self._there(halves), 2 * base)
+        parts = STRIP // 2
+        pairs = (parts * place[..., None] + torch.arange(parts)).flatten(1)
+        pairs = pairs.where(pairs < parts * kept, -1)
+        return Strips(self._there(table[:, : max(1, kept)]), self._there(pairs), parts * base)
 
     def _there(self, x: Tensor) -> Int32[Tensor, "..."]:
         return x.to(self.low.device, torch.int32).contiguous()
@@ -131,6 +172,12 @@ class Schedule:
         if name not in found:
             found[name] = make()
         return found[name]
+
+
+def _hull(met: Bool[Tensor, "planes blocks tiles"]) -> tuple[Tensor, Tensor]:
+    """The first place that is met and the one behind the last; 0 and 0 where there is none."""
+    first, back = met.to(torch.int8).argmax(-1), met.flip(-1).to(torch.int8).argmax(-1)
+    return first, (met.shape[-1] - back) * met.any(-1)
 
 
 def intervals(problem: Problem) -> Schedule:

@@ -12,17 +12,20 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.engine.problem import Problem
-from regard.engine.triton.hopper.boxes import boxes
-from regard.engine.triton.hopper.gathering import diagonals_kernel, select_kernel, threshold_kernel
-from regard.engine.triton.hopper.survey_kernel import hopper_survey_kernel
+from regard.engine.triton.hopper.boxes import boxes, lines
+from regard.engine.triton.hopper.gathering import (
+    bounds_kernel,
+    columns_kernel,
+    diagonals_kernel,
+    select_kernel,
+)
+from regard.engine.triton.hopper.survey_kernel import BY_WARP, PLACES, hopper_survey_kernel
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import SIDE, STRIP, intervals
 from regard.engine.triton.survey import Question, Survey, fill_top_keys
 
 __all__ = ["can_survey", "survey"]
 
-# How many candidates a row may have, and how many keys one is: those that lie in one thread.
-PLACES, GROUP = 32, 16
 # Bytes for what a band of queries leaves behind.
 BAND_BYTES = 1 << 29
 ROWS, WARPS = 16, 4
@@ -63,9 +66,11 @@ class _Sweep:
         self.maps, self.device = (p.batch, p.heads), p.q.device
         self.q_blocks, self.k_blocks = -(-p.q_len // SIDE), -(-p.k_len // SIDE)
         pool = ask.pool if ask.pool_sums or ask.pool_maxima else SIDE
-        # Warps hold sixteen queries: larger blocks of the overview are put together afterwards.
-        self.pool, self.part = pool, (min(pool, 16), min(pool, SIDE))
-        self.tau = self.lse
+        # Larger blocks of the overview are put together afterwards: sums from what keys receive of a block of
+        # queries, maxima from those of a warp.
+        self.pool, self.part = pool, (min(pool, SIDE), min(pool, BY_WARP.value))
+        self.from_columns = ask.pool_sums and pool % SIDE == 0
+        self.receives = ask.columns or self.from_columns
         self.found = Survey()
         if ask.columns:
             self.found.columns = self._zeros(p.k_len)
@@ -80,7 +85,7 @@ class _Sweep:
             self.found.weight = self._empty(p.q_len, ask.top)
             self.found.key = self._empty(p.q_len, ask.top, dtype=torch.int64)
             self.again = self._zeros(self.q_blocks, dtype=torch.int32)
-            self.tau = self._thresholds(tops)
+        self.bound, self.threshold = self._bounds(tops if ask.top else None)
         self.band = self._band()
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -89,20 +94,31 @@ class _Sweep:
     def _empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(*self.maps, *shape, dtype=dtype, device=self.device)
 
-    def _thresholds(self, tops: Tensor) -> Tensor:
-        tau, rows = torch.empty_like(self.lse), self.lse.numel()
-        threshold_kernel[(-(-rows // 64),)](
-            tops, tau, rows, K=self.question.top, CLASSES=tops.shape[-1], ROWS=64
+    def _bounds(self, tops: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What is taken from scores to make weights of them, and from where on they may be of top keys."""
+        bound = self._empty(self.q_blocks * SIDE).flatten(0, 1)
+        threshold = bound if tops is None else torch.empty_like(bound)
+        bounds_kernel[(self.q_blocks, self.problem.batch * self.problem.heads)](
+            self.lse,
+            self.lse if tops is None else tops,
+            bound,
+            threshold,
+            self.operands.scale,
+            self.problem.q_len,
+            K=self.question.top,
+            CLASSES=1 if tops is None else tops.shape[-1],
+            SIDE=SIDE,
         )
-        return tau
+        return bound, threshold
 
     def _band(self) -> int:
         """How many blocks of queries to sweep at once: few enough to fit, and to keep the device busy."""
         ask, maps = self.question, self.problem.batch * self.problem.heads
-        cells = SIDE // self.part[0] * (SIDE // self.part[1]) * (ask.pool_sums + ask.pool_maxima)
-        bytes_per_block = 4 * self.k_blocks * (cells + SIDE // 2 * ask.columns)
+        parts = SIDE // self.part[0] * (SIDE // self.part[1])
+        cells = parts * (ask.pool_maxima + (ask.pool_sums and not self.from_columns))
+        bytes_per_block = 4 * self.k_blocks * (cells + (SIDE + 1) * self.receives)
         if ask.top:
-            bytes_per_block += 4 * SIDE * PLACES * (GROUP + 1)
+            bytes_per_block += 4 * SIDE * (5 * PLACES.value + 1)
         fits = BAND_BYTES // max(1, bytes_per_block * maps)
         strips = self.k_blocks // STRIP * maps
         busy = self.q_blocks * strips // PROGRAMS if strips < PROGRAMS else self.q_blocks
@@ -115,23 +131,24 @@ class _Sweep:
         p, ask, none = self.problem, self.question, self.lse
         strips = self.table.strips(band)
         row_stop = min(p.q_len, band.stop * SIDE)
-        rows, slots = row_stop - band.start * SIDE, len(band) // 2 + 1
-        column = self._zeros(slots, self.k_blocks * SIDE) if ask.columns else none
-        cells = self._empty(strips.count, 2, SIDE, 2 * SIDE) if ask.diagonals else none
-        pooled = (len(band) * SIDE // self.part[0], self.k_blocks * SIDE // self.part[1])
+        rows, slots = row_stop - band.start * SIDE, len(band)
+        column = self._empty(slots, self.k_blocks * SIDE) if self.receives else none
+        cells = self._empty(strips.count, STRIP // 2, SIDE, 2 * SIDE) if ask.diagonals else none
+        pooled = (slots * SIDE // self.part[0], self.k_blocks * SIDE // self.part[1])
         # Blocks that are not visited leave nothing behind; without a mask there are none.
         place = self._empty if p.mask is None else self._zeros
-        sums, maxima = (place(*pooled) if w else none for w in (ask.pool_sums, ask.pool_maxima))
-        count = candidate = candidate_at = none
+        direct = ask.pool_sums and not self.from_columns
+        sums, maxima = (place(*pooled) if wanted else none for wanted in (direct, ask.pool_maxima))
+        length = lists = list_keys = none
         if ask.top:
-            count = self._zeros(rows, dtype=torch.int32)
-            candidate = self._empty(rows, PLACES, GROUP)
-            candidate_at = self._empty(rows, PLACES, dtype=torch.int32)
+            length = self._zeros(slots * SIDE, dtype=torch.int32)
+            lists = self._empty(slots * SIDE, PLACES.value, 4)
+            list_keys = self._empty(slots * SIDE, PLACES.value, dtype=torch.int32)
         hopper_survey_kernel[(strips.count, p.heads, p.batch)](
             boxes(self.operands.q, SIDE),
             boxes(self.operands.k, SIDE),
-            self.lse,
-            self.tau,
+            lines(self.bound, SIDE),
+            lines(self.threshold, SIDE),
             self.table.low,
             self.table.high,
             self.table.edges,
@@ -140,9 +157,9 @@ class _Sweep:
             cells,
             sums,
             maxima,
-            count,
-            candidate,
-            candidate_at,
+            length,
+            lists,
+            list_keys,
             *self.table.strides,
             self.operands.scale,
             p.q_len,
@@ -157,68 +174,89 @@ class _Sweep:
             self.k_blocks,
             *pooled,
             DIM=p.q.shape[-1],
-            PLACES=PLACES,
-            COLUMNS=ask.columns,
+            COLUMNS=self.receives,
             TOP=ask.top > 0,
             DIAGONALS=ask.diagonals,
-            SUMS=ask.pool_sums,
+            SUMS=direct,
             MAXIMA=ask.pool_maxima,
             POOL_Q=self.part[0],
             POOL_K=self.part[1],
             num_warps=WARPS,
         )
-        if self.found.columns is not None:
-            self.found.columns += column.sum(2)[..., : p.k_len]
+        if self.receives:
+            self._add_columns(column, band)
         if self.found.diagonals is not None:
             self._add_diagonals(self.found.diagonals, cells, band)
-        if self.found.pool_sums is not None:
-            self._put(self.found.pool_sums, sums, band, torch.sum)
+        if self.found.pool_sums is not None and direct:
+            self._put(self.found.pool_sums, sums, self.part, band, torch.sum)
         if self.found.pool_maxima is not None:
-            self._put(self.found.pool_maxima, maxima, band, torch.amax)
+            self._put(self.found.pool_maxima, maxima, self.part, band, torch.amax)
         if ask.top:
-            self._select(count, candidate, candidate_at, band, rows)
+            self._select(length, lists, list_keys, band, rows)
+
+    def _add_columns(self, column: Tensor, band: range) -> None:
+        """What keys received from blocks of queries: over all of them, and over blocks of keys."""
+        total, seen = self.found.columns, self.table.seen
+        blocks = self._empty(len(band), self.k_blocks) if self.from_columns else column
+        columns_kernel[(self.k_blocks, self.problem.batch * self.problem.heads)](
+            column,
+            seen,
+            column if total is None else total,
+            blocks,
+            self.problem.heads,
+            seen.shape[1] if self.table.planes > 1 else 0,
+            band.start,
+            len(band),
+            self.k_blocks,
+            self.problem.k_len,
+            COLUMNS=total is not None,
+            BLOCKS=self.from_columns,
+            SIDE=SIDE,
+        )
+        if self.found.pool_sums is not None and self.from_columns:
+            self._put(self.found.pool_sums, blocks, (SIDE, SIDE), band, torch.sum)
 
     def _add_diagonals(self, total: Tensor, cells: Tensor, band: range) -> None:
         strips = self.table.strips(band)
-        halves = strips.halves.shape[1]
-        diagonals_kernel[(2 * (halves + 1), self.problem.batch * self.problem.heads)](
+        pairs = strips.pairs.shape[1]
+        diagonals_kernel[(2 * (pairs + 1), self.problem.batch * self.problem.heads)](
             cells,
-            strips.halves,
+            strips.pairs,
             total,
             self.problem.heads,
-            strips.count,
-            halves if self.table.planes > 1 else 0,
+            strips.count * (STRIP // 2),
+            pairs if self.table.planes > 1 else 0,
             strips.first,
-            halves,
+            pairs,
             self.problem.q_len,
             total.shape[-1],
             SIDE=SIDE,
         )
 
-    def _put(self, total: Tensor, part: Tensor, band: range, how) -> None:
-        """Put the band's blocks in their place, each put together from its parts."""
-        high, wide = self.pool // self.part[0], self.pool // self.part[1]
-        whole = pad(part, (0, -part.shape[-1] % wide, 0, -part.shape[-2] % high))
-        whole = how(whole.unflatten(-1, (-1, wide)).unflatten(-3, (-1, high)), dim=(-3, -1))
-        rows = total[..., band.start * SIDE // self.pool :, :][..., : whole.shape[-2], :]
-        rows.copy_(whole[..., : rows.shape[-2], : rows.shape[-1]])
+    def _put(self, total: Tensor, part: Tensor, size: tuple[int, int], band: range, how) -> None:
+        """Put the band's blocks in their place, each put together from parts of a size."""
+        high, wide = self.pool // size[0], self.pool // size[1]
+        if (high, wide) != (1, 1):
+            part = pad(part, (0, -part.shape[-1] % wide, 0, -part.shape[-2] % high))
+            part = how(part.unflatten(-1, (-1, wide)).unflatten(-3, (-1, high)), dim=(-3, -1))
+        rows = total[..., band.start * SIDE // self.pool :, :][..., : part.shape[-2], :]
+        rows.copy_(part[..., : rows.shape[-2], : rows.shape[-1]])
 
-    def _select(self, count: Tensor, candidate: Tensor, candidate_at: Tensor, band: range, rows: int) -> None:
-        maps = self.problem.batch * self.problem.heads
-        select_kernel[(-(-rows // ROWS), maps)](
-            count,
-            candidate,
-            candidate_at,
+    def _select(self, length: Tensor, lists: Tensor, list_keys: Tensor, band: range, rows: int) -> None:
+        select_kernel[(-(-rows // ROWS), self.problem.batch * self.problem.heads)](
+            length,
+            lists,
+            list_keys,
             self.found.weight,
             self.found.key,
             self.again,
             rows,
+            len(band) * SIDE,
             self.problem.q_len,
             band.start * SIDE,
             self.q_blocks,
             K=self.question.top,
-            PLACES=PLACES,
-            GROUP=GROUP,
+            PLACES=PLACES.value,
             ROWS=ROWS,
             SIDE=SIDE,
         )

@@ -1,11 +1,11 @@
 """The second pass for Hopper: columns, diagonals, the overview and candidates for the top keys, in one sweep.
 
-A program walks down a strip of four diagonals of blocks, 64 by 64 cells each. At every step one block of
-queries and one of keys come in, and the four blocks of keys in the ring serve two warpgroups, two each: what
-is read feeds twice the cells of a walk over single tiles. Cells of one diagonal lie on top of one another in
-registers. What a block of keys receives waits one step for the second block of queries before threads talk
-about it. Nothing is added up in an order that could change; the only atomic operation hands out places in the
-lists of candidates, which are sorted afterwards.
+A program walks down a strip of four diagonals of blocks, 64 by 64 cells each, two diagonals per warpgroup. At
+every step one block of queries and one of keys come in, and what is read feeds four blocks of the map. The
+warpgroups take turns at the matrix units: while one waits for its products the other folds what it got. A
+block lies with its keys as rows: what a key receives is then a sum within a thread, and cells of one diagonal
+lie on top of one another in registers. Nothing is added up in an order that could change; the only atomic
+operation hands out places in the lists of candidates, which are sorted afterwards.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -23,212 +23,240 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-__all__ = ["hopper_survey_kernel"]
+__all__ = ["PLACES", "hopper_survey_kernel"]
 
 LOG2E = gl.constexpr(1.4426950408889634)
 NEVER = gl.constexpr(-1e37)
 SIDE = gl.constexpr(64)
-# Sixteen of a block's keys lie in one thread, and are one candidate.
-GROUP = gl.constexpr(16)
-Q_RING, K_RING = gl.constexpr(3), gl.constexpr(7)
+# Rows of a block that one warp holds: the overview's parts are a warp's.
+BY_WARP = gl.constexpr(16)
+# Blocks of queries and of keys in shared memory: a step needs one of the first and four of the second.
+Q_RING, K_RING, RING_BITS = gl.constexpr(4), gl.constexpr(8), gl.constexpr(2)
+# How many candidates for its top keys a query has room for, each four keys of a thread.
+PLACES = gl.constexpr(32)
+
+
+def _search() -> str:
+    """PTX: which queries of a thread have a key above their threshold; those keys go into the query's list.
+
+    A thread has sixteen queries, two neighbours of every eight, and four keys of each. It tests them
+    together, and most threads are done. The others go through the queries with a hit and ask for a place for
+    each. What they found goes there, but for the last: that is a result, so that nobody waits for its place.
+    Results: place, query, first key and four scores. Operands: results, the largest score of each query,
+    thresholds, four scores, first keys, where lengths are, and where lists are: of scores, and of keys.
+    """
+    operands = [[f"${16 * number + i}" for i in range(16)] for number in range(11)]
+    results, largest, threshold, *scores, key, lengths, lists, keys = operands
+    lines = ["{ .reg .pred p, e<4>; .reg .u32 place, query, key, lane, hits, which, bit; .reg .u64 length;"]
+    lines += [".reg .b32 " + ", ".join(f"x{i}" for i in range(4)) + ";", "mov.u32 place, 0xffffffff;"]
+    lines += [f"setp.ge.f32 p, {largest[0]}, {threshold[0]};"]
+    lines += [f"setp.ge.or.f32 p, {largest[i]}, {threshold[i]}, p;" for i in range(1, 16)]
+    lines += ["@!p bra NONE;", "mov.u32 lane, %laneid; and.b32 lane, lane, 3; shl.b32 lane, lane, 1;"]
+    lines += [f"mov.u32 key, {key[0]}; mov.u32 hits, 0;"]
+    for i in range(16):
+        lines += [f"setp.ge.f32 p, {largest[i]}, {threshold[i]}; @p or.b32 hits, hits, {1 << i};"]
+    # The lowest of the hits that are left, and the bits of its number.
+    lines += ["NEXT: brev.b32 which, hits; clz.b32 which, which;"]
+    lines += ["sub.u32 bit, hits, 1; and.b32 hits, hits, bit;"]
+    lines += [f"and.b32 bit, which, {1 << i}; setp.ne.u32 e{i}, bit, 0;" for i in range(4)]
+    for number, score in enumerate(scores):
+        lines += _selected(f"x{number}", score)
+    lines += ["and.b32 bit, which, 1; sub.u32 query, which, bit; shl.b32 query, query, 2;"]
+    lines += ["add.u32 query, query, bit; add.u32 query, query, lane;"]
+    lines += [f"mad.wide.u32 length, query, 4, {lengths[0]};"]
+    lines += ["atom.global.relaxed.gpu.add.u32 place, [length], 1;"]
+    lines += ["setp.eq.u32 p, hits, 0; @p bra NONE;", *_put(lists[0], keys[0]), "bra NEXT;", "NONE:"]
+    found = ["place", "query", "key", *(f"x{i}" for i in range(4))]
+    lines += [f"mov.b32 {to}, {x};" for to, x in zip(results, found, strict=False)]
+    return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results[len(found) :]), "}"])
+
+
+def _selected(result: str, values: list[str]) -> list[str]:
+    """PTX: the value of which the predicates e0 to e3 are the number, by a tree of choices."""
+    lines, level = ["{ .reg .b32 " + ", ".join(f"s{i}_{j}" for i in range(4) for j in range(8)) + ";"], 0
+    while len(values) > 1:
+        chosen = [f"s{level}_{j}" for j in range(len(values) // 2)]
+        lines += [
+            f"selp.b32 {to}, {odd}, {even}, e{level};"
+            for to, even, odd in zip(chosen, values[::2], values[1::2], strict=True)
+        ]
+        values, level = chosen, level + 1
+    return [*lines, f"mov.b32 {result}, {values[0]}; }}"]
+
+
+def _put(lists: str, keys: str) -> list[str]:
+    """PTX: one candidate into its place, if there is one."""
+    return [
+        f"{{ .reg .pred fits; .reg .u32 at; .reg .u64 to; setp.lt.u32 fits, place, {PLACES.value};",
+        f"mad.lo.u32 at, query, {PLACES.value}, place; mad.wide.u32 to, at, 16, {lists};",
+        "@fits st.global.v4.b32 [to], {x0, x1, x2, x3};",
+        f"mad.wide.u32 to, at, 4, {keys}; @fits st.global.u32 [to], key; }}",
+    ]
+
+
+def _last() -> str:
+    """PTX: the candidate that the search left over."""
+    names = ("place", "query", "key", "x0", "x1", "x2", "x3")
+    moves = [f"mov.b32 {name}, ${16 + i};" for i, name in enumerate(names)]
+    declared = "{ .reg .u32 place, query, key; .reg .b32 x0, x1, x2, x3;"
+    return "\n".join([declared, *moves, *_put("$32", "$48"), *(f"mov.b32 ${i}, 0;" for i in range(16)), "}"])
+
+
+def _operands(*kinds: str) -> str:
+    return ",".join(kind for kind in kinds for _ in range(16))
+
+
+SEARCH, LAST = gl.constexpr(_search()), gl.constexpr(_last())
+SEARCH_OPERANDS = gl.constexpr(_operands("=r", *"ffffff", "r", "l", "l", "l"))
+LAST_OPERANDS = gl.constexpr(_operands("=r", "r", "l", "l"))
 
 
 # fmt: off
 @gluon.jit
 def _load(
-    Q, K, q_ring, k_ring, q_ready, q_free, k_ready, k_free, batch, head, kv_head, q_first, k_first, count,
+    Q, K, BOUND, THRESHOLD, q_ring, k_ring, bounds, thresholds, loaded, finished,
+    batch, head, kv_head, map_at, q_first, k_first, count, TOP: gl.constexpr,
 ):
 # fmt: on
-    """The copy engine's driver: three blocks of keys ahead, then a block of each at every step."""
-    for i in range(-3, count):
-        m = i + 3
-        slot = m % K_RING
-        row = (k_first + m) * SIDE
-        mbarrier.wait(k_free.index(slot), ((m // K_RING) & 1) ^ 1)
-        mbarrier.expect(k_ready.index(slot), K.block_type.nbytes)
-        tma.async_copy_global_to_shared(K, [batch, kv_head, row, 0], k_ready.index(slot), k_ring.index(slot))
-        if i >= 0:
-            at = i % Q_RING
-            row = (q_first + i) * SIDE
-            mbarrier.wait(q_free.index(at), ((i // Q_RING) & 1) ^ 1)
-            mbarrier.expect(q_ready.index(at), Q.block_type.nbytes)
-            tma.async_copy_global_to_shared(Q, [batch, head, row, 0], q_ready.index(at), q_ring.index(at))
+    """The copy engine's driver: four blocks of keys for the first step, then one of each at every step."""
+    more: gl.constexpr = Q.block_type.nbytes + K.block_type.nbytes + (1 + TOP) * BOUND.block_type.nbytes
+    if count > 0:
+        mbarrier.expect(loaded.index(0), more + 3 * K.block_type.nbytes)
+        for m in gl.static_range(3):
+            row = (k_first + m) * SIDE
+            tma.async_copy_global_to_shared(K, [batch, kv_head, row, 0], loaded.index(0), k_ring.index(m))
+    for i in range(count):
+        at = i & (Q_RING - 1)
+        # Both warpgroups are done with the step whose places this one takes.
+        mbarrier.wait(finished.index(at), ((i >> RING_BITS) & 1) ^ 1)
+        mbarrier.wait(finished.index(Q_RING + at), ((i >> RING_BITS) & 1) ^ 1)
+        if i > 0:
+            mbarrier.expect(loaded.index(at), more)
+        row, k_row = (q_first + i) * SIDE, (k_first + i + 3) * SIDE
+        tma.async_copy_global_to_shared(Q, [batch, head, row, 0], loaded.index(at), q_ring.index(at))
+        slot = k_ring.index((i + 3) & (K_RING - 1))
+        tma.async_copy_global_to_shared(K, [batch, kv_head, k_row, 0], loaded.index(at), slot)
+        tma.async_copy_global_to_shared(BOUND, [map_at, row], loaded.index(at), bounds.index(at))
+        if TOP:
+            tma.async_copy_global_to_shared(THRESHOLD, [map_at, row], loaded.index(at), thresholds.index(at))
 
 
 @gluon.jit
-def _by_row(x):
-    """(64, 64) as (64, 4, 16): the keys of a row that one thread holds, together."""
-    return gl.reshape(gl.permute(gl.reshape(x, [SIDE, 8, 4, 2]), (0, 2, 1, 3)), [SIDE, 4, GROUP])
+def _halves(x):
+    """The two keys of a thread, eight apart: (64, 64) as two of (4, 8, 64)."""
+    return gl.split(gl.permute(gl.reshape(x, [SIDE // BY_WARP, 2, 8, SIDE]), (0, 2, 3, 1)))
 
 
 @gluon.jit
-def _pairs(x):
-    """The two rows that a thread holds, added: (64, 64) to (4, 8, 64)."""
-    return gl.sum(gl.reshape(x, [4, 2, 8, SIDE]), 1)
-
-
-@gluon.jit
-def _visible(s, first, q_row, row_stop, LOW, HIGH, full_first, full_stop, limit, layout: gl.constexpr):
-    """The scores with `limit` where a query may not see a key."""
-    if (first < full_first) | (first + SIDE > full_stop):
-        there = q_row < row_stop
-        low = gl.load(LOW + q_row, mask=there, other=0)
-        high = gl.load(HIGH + q_row, mask=there, other=0)
-        k_row = first + gl.arange(0, SIDE, gl.SliceLayout(0, layout))[None, :]
-        s = gl.where((k_row >= low[:, None]) & (k_row < high[:, None]), s, limit)
-    return s
-
-
-@gluon.jit
-def _pool(POOL, part, at, across, inside, TILES: gl.constexpr):
-    """Store what a block says about the overview: TILES rows of it, and as many columns as there are."""
+def _pool(POOL, part, at, across, inside):
+    """Store what a block says about the overview: a part's rows are keys, the overview's are queries."""
     layout: gl.constexpr = part.type.layout
-    row = gl.arange(0, TILES, gl.SliceLayout(1, layout))[:, None]
-    col = gl.arange(0, part.shape[1], gl.SliceLayout(0, layout))[None, :]
-    gl.store(POOL + at + row * across + col, part, mask=inside & (row >= 0) & (col >= 0))
+    key = gl.arange(0, part.shape[0], gl.SliceLayout(1, layout))[:, None]
+    query = gl.arange(0, part.shape[1], gl.SliceLayout(0, layout))[None, :]
+    gl.store(POOL + at + query * across + key, part, mask=inside & (key >= 0) & (query >= 0))
 
 
 # fmt: off
 @gluon.jit
-def _fold(
-    s, k_block, q_row, row_stop, lse, tau, full_first, full_stop, c, limit, cells,
-    LOW, HIGH, COUNT, CANDIDATE, CANDIDATE_AT, POOL_SUM, POOL_MAX, pool_at, pools_across, k_blocks,
-    layout: gl.constexpr, PLACES: gl.constexpr, TOP: gl.constexpr, DIAGONALS: gl.constexpr,
-    SUMS: gl.constexpr, MAXIMA: gl.constexpr, POOL_Q: gl.constexpr, POOL_K: gl.constexpr,
+def _tell(
+    x, p, k_block, in_block, in_band, pools_across, k_blocks, COLUMN, POOL_SUM, POOL_MAX,
+    COLUMNS: gl.constexpr, SUMS: gl.constexpr, MAXIMA: gl.constexpr, POOL_Q: gl.constexpr,
+    POOL_K: gl.constexpr,
 ):
 # fmt: on
-    """One block of the map: its cells onto those before, its rows in pairs, its part of the overview."""
-    s = _visible(s, k_block * SIDE, q_row, row_stop, LOW, HIGH, full_first, full_stop, limit, layout)
+    """What the keys of a block received, and its part of the overview."""
     inside = (k_block >= 0) & (k_block < k_blocks)
-    # The usual overview: what a warp holds of a block, as one number.
-    BY_WARP: gl.constexpr = POOL_Q == 16 and POOL_K == SIDE
-    if TOP or (MAXIMA and BY_WARP):
-        tops = gl.max(_by_row(s), 2)  # (64, 4)
-        t_layout: gl.constexpr = tops.type.layout
-        t_rows: gl.constexpr = gl.SliceLayout(1, t_layout)
-    if TOP:
-        hit = tops >= gl.convert_layout(tau, t_rows)[:, None]
-        row = gl.convert_layout(q_row, t_rows)[:, None]
-        lane = gl.arange(0, 4, gl.SliceLayout(0, t_layout))[None, :]
-        one = gl.full([SIDE, 4], 1, gl.int32, t_layout)
-        place = gl.atomic_add(COUNT + row + lane * 0, one, mask=hit, sem="relaxed")
-    p = gl.exp2(s * c - lse[:, None])
-    if DIAGONALS:
-        cells = cells + p
-    if TOP:
-        hit = hit & (place < PLACES)
-        entry = row * PLACES + place
-        gl.store(CANDIDATE_AT + entry, k_block * 4 + lane + place * 0, mask=hit)
-        group = _by_row(p)
-        g_layout: gl.constexpr = group.type.layout
-        wide: gl.constexpr = gl.SliceLayout(2, g_layout)
-        key = gl.arange(0, GROUP, gl.SliceLayout(0, gl.SliceLayout(1, g_layout)))
-        key = gl.expand_dims(gl.expand_dims(key, 0), 1)
-        to = gl.expand_dims(gl.convert_layout(entry, wide), 2) * GROUP + key
-        gl.store(CANDIDATE + to, group, mask=gl.expand_dims(gl.convert_layout(hit, wide), 2) & (key >= 0))
-    two = _pairs(p)
-    blocks: gl.constexpr = [SIDE // POOL_Q, POOL_Q, SIDE // POOL_K, POOL_K]
+    at = (in_band * (SIDE // POOL_Q)) * pools_across + k_block * (SIDE // POOL_K)
+    blocks: gl.constexpr = [SIDE // POOL_K, POOL_K, SIDE // POOL_Q, POOL_Q]
+    if COLUMNS:
+        to = COLUMN + (in_band.to(gl.int64) * k_blocks + k_block) * SIDE + in_block
+        gl.store(to, gl.sum(p, 1), mask=inside & (in_block >= 0))
     if SUMS:
-        if BY_WARP:
-            part = gl.expand_dims(gl.sum(gl.sum(two, 2), 1), 1)
-        else:
-            part = gl.sum(gl.sum(gl.reshape(p, blocks), 3), 1)
-        _pool(POOL_SUM, part, pool_at, pools_across, inside, SIDE // POOL_Q)
-    if MAXIMA:
-        if BY_WARP:
-            most = gl.max(tops * c - gl.convert_layout(lse, t_rows)[:, None], 1)
-            part = gl.expand_dims(gl.exp2(gl.max(gl.reshape(most, [4, 16]), 1)), 1)
-        else:
-            part = gl.max(gl.max(gl.reshape(p, blocks), 3), 1)
-        _pool(POOL_MAX, part, pool_at, pools_across, inside, SIDE // POOL_Q)
-    return cells, two
-
-
-@gluon.jit
-def _receive(two, COLUMN, slot, k_block, k_blocks, some):
-    """What a block of keys received: threads trade rows for columns, add, and store."""
-    turned: gl.constexpr = gl.DistributedLinearLayout(
-        [[0, 0, 1], [0, 1, 0], [0, 2, 0], [0, 4, 0]],
-        [[0, 0, 2], [0, 0, 4], [0, 0, 8], [0, 0, 16], [0, 0, 32]],
-        [[1, 0, 0], [2, 0, 0]],
-        [],
-        [4, 8, SIDE],
-    )
-    received = gl.sum(gl.sum(gl.convert_layout(two, turned), 1), 0)
-    col = gl.arange(0, SIDE, received.type.layout)
-    to = COLUMN + (slot.to(gl.int64) * k_blocks + k_block) * SIDE + col
-    gl.store(to, received, mask=some & (k_block >= 0) & (k_block < k_blocks) & (col >= 0))
+        _pool(POOL_SUM, gl.sum(gl.sum(gl.reshape(p, blocks), 3), 1), at, pools_across, inside)
+    if MAXIMA and POOL_Q == SIDE and POOL_K == BY_WARP:
+        # The usual overview: what a warp holds of a block, as one number.
+        one, other = _halves(x)
+        most = gl.exp2(gl.max(gl.max(gl.maximum(one, other), 2), 1))
+        _pool(POOL_MAX, gl.expand_dims(most, 1), at, pools_across, inside)
+    elif MAXIMA:
+        _pool(POOL_MAX, gl.max(gl.max(gl.reshape(p, blocks), 3), 1), at, pools_across, inside)
 
 
 # fmt: off
 @gluon.jit
 def _walk(
-    q_ring, k_ring, q_ready, q_free, k_ready, k_free,
-    LSE, TAU, LOW, HIGH, EDGES, COLUMN, CELLS, POOL_SUM, POOL_MAX, COUNT, CANDIDATE, CANDIDATE_AT,
+    q_ring, k_ring, bounds, thresholds, loaded, finished,
+    LOW, HIGH, EDGES, COLUMN, CELLS, POOL_SUM, POOL_MAX, LENGTH, LIST, LIST_KEY,
     q_first, k_first, count, band_first, row_stop, k_blocks, pools_across, c, which: gl.constexpr,
-    PLACES: gl.constexpr, COLUMNS: gl.constexpr, TOP: gl.constexpr, DIAGONALS: gl.constexpr,
+    COLUMNS: gl.constexpr, TOP: gl.constexpr, DIAGONALS: gl.constexpr,
     SUMS: gl.constexpr, MAXIMA: gl.constexpr, POOL_Q: gl.constexpr, POOL_K: gl.constexpr,
 ):
 # fmt: on
     """One warpgroup: two of the strip's four diagonals. Pointers are at this head's."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, SIDE, 16])
-    rows: gl.constexpr = gl.SliceLayout(1, layout)
+    keys: gl.constexpr = gl.SliceLayout(1, layout)
+    queries: gl.constexpr = gl.SliceLayout(0, layout)
     nothing = gl.full([SIDE, SIDE], 0.0, gl.float32, layout)
     left, right = nothing, nothing
-    waiting = _pairs(nothing)
     limit = NEVER / c
-    ahead: gl.constexpr = 2 * which
-    if which == 1:
-        # The first two blocks of keys are only the other warpgroup's.
-        mbarrier.arrive(k_free.index(0))
-        mbarrier.arrive(k_free.index(1))
-    mbarrier.wait(k_ready.index(ahead % K_RING), (ahead // K_RING) & 1)
+    in_block = gl.arange(0, SIDE, keys)
     for i in range(count):
-        m = i + ahead
-        at = i % Q_RING
+        m = i + 2 * which
+        at = i & (Q_RING - 1)
         q_block, k_block = q_first + i, k_first + m
-        in_band = q_block - band_first
-        pool_at = (in_band * (SIDE // POOL_Q)) * pools_across + k_block * (SIDE // POOL_K)
-        q_row = q_block * SIDE + gl.arange(0, SIDE, rows)
-        there = q_row < row_stop
-        # A row that is dead or not there has lse +inf, and weight exp(s - inf) = 0 everywhere.
-        lse = gl.load(LSE + q_row, mask=there, other=float("inf"))
-        lse = gl.where(lse == float("-inf"), float("inf"), lse) * LOG2E
+        mbarrier.wait(loaded.index(at), (i >> RING_BITS) & 1)
+        # Its turn comes when the other is done: with this step, or with the one before.
+        before = i - 1 + which
+        turn = finished.index((1 - which) * Q_RING + (before & (Q_RING - 1)))
+        mbarrier.wait(turn, (before >> RING_BITS) & 1)
+        q = q_ring.index(at).permute((1, 0))
+        s = warpgroup_mma(k_ring.index(m & (K_RING - 1)), q, nothing, use_acc=False, is_async=True)
+        t = warpgroup_mma(k_ring.index((m + 1) & (K_RING - 1)), q, nothing, use_acc=False, is_async=True)
         full_first, full_stop = gl.load(EDGES + q_block * 2), gl.load(EDGES + q_block * 2 + 1)
-        tau = lse
+        bound = bounds.index(at).load(queries)[None, :]
+        threshold = bound
         if TOP:
-            tau = gl.maximum(gl.load(TAU + q_row, mask=there, other=float("inf")), limit * 0.1)
-        mbarrier.wait(q_ready.index(at), (i // Q_RING) & 1)
-        q = q_ring.index(at)
-        s = warpgroup_mma(q, k_ring.index(m % K_RING).permute((1, 0)), nothing, use_acc=False, is_async=True)
-        beside = (m + 1) % K_RING
-        phase = ((m + 1) // K_RING) & 1
-        mbarrier.wait(k_ready.index(beside), phase)
-        t = warpgroup_mma(q, k_ring.index(beside).permute((1, 0)), nothing, use_acc=False, is_async=True)
-        s = warpgroup_mma_wait(1, deps=[s])
-        left, two = _fold(
-            s, k_block, q_row, row_stop, lse, tau, full_first, full_stop, c, limit, left,
-            LOW, HIGH, COUNT, CANDIDATE, CANDIDATE_AT, POOL_SUM, POOL_MAX, pool_at, pools_across, k_blocks,
-            layout, PLACES, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
-        if COLUMNS:
-            _receive(waiting + two, COLUMN, in_band // 2, k_block, k_blocks, count > 0)
-        # Nothing to wait for: the end of a block, over which the assembler does not move the wait below.
-        mbarrier.wait(k_ready.index(beside), phase)
-        t = warpgroup_mma_wait(0, deps=[t])
-        mbarrier.arrive(k_free.index(m % K_RING))
-        mbarrier.arrive(q_free.index(at))
-        right, waiting = _fold(
-            t, k_block + 1, q_row, row_stop, lse, tau, full_first, full_stop, c, limit, right,
-            LOW, HIGH, COUNT, CANDIDATE, CANDIDATE_AT, POOL_SUM, POOL_MAX, pool_at + SIDE // POOL_K,
-            pools_across, k_blocks,
-            layout, PLACES, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
-    if COLUMNS:
-        slot = (q_first + count - band_first) // 2
-        _receive(waiting, COLUMN, slot, k_first + count + ahead, k_blocks, count > 0)
+            threshold = thresholds.index(at).load(queries)[None, :]
+        first = k_block * SIDE
+        s, t = warpgroup_mma_wait(0, deps=[s, t])
+        mbarrier.arrive(finished.index(which * Q_RING + at))
+        if (first < full_first) | (first + 2 * SIDE > full_stop):
+            q_row = q_block * SIDE + gl.arange(0, SIDE, queries)
+            there = q_row < row_stop
+            low = gl.load(LOW + q_row, mask=there, other=0)[None, :]
+            high = gl.load(HIGH + q_row, mask=there, other=0)[None, :]
+            k_row = (first + in_block)[:, None]
+            s = gl.where((k_row >= low) & (k_row < high), s, limit)
+            t = gl.where((k_row + SIDE >= low) & (k_row + SIDE < high), t, limit)
+        x, y = s * c - bound, t * c - bound
+        if TOP:
+            one, other = _halves(x)
+            more, another = _halves(y)
+            above, _ = _halves(gl.broadcast(threshold, x)[0])
+            key, _ = _halves((first + in_block)[:, None] + gl.full([SIDE, SIDE], 0, gl.int32, layout))
+            largest = gl.maximum(gl.maximum(one, other), gl.maximum(more, another))
+            lengths = (LENGTH + q_block * SIDE).to(gl.int64)
+            lists = (LIST + q_block.to(gl.int64) * (SIDE * PLACES * 4)).to(gl.int64)
+            list_keys = (LIST_KEY + q_block.to(gl.int64) * (SIDE * PLACES)).to(gl.int64)
+            found = gl.inline_asm_elementwise(
+                SEARCH, SEARCH_OPERANDS,
+                [largest, above, one, other, more, another, key, lengths, lists, list_keys],
+                dtype=gl.int32, is_pure=False, pack=16)  # fmt: skip
+        p, r = gl.exp2(x), gl.exp2(y)
+        if DIAGONALS:
+            left, right = left + p, right + r
+        in_band = q_block - band_first
+        _tell(x, p, k_block, in_block, in_band, pools_across, k_blocks, COLUMN, POOL_SUM, POOL_MAX,
+              COLUMNS, SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
+        _tell(y, r, k_block + 1, in_block, in_band, pools_across, k_blocks, COLUMN, POOL_SUM, POOL_MAX,
+              COLUMNS, SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
+        if TOP:
+            gl.inline_asm_elementwise(
+                LAST, LAST_OPERANDS, [found, lists, list_keys],
+                dtype=gl.int32, is_pure=False, pack=16)  # fmt: skip
     if DIAGONALS:
-        row = gl.arange(0, SIDE, rows)[:, None]
-        col = gl.arange(0, SIDE, gl.SliceLayout(0, layout))[None, :]
-        to = CELLS + which * (2 * SIDE * SIDE) + row * (2 * SIDE) + col
+        col = gl.arange(0, SIDE, queries)
+        to = CELLS + which * (2 * SIDE * SIDE) + col[None, :] * (2 * SIDE) + in_block[:, None]
         gl.store(to, left)
         gl.store(to + SIDE, right)
 
@@ -238,11 +266,11 @@ def _walk(
     "q_len", "heads", "group", "strips", "strip_stride", "edge_stride", "band_first", "row_stop", "slots",
     "k_blocks", "pool_rows", "pools_across"])
 def hopper_survey_kernel(
-    Q, K, LSE, TAU, LOW, HIGH, EDGES, STRIPS, COLUMN, CELLS, POOL_SUM, POOL_MAX, COUNT, CANDIDATE,
-    CANDIDATE_AT,
+    Q, K, BOUND, THRESHOLD, LOW, HIGH, EDGES, STRIPS, COLUMN, CELLS, POOL_SUM, POOL_MAX, LENGTH, LIST,
+    LIST_KEY,
     mask_b, mask_h, scale, q_len, heads, group, strips, strip_stride, edge_stride, band_first, row_stop,
     slots, k_blocks, pool_rows, pools_across,
-    DIM: gl.constexpr, PLACES: gl.constexpr, COLUMNS: gl.constexpr, TOP: gl.constexpr,
+    DIM: gl.constexpr, COLUMNS: gl.constexpr, TOP: gl.constexpr,
     DIAGONALS: gl.constexpr, SUMS: gl.constexpr, MAXIMA: gl.constexpr, POOL_Q: gl.constexpr,
     POOL_K: gl.constexpr,
 ):
@@ -258,22 +286,21 @@ def hopper_survey_kernel(
     flat: gl.constexpr = gl.NVMMASharedLayout.get_default_for([SIDE, DIM], dtype)
     q_ring = q_boxes._reinterpret(dtype, [Q_RING, SIDE, DIM], flat)
     k_ring = k_boxes._reinterpret(dtype, [K_RING, SIDE, DIM], flat)
-    q_ready = gl.allocate_shared_memory(gl.int64, [Q_RING, 1], mbarrier.MBarrierLayout())
-    q_free = gl.allocate_shared_memory(gl.int64, [Q_RING, 1], mbarrier.MBarrierLayout())
-    k_ready = gl.allocate_shared_memory(gl.int64, [K_RING, 1], mbarrier.MBarrierLayout())
-    k_free = gl.allocate_shared_memory(gl.int64, [K_RING, 1], mbarrier.MBarrierLayout())
+    bound_boxes = gl.allocate_shared_memory(gl.float32, [Q_RING, 1, SIDE], BOUND.layout)
+    threshold_boxes = gl.allocate_shared_memory(gl.float32, [Q_RING, 1, SIDE], BOUND.layout)
+    line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    bounds = bound_boxes._reinterpret(gl.float32, [Q_RING, SIDE], line)
+    thresholds = threshold_boxes._reinterpret(gl.float32, [Q_RING, SIDE], line)
+    loaded = gl.allocate_shared_memory(gl.int64, [Q_RING, 1], mbarrier.MBarrierLayout())
+    finished = gl.allocate_shared_memory(gl.int64, [2 * Q_RING, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(Q_RING):
-        mbarrier.init(q_ready.index(i), count=1)
-        mbarrier.init(q_free.index(i), count=2)
-    for i in gl.static_range(K_RING):
-        mbarrier.init(k_ready.index(i), count=1)
-        mbarrier.init(k_free.index(i), count=2)
+        mbarrier.init(loaded.index(i), count=1)
+        mbarrier.init(finished.index(i), count=1)
+        mbarrier.init(finished.index(Q_RING + i), count=1)
     fence_async_shared()
 
     map_at = (batch * heads + head).to(gl.int64)
     mask_at = batch * mask_b + head * mask_h
-    LSE += map_at * q_len
-    TAU += map_at * q_len
     LOW += mask_at
     HIGH += mask_at
     EDGES += batch * edge_stride
@@ -282,28 +309,25 @@ def hopper_survey_kernel(
     POOL_SUM += map_at * pool_rows * pools_across
     POOL_MAX += map_at * pool_rows * pools_across
     # Lists are a band's, and rows are counted from the text's first.
-    band_rows = row_stop - band_first * SIDE
-    list_at = map_at * band_rows - band_first * SIDE
-    COUNT += list_at
-    CANDIDATE += list_at * (PLACES * GROUP)
-    CANDIDATE_AT += list_at * PLACES
+    list_at = map_at * (slots * SIDE) - band_first * SIDE
+    LENGTH += list_at
+    LIST += list_at * (PLACES * 4)
+    LIST_KEY += list_at * PLACES
     c = scale * LOG2E
     gl.warp_specialize(
         [
             (_walk, (
-                q_ring, k_ring, q_ready, q_free, k_ready, k_free, LSE, TAU, LOW, HIGH, EDGES, COLUMN, CELLS,
-                POOL_SUM, POOL_MAX, COUNT, CANDIDATE, CANDIDATE_AT, q_first, k_first, count, band_first,
-                row_stop, k_blocks, pools_across, c, 0,
-                PLACES, COLUMNS, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
+                q_ring, k_ring, bounds, thresholds, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS,
+                POOL_SUM, POOL_MAX, LENGTH, LIST, LIST_KEY, q_first, k_first, count, band_first, row_stop,
+                k_blocks, pools_across, c, 0, COLUMNS, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
             (_walk, (
-                q_ring, k_ring, q_ready, q_free, k_ready, k_free, LSE, TAU, LOW, HIGH, EDGES, COLUMN, CELLS,
-                POOL_SUM, POOL_MAX, COUNT, CANDIDATE, CANDIDATE_AT, q_first, k_first, count, band_first,
-                row_stop, k_blocks, pools_across, c, 1,
-                PLACES, COLUMNS, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
+                q_ring, k_ring, bounds, thresholds, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS,
+                POOL_SUM, POOL_MAX, LENGTH, LIST, LIST_KEY, q_first, k_first, count, band_first, row_stop,
+                k_blocks, pools_across, c, 1, COLUMNS, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
             (_load, (
-                Q, K, q_boxes, k_boxes, q_ready, q_free, k_ready, k_free, batch, head, head // group,
-                q_first, k_first, count)),
+                Q, K, BOUND, THRESHOLD, q_boxes, k_boxes, bound_boxes, threshold_boxes, loaded, finished,
+                batch, head, head // group, batch * heads + head, q_first, k_first, count, TOP)),
         ],
         [4, 1],
-        [240, 32],
+        [240, 24],
     )  # fmt: skip
