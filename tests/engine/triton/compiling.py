@@ -92,6 +92,7 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
     from regard.engine.inputs import Options, problem_of
     from regard.engine.riders import Riders
     from regard.engine.triton import backward, configs, forward, operands, survey
+    from regard.engine.triton.hopper import backward as hopper_backward
     from regard.engine.triton.hopper import forward as hopper_forward
     from regard.engine.triton.hopper import survey as hopper_survey
     from regard.masks import Causal
@@ -107,28 +108,39 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
         "queries_kernel": backward,
         "hopper_forward_kernel": hopper_forward,
         "hopper_survey_kernel": hopper_survey,
+        "hopper_keys_kernel": hopper_backward,
+        "hopper_queries_kernel": hopper_backward,
     }
     module = homes[name]
     kernel = getattr(module, name)
     recorder = Recorder(kernel)
     setattr(module, name, recorder)
-    everything = Riders(entropy=True, distance=True, peak=True, tops=True)
+    everything = Riders(entropy=True, distance=True, peak=True, first=4, tops=True)
     if module is forward:
         forward.forward(problem, Riders(entropy=True))
     elif module is hopper_forward:
         forward.hopper.applicable = lambda problem: True
-        forward.forward_kernel, forward.peak_kernel = Recorder(kernel), Recorder(kernel)
+        for other in ("forward_kernel", "peak_kernel", "first_kernel"):
+            setattr(forward, other, Recorder(kernel))
         forward.forward(problem, everything)
     elif module is hopper_survey:
-        others = ("threshold_kernel", "select_kernel", "diagonals_kernel")
+        others = ("bounds_kernel", "columns_kernel", "select_kernel", "diagonals_kernel")
         for other in others:
             setattr(module, other, Recorder(getattr(module, other)))
         survey.top_kernel = Recorder(survey.top_kernel)
         asked = survey.Question(True, diagonals=True, pool=64, pool_sums=True, pool_maxima=True, top=8)
-        hopper_survey.survey(problem, lse, asked, torch.zeros(1, 2, LENGTH, 32))
+        hopper_survey.survey(problem, lse, asked, torch.zeros(1, 2, LENGTH, 16))
     elif module is survey:
         survey.survey(problem, lse, survey.Question(columns=True))
+    elif module is hopper_backward:
+        backward.hopper.applicable = lambda problem: True
+        other = "hopper_queries_kernel" if name == "hopper_keys_kernel" else "hopper_keys_kernel"
+        others = getattr(module, other)
+        setattr(module, other, Recorder(others))
+        backward.backward(problem, q, lse, q)
+        setattr(module, other, others)
     else:
+        backward.hopper.applicable = lambda problem: False
         backward.keys_kernel = Recorder(backward.keys_kernel)
         backward.backward(problem, q, lse, q)
     return kernel, recorder.launches[0]

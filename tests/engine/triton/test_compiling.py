@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-KERNELS = ("forward_kernel", "survey_kernel", "hopper_forward_kernel", "hopper_survey_kernel")
+KERNELS = (
+    "forward_kernel",
+    "survey_kernel",
+    "hopper_forward_kernel",
+    "hopper_survey_kernel",
+    "hopper_keys_kernel",
+    "hopper_queries_kernel",
+)
 ROOT = Path(__file__).parents[3]
 
 
@@ -48,3 +55,9 @@ def test_the_forward_for_hopper_keeps_everything_in_registers_with_all_row_stati
 def test_the_second_pass_for_hopper_spills_next_to_nothing_with_everything_asked(reports):
     """Pointers of the rarely taken paths; cells and sums stay in registers."""
     assert reports["hopper_survey_kernel"]["stack"] <= 64
+
+
+@pytest.mark.parametrize("kernel", ["hopper_keys_kernel", "hopper_queries_kernel"])
+def test_the_backward_for_hopper_keeps_everything_in_registers(kernel, reports):
+    """Where something is left over, the assembler also makes products wait for one another."""
+    assert reports[kernel]["stack"] == 0

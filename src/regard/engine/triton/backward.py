@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.engine.problem import Problem
 from regard.engine.sums import over_rows
+from regard.engine.triton import hopper
 from regard.engine.triton.backward_kernel import keys_kernel, queries_kernel
 from regard.engine.triton.operands import Operands, described, strides
 
@@ -38,13 +39,22 @@ def backward(
     # gradient.
     q, k, v = (x if p.mask is None else x.nan_to_num(0.0, 0.0, 0.0) for x in (p.q, p.k, p.v))
     operands = Operands(replace(p, q=q, k=k, v=v))
-    shared = {
-        # exp(s - inf) = 0: a row that sees nothing sends nothing back.
-        "LSE": lse.masked_fill(lse == -torch.inf, torch.inf).contiguous(),
-        "DELTA": delta.contiguous(),
-        **operands.sizes,
-        **operands.scoring,
-    }
+    # exp(s - inf) = 0: a row that sees nothing sends nothing back.
+    bound = lse.masked_fill(lse == -torch.inf, torch.inf).contiguous()
+    if hopper.applicable(operands.problem):
+        from regard.engine.triton.hopper.backward import Changes, launch
+
+        launch(operands, Changes(d_out, bound, delta), dq, dk, dv)
+    else:
+        _launch(operands, d_out, bound, delta.contiguous(), dq, dk, dv)
+    return dq, dk, dv, _sink_gradient(p, lse, delta)
+
+
+def _launch(
+    operands: Operands, d_out: Tensor, lse: Tensor, delta: Tensor, dq: Tensor, dk: Tensor, dv: Tensor
+) -> None:
+    p = operands.problem
+    shared = {"LSE": lse, "DELTA": delta, **operands.sizes, **operands.scoring}
     for kernel, name in ((keys_kernel, "keys"), (queries_kernel, "queries")):
         cut = operands.config(name)
         table = operands.plan(cut.blocks)
@@ -63,7 +73,6 @@ def backward(
             D_OUT=described(d_out, cut.block_q) if operands.tma else d_out,
             ORDER=runs.order,
         )
-    return dq, dk, dv, _sink_gradient(p, lse, delta)
 
 
 def _sink_gradient(problem: Problem, lse: Tensor, delta: Tensor) -> Tensor | None:
