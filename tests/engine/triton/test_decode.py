@@ -8,7 +8,9 @@ import torch
 from engine.triton.test_folding import same
 from engine.triton.test_forward import agree, close, leaves
 from regard import observe
+from regard.engine.inputs import Options, problem_of
 from regard.engine.triton import decode
+from regard.engine.triton.survey import top_keys
 from regard.masks import Causal, Window
 from regard.stats import MaxScore, SinkMass, TopK
 
@@ -31,6 +33,29 @@ def test_the_heaviest_keys_of_a_decode_step(device):
     given = leaves(device, 2, 130, batch=1, heads=2, kv_heads=1)
     ours, truth = (observe(**given, stats=[TopK(5)], backend=b) for b in ("triton", "torch"))
     same(ours.top_k, truth.top_k)
+
+
+def test_the_heaviest_keys_of_a_step_that_was_not_asked_for_them(device):
+    given = leaves(device, 2, 130, batch=1, heads=2, kv_heads=1)
+    truth = observe(**given, stats=[TopK(5)], backend="torch")
+    q, k, v = (given[name].detach() for name in "qkv")
+    same(top_keys(problem_of(q, k, v, Options()), truth.lse, 5), truth.top_k)
+
+
+@pytest.mark.parametrize(("k", "mask"), [(20, None), (130, Causal() & Window(10)), (130, Causal(shift=-120))])
+def test_rows_with_fewer_tiles_than_keys_asked_for_list_no_key_twice(k, mask, device):
+    given = leaves(device, 2, k, batch=1, heads=4, kv_heads=2)
+    ours, truth = (observe(**given, mask=mask, stats=[TopK(8)], backend=b) for b in ("triton", "torch"))
+    same(ours.top_k, truth.top_k)
+
+
+def test_garbage_among_the_hidden_keys_of_a_decode_step_stays_there(device):
+    given = leaves(device, 2, 130, batch=1, heads=2, kv_heads=1)
+    clean = observe(**given, mask=Causal() & Window(40), backend="triton").out
+    given["v"][:, :, :60] = torch.nan
+    assert torch.equal(observe(**given, mask=Causal() & Window(40), backend="triton").out, clean)
+    given["v"][:, :, 120] = torch.nan
+    assert observe(**given, mask=Causal() & Window(40), backend="triton").out.isnan().all()
 
 
 def test_keys_are_split_and_merged(device, monkeypatch):
@@ -71,9 +96,10 @@ def test_a_query_that_sees_nothing_has_no_peak_and_nothing_on_the_first_keys(dev
     assert seen.top_k.key[0, 0].tolist() == [[-1, -1], [-1, -1], [0, -1]]
 
 
+@pytest.mark.parametrize("q", [2, 20])
 @pytest.mark.parametrize("first", [1, 50, 1000])
-def test_two_counts_of_first_keys_can_be_asked_for_at_once(first, device):
-    given = leaves(device, 2, 130, batch=2, heads=4, kv_heads=2)
+def test_two_counts_of_first_keys_can_be_asked_for_at_once(first, q, device):
+    given = leaves(device, q, 130, batch=2, heads=4, kv_heads=2)
     stats = [SinkMass(first), SinkMass(7).named("seven")]
     ours, truth = (observe(**given, mask=Causal(), stats=stats, backend=b) for b in ("triton", "torch"))
     close(ours.sink_mass, truth.sink_mass)

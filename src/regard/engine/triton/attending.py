@@ -24,5 +24,5 @@ def attend(problem: Problem, riders: Riders) -> Streamed:
     if riders == NOBODY and vendor.applicable(problem) and not hopper.ahead(problem):
         return Streamed(*vendor.forward(problem))
     if few:
-        return decode.decode(problem, riders).streamed
+        return decode.decode(problem, riders)
     return forward(problem, riders)

@@ -54,8 +54,8 @@ TABLE: dict[tuple[str, int, int], Config] = {
     ("queries", 9, 64): Config(64, 64, 4, 3),
     ("queries", 9, 128): Config(128, 64, 8, 3),
     ("queries", 9, 256): Config(64, 32, 8, 1),
-    ("decode", 9, 64): Config(16, 128, 4, 4),
-    ("decode", 9, 128): Config(16, 128, 4, 4),
+    ("decode", 9, 64): Config(16, 64, 4, 3),
+    ("decode", 9, 128): Config(16, 64, 4, 3),
     ("decode", 9, 256): Config(16, 64, 4, 2),
 }
 # Where nothing was measured: small enough for any GPU of compute capability 8 or more.

@@ -4,33 +4,23 @@
 # pyright: reportArgumentType=false
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from regard.engine.problem import Problem, asked_once
 from regard.engine.riders import Riders, Streamed
-from regard.engine.triton.decode_kernel import best_kernel, decode_kernel, merge_kernel
-from regard.engine.triton.operands import Operands
+from regard.engine.triton.decode_kernel import best_kernel, decode_kernel, merge_kernel, rescore_kernel
+from regard.engine.triton.operands import Operands, strides
 
-__all__ = ["Decoded", "applicable", "decode", "heaviest"]
+__all__ = ["applicable", "decode", "heaviest"]
 
 MOST_QUERIES, MOST_ROWS = 8, 64
 # Programs per multiprocessor: enough loads in flight to keep memory busy.
-PER_PROCESSOR = 4
+PER_PROCESSOR = 2
 PIECE = 2048
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """A decode step, and the keys of its largest scores if they were asked for."""
-
-    streamed: Streamed
-    weight: Float[Tensor, "batch heads q top"] | None = None
-    key: Int64[Tensor, "batch heads q top"] | None = None
 
 
 @asked_once
@@ -42,16 +32,16 @@ def applicable(problem: Problem) -> bool:
     return problem.mask is None or problem.mask.spans(position) is not None
 
 
-def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
-    """One step, with the row statistics that ride along and the `top` heaviest keys of each row."""
+def decode(problem: Problem, riders: Riders) -> Streamed:
+    """One step, with the row statistics that ride along; classes of keys are the tiles it reads."""
     p, operands = problem, Operands(problem)
     cut = operands.config("decode")
     table = operands.plan((MOST_QUERIES, cut.block_k))
     visits = operands.visits(table, table.by_query)
     kv_heads, statistics = p.k.shape[1], riders.entropy or riders.distance
-    peaks, sinks, keep = riders.peak, riders.first > 0, top > 0 or riders.tops
+    peaks, sinks, tiles = riders.peak, riders.first > 0, -(-p.k_len // cut.block_k)
     rows = max(16, 1 << (p.group * p.q_len - 1).bit_length())
-    splits, per_split = _splits(p, cut.block_k)
+    splits, per_split, most = _splits(p, cut.block_k)
 
     def new(*shape: int, wanted: bool = True, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape if wanted else (1,), dtype=dtype, device=p.q.device)
@@ -66,7 +56,7 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
         "SUNK": new(*lead, splits, wanted=sinks),
     }
     asked = {"STATISTICS": statistics, "PEAKS": peaks, "SINKS": sinks}
-    scores = new(p.batch, p.heads, p.q_len, p.k_len, wanted=keep)
+    tops = new(p.batch, p.heads, p.q_len, tiles, wanted=riders.tops)
     decode_kernel[(splits, kv_heads, p.batch)](
         **operands.pairs(cut),
         **values,
@@ -75,13 +65,14 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
         **{name: visits[name] for name in ("LOW", "HIGH", "mask_b", "mask_h")},
         **cut.options,
         **parts,
-        SCORES=scores,
+        TOPS=tops,
         splits=splits,
         per_split=per_split,
         sunk=riders.first,
+        tiles=tiles,
         ROWS=rows,
         BLOCK_K=cut.block_k,
-        KEEP=keep,
+        KEEP=riders.tops,
         **asked,
     )
     shape = (p.batch, p.heads, p.q_len)
@@ -106,12 +97,11 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
         V_DIM=values["V_DIM"],
         V_WIDTH=values["V_WIDTH"],
         ROWS=rows,
-        MOST=max(2, 1 << (splits - 1).bit_length()),
+        MOST=max(2, 1 << (most - 1).bit_length()),
         HAS_SINK=p.sink is not None,
         **asked,
     )
-    weight, key = heaviest(scores, lse, top) if top else (None, None)
-    streamed = Streamed(
+    return Streamed(
         out=out,
         lse=lse,
         entropy=entropy if riders.entropy else None,
@@ -119,51 +109,83 @@ def decode(problem: Problem, riders: Riders, top: int = 0) -> Decoded:
         peak=peak if peaks else None,
         peak_key=peak_key if peaks else None,
         first=mass if sinks else None,
-        # Every key is a class of its own.
-        tops=scores if riders.tops else None,
+        tops=tops if riders.tops else None,
     )
-    return Decoded(streamed, weight, key)
 
 
 def heaviest(
-    scores: Float[Tensor, "batch heads q k"], lse: Float[Tensor, "batch heads q"], top: int
+    problem: Problem,
+    lse: Float[Tensor, "batch heads q"],
+    tops: Float[Tensor, "batch heads q tiles"],
+    top: int,
 ) -> tuple[Float[Tensor, "batch heads q top"], Int64[Tensor, "batch heads q top"]]:
-    """The heaviest keys of rows whose scores, in units of log 2, are all there.
+    """The heaviest keys of each row, which lie in the `top` tiles with the largest maxima."""
+    operands, lse = Operands(problem), lse.contiguous()
+    cut = operands.config("decode")
+    table = operands.plan((MOST_QUERIES, cut.block_k))
+    visits = operands.visits(table, table.by_query)
+    value, tile = _best(tops.flatten(0, 2), None, lse, top, last=False)
+    score = torch.empty(*value.shape, cut.block_k, device=value.device)
+    key = torch.empty(score.shape, dtype=torch.int32, device=value.device)
+    rescore_kernel[value.shape[::-1]](
+        operands.q,
+        operands.k,
+        value,
+        tile,
+        score,
+        key,
+        **strides("q", operands.q),
+        **strides("k", operands.k),
+        **operands.sizes,
+        **operands.scoring,
+        **{name: visits[name] for name in ("LOW", "HIGH", "mask_b", "mask_h")},
+        BLOCK_K=cut.block_k,
+    )
+    weight, found = _best(score.flatten(1), key.flatten(1), lse, top, last=True)
+    return weight.view(*lse.shape, top), found.view(*lse.shape, top)
 
-    The best of every piece first, then the best of those, until one piece holds them all.
+
+def _best(
+    scores: Float[Tensor, "rows n"], keys: Int[Tensor, "rows n"] | None, lse: Tensor, top: int, *, last: bool
+) -> tuple[Float[Tensor, "rows top"], Int[Tensor, "rows top"]]:
+    """The largest scores of rows and their keys, or places; the `last` time weights instead of scores.
+
+    The best of every piece first, then the best of those, until one piece holds them all. Pieces are as long
+    whatever the length of a text, so that no length is compiled for; the last time there are few scores.
     """
-    rows, length, device = lse.numel(), scores.shape[3], scores.device
-    lse, values, keys = lse.contiguous(), scores, scores
     while True:
+        rows, length = scores.shape
         pieces = -(-length // PIECE)
-        last = pieces == 1
-        best = torch.empty(rows, pieces * top, device=device)
-        best_at = torch.empty(best.shape, dtype=torch.int64 if last else torch.int32, device=device)
+        done = pieces == 1
+        best = scores.new_empty(rows, pieces * top)
+        kind = torch.int64 if last and done else torch.int32
+        best_at = torch.empty(best.shape, dtype=kind, device=scores.device)
         best_kernel[(pieces, rows)](
-            values,
-            keys,
+            scores,
+            scores if keys is None else keys,
             lse,
             best,
             best_at,
             length,
             pieces,
             COUNT=top,
-            PIECE=PIECE,
-            FIRST=values is scores,
-            LAST=last,
+            PIECE=min(PIECE, 1 << (length - 1).bit_length()) if last else PIECE,
+            FIRST=keys is None,
+            LAST=last and done,
         )
-        if last:
-            return best.view(*lse.shape, top), best_at.view(*lse.shape, top)
-        values, keys, length = best, best_at, pieces * top
+        if done:
+            return best, best_at
+        scores, keys = best, best_at
 
 
-def _splits(problem: Problem, block: int) -> tuple[int, int]:
-    """How many programs share the keys of one head, and how many keys each gets, in whole blocks."""
+def _splits(problem: Problem, block: int) -> tuple[int, int, int]:
+    """How many programs share the keys of one head, how many keys each gets, in whole blocks; and how many
+    programs would share those of a long text."""
     programs = PER_PROCESSOR * _processors(problem.q.device)
     wanted = max(1, programs // (problem.batch * problem.k.shape[1]))
     blocks = -(-problem.k_len // block)
     each = -(-blocks // min(wanted, blocks))
-    return -(-blocks // each), each * block
+    return -(-blocks // each), each * block, wanted
 
 
 @lru_cache

@@ -1,7 +1,8 @@
 """Decoding: a few queries against many keys, whose reading is all the work and is split over the GPU.
 
 The query heads that share a key head are rows of one block, so that every key is read once. Each program
-leaves a partial softmax of its keys behind; a second kernel merges them in a fixed order.
+leaves a partial softmax of its keys behind; a second kernel merges them in a fixed order. The heaviest keys
+lie in the tiles with the largest maxima: only those few are scored again.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -12,26 +13,39 @@ import triton.language as tl
 
 from regard.engine.triton.tiles import LN2, LOG2E, dot, finite, rows, score
 
-__all__ = ["best_kernel", "decode_kernel", "merge_kernel"]
+__all__ = ["best_kernel", "decode_kernel", "merge_kernel", "rescore_kernel"]
 
-_LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "splits", "per_split", "sunk", "bias_b", "bias_h"]
+_LENGTHS = [
+    "q_len",
+    "k_len",
+    "offset",
+    "heads",
+    "group",
+    "splits",
+    "per_split",
+    "sunk",
+    "tiles",
+    "bias_b",
+    "bias_h",
+]
 
 
 # fmt: off
 @triton.jit(do_not_specialize=_LENGTHS)
 def decode_kernel(
-    Q, K, V, ACC, TOP, TOTAL, ENERGY, DISTANCE, PEAK_KEY, SUNK, SCORES, BIAS, SLOPES, LOW, HIGH,
+    Q, K, V, ACC, TOP, TOTAL, ENERGY, DISTANCE, PEAK_KEY, SUNK, TOPS, BIAS, SLOPES, LOW, HIGH,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
-    scale, softcap, q_len, k_len, offset, heads, group, splits, per_split, sunk,
+    scale, softcap, q_len, k_len, offset, heads, group, splits, per_split, sunk, tiles,
     DIM: tl.constexpr, V_DIM: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr, HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr,
     SOFTCAP: tl.constexpr, STATISTICS: tl.constexpr, PEAKS: tl.constexpr, SINKS: tl.constexpr,
     KEEP: tl.constexpr,
 ):
 # fmt: on
-    """One program: some keys of one key head, against all rows that share it; KEEP stores the scores.
+    """One program: some keys of one key head, against all rows that share it.
 
-    PEAKS asks for the key of each row's largest score, SINKS for the weight of the first `sunk` keys.
+    PEAKS asks for the key of each row's largest score, SINKS for the weight of the first `sunk` keys, KEEP
+    for the largest score of each tile.
     """
     split, kv_head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
@@ -51,46 +65,64 @@ def decode_kernel(
     total = tl.zeros([ROWS], tl.float32)
     shift, energy, distance, on_first = total, total, total, total
     peak_key = tl.full([ROWS], -1, tl.int32)
-    first = split * per_split
     row_at = (batch * (heads // group) + kv_head) * ROWS + row
-    score_at = SCORES + (((batch * heads + head) * q_len + q_row) * k_len)[:, None]
-    for start in range(first, tl.minimum(first + per_split, k_len), BLOCK_K):
-        k_row = start + tl.arange(0, BLOCK_K)
-        k = rows(K, batch, kv_head, start, k_b, k_h, k_n, k_len, DIM, BLOCK_K, WIDTH, True, TMA)
-        v = rows(V, batch, kv_head, start, v_b, v_h, v_n, k_len, V_DIM, BLOCK_K, V_WIDTH, True, TMA)
-        s = score(dot(q, tl.trans(k)), q_row[:, None], k_row[None, :], scale, softcap, offset, slope,
-                  bias, bias_q, bias_k, q_len, k_len, HAS_BIAS, ALIBI, SOFTCAP)
-        s = s * (scale * LOG2E) if LINEAR else s
-        keep = (k_row[None, :] >= low[:, None]) & (k_row[None, :] < high[:, None])
-        s = tl.where(keep, s, float("-inf"))  # (ROWS, BLOCK_K)
-        if KEEP:
-            tl.store(score_at + k_row[None, :], s, mask=there[:, None] & (k_row[None, :] < k_len))
-        s_top = tl.max(s, 1)
-        if PEAKS:
-            # Keys come in rising order: on a tie the earlier one stays.
-            at_top = tl.min(tl.where(s == s_top[:, None], k_row[None, :], k_len), 1)
-            peak_key = tl.where(s_top > top, at_top, peak_key)
-        raised = tl.maximum(top, s_top)
-        base = tl.where(raised == float("-inf"), 0.0, raised)
-        x = s - base[:, None]
-        p = tl.exp2(x)
-        keep_old = tl.exp2(top - base)
-        if STATISTICS:
-            # Masked lanes hold x = -inf, and 0 * -inf is NaN.
-            energy = (energy + (shift - base) * total) * keep_old + tl.sum(p * tl.maximum(x, -1e30), 1)
-            away = (q_row[:, None] + offset - k_row[None, :]).to(tl.float32)
-            distance = distance * keep_old + tl.sum(p * away, 1)
-        if SINKS:
-            on_first = on_first * keep_old
-            if start < sunk:
-                on_first += tl.sum(tl.where(k_row[None, :] < sunk, p, 0.0), 1)
-        total = total * keep_old + tl.sum(p, 1)
-        clean = finite(v)
-        bad = tl.max((clean != v).to(tl.int32), 1)  # (BLOCK_K,): a key whose value is not a number
-        poison = tl.max(tl.where(p > 0, bad[None, :], 0), 1)
-        acc = dot(p.to(v.dtype), clean.to(v.dtype), acc * keep_old[:, None])
-        acc = tl.where(poison[:, None] > 0, float("nan"), acc)
-        top, shift = raised, base
+    tops_at = TOPS + ((batch * heads + head) * q_len + q_row) * tiles
+    first = split * per_split
+    stop = tl.minimum(first + per_split, k_len)
+    # Between these every row sees every key. Tiles around them may hide some, whatever lies there.
+    seen_from, seen_to = tl.max(tl.where(there, low, 0), 0), tl.min(tl.where(there, high, k_len), 0)
+    full_first = tl.minimum(tl.maximum(tl.cdiv(seen_from, BLOCK_K) * BLOCK_K, first), stop)
+    full_stop = tl.maximum(tl.minimum(seen_to // BLOCK_K * BLOCK_K, stop), full_first)
+    for IS_EDGE in tl.static_range(2):
+        CHECK = IS_EDGE or HAS_BIAS
+        begin = first if IS_EDGE else full_first
+        length = stop - first - (full_stop - full_first) if IS_EDGE else full_stop - full_first
+        for at in range(0, length, BLOCK_K):
+            start = begin + at
+            if IS_EDGE:
+                start = tl.where(start < full_first, start, start + full_stop - full_first)
+            k_row = start + tl.arange(0, BLOCK_K)
+            k = rows(K, batch, kv_head, start, k_b, k_h, k_n, k_len, DIM, BLOCK_K, WIDTH, True, TMA)
+            v = rows(V, batch, kv_head, start, v_b, v_h, v_n, k_len, V_DIM, BLOCK_K, V_WIDTH, True, TMA)
+            s = score(dot(q, tl.trans(k)), q_row[:, None], k_row[None, :], scale, softcap, offset, slope,
+                      bias, bias_q, bias_k, q_len, k_len, HAS_BIAS, ALIBI, SOFTCAP)
+            s = s * (scale * LOG2E) if LINEAR else s  # (ROWS, BLOCK_K)
+            if IS_EDGE:
+                keep = (k_row[None, :] >= low[:, None]) & (k_row[None, :] < high[:, None])
+                s = tl.where(keep, s, float("-inf"))
+            s_top = tl.max(s, 1)
+            if KEEP:
+                tl.store(tops_at + start // BLOCK_K, s_top, mask=there)
+            if PEAKS:
+                # On a tie the earlier key stays.
+                at_top = tl.min(tl.where(s == s_top[:, None], k_row[None, :], k_len), 1)
+                better = (s_top > top) | ((s_top == top) & (at_top < peak_key))
+                peak_key = tl.where(better, at_top, peak_key)
+            raised = tl.maximum(top, s_top)
+            base = tl.where(raised == float("-inf"), 0.0, raised) if CHECK else raised
+            x = s - base[:, None]
+            p = tl.exp2(x)
+            keep_old = tl.exp2(top - base)
+            if STATISTICS:
+                # Masked lanes hold x = -inf, and 0 * -inf is NaN.
+                lost = tl.sum(p * (tl.maximum(x, -1e30) if CHECK else x), 1)
+                energy = (energy + (shift - base) * total) * keep_old + lost
+                away = (q_row[:, None] + offset - k_row[None, :]).to(tl.float32)
+                distance = distance * keep_old + tl.sum(p * away, 1)
+            if SINKS:
+                on_first = on_first * keep_old
+                if start < sunk:
+                    on_first += tl.sum(tl.where(k_row[None, :] < sunk, p, 0.0), 1)
+            total = total * keep_old + tl.sum(p, 1)
+            if CHECK:
+                clean = finite(v)
+                bad = tl.max((clean != v).to(tl.int32), 1)  # (BLOCK_K,): a key whose value is not a number
+                poison = tl.max(tl.where(p > 0, bad[None, :], 0), 1)
+                acc = dot(p.to(v.dtype), clean.to(v.dtype), acc * keep_old[:, None])
+                acc = tl.where(poison[:, None] > 0, float("nan"), acc)
+            else:
+                acc = dot(p.to(v.dtype), v, acc * keep_old[:, None])
+            top, shift = raised, base
 
     part = row_at * splits + split
     v_col = tl.arange(0, V_WIDTH)
@@ -194,3 +226,39 @@ def best_kernel(
             found = tl.where(best > 0, found, -1)
         tl.store(VALUE + to + number, best)
         tl.store(KEY + to + number, found.to(KEY.dtype.element_ty))
+
+
+# fmt: off
+@triton.jit(do_not_specialize=["q_len", "k_len", "offset", "heads", "group", "bias_b", "bias_h"])
+def rescore_kernel(
+    Q, K, TOP, TILE, SCORE, KEY, BIAS, SLOPES, LOW, HIGH,
+    q_b, q_h, q_n, k_b, k_h, k_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
+    scale, softcap, q_len, k_len, offset, heads, group,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK_K: tl.constexpr, HAS_BIAS: tl.constexpr,
+    ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
+):
+# fmt: on
+    """One program: the scores of one of the tiles in which a row's heaviest keys lie."""
+    place, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    q_row, at_map = (row % q_len).to(tl.int32), row // q_len
+    head, batch = (at_map % heads).to(tl.int32), at_map // heads
+    BIAS += batch * bias_b + head.to(tl.int64) * bias_h
+    slope = tl.load(SLOPES + head) if ALIBI else 0.0
+    LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
+    at = row * tl.num_programs(0) + place
+    tile, top = tl.load(TILE + at), tl.load(TOP + at)
+    k_row = tile * BLOCK_K + tl.arange(0, BLOCK_K)
+    col = tl.arange(0, WIDTH)
+    q = tl.load(Q + batch * q_b + head.to(tl.int64) * q_h + q_row * q_n + col, mask=col < DIM, other=0.0)
+    k = rows(K, batch, head // group, tile * BLOCK_K, k_b, k_h, k_n, k_len, DIM, BLOCK_K, WIDTH, True, False)
+    s = tl.sum(k.to(tl.float32) * q.to(tl.float32)[None, :], 1)
+    s = score(s, q_row, k_row, scale, softcap, offset, slope, BIAS, bias_q, bias_k, q_len, k_len, HAS_BIAS,
+              ALIBI, SOFTCAP)
+    s = s * (scale * LOG2E) if LINEAR else s
+    mask_at = batch * mask_b + head * mask_h + q_row
+    # A row with fewer tiles than were asked for has been given some twice, without a maximum.
+    high = tl.where(top > float("-inf"), tl.load(HIGH + mask_at), 0)
+    seen = (k_row >= tl.load(LOW + mask_at)) & (k_row < high)
+    to = at * BLOCK_K + tl.arange(0, BLOCK_K)
+    tl.store(SCORE + to, tl.where(seen, s, float("-inf")))
+    tl.store(KEY + to, k_row)

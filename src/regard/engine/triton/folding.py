@@ -48,9 +48,9 @@ def fold(
 
 
 def _heaviest(problem: Problem, lse: Tensor, k: int, tops: Tensor | None) -> tuple[Tensor, Tensor]:
-    """A sweep for the top keys; a decode step has kept its scores, and needs none."""
-    if tops is not None and tops.shape[-1] == problem.k_len and decode.applicable(problem):
-        return decode.heaviest(tops, lse, k)
+    """A sweep for the top keys; a decode step knows in which tiles they lie, and needs none."""
+    if tops is not None and decode.applicable(problem):
+        return decode.heaviest(problem, lse, tops, k)
     return top_keys(problem, lse, k)
 
 

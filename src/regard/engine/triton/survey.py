@@ -228,8 +228,8 @@ def top_keys(
 ) -> tuple[Float[Tensor, "batch heads q top"], Int64[Tensor, "batch heads q top"]]:
     """The k heaviest keys of each row, heaviest first; weight 0 and key -1 where there are fewer."""
     if decode.applicable(problem):
-        found = decode.decode(replace(problem, v=problem.k[..., :16]), Riders(), top=k)
-        return found.weight, found.key  # pyright: ignore[reportReturnType]
+        tops = decode.decode(replace(problem, v=problem.k[..., :16]), Riders(tops=True)).tops
+        return decode.heaviest(problem, lse, tops, k)  # pyright: ignore[reportArgumentType]
     weight = lse.new_empty(*lse.shape, k)
     key = torch.empty(weight.shape, dtype=torch.int64, device=weight.device)
     fill_top_keys(problem, lse, weight, key)
