@@ -68,7 +68,7 @@ def _observed_on_gpu(
     if backend == "triton":
         choose(problem, backend)  # says what they cannot run
     asked = [s for s in statistics.values() if type(s) is SinkMass]
-    first = asked[0].first if asked and gpu.sums_first_keys(problem) else 0
+    first = asked[0].first if asked and gpu.sums_first_keys(problem, asked[0].first) else 0
     riding = {
         name: s
         for name, s in statistics.items()

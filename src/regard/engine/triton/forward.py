@@ -14,18 +14,20 @@ from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import hopper
 from regard.engine.triton.configs import Config
-from regard.engine.triton.forward_kernel import forward_kernel, peak_kernel
-from regard.engine.triton.operands import Operands
+from regard.engine.triton.forward_kernel import first_kernel, forward_kernel, peak_kernel
+from regard.engine.triton.operands import Operands, strides
+from regard.engine.triton.schedule import intervals
 
 __all__ = ["forward"]
 
 # Every so many keys of a tile are searched together for the largest score.
 CLASSES = 16
-PEAK_ROWS = 32
+PEAK_ROWS, FIRST_ROWS = 32, 128
 
 
 def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
-    """Output, log-sum-exp, and what rows bring along: entropy, distance, the largest score and its key.
+    """Output, log-sum-exp, and what rows bring along: entropy, distance, the largest score and its key,
+    the weight of the first keys.
 
     With `tidy` values are known to be numbers, or nobody wants the output: garbage is not looked for.
     """
@@ -47,6 +49,8 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
         _launch(operands, cut, riders, result, tiles, dirty, careful=False)
     if problem.mask is not None and not tidy:
         _launch(operands, cut, riders, result, tiles, dirty, careful=True)
+    if result.first is not None:
+        _sum_first_keys(operands, result.lse, result.first, riders.first)
     return replace(result, peak_key=_peak_keys(operands, cut, tiles)) if riders.peak else result
 
 
@@ -63,8 +67,9 @@ def _launch(
     problem, unused = operands.problem, result.lse
     table = operands.plan(cut.blocks)
     forward_kernel[(table.q_blocks, problem.heads, problem.batch)](
-        **operands.pairs(cut),
-        **operands.values(cut),
+        # Hardly ever is there something to do again.
+        **operands.pairs(cut, engine=not careful),
+        **operands.values(cut, engine=not careful),
         **operands.sizes,
         **operands.scoring,
         **operands.visits(table, table.by_query),
@@ -93,7 +98,8 @@ def _peak_keys(operands: Operands, cut: Config, tiles: Tensor) -> Int64[Tensor, 
     keys = tiles.new_empty(tiles.shape[:3], dtype=torch.int64)
     visits = operands.visits(table, table.by_query)
     names = ("LOW", "HIGH", "BITS", "mask_b", "mask_h", "plane_stride", "HAS_BITS", "BLOCK_Q", "BLOCK_K")
-    pairs = {name: x for name, x in operands.pairs(cut).items() if name != "TMA"} | {"K": operands.k}
+    pairs = operands.pairs(cut, engine=False)
+    del pairs["TMA"]
     peak_kernel[(-(-p.q_len // PEAK_ROWS), p.heads, p.batch)](
         **pairs,
         **operands.sizes,
@@ -110,6 +116,28 @@ def _peak_keys(operands: Operands, cut: Config, tiles: Tensor) -> Int64[Tensor, 
     return keys
 
 
+def _sum_first_keys(operands: Operands, lse: Tensor, mass: Tensor, first: int) -> None:
+    p, table = operands.problem, intervals(operands.problem)
+    mask_b, mask_h = table.strides
+    first_kernel[(-(-p.q_len // FIRST_ROWS), p.heads, p.batch)](
+        operands.q,
+        operands.k,
+        lse,
+        mass,
+        **strides("q", operands.q),
+        **strides("k", operands.k),
+        **operands.sizes,
+        **operands.scoring,
+        LOW=table.low,
+        HIGH=table.high,
+        mask_b=mask_b,
+        mask_h=mask_h,
+        first=first,
+        ROWS=FIRST_ROWS,
+        KEYS=max(16, 1 << (first - 1).bit_length()),
+    )
+
+
 def _empty(problem: Problem, riders: Riders, classes: int) -> Streamed:
     q, shape = problem.q, (problem.batch, problem.heads, problem.q_len)
 
@@ -122,5 +150,6 @@ def _empty(problem: Problem, riders: Riders, classes: int) -> Streamed:
         entropy=rows(riders.entropy),
         distance=rows(riders.distance),
         peak=rows(riders.peak or classes > 0),
+        first=rows(riders.first > 0),
         tops=q.new_empty((*shape, classes), dtype=torch.float32) if classes else None,
     )

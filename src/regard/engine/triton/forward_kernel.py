@@ -8,7 +8,7 @@ import triton.language as tl
 
 from regard.engine.triton.tiles import LN2, LOG2E, allowed, dot, finite, rows, score
 
-__all__ = ["forward_kernel", "peak_kernel"]
+__all__ = ["first_kernel", "forward_kernel", "peak_kernel"]
 
 _LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "q_blocks", "plane_stride", "bias_b", "bias_h"]
 _PEAK_LENGTHS = [*_LENGTHS, "k_blocks"]
@@ -228,3 +228,37 @@ def peak_kernel(
             top = tl.where(better, s, top)
             top_key = tl.where(better, key, top_key)
     tl.store(PEAK_KEY + row_at, top_key.to(tl.int64), mask=there)
+
+
+# fmt: off
+@triton.jit(do_not_specialize=["q_len", "k_len", "offset", "heads", "group", "first", "bias_b", "bias_h"])
+def first_kernel(
+    Q, K, LSE, MASS, BIAS, SLOPES, LOW, HIGH,
+    q_b, q_h, q_n, k_b, k_h, k_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
+    scale, softcap, q_len, k_len, offset, heads, group, first,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
+):
+# fmt: on
+    """What weight the first keys have together, for every row; KEYS is their number rounded up."""
+    head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    BIAS += batch * bias_b + head.to(tl.int64) * bias_h
+    slope = tl.load(SLOPES + head) if ALIBI else 0.0
+    LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
+    start = tl.program_id(0) * ROWS
+    q_row, k_row = start + tl.arange(0, ROWS), tl.arange(0, KEYS)
+    there = q_row < q_len
+    q = rows(Q, batch, head, start, q_b, q_h, q_n, q_len, DIM, ROWS, WIDTH, True, False)
+    k = rows(K, batch, head // group, 0, k_b, k_h, k_n, k_len, DIM, KEYS, WIDTH, True, False)
+    s = score(dot(q, tl.trans(k)), q_row[:, None], k_row[None, :], scale, softcap, offset, slope, BIAS,
+              bias_q, bias_k, q_len, k_len, HAS_BIAS, ALIBI, SOFTCAP)
+    s = s * (scale * LOG2E) if LINEAR else s
+    at = batch * mask_b + head * mask_h + q_row
+    low, high = tl.load(LOW + at, mask=there, other=0), tl.load(HIGH + at, mask=there, other=0)
+    row_at = (batch * heads + head) * q_len + q_row
+    lse = tl.load(LSE + row_at, mask=there, other=0.0) * LOG2E
+    # A dead row has lse -inf, and sees nothing.
+    lse = tl.where(lse == float("-inf"), 0.0, lse)
+    seen = (k_row[None, :] >= low[:, None]) & (k_row[None, :] < tl.minimum(high, first)[:, None])
+    weight = tl.where(seen, tl.exp2(s - lse[:, None]), 0.0)
+    tl.store(MASS + row_at, tl.sum(weight, 1), mask=there)

@@ -86,16 +86,18 @@ class Operands:
             "WIDTH": width(p.q.shape[-1]),
         }
 
-    def pairs(self, cut: Config, both: bool = False) -> dict[str, Any]:
+    def pairs(self, cut: Config, both: bool = False, engine: bool = True) -> dict[str, Any]:
         """Queries and keys; on Hopper keys and values come as descriptors for its copy engine, and if `both`
-        are read tile by tile, queries too."""
-        keys = described(self.k, cut.block_k) if self.tma else self.k
-        queries = described(self.q, cut.block_q) if both and self.tma else self.q
-        return {"Q": queries, "K": keys, **strides("q", self.q), **strides("k", self.k), "TMA": self.tma}
+        are read tile by tile, queries too. Making descriptors takes time: without the `engine` there are
+        none."""
+        engine = engine and self.tma
+        keys = described(self.k, cut.block_k) if engine else self.k
+        queries = described(self.q, cut.block_q) if both and engine else self.q
+        return {"Q": queries, "K": keys, **strides("q", self.q), **strides("k", self.k), "TMA": engine}
 
-    def values(self, cut: Config) -> dict[str, Any]:
+    def values(self, cut: Config, engine: bool = True) -> dict[str, Any]:
         dim = self.problem.v.shape[-1]
-        values = described(self.v, cut.block_k) if self.tma else self.v
+        values = described(self.v, cut.block_k) if engine and self.tma else self.v
         return {"V": values, **strides("v", self.v), "V_DIM": dim, "V_WIDTH": width(dim)}
 
     @cached_property

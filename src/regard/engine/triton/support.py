@@ -19,6 +19,8 @@ MOST_KEYS = 64
 OLDEST = 8
 # Blocks of an overview lie within tiles, or hold whole tiles, whatever the size of tiles.
 LARGEST_TILE = 128
+# So many first keys fit one tile.
+MOST_FIRST = 128
 
 
 def refusal(problem: Problem) -> str | None:
@@ -52,11 +54,18 @@ def refusal(problem: Problem) -> str | None:
     return None
 
 
-def sums_first_keys(problem: Problem) -> bool:
-    """Whether the forward of a problem brings the weight of its first keys along: a decode step does."""
-    from regard.engine.triton import decode
+def sums_first_keys(problem: Problem, first: int) -> bool:
+    """Whether the forward of a problem brings the weight of its first keys along.
 
-    return decode.applicable(problem)
+    A decode step does, and every pass for few of them under a mask of intervals.
+    """
+    from regard.engine.triton.decode import applicable
+    from regard.engine.triton.schedule import schedule
+
+    if applicable(problem):
+        return True
+    q, sizes = problem.q, (problem.q_len, problem.k_len, problem.offset)
+    return first <= MOST_FIRST and schedule(problem.mask, *sizes, q.device) is not None
 
 
 def cannot_fold(fold: Fold) -> str | None:
