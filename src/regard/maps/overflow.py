@@ -45,7 +45,8 @@ def report(
         return
     scores = [x.value for x in found.values() if half and isinstance(x, RowMaximum)]
     # A maximum is NaN if anything is: one number says whether all rows are in order.
-    largest = torch.stack([x.detach().max() for x in (lse, *scores[:1])])
+    tops = [x.detach().max() for x in (lse, *scores[:1])]
+    largest = torch.stack(tops) if scores else tops[0].reshape(1)
     if not largest.is_cuda:
         _warn(Pending(largest, lse, kept_in, lambda: True))
         return

@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.engine.triton.hopper.backward_kernel import hopper_keys_kernel, hopper_queries_kernel
 from regard.engine.triton.hopper.boxes import boxes, lines
+from regard.engine.triton.hopper.keys_kernel import hopper_keys_kernel
+from regard.engine.triton.hopper.queries_kernel import hopper_queries_kernel
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
 

@@ -20,14 +20,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, ring, turned
+
 __all__ = ["hopper_forward_kernel"]
 
-LOG2E = gl.constexpr(1.4426950408889634)
 LN2 = gl.constexpr(0.6931471805599453)
 # A masked score, and the lowest maximum of a row: finite, so that 0 · (a masked score) is 0 and not NaN.
 NEVER = gl.constexpr(-1e37)
 LOWEST = gl.constexpr(-1e36)
-HALF = gl.constexpr(64)
 
 
 # fmt: off
@@ -142,7 +142,7 @@ def _attend(
     q = q_tile.slice(half * HALF, HALF)
     mbarrier.wait(q_ready, 0)
     mbarrier.wait(k_ready.index(0), 0)
-    s = warpgroup_mma(q, k_ring.index(0).permute((1, 0)), nothing, use_acc=False, is_async=True)
+    s = turned(q, k_ring, 0, nothing)
     s = warpgroup_mma_wait(0, deps=[s])
     mbarrier.arrive(k_free.index(0))
     s = _masked(s, last, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
@@ -155,7 +155,7 @@ def _attend(
         before = (i - 1) % STAGES
         phase_before = ((i - 1) // STAGES) & 1
         mbarrier.wait(k_ready.index(slot), (i // STAGES) & 1)
-        s = warpgroup_mma(q, k_ring.index(slot).permute((1, 0)), nothing, use_acc=False, is_async=True)
+        s = turned(q, k_ring, slot, nothing)
         mbarrier.wait(v_ready.index(before), phase_before)
         mixed = warpgroup_mma(weights, v_ring.index(before), acc, is_async=True)
         s = warpgroup_mma_wait(1, deps=[s])
@@ -235,26 +235,12 @@ def hopper_forward_kernel(
     bounds = BLOCKS + (batch * plane_stride + block) * 4
     first, stop = gl.load(bounds), gl.load(bounds + 1)
     full_first, full_stop = gl.load(bounds + 2), gl.load(bounds + 3)
-    dtype: gl.constexpr = K.dtype
-    q_box = gl.allocate_shared_memory(dtype, [1, 1, 2 * HALF, DIM], Q.layout)
-    k_boxes = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_K, DIM], K.layout)
-    v_boxes = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_K, DIM], V.layout)
-    # The copy engine knows batch rows and heads as axes of length 1; the matrix units want two axes.
-    flat: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_K, DIM], dtype)
-    q_tile = q_box._reinterpret(dtype, [2 * HALF, DIM], flat)
-    k_ring = k_boxes._reinterpret(dtype, [STAGES, BLOCK_K, DIM], flat)
-    v_ring = v_boxes._reinterpret(dtype, [STAGES, BLOCK_K, DIM], flat)
-    q_ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    k_ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    k_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    mbarrier.init(q_ready, count=1)
-    for i in gl.static_range(STAGES):
-        mbarrier.init(k_ready.index(i), count=1)
-        mbarrier.init(k_free.index(i), count=2)
-        mbarrier.init(v_ready.index(i), count=1)
-        mbarrier.init(v_free.index(i), count=2)
+    q_boxes, q_tiles = ring(Q, 1, 2 * HALF, DIM)
+    k_boxes, k_ring = ring(K, STAGES, BLOCK_K, DIM)
+    v_boxes, v_ring = ring(V, STAGES, BLOCK_K, DIM)
+    q_box, q_tile, q_ready = q_boxes.index(0), q_tiles.index(0), barriers(1, 1).index(0)
+    k_ready, k_free = barriers(STAGES, 1), barriers(STAGES, 2)
+    v_ready, v_free = barriers(STAGES, 1), barriers(STAGES, 2)
     fence_async_shared()
 
     map_at = (batch * heads + head).to(gl.int64)

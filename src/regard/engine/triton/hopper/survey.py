@@ -19,7 +19,8 @@ from regard.engine.triton.hopper.gathering import (
     diagonals_kernel,
     select_kernel,
 )
-from regard.engine.triton.hopper.survey_kernel import BY_WARP, PLACES, hopper_survey_kernel
+from regard.engine.triton.hopper.searching import PLACES
+from regard.engine.triton.hopper.survey_kernel import BY_WARP, hopper_survey_kernel
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import SIDE, STRIP, intervals
 from regard.engine.triton.survey import Question, Survey, fill_top_keys

@@ -1,0 +1,207 @@
+"""The backward for Hopper, for keys and values: they gather from queries.
+
+One warp drives the copy engine; two warpgroups hold 64 keys each. Scores of keys against queries are made
+turned over, so that weights are in the registers where the products with them want them. The last product of
+a tile is put off until the next one, and is under way while that is exponentiated.
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
+# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+# pyright: reportPossiblyUnboundVariable=false, reportUnboundVariable=false
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, line_ring, ring, turned
+
+__all__ = ["hopper_keys_kernel"]
+
+
+# fmt: off
+@gluon.jit
+def _load_queries(
+    Q, D_OUT, LSE, DELTA, K, V, k_tile, v_tile, q_ring, d_ring, lse_ring, delta_ring,
+    own_ready, q_ready, q_free, d_ready, d_free, batch, head, kv_head, heads, k_first, first, stop, count,
+    BLOCK: gl.constexpr, STAGES: gl.constexpr,
+):
+# fmt: on
+    """The copy engine's driver: keys and values once, then queries with their log-sum-exp into one ring, and
+    the gradients of their output with delta into another, head by head."""
+    mbarrier.expect(own_ready, K.block_type.nbytes + V.block_type.nbytes)
+    tma.async_copy_global_to_shared(K, [batch, kv_head, k_first, 0], own_ready, k_tile)
+    tma.async_copy_global_to_shared(V, [batch, kv_head, k_first, 0], own_ready, v_tile)
+    j = first
+    for i in range(count):
+        slot = i % STAGES
+        phase = (i // STAGES) & 1
+        row = j * BLOCK
+        map_at = batch * heads + head
+        mbarrier.wait(q_free.index(slot), phase ^ 1)
+        ready = q_ready.index(slot)
+        mbarrier.expect(ready, Q.block_type.nbytes + LSE.block_type.nbytes)
+        tma.async_copy_global_to_shared(Q, [batch, head, row, 0], ready, q_ring.index(slot))
+        tma.async_copy_global_to_shared(LSE, [map_at, row], ready, lse_ring.index(slot))
+        mbarrier.wait(d_free.index(slot), phase ^ 1)
+        ready = d_ready.index(slot)
+        mbarrier.expect(ready, D_OUT.block_type.nbytes + DELTA.block_type.nbytes)
+        tma.async_copy_global_to_shared(D_OUT, [batch, head, row, 0], ready, d_ring.index(slot))
+        tma.async_copy_global_to_shared(DELTA, [map_at, row], ready, delta_ring.index(slot))
+        head += gl.where(j + 1 == stop, 1, 0)
+        j = gl.where(j + 1 == stop, first, j + 1)
+
+
+# fmt: off
+@gluon.jit
+def _unseen_queries(
+    x, j, k_row, LOW, HIGH, mask_at, full_first, full_stop, BLOCK: gl.constexpr, layout: gl.constexpr,
+):
+# fmt: on
+    """Tile j, turned over, with 0 where a query may not see a key; nothing to do where every query sees all.
+
+    Ends of intervals are looked at apart: there are not registers enough for both.
+    """
+    if j < full_first:
+        high = gl.load(HIGH + mask_at + j * BLOCK + gl.arange(0, BLOCK, gl.SliceLayout(0, layout)))
+        x = gl.where(k_row[:, None] < high[None, :], x, 0.0)
+    if j >= full_stop:
+        low = gl.load(LOW + mask_at + j * BLOCK + gl.arange(0, BLOCK, gl.SliceLayout(0, layout)))
+        x = gl.where(k_row[:, None] >= low[None, :], x, 0.0)
+    return x
+
+
+# fmt: off
+@gluon.jit
+def _to_keys(
+    k_tile, v_tile, q_ring, d_ring, lse_ring, delta_ring, own_ready, q_ready, q_free, d_ready, d_free,
+    DK, DV, LOW, HIGH, mask_at, mask_h, row_at, k_first, first, stop, count, full_first, full_stop, k_len,
+    c, scale, half: gl.constexpr, BLOCK: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
+):
+# fmt: on
+    """One warpgroup: the gradients of its half of the keys and values. Pointers are at this head's rows."""
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK, 16])
+    d_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, DIM, 16])
+    left: gl.constexpr = gl.DotOperandLayout(0, d_layout, 2)
+    columns: gl.constexpr = gl.SliceLayout(0, s_layout)
+    dtype: gl.constexpr = q_ring.dtype
+
+    k_row = k_first + half * HALF + gl.arange(0, HALF, gl.SliceLayout(1, s_layout))
+    nothing = gl.full([HALF, BLOCK], 0.0, gl.float32, s_layout)
+    dk = gl.full([HALF, DIM], 0.0, gl.float32, d_layout)
+    dv = gl.full([HALF, DIM], 0.0, gl.float32, d_layout)
+
+    k = k_tile.index(0).slice(half * HALF, HALF)
+    v = v_tile.index(0).slice(half * HALF, HALF)
+    mbarrier.wait(own_ready, 0)
+    mbarrier.wait(q_ready.index(0), 0)
+    s = turned(k, q_ring, 0, nothing)
+    mbarrier.wait(d_ready.index(0), 0)
+    dp = turned(v, d_ring, 0, nothing)
+    s = warpgroup_mma_wait(1, deps=[s])
+    p = gl.exp2(s * c - lse_ring.index(0).load(columns)[None, :])  # (HALF, BLOCK)
+    p = _unseen_queries(p, first, k_row, LOW, HIGH, mask_at, full_first, full_stop, BLOCK, s_layout)
+    weights = gl.convert_layout(p.to(dtype), left)
+    mixed = warpgroup_mma(weights, d_ring.index(0), dv, is_async=True)
+    dp = warpgroup_mma_wait(1, deps=[dp])
+    ds = p * (dp - delta_ring.index(0).load(columns)[None, :])
+    ds = _unseen_queries(ds, first, k_row, LOW, HIGH, mask_at, full_first, full_stop, BLOCK, s_layout)
+    mbarrier.wait(d_ready.index(0), 0)
+    dv, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
+    mbarrier.arrive(d_free.index(0))
+    changes = gl.convert_layout(ds.to(dtype), left)
+    j = first
+    for i in range(1, count):
+        mask_at += gl.where(j + 1 == stop, mask_h, 0)
+        j = gl.where(j + 1 == stop, first, j + 1)
+        # Always 0. Were the place of keys and values known to stay the same, it would be worked out once and
+        # take registers that are not there, for every step of both products.
+        zero = j >> 24
+        k = k_tile.index(zero).slice(half * HALF, HALF)
+        v = v_tile.index(zero).slice(half * HALF, HALF)
+        slot = i % STAGES
+        phase = (i // STAGES) & 1
+        before = (i - 1) % STAGES
+        gathered = warpgroup_mma(changes, q_ring.index(before), dk, is_async=True)
+        mbarrier.wait(q_ready.index(slot), phase)
+        s = turned(k, q_ring, slot, nothing)
+        mbarrier.wait(d_ready.index(slot), phase)
+        dp = turned(v, d_ring, slot, nothing)
+        s, dk, changes = warpgroup_mma_wait(1, deps=[s, gathered, changes])
+        mbarrier.arrive(q_free.index(before))
+        p = gl.exp2(s * c - lse_ring.index(slot).load(columns)[None, :])
+        p = _unseen_queries(p, j, k_row, LOW, HIGH, mask_at, full_first, full_stop, BLOCK, s_layout)
+        weights = gl.convert_layout(p.to(dtype), left)
+        mixed = warpgroup_mma(weights, d_ring.index(slot), dv, is_async=True)
+        dp = warpgroup_mma_wait(1, deps=[dp])
+        ds = p * (dp - delta_ring.index(slot).load(columns)[None, :])
+        ds = _unseen_queries(ds, j, k_row, LOW, HIGH, mask_at, full_first, full_stop, BLOCK, s_layout)
+        mbarrier.wait(d_ready.index(slot), phase)
+        dv, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
+        mbarrier.arrive(d_free.index(slot))
+        changes = gl.convert_layout(ds.to(dtype), left)
+    gathered = warpgroup_mma(changes, q_ring.index((count - 1) % STAGES), dk, is_async=True)
+    dk = warpgroup_mma_wait(0, deps=[gathered])
+
+    row = k_first + half * HALF + gl.arange(0, HALF, gl.SliceLayout(1, d_layout))[:, None]
+    place = (row_at + row) * DIM + gl.arange(0, DIM, gl.SliceLayout(0, d_layout))[None, :]
+    gl.store(DK + place, (dk * scale).to(dtype), mask=row < k_len)
+    gl.store(DV + place, dv.to(dtype), mask=row < k_len)
+
+
+# fmt: off
+@gluon.jit(do_not_specialize=["k_len", "heads", "group", "plane_stride"])
+def hopper_keys_kernel(
+    Q, K, V, D_OUT, LSE, DELTA, DK, DV, LOW, HIGH, BLOCKS, ORDER,
+    mask_b, mask_h, scale, k_len, heads, group, plane_stride,
+    BLOCK: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
+):
+# fmt: on
+    """One program: the gradients of 128 keys and values, over the run of tiles of queries that see them, of
+    every head that shares them."""
+    kv_head, batch = gl.program_id(1), gl.program_id(2)
+    block = gl.load(ORDER + batch * plane_stride + gl.program_id(0))
+    bounds = BLOCKS + (batch * plane_stride + block) * 4
+    first, stop = gl.load(bounds), gl.load(bounds + 1)
+    full_first, full_stop = gl.load(bounds + 2), gl.load(bounds + 3)
+    k_boxes, k_tile = ring(K, 1, 2 * HALF, DIM)
+    v_boxes, v_tile = ring(V, 1, 2 * HALF, DIM)
+    q_boxes, q_ring = ring(Q, STAGES, BLOCK, DIM)
+    d_boxes, d_ring = ring(D_OUT, STAGES, BLOCK, DIM)
+    lse_boxes, lse_ring = line_ring(LSE, STAGES, BLOCK)
+    delta_boxes, delta_ring = line_ring(DELTA, STAGES, BLOCK)
+    k_box, v_box, own_ready = k_boxes.index(0), v_boxes.index(0), barriers(1, 1).index(0)
+    q_ready, q_free = barriers(STAGES, 1), barriers(STAGES, 2)
+    d_ready, d_free = barriers(STAGES, 1), barriers(STAGES, 2)
+    fence_async_shared()
+
+    head = kv_head * group
+    mask_at = batch * mask_b + head * mask_h
+    row_at = (batch * (heads // group) + kv_head).to(gl.int64) * k_len
+    k_first = block * (2 * HALF)
+    count = (stop - first) * group
+    c = scale * LOG2E
+    gl.warp_specialize(
+        [
+            (_to_keys, (
+                k_tile, v_tile, q_ring, d_ring, lse_ring, delta_ring, own_ready, q_ready, q_free, d_ready,
+                d_free, DK, DV, LOW, HIGH, mask_at, mask_h, row_at, k_first, first, stop, count,
+                full_first, full_stop, k_len, c, scale, 0, BLOCK, DIM, STAGES)),
+            (_to_keys, (
+                k_tile, v_tile, q_ring, d_ring, lse_ring, delta_ring, own_ready, q_ready, q_free, d_ready,
+                d_free, DK, DV, LOW, HIGH, mask_at, mask_h, row_at, k_first, first, stop, count,
+                full_first, full_stop, k_len, c, scale, 1, BLOCK, DIM, STAGES)),
+            (_load_queries, (
+                Q, D_OUT, LSE, DELTA, K, V, k_box, v_box, q_boxes, d_boxes, lse_boxes, delta_boxes,
+                own_ready, q_ready, q_free, d_ready, d_free, batch, head, kv_head, heads, k_first, first,
+                stop, count, BLOCK, STAGES)),
+        ],
+        [4, 1],
+        [240, 24],
+    )  # fmt: skip

@@ -1,0 +1,183 @@
+"""The backward for Hopper, for queries: they gather from keys.
+
+One warp drives the copy engine; two warpgroups hold 64 queries each. The last product of a tile is put off
+until the next one, and is under way while that is exponentiated.
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
+# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+# pyright: reportPossiblyUnboundVariable=false, reportUnboundVariable=false
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, ring, turned
+
+__all__ = ["hopper_queries_kernel"]
+
+
+# fmt: off
+@gluon.jit
+def _load_keys(
+    Q, D_OUT, K, V, q_tile, d_tile, k_ring, v_ring, own_ready, k_ready, k_free, v_ready, v_free,
+    batch, head, kv_head, q_first, first, count, BLOCK: gl.constexpr, STAGES: gl.constexpr,
+):
+# fmt: on
+    """The copy engine's driver: queries and their gradients once, then keys and values into two rings."""
+    mbarrier.expect(own_ready, Q.block_type.nbytes + D_OUT.block_type.nbytes)
+    tma.async_copy_global_to_shared(Q, [batch, head, q_first, 0], own_ready, q_tile)
+    tma.async_copy_global_to_shared(D_OUT, [batch, head, q_first, 0], own_ready, d_tile)
+    for i in range(count):
+        slot = i % STAGES
+        phase = (i // STAGES) & 1
+        row = (first + i) * BLOCK
+        mbarrier.wait(k_free.index(slot), phase ^ 1)
+        mbarrier.expect(k_ready.index(slot), K.block_type.nbytes)
+        tma.async_copy_global_to_shared(K, [batch, kv_head, row, 0], k_ready.index(slot), k_ring.index(slot))
+        mbarrier.wait(v_free.index(slot), phase ^ 1)
+        mbarrier.expect(v_ready.index(slot), V.block_type.nbytes)
+        tma.async_copy_global_to_shared(V, [batch, kv_head, row, 0], v_ready.index(slot), v_ring.index(slot))
+
+
+# fmt: off
+@gluon.jit
+def _unseen_keys(
+    x, j, low, high, full_first, full_stop, BLOCK: gl.constexpr, layout: gl.constexpr,
+):
+# fmt: on
+    """Tile j with 0 where a query may not see a key; nothing to do in the tiles every query sees."""
+    if (j < full_first) | (j >= full_stop):
+        k_row = j * BLOCK + gl.arange(0, BLOCK, gl.SliceLayout(0, layout))[None, :]
+        x = gl.where((k_row >= low[:, None]) & (k_row < high[:, None]), x, 0.0)
+    return x
+
+
+# fmt: off
+@gluon.jit
+def _to_queries(
+    q_tile, d_tile, k_ring, v_ring, own_ready, k_ready, k_free, v_ready, v_free, LSE, DELTA, DQ, LOW, HIGH,
+    q_first, first, count, full_first, full_stop, q_len, c, signed_scale, half: gl.constexpr,
+    BLOCK: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
+):
+# fmt: on
+    """One warpgroup: the gradient of its half of the queries. Pointers are at this head's rows."""
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK, 16])
+    d_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, DIM, 16])
+    left: gl.constexpr = gl.DotOperandLayout(0, d_layout, 2)
+    rows: gl.constexpr = gl.SliceLayout(1, s_layout)
+    dtype: gl.constexpr = k_ring.dtype
+
+    q_row = q_first + half * HALF + gl.arange(0, HALF, rows)
+    there = q_row < q_len
+    low = gl.load(LOW + q_row, mask=there, other=0)
+    high = gl.load(HIGH + q_row, mask=there, other=0)
+    lse = gl.load(LSE + q_row)
+    delta = gl.load(DELTA + q_row)
+    nothing = gl.full([HALF, BLOCK], 0.0, gl.float32, s_layout)
+    dq = gl.full([HALF, DIM], 0.0, gl.float32, d_layout)
+
+    q = q_tile.slice(half * HALF, HALF)
+    d_out = d_tile.slice(half * HALF, HALF)
+    mbarrier.wait(own_ready, 0)
+    # What stays the same is held in registers: a tile of 64 keys is multiplied as fast as shared memory can
+    # be read, and this is the half of it that need not be.
+    q = q.load(gl.DotOperandLayout(0, s_layout, 2))
+    d_out = d_out.load(gl.DotOperandLayout(0, s_layout, 2))
+    mbarrier.wait(k_ready.index(0), 0)
+    s = turned(q, k_ring, 0, nothing)
+    mbarrier.wait(v_ready.index(0), 0)
+    dp = turned(d_out, v_ring, 0, nothing)
+    s, dp = warpgroup_mma_wait(0, deps=[s, dp])
+    mbarrier.arrive(v_free.index(0))
+    ds = gl.exp2(s * c - lse[:, None]) * (dp - delta[:, None])  # (HALF, BLOCK)
+    ds = _unseen_keys(ds, first, low, high, full_first, full_stop, BLOCK, s_layout)
+    weights = gl.convert_layout(ds.to(dtype), left)
+    for i in range(1, count):
+        slot = i % STAGES
+        phase = (i // STAGES) & 1
+        before = (i - 1) % STAGES
+        mbarrier.wait(k_ready.index(slot), phase)
+        s = turned(q, k_ring, slot, nothing)
+        mbarrier.wait(v_ready.index(slot), phase)
+        dp = turned(d_out, v_ring, slot, nothing)
+        mixed = warpgroup_mma(weights, k_ring.index(before), dq, is_async=True)
+        s = warpgroup_mma_wait(2, deps=[s])
+        p = gl.exp2(s * c - lse[:, None])
+        # There is nothing left to wait for here. But the assembler moves the wait below up to the top of its
+        # block, before what it should overlap; and this branch is where a block ends. So below.
+        mbarrier.wait(v_ready.index(slot), phase)
+        dp = warpgroup_mma_wait(1, deps=[dp])
+        mbarrier.arrive(v_free.index(slot))
+        ds = p * (dp - delta[:, None])
+        ds = _unseen_keys(ds, first + i, low, high, full_first, full_stop, BLOCK, s_layout)
+        mbarrier.wait(k_ready.index(slot), phase)
+        dq, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
+        mbarrier.arrive(k_free.index(before))
+        weights = gl.convert_layout(ds.to(dtype), left)
+    mixed = warpgroup_mma(weights, k_ring.index((count - 1) % STAGES), dq, is_async=True)
+    dq = warpgroup_mma_wait(0, deps=[mixed])
+
+    row = q_first + half * HALF + gl.arange(0, HALF, gl.SliceLayout(1, d_layout))[:, None]
+    col = gl.arange(0, DIM, gl.SliceLayout(0, d_layout))[None, :]
+    gl.store(DQ + row.to(gl.int64) * DIM + col, (dq * signed_scale).to(dtype), mask=row < q_len)
+
+
+# fmt: off
+@gluon.jit(do_not_specialize=["q_len", "rows", "heads", "group", "plane_stride"])
+def hopper_queries_kernel(
+    Q, K, V, D_OUT, LSE, DELTA, DQ, LOW, HIGH, BLOCKS, ORDER,
+    mask_b, mask_h, scale, signed_scale, q_len, rows, heads, group, plane_stride,
+    BLOCK: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
+):
+# fmt: on
+    """One program: the gradient of 128 queries of one head, over the run of tiles of keys that they see."""
+    head, batch = gl.program_id(1), gl.program_id(2)
+    block = gl.load(ORDER + batch * plane_stride + gl.program_id(0))
+    bounds = BLOCKS + (batch * plane_stride + block) * 4
+    first, stop = gl.load(bounds), gl.load(bounds + 1)
+    full_first, full_stop = gl.load(bounds + 2), gl.load(bounds + 3)
+    q_boxes, q_tiles = ring(Q, 1, 2 * HALF, DIM)
+    d_boxes, d_tiles = ring(D_OUT, 1, 2 * HALF, DIM)
+    k_boxes, k_ring = ring(K, STAGES, BLOCK, DIM)
+    v_boxes, v_ring = ring(V, STAGES, BLOCK, DIM)
+    q_box, q_tile, d_box, d_tile = q_boxes.index(0), q_tiles.index(0), d_boxes.index(0), d_tiles.index(0)
+    own_ready = barriers(1, 1).index(0)
+    k_ready, k_free = barriers(STAGES, 1), barriers(STAGES, 2)
+    v_ready, v_free = barriers(STAGES, 1), barriers(STAGES, 2)
+    fence_async_shared()
+
+    map_at = (batch * heads + head).to(gl.int64)
+    mask_at = batch * mask_b + head * mask_h
+    q_first = block * (2 * HALF)
+    count = stop - first
+    c = scale * LOG2E
+    LSE += map_at * rows
+    DELTA += map_at * rows
+    DQ += map_at * q_len * DIM
+    LOW += mask_at
+    HIGH += mask_at
+    gl.warp_specialize(
+        [
+            (_to_queries, (
+                q_tile, d_tile, k_ring, v_ring, own_ready, k_ready, k_free, v_ready, v_free,
+                LSE, DELTA, DQ, LOW, HIGH, q_first, first, count, full_first, full_stop, q_len, c,
+                signed_scale, 0, BLOCK, DIM, STAGES)),
+            (_to_queries, (
+                q_tile, d_tile, k_ring, v_ring, own_ready, k_ready, k_free, v_ready, v_free,
+                LSE, DELTA, DQ, LOW, HIGH, q_first, first, count, full_first, full_stop, q_len, c,
+                signed_scale, 1, BLOCK, DIM, STAGES)),
+            (_load_keys, (
+                Q, D_OUT, K, V, q_box, d_box, k_boxes, v_boxes, own_ready, k_ready, k_free, v_ready, v_free,
+                batch, head, head // group, q_first, first, count, BLOCK, STAGES)),
+        ],
+        [4, 1],
+        [240, 24],
+    )  # fmt: skip
