@@ -67,6 +67,14 @@ def test_blocks_of_keys_are_met_by_all_who_see_them_and_tested_at_the_ends_that_
 
 
 @pytest.mark.parametrize("name", MASKS)
+def test_blocks_of_keys_may_be_looked_at_one_by_one(name, monkeypatch):
+    table = schedule(MASKS[name], 300, 300, 0, CPU)
+    whole = table.key_blocks(64, 128)
+    monkeypatch.setattr("regard.engine.triton.schedule.PAIRS", 1)
+    assert all(map(torch.equal, table._key_blocks(64, 128), whole))
+
+
+@pytest.mark.parametrize("name", MASKS)
 def test_what_a_block_of_queries_sees_lies_between_its_first_and_last_block_of_keys(name):
     n = 300
     seen, table = allowed(MASKS[name], n), schedule(MASKS[name], n, n, 0, CPU).seen

@@ -24,6 +24,7 @@ __all__ = ["SIDE", "STRIP", "Schedule", "Strips", "intervals", "schedule"]
 
 # The second pass walks down diagonals in steps of SIDE, STRIP blocks of SIDE keys at a time.
 SIDE, STRIP = 64, 4
+PAIRS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,17 @@ class Schedule:
         return self._kept(("key blocks", block_q, block_k), lambda: self._key_blocks(block_q, block_k))
 
     def _key_blocks(self, block_q: int, block_k: int) -> tuple[Tensor, Tensor]:
-        begin = torch.arange(0, max(1, self.k_len), block_k)[:, None]
+        begins, tiles = torch.arange(0, max(1, self.k_len), block_k), -(-self.q_len // block_q)
+        # A long text has more pairs of blocks than should be looked at together.
+        some = begins.split(max(1, PAIRS // max(1, tiles)))
+        table = torch.cat([self._of_keys(begin[:, None], block_q, block_k) for begin in some], 1)
+        order = (table[..., 1] - table[..., 0]).argsort(dim=1, descending=True, stable=True)
+        return self._there(table), self._there(order)
+
+    def _of_keys(
+        self, begin: Int[Tensor, "blocks 1"], block_q: int, block_k: int
+    ) -> Int[Tensor, "planes blocks 4"]:
+        """`key_blocks` of those that begin there."""
         end = (begin + block_k).clamp(max=self.k_len)
         low, high = (x[:, None] for x in self.visited(block_q))  # (planes, 1, tiles)
         first, stop = _hull((low < end) & (high > begin))  # (planes, blocks), from (planes, blocks, tiles)
@@ -115,8 +126,7 @@ class Schedule:
         ends = _hull(inside & (high[:, None] < end))[1]
         begins = inside & (low[:, None] > begin)
         begins = _hull(begins)[0].where(begins.any(2), len(tile))
-        order = (stop - first).argsort(dim=1, descending=True, stable=True)
-        return self._there(torch.stack([first, stop, ends, begins], 2)), self._there(order)
+        return torch.stack([first, stop, ends, begins], 2)
 
     def whole(self, block: int) -> tuple[Int32[Tensor, "planes heads q"], Int32[Tensor, "planes heads q"]]:
         """`low` and `high`, filled up to whole blocks of queries."""
