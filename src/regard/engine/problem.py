@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.engine.keeping import Keeper
 from regard.engine.scoring import Scoring
 from regard.masks import Mask
 
@@ -17,7 +18,7 @@ __all__ = ["Problem", "asked_once"]
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Keeper):
     """One attention call after validation: 4-d tensors, a bound mask, one scoring rule.
 
     `offset` is the position of query 0. Usually it is k_len - q_len: the last query sits on the last key.
@@ -79,9 +80,6 @@ def asked_once(question: Callable[[Problem], bool]) -> Callable[[Problem], bool]
 
     @wraps(question)
     def ask(problem: Problem) -> bool:
-        known = vars(problem)
-        if name not in known:
-            known[name] = question(problem)
-        return known[name]
+        return problem.once(name, lambda: question(problem))
 
     return ask

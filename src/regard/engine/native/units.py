@@ -5,8 +5,8 @@ The pieces follow from the shapes and the mask alone, so that results do not dep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from regard.engine.keeping import Keeper
 from regard.engine.problem import Problem
 from regard.engine.schedule import Row, chunks, remembered, schedule
 from regard.engine.scoring import Place
@@ -55,18 +56,11 @@ class Unit:
 
 
 @dataclass(frozen=True, eq=False)
-class Intervals:
+class Intervals(Keeper):
     """The keys each query may see, low … high - 1, and what else was found out about them."""
 
     low: Int64[Tensor, "#batch #heads q"]
     high: Int64[Tensor, "#batch #heads q"]
-    known: dict[Any, Any] = field(default_factory=dict)
-
-    def once(self, name: Any, find: Callable[[], Any]) -> Any:
-        """What `find` says; it is asked the first time only."""
-        if name not in self.known:
-            self.known[name] = find()
-        return self.known[name]
 
     def edges(self, rows: int) -> list[Any]:
         """The keys that each block of `rows` queries of the first batch row sees, by head and block."""

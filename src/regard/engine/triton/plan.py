@@ -9,7 +9,7 @@ other, so kernels know nothing of masks or ragged lengths, and no mask or length
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from jaxtyping import Bool, Int, Int8, Int32
 from torch import Tensor
 from torch.nn.functional import pad
 
+from regard.engine.keeping import Keeper
 from regard.engine.triton.keeping import kept
 from regard.engine.triton.spans import Spans, bounds, spans_of
 from regard.masks import Coverage, Mask
@@ -47,7 +48,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Keeper):
     """All a kernel needs to know of a mask. A plane is a batch row with a schedule of its own."""
 
     q_len: int
@@ -88,23 +89,21 @@ class Plan:
 
     def by_key(self, band: range | None = None) -> Runs:
         """For kernels that stay at a block of keys: the tiles of some blocks of queries, turned over."""
-        return self._turned("key", band or range(self.q_blocks))
+        band = band or range(self.q_blocks)
+        return self.once(("key", band), lambda: self._turned(_by_key, band))
 
     def by_diagonal(self, band: range | None = None) -> Runs:
         """For kernels that walk down diagonals: row r holds tiles with key block - query block = r - last.
 
         Runs count key blocks; query blocks are counted from the start of the band, whose last is `last`.
         """
-        return self._turned("diagonal", band or range(self.q_blocks))
+        band = band or range(self.q_blocks)
+        return self.once(("diagonal", band), lambda: self._turned(_by_diagonal, band))
 
-    def _turned(self, kind: str, band: range) -> Runs:
-        kept = self.__dict__.setdefault("_kept_runs", {})
-        if (kind, band) not in kept:
-            turn = _by_diagonal if kind == "diagonal" else _by_key
-            part = slice(band.start, band.stop)
-            numbers = None if self._numbers is None else turn(self._numbers[:, part])
-            kept[kind, band] = _runs(turn(self.cover[:, part]), numbers, self.device)
-        return kept[kind, band]
+    def _turned(self, turn: Callable[[Tensor], Tensor], band: range) -> Runs:
+        part = slice(band.start, band.stop)
+        numbers = None if self._numbers is None else turn(self._numbers[:, part])
+        return _runs(turn(self.cover[:, part]), numbers, self.device)
 
     @cached_property
     def visited(self) -> int:

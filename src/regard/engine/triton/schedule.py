@@ -14,6 +14,7 @@ from jaxtyping import Bool, Int, Int32
 from torch import Tensor
 from torch.nn.functional import pad
 
+from regard.engine.keeping import Keeper
 from regard.engine.problem import Problem
 from regard.engine.triton.keeping import kept
 from regard.engine.triton.spans import bounds, spans_of
@@ -45,7 +46,7 @@ class Strips:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Keeper):
     """The intervals of a mask, per plane (a batch row with a mask of its own), and what follows from them."""
 
     low: Int32[Tensor, "planes heads q"]
@@ -81,7 +82,7 @@ class Schedule:
 
     def blocks(self, block_q: int, block_k: int) -> tuple[Int32[Tensor, "planes blocks 4"], Tensor]:
         """For each block of queries: tiles from, to, and full ones from, to; and blocks, longest first."""
-        return self._kept(("blocks", block_q, block_k), lambda: self._blocks(block_q, block_k))
+        return self.once(("blocks", block_q, block_k), lambda: self._blocks(block_q, block_k))
 
     def _blocks(self, block_q: int, block_k: int) -> tuple[Tensor, Tensor]:
         first, stop = self.visited(block_q)
@@ -99,7 +100,7 @@ class Schedule:
 
         Tiles between from and to may see nothing. In those between the other two all queries see all keys.
         """
-        return self._kept(("key blocks", block_q, block_k), lambda: self._key_blocks(block_q, block_k))
+        return self.once(("key blocks", block_q, block_k), lambda: self._key_blocks(block_q, block_k))
 
     def _key_blocks(self, block_q: int, block_k: int) -> tuple[Tensor, Tensor]:
         begins, tiles = torch.arange(0, max(1, self.k_len), block_k), -(-self.q_len // block_q)
@@ -131,17 +132,17 @@ class Schedule:
     def whole(self, block: int) -> tuple[Int32[Tensor, "planes heads q"], Int32[Tensor, "planes heads q"]]:
         """`low` and `high`, filled up to whole blocks of queries."""
         fill = (0, -self.q_len % block)
-        return self._kept(("whole", block), lambda: (pad(self.low, fill), pad(self.high, fill)))
+        return self.once(("whole", block), lambda: (pad(self.low, fill), pad(self.high, fill)))
 
     @property
     def edges(self) -> Int32[Tensor, "planes blocks_and_one 2"]:
         """`full` of blocks of SIDE queries, and one that is never full behind the last."""
-        return self._kept("edges", lambda: self._there(pad(self.full(SIDE), (0, 0, 0, 1))))
+        return self.once("edges", lambda: self._there(pad(self.full(SIDE), (0, 0, 0, 1))))
 
     @property
     def seen(self) -> Int32[Tensor, "planes blocks 2"]:
         """Which blocks of SIDE keys each block of as many queries sees: from, to."""
-        return self._kept("seen", lambda: self._there(torch.stack(self._seen(), 2)))
+        return self.once("seen", lambda: self._there(torch.stack(self._seen(), 2)))
 
     def _seen(self) -> tuple[Tensor, Tensor]:
         first, stop = self.visited(SIDE)
@@ -149,7 +150,7 @@ class Schedule:
 
     def strips(self, band: range) -> Strips:
         """The strips that some query block of a band meets, longest first."""
-        return self._kept(("strips", band), lambda: self._strips(band))
+        return self.once(("strips", band), lambda: self._strips(band))
 
     def _strips(self, band: range) -> Strips:
         first, stop = (x[:, band.start : band.stop] for x in self.visited(SIDE))
@@ -176,12 +177,6 @@ class Schedule:
 
     def _there(self, x: Tensor) -> Int32[Tensor, "..."]:
         return x.to(self.low.device, torch.int32).contiguous()
-
-    def _kept(self, name, make):
-        found = self.__dict__.setdefault("_tables", {})
-        if name not in found:
-            found[name] = make()
-        return found[name]
 
 
 def _hull(met: Bool[Tensor, "planes blocks tiles"]) -> tuple[Tensor, Tensor]:

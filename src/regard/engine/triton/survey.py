@@ -273,10 +273,8 @@ def counts(problem: Problem, *, diagonal: bool, skip: int = 0) -> Int64[Tensor, 
     table = operands.plan(operands.config("columns").blocks)
     if table.spans is None:
         return _counted_by_sweep(problem, diagonal, skip)
-    kept = table.__dict__.setdefault("_kept_counts", {})
-    if (diagonal, skip) not in kept:
-        kept[diagonal, skip] = _counted_by_spans(p, table.spans, diagonal, skip)
-    return kept[diagonal, skip]
+    spans = table.spans
+    return table.once(("counts", diagonal, skip), lambda: _counted_by_spans(p, spans, diagonal, skip))
 
 
 def _counted_by_spans(problem: Problem, spans: Spans, diagonal: bool, skip: int) -> Tensor:
