@@ -20,7 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, ring, turned
+from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, feed, ring, run_of, seen, turned
 
 __all__ = ["hopper_forward_kernel"]
 
@@ -40,25 +40,8 @@ def _load(
     """The copy engine's driver: queries once, then keys and values into two rings, last tile first."""
     mbarrier.expect(q_ready, Q.block_type.nbytes)
     tma.async_copy_global_to_shared(Q, [batch, head, q_first, 0], q_ready, q_tile)
-    for i in range(count):
-        slot = i % STAGES
-        phase = (i // STAGES) & 1
-        row = (last - i) * BLOCK_K
-        mbarrier.wait(k_free.index(slot), phase ^ 1)
-        mbarrier.expect(k_ready.index(slot), K.block_type.nbytes)
-        tma.async_copy_global_to_shared(K, [batch, kv_head, row, 0], k_ready.index(slot), k_ring.index(slot))
-        mbarrier.wait(v_free.index(slot), phase ^ 1)
-        mbarrier.expect(v_ready.index(slot), V.block_type.nbytes)
-        tma.async_copy_global_to_shared(V, [batch, kv_head, row, 0], v_ready.index(slot), v_ring.index(slot))
-
-
-@gluon.jit
-def _masked(s, j, low, high, full_first, full_stop, limit, BLOCK_K: gl.constexpr, layout: gl.constexpr):
-    """Tile j with `limit` where a query may not see a key; nothing to do in the tiles every query sees."""
-    if (j < full_first) | (j >= full_stop):
-        k_row = j * BLOCK_K + gl.arange(0, BLOCK_K, gl.SliceLayout(0, layout))[None, :]
-        s = gl.where((k_row >= low[:, None]) & (k_row < high[:, None]), s, limit)
-    return s
+    feed(K, V, k_ring, v_ring, k_ready, k_free, v_ready, v_free, batch, kv_head, last, count,
+         -1, BLOCK_K, STAGES)  # fmt: skip
 
 
 @gluon.jit
@@ -145,7 +128,7 @@ def _attend(
     s = turned(q, k_ring, 0, nothing)
     s = warpgroup_mma_wait(0, deps=[s])
     mbarrier.arrive(k_free.index(0))
-    s = _masked(s, last, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
+    s = seen(s, last, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
     p, keep, top, total, energy, distance, best, best_tile = _softmax(
         s, last, top, total, energy, distance, best, best_tile, c,
         BLOCK_K, s_layout, CLASSES, ENTROPIES, DISTANCES, PEAKS)  # fmt: skip
@@ -160,7 +143,7 @@ def _attend(
         mixed = warpgroup_mma(weights, v_ring.index(before), acc, is_async=True)
         s = warpgroup_mma_wait(1, deps=[s])
         mbarrier.arrive(k_free.index(slot))
-        s = _masked(s, last - i, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
+        s = seen(s, last - i, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
         p, keep, top, total, energy, distance, best, best_tile = _softmax(
             s, last - i, top, total, energy, distance, best, best_tile, c,
             BLOCK_K, s_layout, CLASSES, ENTROPIES, DISTANCES, PEAKS)  # fmt: skip
@@ -231,10 +214,7 @@ def hopper_forward_kernel(
 # fmt: on
     """One program: 128 queries of one head, over the run of tiles that they see."""
     head, batch = gl.program_id(1), gl.program_id(2)
-    block = gl.load(ORDER + batch * plane_stride + gl.program_id(0))
-    bounds = BLOCKS + (batch * plane_stride + block) * 4
-    first, stop = gl.load(bounds), gl.load(bounds + 1)
-    full_first, full_stop = gl.load(bounds + 2), gl.load(bounds + 3)
+    block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride)
     q_boxes, q_tiles = ring(Q, 1, 2 * HALF, DIM)
     k_boxes, k_ring = ring(K, STAGES, BLOCK_K, DIM)
     v_boxes, v_ring = ring(V, STAGES, BLOCK_K, DIM)

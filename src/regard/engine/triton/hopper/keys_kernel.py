@@ -20,7 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, line_ring, ring, turned
+from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, line_ring, ring, run_of, turned
 
 __all__ = ["hopper_keys_kernel"]
 
@@ -166,10 +166,7 @@ def hopper_keys_kernel(
     """One program: the gradients of 128 keys and values, over the run of tiles of queries that see them, of
     every head that shares them."""
     kv_head, batch = gl.program_id(1), gl.program_id(2)
-    block = gl.load(ORDER + batch * plane_stride + gl.program_id(0))
-    bounds = BLOCKS + (batch * plane_stride + block) * 4
-    first, stop = gl.load(bounds), gl.load(bounds + 1)
-    full_first, full_stop = gl.load(bounds + 2), gl.load(bounds + 3)
+    block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride)
     k_boxes, k_tile = ring(K, 1, 2 * HALF, DIM)
     v_boxes, v_tile = ring(V, 1, 2 * HALF, DIM)
     q_boxes, q_ring = ring(Q, STAGES, BLOCK, DIM)

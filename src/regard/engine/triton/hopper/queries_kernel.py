@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, ring, turned
+from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, feed, ring, run_of, seen, turned
 
 __all__ = ["hopper_queries_kernel"]
 
@@ -35,29 +35,8 @@ def _load_keys(
     mbarrier.expect(own_ready, Q.block_type.nbytes + D_OUT.block_type.nbytes)
     tma.async_copy_global_to_shared(Q, [batch, head, q_first, 0], own_ready, q_tile)
     tma.async_copy_global_to_shared(D_OUT, [batch, head, q_first, 0], own_ready, d_tile)
-    for i in range(count):
-        slot = i % STAGES
-        phase = (i // STAGES) & 1
-        row = (first + i) * BLOCK
-        mbarrier.wait(k_free.index(slot), phase ^ 1)
-        mbarrier.expect(k_ready.index(slot), K.block_type.nbytes)
-        tma.async_copy_global_to_shared(K, [batch, kv_head, row, 0], k_ready.index(slot), k_ring.index(slot))
-        mbarrier.wait(v_free.index(slot), phase ^ 1)
-        mbarrier.expect(v_ready.index(slot), V.block_type.nbytes)
-        tma.async_copy_global_to_shared(V, [batch, kv_head, row, 0], v_ready.index(slot), v_ring.index(slot))
-
-
-# fmt: off
-@gluon.jit
-def _unseen_keys(
-    x, j, low, high, full_first, full_stop, BLOCK: gl.constexpr, layout: gl.constexpr,
-):
-# fmt: on
-    """Tile j with 0 where a query may not see a key; nothing to do in the tiles every query sees."""
-    if (j < full_first) | (j >= full_stop):
-        k_row = j * BLOCK + gl.arange(0, BLOCK, gl.SliceLayout(0, layout))[None, :]
-        x = gl.where((k_row >= low[:, None]) & (k_row < high[:, None]), x, 0.0)
-    return x
+    feed(K, V, k_ring, v_ring, k_ready, k_free, v_ready, v_free, batch, kv_head, first, count,
+         1, BLOCK, STAGES)  # fmt: skip
 
 
 # fmt: off
@@ -98,7 +77,7 @@ def _to_queries(
     s, dp = warpgroup_mma_wait(0, deps=[s, dp])
     mbarrier.arrive(v_free.index(0))
     ds = gl.exp2(s * c - lse[:, None]) * (dp - delta[:, None])  # (HALF, BLOCK)
-    ds = _unseen_keys(ds, first, low, high, full_first, full_stop, BLOCK, s_layout)
+    ds = seen(ds, first, low, high, full_first, full_stop, 0.0, BLOCK, s_layout)
     weights = gl.convert_layout(ds.to(dtype), left)
     for i in range(1, count):
         slot = i % STAGES
@@ -117,7 +96,7 @@ def _to_queries(
         dp = warpgroup_mma_wait(1, deps=[dp])
         mbarrier.arrive(v_free.index(slot))
         ds = p * (dp - delta[:, None])
-        ds = _unseen_keys(ds, first + i, low, high, full_first, full_stop, BLOCK, s_layout)
+        ds = seen(ds, first + i, low, high, full_first, full_stop, 0.0, BLOCK, s_layout)
         mbarrier.wait(k_ready.index(slot), phase)
         dq, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
         mbarrier.arrive(k_free.index(before))
@@ -140,10 +119,7 @@ def hopper_queries_kernel(
 # fmt: on
     """One program: the gradient of 128 queries of one head, over the run of tiles of keys that they see."""
     head, batch = gl.program_id(1), gl.program_id(2)
-    block = gl.load(ORDER + batch * plane_stride + gl.program_id(0))
-    bounds = BLOCKS + (batch * plane_stride + block) * 4
-    first, stop = gl.load(bounds), gl.load(bounds + 1)
-    full_first, full_stop = gl.load(bounds + 2), gl.load(bounds + 3)
+    block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride)
     q_boxes, q_tiles = ring(Q, 1, 2 * HALF, DIM)
     d_boxes, d_tiles = ring(D_OUT, 1, 2 * HALF, DIM)
     k_boxes, k_ring = ring(K, STAGES, BLOCK, DIM)

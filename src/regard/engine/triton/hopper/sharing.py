@@ -1,14 +1,14 @@
 """What the kernels for Hopper have in common: rings of tiles in shared memory, barriers, turned products."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
-# pyright: reportGeneralTypeIssues=false
+# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false
 from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
 
-__all__ = ["HALF", "LOG2E", "barriers", "line_ring", "ring", "turned"]
+__all__ = ["HALF", "LOG2E", "barriers", "feed", "line_ring", "ring", "run_of", "seen", "turned"]
 
 LOG2E = gl.constexpr(1.4426950408889634)
 # Rows that a warpgroup holds of its program's own.
@@ -40,6 +40,43 @@ def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr):
     for i in gl.static_range(NUMBER):
         mbarrier.init(found.index(i), count=COUNT)
     return found
+
+
+@gluon.jit
+def run_of(ORDER, BLOCKS, plane):
+    """A program's block, and its run of tiles: from, to, and full ones from, to (`Schedule.blocks`)."""
+    block = gl.load(ORDER + plane + gl.program_id(0))
+    bounds = BLOCKS + (plane + block) * 4
+    return block, gl.load(bounds), gl.load(bounds + 1), gl.load(bounds + 2), gl.load(bounds + 3)
+
+
+# fmt: off
+@gluon.jit
+def feed(
+    K, V, k_ring, v_ring, k_ready, k_free, v_ready, v_free, batch, kv_head, first, count,
+    STEP: gl.constexpr, BLOCK: gl.constexpr, STAGES: gl.constexpr,
+):
+# fmt: on
+    """The copy engine's driver: tiles of keys and of values into two rings, upwards or downwards."""
+    for i in range(count):
+        slot = i % STAGES
+        phase = (i // STAGES) & 1
+        row = (first + STEP * i) * BLOCK
+        mbarrier.wait(k_free.index(slot), phase ^ 1)
+        mbarrier.expect(k_ready.index(slot), K.block_type.nbytes)
+        tma.async_copy_global_to_shared(K, [batch, kv_head, row, 0], k_ready.index(slot), k_ring.index(slot))
+        mbarrier.wait(v_free.index(slot), phase ^ 1)
+        mbarrier.expect(v_ready.index(slot), V.block_type.nbytes)
+        tma.async_copy_global_to_shared(V, [batch, kv_head, row, 0], v_ready.index(slot), v_ring.index(slot))
+
+
+@gluon.jit
+def seen(x, j, low, high, full_first, full_stop, other, BLOCK: gl.constexpr, layout: gl.constexpr):
+    """Tile j with `other` where a query may not see a key; nothing to do in the tiles every query sees."""
+    if (j < full_first) | (j >= full_stop):
+        k_row = j * BLOCK + gl.arange(0, BLOCK, gl.SliceLayout(0, layout))[None, :]
+        x = gl.where((k_row >= low[:, None]) & (k_row < high[:, None]), x, other)
+    return x
 
 
 @gluon.jit
