@@ -13,7 +13,8 @@ from torch import Tensor
 from regard.engine.problem import Problem, asked_once
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.decode_kernel import best_kernel, decode_kernel, merge_kernel, rescore_kernel
-from regard.engine.triton.operands import Operands, strides
+from regard.engine.triton.operands import Operands
+from regard.engine.triton.schedule import has_intervals, intervals
 
 __all__ = ["applicable", "decode", "heaviest"]
 
@@ -28,16 +29,13 @@ def applicable(problem: Problem) -> bool:
     """A few queries, and a mask that gives each of them one interval of keys."""
     if problem.q_len > MOST_QUERIES or problem.group * problem.q_len > MOST_ROWS:
         return False
-    position = torch.arange(problem.q_len) + problem.offset
-    return problem.mask is None or problem.mask.spans(position) is not None
+    return has_intervals(problem)
 
 
 def decode(problem: Problem, riders: Riders) -> Streamed:
     """One step, with the row statistics that ride along; classes of keys are the tiles it reads."""
     p, operands = problem, Operands(problem)
     cut = operands.config("decode")
-    table = operands.plan((MOST_QUERIES, cut.block_k))
-    visits = operands.visits(table, table.by_query)
     kv_heads, statistics = p.k.shape[1], riders.entropy or riders.distance
     peaks, sinks, tiles = riders.peak, riders.first > 0, -(-p.k_len // cut.block_k)
     rows = max(16, 1 << (p.group * p.q_len - 1).bit_length())
@@ -62,7 +60,7 @@ def decode(problem: Problem, riders: Riders) -> Streamed:
         **values,
         **operands.sizes,
         **operands.scoring,
-        **{name: visits[name] for name in ("LOW", "HIGH", "mask_b", "mask_h")},
+        **intervals(p).rows,
         **cut.options,
         **parts,
         TOPS=tops,
@@ -122,23 +120,18 @@ def heaviest(
     """The heaviest keys of each row, which lie in the `top` tiles with the largest maxima."""
     operands, lse = Operands(problem), lse.contiguous()
     cut = operands.config("decode")
-    table = operands.plan((MOST_QUERIES, cut.block_k))
-    visits = operands.visits(table, table.by_query)
     value, tile = _best(tops.flatten(0, 2), None, lse, top, last=False)
     score = torch.empty(*value.shape, cut.block_k, device=value.device)
     key = torch.empty(score.shape, dtype=torch.int32, device=value.device)
     rescore_kernel[value.shape[::-1]](
-        operands.q,
-        operands.k,
-        value,
-        tile,
-        score,
-        key,
-        **strides("q", operands.q),
-        **strides("k", operands.k),
+        **operands.plain,
         **operands.sizes,
         **operands.scoring,
-        **{name: visits[name] for name in ("LOW", "HIGH", "mask_b", "mask_h")},
+        **intervals(problem).rows,
+        TOP=value,
+        TILE=tile,
+        SCORE=score,
+        KEY=key,
         BLOCK_K=cut.block_k,
     )
     weight, found = _best(score.flatten(1), key.flatten(1), lse, top, last=True)

@@ -38,20 +38,13 @@ def fold(
         elif isinstance(each, kinds.MixFold):
             each.into.add_(_mixed(problem, lse, each))
         elif isinstance(each, kinds.TopFold) and not (fast and _collects(each, tops)):
-            weight, key = _heaviest(problem, lse, each.weight.shape[-1], tops)
+            weight, key = top_keys(problem, lse, each.weight.shape[-1], tops)
             each.weight.copy_(weight)
             each.key.copy_(key)
     for question, members in _questions(folds, tops if fast else None):
         found = _swept(problem, lse, question, tops, fast)
         for each in members:
             _deliver(each, found)
-
-
-def _heaviest(problem: Problem, lse: Tensor, k: int, tops: Tensor | None) -> tuple[Tensor, Tensor]:
-    """A sweep for the top keys; a decode step knows in which tiles they lie, and needs none."""
-    if tops is not None and decode.applicable(problem):
-        return decode.heaviest(problem, lse, tops, k)
-    return top_keys(problem, lse, k)
 
 
 def _collects(each: kinds.TopFold, tops: Tensor | None) -> bool:

@@ -15,7 +15,7 @@ from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import hopper
 from regard.engine.triton.configs import Config
 from regard.engine.triton.forward_kernel import first_kernel, forward_kernel, peak_kernel
-from regard.engine.triton.operands import Operands, strides
+from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
 
 __all__ = ["forward"]
@@ -98,10 +98,8 @@ def _peak_keys(operands: Operands, cut: Config, tiles: Tensor) -> Int64[Tensor, 
     keys = tiles.new_empty(tiles.shape[:3], dtype=torch.int64)
     visits = operands.visits(table, table.by_query)
     names = ("LOW", "HIGH", "BITS", "mask_b", "mask_h", "plane_stride", "HAS_BITS", "BLOCK_Q", "BLOCK_K")
-    pairs = operands.pairs(cut, engine=False)
-    del pairs["TMA"]
     peak_kernel[(-(-p.q_len // PEAK_ROWS), p.heads, p.batch)](
-        **pairs,
+        **operands.plain,
         **operands.sizes,
         **operands.scoring,
         **{name: visits[name] for name in names},
@@ -117,21 +115,14 @@ def _peak_keys(operands: Operands, cut: Config, tiles: Tensor) -> Int64[Tensor, 
 
 
 def _sum_first_keys(operands: Operands, lse: Tensor, mass: Tensor, first: int) -> None:
-    p, table = operands.problem, intervals(operands.problem)
-    mask_b, mask_h = table.strides
+    p = operands.problem
     first_kernel[(-(-p.q_len // FIRST_ROWS), p.heads, p.batch)](
-        operands.q,
-        operands.k,
-        lse,
-        mass,
-        **strides("q", operands.q),
-        **strides("k", operands.k),
+        **operands.plain,
         **operands.sizes,
         **operands.scoring,
-        LOW=table.low,
-        HIGH=table.high,
-        mask_b=mask_b,
-        mask_h=mask_h,
+        **intervals(p).rows,
+        LSE=lse,
+        MASS=mass,
         first=first,
         ROWS=FIRST_ROWS,
         KEYS=max(16, 1 << (first - 1).bit_length()),

@@ -86,14 +86,21 @@ class Operands:
             "WIDTH": width(p.q.shape[-1]),
         }
 
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Queries and keys as pointers."""
+        return {"Q": self.q, "K": self.k, **strides("q", self.q), **strides("k", self.k)}
+
     def pairs(self, cut: Config, both: bool = False, engine: bool = True) -> dict[str, Any]:
         """Queries and keys; on Hopper keys and values come as descriptors for its copy engine, and if `both`
         are read tile by tile, queries too. Making descriptors takes time: without the `engine` there are
         none."""
-        engine = engine and self.tma
-        keys = described(self.k, cut.block_k) if engine else self.k
-        queries = described(self.q, cut.block_q) if both and engine else self.q
-        return {"Q": queries, "K": keys, **strides("q", self.q), **strides("k", self.k), "TMA": engine}
+        found = {**self.plain, "TMA": engine and self.tma}
+        if found["TMA"]:
+            found["K"] = described(self.k, cut.block_k)
+        if found["TMA"] and both:
+            found["Q"] = described(self.q, cut.block_q)
+        return found
 
     def values(self, cut: Config, engine: bool = True) -> dict[str, Any]:
         dim = self.problem.v.shape[-1]

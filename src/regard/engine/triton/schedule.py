@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int, Int32
@@ -21,7 +22,7 @@ from regard.engine.triton.spans import bounds, spans_of
 from regard.errors import BackendError
 from regard.masks import Mask
 
-__all__ = ["SIDE", "STRIP", "Schedule", "Strips", "intervals", "schedule"]
+__all__ = ["SIDE", "STRIP", "Schedule", "Strips", "has_intervals", "intervals", "schedule"]
 
 # The second pass walks down diagonals in steps of SIDE, STRIP blocks of SIDE keys at a time.
 SIDE, STRIP = 64, 4
@@ -67,6 +68,12 @@ class Schedule(Keeper):
         low = self.low
         return low.stride(0) if low.shape[0] > 1 else 0, low.stride(1) if low.shape[1] > 1 else 0
 
+    @property
+    def rows(self) -> dict[str, Any]:
+        """The interval of every row, as kernels that look at rows take it."""
+        mask_b, mask_h = self.strides
+        return {"LOW": self.low, "HIGH": self.high, "mask_b": mask_b, "mask_h": mask_h}
+
     @cached_property
     def _here(self) -> tuple[Int[Tensor, "planes heads q"], Int[Tensor, "planes heads q"]]:
         return self.low.cpu(), self.high.cpu()
@@ -103,31 +110,18 @@ class Schedule(Keeper):
         return self.once(("key blocks", block_q, block_k), lambda: self._key_blocks(block_q, block_k))
 
     def _key_blocks(self, block_q: int, block_k: int) -> tuple[Tensor, Tensor]:
-        begins, tiles = torch.arange(0, max(1, self.k_len), block_k), -(-self.q_len // block_q)
-        # A long text has more pairs of blocks than should be looked at together.
-        some = begins.split(max(1, PAIRS // max(1, tiles)))
-        table = torch.cat([self._of_keys(begin[:, None], block_q, block_k) for begin in some], 1)
-        order = (table[..., 1] - table[..., 0]).argsort(dim=1, descending=True, stable=True)
-        return self._there(table), self._there(order)
-
-    def _of_keys(
-        self, begin: Int[Tensor, "blocks 1"], block_q: int, block_k: int
-    ) -> Int[Tensor, "planes blocks 4"]:
-        """`key_blocks` of those that begin there."""
-        end = (begin + block_k).clamp(max=self.k_len)
-        low, high = (x[:, None] for x in self.visited(block_q))  # (planes, 1, tiles)
-        first, stop = _hull((low < end) & (high > begin))  # (planes, blocks), from (planes, blocks, tiles)
-        # A block that nobody sees visits one tile, and finds it masked.
-        stop = torch.maximum(stop, first + 1)
-        tile = torch.arange(low.shape[2])
-        inside = (tile >= first[..., None]) & (tile < stop[..., None])
+        visited = self.visited(block_q)
         # That a row which sees nothing begins behind the last key is enough to mask it.
         low, high = self._here
-        _, _, low, high = bounds(low, high.where(high > 0, self.k_len), self.k_len, block_q)
-        ends = _hull(inside & (high[:, None] < end))[1]
-        begins = inside & (low[:, None] > begin)
-        begins = _hull(begins)[0].where(begins.any(2), len(tile))
-        return torch.stack([first, stop, ends, begins], 2)
+        seen_by_all = bounds(low, high.where(high > 0, self.k_len), self.k_len, block_q)[2:]
+        begins = torch.arange(0, max(1, self.k_len), block_k)
+        # A long text has more pairs of blocks than should be looked at together.
+        some = begins.split(max(1, PAIRS // max(1, visited[0].shape[1])))
+        ends = [(begin + block_k).clamp(max=self.k_len) for begin in some]
+        found = [_of_keys(*pair, visited, seen_by_all) for pair in zip(some, ends, strict=True)]
+        table = torch.cat(found, 1)
+        order = (table[..., 1] - table[..., 0]).argsort(dim=1, descending=True, stable=True)
+        return self._there(table), self._there(order)
 
     def whole(self, block: int) -> tuple[Int32[Tensor, "planes heads q"], Int32[Tensor, "planes heads q"]]:
         """`low` and `high`, filled up to whole blocks of queries."""
@@ -179,19 +173,48 @@ class Schedule(Keeper):
         return x.to(self.low.device, torch.int32).contiguous()
 
 
+def _of_keys(
+    begin: Int[Tensor, "blocks"],
+    end: Int[Tensor, "blocks"],
+    visited: tuple[Tensor, Tensor],
+    seen_by_all: tuple[Tensor, ...],
+) -> Int[Tensor, "planes blocks 4"]:
+    """`key_blocks` of some blocks of keys, from what tiles of queries visit and what all of theirs see."""
+    begin, end = begin[:, None], end[:, None]
+    low, high = (x[:, None] for x in visited)  # (planes, 1, tiles)
+    first, stop = _hull((low < end) & (high > begin))  # (planes, blocks), from (planes, blocks, tiles)
+    # A block that nobody sees visits one tile, and finds it masked.
+    stop = torch.maximum(stop, first + 1)
+    tile = torch.arange(low.shape[2])
+    inside = (tile >= first[..., None]) & (tile < stop[..., None])
+    low, high = (x[:, None] for x in seen_by_all)
+    ends = _hull(inside & (high < end))[1]
+    begins = inside & (low > begin)
+    begins = _hull(begins)[0].where(begins.any(2), len(tile))
+    return torch.stack([first, stop, ends, begins], 2)
+
+
 def _hull(met: Bool[Tensor, "planes blocks tiles"]) -> tuple[Tensor, Tensor]:
     """The first place that is met and the one behind the last; 0 and 0 where there is none."""
     first, back = met.to(torch.int8).argmax(-1), met.flip(-1).to(torch.int8).argmax(-1)
     return first, (met.shape[-1] - back) * met.any(-1)
 
 
+def has_intervals(problem: Problem) -> bool:
+    """Whether a problem's mask gives every query one interval of keys."""
+    return _schedule_of(problem) is not None
+
+
 def intervals(problem: Problem) -> Schedule:
     """The schedule of a problem whose mask must be intervals."""
-    p = problem
-    found = schedule(p.mask, p.q_len, p.k_len, p.offset, p.q.device)
+    found = _schedule_of(problem)
     if found is None:
-        raise BackendError(f"the kernels for Hopper want one interval of keys per query, not {p.mask!r}.")
+        raise BackendError(f"these kernels want one interval of keys per query, not {problem.mask!r}.")
     return found
+
+
+def _schedule_of(problem: Problem) -> Schedule | None:
+    return schedule(problem.mask, problem.q_len, problem.k_len, problem.offset, problem.q.device)
 
 
 @kept

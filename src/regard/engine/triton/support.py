@@ -59,13 +59,10 @@ def sums_first_keys(problem: Problem, first: int) -> bool:
 
     A decode step does, and every pass for few of them under a mask of intervals.
     """
-    from regard.engine.triton.decode import applicable
-    from regard.engine.triton.schedule import schedule
+    from regard.engine.triton import decode
+    from regard.engine.triton.schedule import has_intervals
 
-    if applicable(problem):
-        return True
-    q, sizes = problem.q, (problem.q_len, problem.k_len, problem.offset)
-    return first <= MOST_FIRST and schedule(problem.mask, *sizes, q.device) is not None
+    return decode.applicable(problem) or (first <= MOST_FIRST and has_intervals(problem))
 
 
 def cannot_fold(fold: Fold) -> str | None:

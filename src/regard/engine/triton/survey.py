@@ -224,11 +224,18 @@ class _Sweep:
 
 
 def top_keys(
-    problem: Problem, lse: Float[Tensor, "batch heads q"], k: int
+    problem: Problem,
+    lse: Float[Tensor, "batch heads q"],
+    k: int,
+    tops: Float[Tensor, "batch heads q classes"] | None = None,
 ) -> tuple[Float[Tensor, "batch heads q top"], Int64[Tensor, "batch heads q top"]]:
-    """The k heaviest keys of each row, heaviest first; weight 0 and key -1 where there are fewer."""
+    """The k heaviest keys of each row, heaviest first; weight 0 and key -1 where there are fewer.
+
+    A decode step whose `tops` say in which tiles they lie needs no sweep.
+    """
     if decode.applicable(problem):
-        tops = decode.decode(replace(problem, v=problem.k[..., :16]), Riders(tops=True)).tops
+        if tops is None:
+            tops = decode.decode(replace(problem, v=problem.k[..., :16]), Riders(tops=True)).tops
         return decode.heaviest(problem, lse, tops, k)  # pyright: ignore[reportArgumentType]
     weight = lse.new_empty(*lse.shape, k)
     key = torch.empty(weight.shape, dtype=torch.int64, device=weight.device)

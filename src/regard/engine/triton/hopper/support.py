@@ -10,7 +10,7 @@ import torch
 from regard.engine.problem import Problem, asked_once
 from regard.engine.triton.configs import interpreted
 from regard.engine.triton.operands import Operands
-from regard.engine.triton.schedule import schedule
+from regard.engine.triton.schedule import has_intervals
 
 __all__ = ["ahead", "applicable"]
 
@@ -38,7 +38,7 @@ def applicable(problem: Problem) -> bool:
         return False
     if not (Operands(problem).tma and scoring.scale):
         return False
-    return schedule(problem.mask, problem.q_len, problem.k_len, problem.offset, q.device) is not None
+    return has_intervals(problem)
 
 
 def ahead(problem: Problem) -> bool:
