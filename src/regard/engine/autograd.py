@@ -53,8 +53,8 @@ class _Attend(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         saved = (q, k, v, sink, columns, result.out, result.lse, result.columns, result.entropy, *rest)
         ctx.save_for_backward(*saved)
-        others = (result.distance, result.peak, result.peak_key, result.first, result.tops)
-        idle = [x for x in others if x is not None]
+        differentiable = ("out", "lse", "columns", "entropy")
+        idle = [x for name, x in vars(result).items() if isinstance(x, Tensor) and name not in differentiable]
         ctx.mark_non_differentiable(*idle)
         return tuple(vars(result).values())
 

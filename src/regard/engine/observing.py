@@ -24,6 +24,7 @@ from regard.stats import (
     Frame,
     MaxScore,
     MeanDistance,
+    Pooled,
     RowMaximum,
     SinkMass,
     Statistic,
@@ -34,6 +35,8 @@ __all__ = ["observed"]
 
 # What every forward pass can say of its rows.
 ROWS = (Entropy, MaxScore, MeanDistance)
+# Sides of blocks whose largest weights a forward pass on a GPU may tell.
+GRAINS = (64, 128)
 
 
 def observed(
@@ -75,10 +78,16 @@ def _observed_on_gpu(
         if type(s) in ROWS or (type(s) is SinkMass and s.first == first)
     }
     tops = any(type(s) is TopK for s in statistics.values())
-    riders = replace(_riders(riding, {}, problem), first=first, tops=tops)
+    riders = replace(_riders(riding, {}, problem), first=first, tops=tops, grain=_grain(statistics))
     result = attend(problem, "triton", riders)
     found = _read(riding, {}, frame_of(problem), result, differentiable=False)
     return result, _with_rest(found, problem, statistics, backend, result)
+
+
+def _grain(statistics: Mapping[str, Statistic]) -> int:
+    """The side of the blocks whose largest weights make every overview's, or 0."""
+    sizes = [s.size for s in statistics.values() if type(s) is Pooled and s.how != "mean"]
+    return max((g for g in GRAINS if all(size % g == 0 for size in sizes)), default=0) if sizes else 0
 
 
 def _with_rest(
@@ -92,7 +101,7 @@ def _with_rest(
     rest = {name: s for name, s in statistics.items() if name not in found}
     if rest:
         with torch.no_grad():
-            found |= summarise(problem, result.lse, rest, backend, result.tops)
+            found |= summarise(problem, result.lse, rest, backend, result)
     return {name: found[name] for name in statistics}
 
 

@@ -20,7 +20,8 @@ class Riders:
     peak: the largest score of each row and its key.
     first: how many first keys are asked what weight they have together; 0 for none.
     tops: the largest raw score of each class of keys, where the pass can; the k-th largest of them is no more
-        than the row's own.
+        than the row's own. A pass that tells them may leave the key of `peak` to who finds the top keys.
+    grain: the side of the blocks of which the largest weight is asked, where the pass can; 0 for none.
     """
 
     columns: Float[Tensor, "batch kv_heads k extra"] | None = None
@@ -29,6 +30,7 @@ class Riders:
     peak: bool = False
     first: int = 0
     tops: bool = False
+    grain: int = 0
 
 
 @dataclass(frozen=True)
@@ -44,3 +46,5 @@ class Streamed:
     peak_key: Int[Tensor, "batch heads q"] | None = None
     first: Float[Tensor, "batch heads q"] | None = None
     tops: Float[Tensor, "batch heads q classes"] | None = None
+    highest: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
+    grain: int = 0

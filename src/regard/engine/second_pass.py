@@ -16,6 +16,7 @@ from regard.engine import native
 from regard.engine import triton as gpu
 from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
+from regard.engine.riders import Streamed
 from regard.engine.schedule import Row
 from regard.errors import BackendError
 from regard.stats import Frame, MapTile, State, Statistic, folds_of
@@ -46,17 +47,18 @@ def summarise(
     lse: Float[Tensor, "batch heads q"],
     statistics: Mapping[str, Statistic],
     backend: str = "auto",
-    tops: Float[Tensor, "batch heads q classes"] | None = None,
+    streamed: Streamed | None = None,
 ) -> dict[str, Any]:
     """Every statistic of the map: folded by native kernels where that can be, the others from tiles.
 
-    Either is one pass over the map (two if some must see all heads at once).
+    Either is one pass over the map (two if some must see all heads at once). What the forward pass brought
+    along spares kernels for GPUs some of it.
     """
     frame = frame_of(problem)
     states: dict[str, State] = {name: statistic.init(frame) for name, statistic in statistics.items()}
     folded: set[str] = set()
     if on_gpu(problem, backend):
-        folded = _fold_on_gpu(problem, lse, frame, statistics, states, backend, tops)
+        folded = _fold_on_gpu(problem, lse, frame, statistics, states, backend, streamed)
     elif native.refusal(problem, backend, lse) is None:
         folded = _fold(problem, lse, frame, statistics, states)
     shown = {name: s for name, s in statistics.items() if name not in folded}
@@ -109,7 +111,7 @@ def _fold_on_gpu(
     statistics: Mapping[str, Statistic],
     states: Mapping[str, State],
     backend: str,
-    tops: Tensor | None,
+    streamed: Streamed | None,
 ) -> set[str]:
     """The same by kernels for GPUs; what they cannot do is refused where they were asked for by name."""
     from regard.engine.triton.folding import fold
@@ -123,7 +125,7 @@ def _fold_on_gpu(
             folds[name] = found
         elif backend == "triton":
             raise BackendError(f"backend='triton' cannot run {statistic!r}: {why}. Use backend='torch'.")
-    fold(problem, lse, [each for some in folds.values() for each in some], tops)
+    fold(problem, lse, [each for some in folds.values() for each in some], streamed)
     return set(folds)
 
 

@@ -115,21 +115,22 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
     kernel = getattr(module, name)
     recorder = Recorder(kernel)
     setattr(module, name, recorder)
-    everything = Riders(entropy=True, distance=True, peak=True, first=4, tops=True)
+    everything = Riders(entropy=True, distance=True, peak=True, first=4, tops=True, grain=64)
     if module is forward:
         forward.forward(problem, Riders(entropy=True))
     elif module is hopper_forward:
         forward.hopper.applicable = lambda problem: True
         for other in ("forward_kernel", "peak_kernel", "first_kernel"):
             setattr(forward, other, Recorder(kernel))
+        module.tops_kernel = Recorder(module.tops_kernel)
         forward.forward(problem, everything)
     elif module is hopper_survey:
-        others = ("bounds_kernel", "columns_kernel", "select_kernel", "diagonals_kernel")
-        for other in others:
+        others = ("marks_kernel", "columns_kernel", "select_kernel", "diagonals_kernel")
+        for other in (*others, "hits_kernel"):
             setattr(module, other, Recorder(getattr(module, other)))
         survey.top_kernel = Recorder(survey.top_kernel)
-        asked = survey.Question(True, diagonals=True, pool=64, pool_sums=True, pool_maxima=True, top=8)
-        hopper_survey.survey(problem, lse, asked, torch.zeros(1, 2, LENGTH, 16))
+        asked = survey.Question(True, diagonals=True, pool=64, pool_sums=True, top=8)
+        hopper_survey.survey(problem, lse, asked, torch.zeros(1, 2, LENGTH, 32))
     elif module is survey:
         survey.survey(problem, lse, survey.Question(columns=True))
     elif module is hopper_backward:

@@ -79,6 +79,33 @@ def test_odd_lengths_are_no_problem(q, k):
     check(*tensors(q=max(q, 9), k=k))
 
 
+@pytest.mark.parametrize(
+    "mask",
+    [None, Causal(), Causal() & Window(900), Documents([700, 64, 1400, 136])],
+    ids=["none", "causal", "window", "documents"],
+)
+@pytest.mark.parametrize("dim", [64, 128])
+def test_top_keys_are_noted_on_the_way_in_longer_texts(mask, dim):
+    check(*tensors(batch=1, heads=4, kv_heads=2, q=2300, k=2300, dim=dim), mask)
+
+
+def test_rows_that_look_at_hardly_more_than_one_key():
+    q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=1500, k=1500)
+    check(q * 24, k, v, Causal())
+
+
+def test_a_sink_that_leaves_nothing_to_any_key():
+    q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=1200, k=1200)
+    sink = torch.tensor([0.0, 200.0], device="cuda")
+    got, wanted = (
+        observe(*x, Causal(), stats=[MaxScore(), TopK(8)], sink=sink.to(x[0].dtype), backend=backend)
+        for x, backend in (((q, k, v), "auto"), ([x.double() for x in (q, k, v)], "torch"))
+    )
+    close(got.max_score[0], wanted.max_score[0], 1e-5)
+    assert (got.max_score[1] == wanted.max_score[1]).float().mean() > 0.999
+    assert (got.top_k[1][:, 1] == -1).all()
+
+
 def test_queries_that_stand_at_the_end_of_a_longer_text():
     check(*tensors(q=100, k=777), Causal())
 
@@ -134,11 +161,20 @@ def test_garbage_behind_the_mask_does_not_leak():
 
 
 def test_long_texts_are_swept_in_bands(monkeypatch):
-    from regard.engine.triton.hopper import survey
+    from regard.engine.triton.hopper import forward, survey
 
     q, k, v = tensors(heads=1, kv_heads=1, batch=1, q=1500, k=1500)
-    whole = observe(q, k, v, Causal(), stats=MAP)
-    monkeypatch.setattr(survey, "BAND_BYTES", 1 << 20)
-    bands = observe(q, k, v, Causal(), stats=MAP)
+    whole = observe(q, k, v, Causal(), stats=[*ROWS, *MAP])
+    for module in (forward, survey):
+        monkeypatch.setattr(module, "BAND_BYTES", 1 << 20)
+        monkeypatch.setattr(module, "PROGRAMS", 4)
+    bands = observe(q, k, v, Causal(), stats=[*ROWS, *MAP])
     for name in whole.stats:
         close(bands.stats[name], whole.stats[name], 1e-5)
+
+
+def test_columns_alone():
+    q, k, v = tensors(q=700, k=900)
+    got = observe(q, k, v, Causal(), stats=[ColumnMass()])
+    wanted = observe(*(x.double() for x in (q, k, v)), Causal(), stats=[ColumnMass()], backend="torch")
+    close(got.column_mass, wanted.column_mass, 1e-4)

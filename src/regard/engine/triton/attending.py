@@ -19,8 +19,9 @@ def attend(problem: Problem, riders: Riders) -> Streamed:
     from regard.engine.triton.forward import forward
 
     few = decode.applicable(problem)
-    if riders.tops and not (few or hopper.applicable(problem)):
-        riders = replace(riders, tops=False)
+    if riders.tops or riders.grain:
+        fast = not few and hopper.applicable(problem)
+        riders = replace(riders, tops=riders.tops and (few or fast), grain=riders.grain if fast else 0)
     if riders == NOBODY and vendor.applicable(problem) and not hopper.ahead(problem):
         return Streamed(*vendor.forward(problem))
     if few:

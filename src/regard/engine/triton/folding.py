@@ -8,9 +8,10 @@ from dataclasses import replace
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from regard.engine.problem import Problem
-from regard.engine.riders import Riders
+from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import decode, hopper
 from regard.engine.triton.forward import forward
 from regard.engine.triton.survey import Question, Survey, counts, survey, top_keys
@@ -27,11 +28,15 @@ def fold(
     problem: Problem,
     lse: Float[Tensor, "batch heads q"],
     folds: Sequence[Fold],
-    tops: Float[Tensor, "batch heads q classes"] | None = None,
+    streamed: Streamed | None = None,
 ) -> None:
-    """Add what every fold asks for to where it goes. `tops`, the forward's class maxima, speed up TopFold."""
-    _fold_rows(problem, folds)
-    fast = hopper.applicable(problem) and not decode.applicable(problem)
+    """Add what every fold asks for to where it goes; what the forward pass told is not asked again."""
+    streamed = streamed or Streamed(problem.v, lse)
+    tops, fast = streamed.tops, hopper.applicable(problem) and not decode.applicable(problem)
+    heaviest = next((each.key[..., 0] for each in folds if isinstance(each, kinds.TopFold)), None)
+    known = streamed.peak is not None and heaviest is not None
+    folds = _untold(folds, streamed)
+    _fold_rows(problem, [each for each in folds if not (known and isinstance(each, kinds.PeakFold))])
     for each in folds:
         if isinstance(each, kinds.PairFold):
             _count(problem, each)
@@ -45,6 +50,40 @@ def fold(
         found = _swept(problem, lse, question, tops, fast)
         for each in members:
             _deliver(each, found)
+    for each in folds:
+        if isinstance(each, kinds.PeakFold) and streamed.peak is not None and heaviest is not None:
+            _deliver_peaks(problem, each, streamed.peak, heaviest)
+
+
+def _deliver_peaks(problem: Problem, each: kinds.PeakFold, peak: Tensor, heaviest: Tensor) -> None:
+    """The largest score is the heaviest key's, but for rows whose sink leaves nothing to any key."""
+    if problem.sink is not None and ((heaviest < 0) & (peak > -torch.inf)).any():
+        _fold_rows(problem, [each])
+        return
+    each.value.copy_(peak)
+    each.key.copy_(heaviest)
+
+
+def _untold(folds: Sequence[Fold], streamed: Streamed) -> list[Fold]:
+    """Folds without the overviews' maxima, where blocks are made of those that the forward pass told of."""
+    left: list[Fold] = []
+    for each in folds:
+        if (
+            isinstance(each, kinds.BlockFold)
+            and each.tops is not None
+            and streamed.highest is not None
+            and each.size % streamed.grain == 0
+        ):
+            parts = each.size // streamed.grain
+            wide = [-n % parts for n in streamed.highest.shape[2:]]
+            whole = pad(streamed.highest, (0, wide[1], 0, wide[0]))
+            found = whole.unflatten(3, (-1, parts)).unflatten(2, (-1, parts)).amax((3, 5))
+            torch.maximum(each.tops, found, out=each.tops)
+            each = replace(each, tops=None)
+            if each.sums is None:
+                continue
+        left.append(each)
+    return left
 
 
 def _collects(each: kinds.TopFold, tops: Tensor | None) -> bool:

@@ -22,6 +22,8 @@ __all__ = ["forward"]
 
 # Every so many keys of a tile are searched together for the largest score.
 CLASSES = 16
+# Of so many classes of tiles the largest scores are told.
+TOP_CLASSES = 32
 PEAK_ROWS, FIRST_ROWS = 32, 128
 
 
@@ -33,25 +35,28 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     """
     operands = Operands(problem)
     by_hopper = hopper.applicable(problem)
+    riders = _told(riders, by_hopper)
+    # The key of the largest score is also the first of the top keys.
+    searching = riders.peak and not riders.tops
     # Blocks that the kernel for Hopper leaves dirty are done again by ours: they must be the same blocks.
     cut = operands.config("rows" if by_hopper or riders.peak or riders.distance else "forward")
-    result = _empty(problem, riders, CLASSES if by_hopper and riders.tops else 0)
+    result = _empty(problem, riders)
     rows, blocks = result.lse.shape, -(-problem.q_len // cut.block_q)
     dirty = torch.zeros(*rows[:2], blocks, dtype=torch.int32, device=result.lse.device)
     tiles = dirty
-    if result.peak is not None:
+    if searching:
         tiles = torch.empty(*rows, CLASSES, dtype=torch.int32, device=dirty.device)
     if by_hopper:
         from regard.engine.triton.hopper.forward import launch
 
-        launch(operands, riders, result, tiles, dirty, CLASSES)
+        launch(operands, riders, result, tiles, dirty, CLASSES if searching else 0)
     else:
         _launch(operands, cut, riders, result, tiles, dirty, careful=False)
     if problem.mask is not None and not tidy:
         _launch(operands, cut, riders, result, tiles, dirty, careful=True)
     if result.first is not None:
         _sum_first_keys(operands, result.lse, result.first, riders.first)
-    return replace(result, peak_key=_peak_keys(operands, cut, tiles)) if riders.peak else result
+    return replace(result, peak_key=_peak_keys(operands, cut, tiles)) if searching else result
 
 
 def _launch(
@@ -86,7 +91,7 @@ def _launch(
         HAS_SINK=problem.sink is not None,
         ENTROPIES=riders.entropy,
         DISTANCES=riders.distance,
-        PEAKS=riders.peak,
+        PEAKS=riders.peak and not riders.tops,
         CLASSES=CLASSES,
         DIRTY=dirty,
         CAREFUL=careful,
@@ -129,18 +134,33 @@ def _sum_first_keys(operands: Operands, lse: Tensor, mass: Tensor, first: int) -
     )
 
 
-def _empty(problem: Problem, riders: Riders, classes: int) -> Streamed:
+def _told(riders: Riders, by_hopper: bool) -> Riders:
+    """The riders that a pass has room for: either the tile of a row's largest score or that of each tile."""
+    if not by_hopper:
+        return replace(riders, tops=False, grain=0)
+    return replace(riders, grain=0) if riders.peak and not riders.tops else riders
+
+
+def _empty(problem: Problem, riders: Riders) -> Streamed:
     q, shape = problem.q, (problem.batch, problem.heads, problem.q_len)
 
     def rows(wanted: bool) -> Tensor | None:
         return q.new_empty(shape, dtype=torch.float32) if wanted else None
 
+    tops = highest = None
+    if riders.tops:
+        tops = q.new_empty((*shape, TOP_CLASSES), dtype=torch.float32)
+    if riders.grain:
+        blocks = (-(-n // riders.grain) for n in (problem.q_len, problem.k_len))
+        highest = q.new_empty((*shape[:2], *blocks), dtype=torch.float32)
     return Streamed(
         out=q.new_empty((*shape, problem.v.shape[-1]), dtype=problem.v.dtype),
         lse=q.new_empty(shape, dtype=torch.float32),
         entropy=rows(riders.entropy),
         distance=rows(riders.distance),
-        peak=rows(riders.peak or classes > 0),
+        peak=rows(riders.peak),
         first=rows(riders.first > 0),
-        tops=q.new_empty((*shape, classes), dtype=torch.float32) if classes else None,
+        tops=tops,
+        highest=highest,
+        grain=riders.grain,
     )

@@ -1,22 +1,41 @@
 """Launching the fused forward for Hopper."""
 
 # A kernel calls its compile-time arguments constexpr, and is given plain numbers.
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportCallIssue=false
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import torch
+from jaxtyping import Float, Int32
 from torch import Tensor
 
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.hopper.boxes import boxes
 from regard.engine.triton.hopper.forward_kernel import hopper_forward_kernel
+from regard.engine.triton.hopper.gathering import tops_kernel
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
 
 __all__ = ["launch"]
 
 BLOCK_Q, BLOCK_K, STAGES, WARPS = 128, 128, 2, 4
+# Bytes for the largest scores of tiles; what follows from them is found before the next band of queries.
+BAND_BYTES = 1 << 29
+# Shorter texts have few tiles: halves of them have largest scores of their own.
+LONG = 8192
+# Blocks of queries enough for every multiprocessor to have one.
+PROGRAMS = 128
+
+
+@dataclass(frozen=True)
+class _TileTops:
+    """Room for the largest score of each row's `grain` keys, of a band of blocks of queries."""
+
+    scores: Float[Tensor, "maps lines rows"]
+    grain: int
+    band: range
 
 
 def launch(
@@ -27,13 +46,71 @@ def launch(
     dirty: Tensor,
     classes: int,
 ) -> None:
-    """Fill `result`, the tiles of its peaks, and which blocks of queries came out as something else than
-    numbers."""
+    """Fill `result`, the tiles of its peaks if there are `classes` of keys to search, and which blocks of
+    queries came out as something else than numbers."""
+    p = operands.problem
+    blocks, maps = -(-p.q_len // BLOCK_Q), p.batch * p.heads
+    if not (riders.tops or riders.grain):
+        _launch(operands, riders, result, peak_tile, dirty, classes, range(blocks), None)
+        return
+    grain = riders.grain or (BLOCK_K if p.k_len >= LONG else BLOCK_K // 2)
+    lines = -(-p.k_len // BLOCK_K) * (BLOCK_K // grain)
+    at_once = max(BAND_BYTES // (4 * maps * lines * BLOCK_Q), -(-PROGRAMS // maps))
+    for first in range(0, blocks, at_once):
+        band = range(first, min(first + at_once, blocks))
+        scores = result.lse.new_empty(maps, lines, len(band) * BLOCK_Q)
+        tops = _TileTops(scores, grain, band)
+        _launch(operands, riders, result, peak_tile, dirty, classes, band, tops)
+        _tell(operands, result, tops)
+
+
+def _tell(operands: Operands, result: Streamed, tops: _TileTops) -> None:
+    """What the largest scores of tiles say about rows and about blocks of the map."""
+    p, table, unused = operands.problem, intervals(operands.problem), result.lse
+    blocks, _ = table.blocks(BLOCK_Q, BLOCK_K)
+    maps, lines, rows = tops.scores.shape
+    tops_kernel[(len(tops.band), maps)](
+        tops.scores,
+        result.lse,
+        blocks,
+        _or(result.tops, unused),
+        _or(result.highest, unused),
+        operands.scale,
+        p.q_len,
+        p.heads,
+        blocks.shape[1] if table.planes > 1 else 0,
+        tops.band.start * BLOCK_Q,
+        rows,
+        lines,
+        *((0, 0) if result.highest is None else result.highest.shape[2:]),
+        TOPS=result.tops is not None,
+        HIGHEST=result.highest is not None,
+        CLASSES=32 if result.tops is None else result.tops.shape[-1],
+        GRAIN=tops.grain,
+        BLOCK_Q=BLOCK_Q,
+        BLOCK_K=BLOCK_K,
+        num_warps=1,
+    )
+
+
+def _launch(
+    operands: Operands,
+    riders: Riders,
+    result: Streamed,
+    peak_tile: Tensor,
+    dirty: Tensor,
+    classes: int,
+    band: range,
+    tops: _TileTops | None,
+) -> None:
     p = operands.problem
     table = intervals(p)
     blocks, order = table.blocks(BLOCK_Q, BLOCK_K)
+    if len(band) < order.shape[1]:
+        order = table.once(("order", band), lambda: _part(order, band))
     unused = result.lse
-    hopper_forward_kernel[(order.shape[1], p.heads, p.batch)](
+    _, lines, rows = (0, 0, 0) if tops is None else tops.scores.shape
+    hopper_forward_kernel[(len(band), p.heads, p.batch)](
         boxes(operands.q, BLOCK_Q),
         boxes(operands.k, BLOCK_K),
         boxes(operands.v, BLOCK_K),
@@ -41,7 +118,7 @@ def launch(
         result.lse,
         *(_or(x, unused) for x in (result.entropy, result.distance, result.peak)),
         peak_tile,
-        _or(result.tops, unused),
+        unused if tops is None else tops.scores,
         dirty,
         unused if p.sink is None else p.sink.detach(),
         table.low,
@@ -54,8 +131,11 @@ def launch(
         p.offset,
         p.heads,
         p.group,
-        order.shape[1],
-        order.shape[1] if table.planes > 1 else 0,
+        blocks.shape[1],
+        blocks.shape[1] if table.planes > 1 else 0,
+        lines * rows,
+        rows,
+        band.start * BLOCK_Q,
         BLOCK_K=BLOCK_K,
         DIM=p.q.shape[-1],
         STAGES=STAGES,
@@ -63,10 +143,16 @@ def launch(
         HAS_SINK=p.sink is not None,
         ENTROPIES=riders.entropy,
         DISTANCES=riders.distance,
-        PEAKS=riders.peak or riders.tops,
-        ALL_TOPS=riders.tops,
+        PEAKS=riders.peak,
+        GRAIN=0 if tops is None else tops.grain,
         num_warps=WARPS,
     )
+
+
+def _part(order: Int32[Tensor, "planes blocks"], band: range) -> Int32[Tensor, "planes blocks"]:
+    """An order of blocks in which a band's come first."""
+    outside = (order < band.start) | (order >= band.stop)
+    return order.gather(1, outside.to(torch.int8).argsort(dim=1, stable=True)).contiguous()
 
 
 def _or(x: Tensor | None, unused: Tensor) -> Any:

@@ -46,26 +46,45 @@ def _load(
 
 @gluon.jit
 def _by_thread(x, BLOCK_K: gl.constexpr):
-    """Sums over the keys that one thread holds, (HALF, 4): four threads share a row, none talks."""
-    return gl.sum(gl.sum(gl.reshape(x, [HALF, BLOCK_K // 8, 4, 2]), 3), 1)
+    """Sums over the keys that one thread holds, (HALF, 4): four threads share a row, none talks.
+
+    One sum over all of them, so that products are added as they are made.
+    """
+    pairs = gl.permute(gl.reshape(x, [HALF, BLOCK_K // 8, 4, 2]), (0, 2, 1, 3))
+    return gl.sum(gl.reshape(pairs, [HALF, 4, BLOCK_K // 4]), 2)
+
+
+@gluon.jit
+def _keep_tops(s, j, top_rows, TILE_TOPS, q_row, row_stop, BLOCK_K: gl.constexpr, GRAIN: gl.constexpr):
+    """Store the largest score of each row's GRAIN keys, a line of rows for each GRAIN; return the tile's."""
+    parts: gl.constexpr = BLOCK_K // GRAIN
+    tops = gl.max(gl.reshape(s, [HALF, parts, GRAIN]), 2)
+    layout: gl.constexpr = tops.type.layout
+    row = gl.convert_layout(q_row, gl.SliceLayout(1, layout))[:, None]
+    part = j * parts + gl.arange(0, parts, gl.SliceLayout(0, layout))[None, :]
+    gl.store(TILE_TOPS + part.to(gl.int64) * top_rows + row, tops, mask=row < row_stop)
+    return gl.max(tops, 1)
 
 
 # fmt: off
 @gluon.jit
 def _softmax(
-    s, j, top, total, energy, distance, best, best_tile, c,
+    s, j, top, total, energy, distance, best, best_tile, c, TILE_TOPS, top_rows, q_row, row_stop,
     BLOCK_K: gl.constexpr, layout: gl.constexpr, CLASSES: gl.constexpr,
-    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
+    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
     """Weights of one tile up to the row's sum, and what rows add up, from the new maximum."""
-    if PEAKS:
+    if CLASSES > 0:
         # Every CLASSES-th key is of one class. Tiles come last first: on a tie the earlier one wins.
         tops = gl.max(gl.reshape(s, [HALF, BLOCK_K // CLASSES, CLASSES]), 1)
         better = tops >= best
         best = gl.where(better, tops, best)
         best_tile = gl.where(better, j, best_tile)
         s_top = gl.convert_layout(gl.max(tops, 1), top.type.layout)
+    elif GRAIN > 0:
+        tops = _keep_tops(s, j, top_rows, TILE_TOPS, q_row, row_stop, BLOCK_K, GRAIN)
+        s_top = gl.convert_layout(tops, top.type.layout)
     else:
         s_top = gl.convert_layout(gl.max(s, 1), top.type.layout)
     raised = gl.maximum(gl.maximum(top, s_top * c), LOWEST)
@@ -93,11 +112,11 @@ def _softmax(
 @gluon.jit
 def _attend(
     q_tile, k_ring, v_ring, q_ready, k_ready, k_free, v_ready, v_free,
-    OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TOPS, DIRTY, SINK, LOW, HIGH,
-    q_first, last, count, full_first, full_stop, q_len, offset, c, half: gl.constexpr,
+    OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
+    q_first, last, count, full_first, full_stop, q_len, offset, top_rows, c, half: gl.constexpr,
     BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, CLASSES: gl.constexpr,
     HAS_SINK: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
-    ALL_TOPS: gl.constexpr,
+    GRAIN: gl.constexpr,
 ):
 # fmt: on
     """One warpgroup: its half of the queries against every tile of keys. Pointers are at this head's rows."""
@@ -117,8 +136,10 @@ def _attend(
     nothing = gl.full([HALF, BLOCK_K], 0.0, gl.float32, s_layout)
     total = _by_thread(nothing, BLOCK_K)
     energy, distance = total, total
-    best = gl.max(gl.reshape(nothing, [HALF, BLOCK_K // CLASSES, CLASSES]), 1) + float("-inf")
-    best_tile = gl.full([HALF, CLASSES], -1, gl.int32, best.type.layout)
+    best, best_tile = total, total
+    if CLASSES > 0:
+        best = gl.max(gl.reshape(nothing, [HALF, BLOCK_K // CLASSES, CLASSES]), 1) + float("-inf")
+        best_tile = gl.full([HALF, CLASSES], -1, gl.int32, best.type.layout)
     top = gl.full([HALF], LOWEST, gl.float32, rows)
     acc = gl.full([HALF, DIM], 0.0, gl.float32, o_layout)
 
@@ -130,8 +151,8 @@ def _attend(
     mbarrier.arrive(k_free.index(0))
     s = seen(s, last, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
     p, keep, top, total, energy, distance, best, best_tile = _softmax(
-        s, last, top, total, energy, distance, best, best_tile, c,
-        BLOCK_K, s_layout, CLASSES, ENTROPIES, DISTANCES, PEAKS)  # fmt: skip
+        s, last, top, total, energy, distance, best, best_tile, c, TILE_TOPS, top_rows, q_row, q_len,
+        BLOCK_K, s_layout, CLASSES, ENTROPIES, DISTANCES, GRAIN)  # fmt: skip
     weights = gl.convert_layout(p.to(dtype), p_layout)
     for i in range(1, count):
         slot = i % STAGES
@@ -145,8 +166,8 @@ def _attend(
         mbarrier.arrive(k_free.index(slot))
         s = seen(s, last - i, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
         p, keep, top, total, energy, distance, best, best_tile = _softmax(
-            s, last - i, top, total, energy, distance, best, best_tile, c,
-            BLOCK_K, s_layout, CLASSES, ENTROPIES, DISTANCES, PEAKS)  # fmt: skip
+            s, last - i, top, total, energy, distance, best, best_tile, c, TILE_TOPS, top_rows, q_row, q_len,
+            BLOCK_K, s_layout, CLASSES, ENTROPIES, DISTANCES, GRAIN)  # fmt: skip
         # There is nothing left to wait for here. But the assembler moves the wait below up to the top of its
         # block, before the exponentials that it should overlap; and this branch is where a block ends.
         mbarrier.wait(v_ready.index(before), phase_before)
@@ -192,24 +213,25 @@ def _attend(
         gl.store(DISTANCE + q_row, gl.where(alive, kept * away, 0.0), mask=there)
     if PEAKS:
         gl.store(PEAK + q_row, gl.where(alive, top * LN2, float("-inf")), mask=there)
+    if CLASSES > 0:
         classes: gl.constexpr = best.type.layout
         b_row = q_first + half * HALF + gl.arange(0, HALF, gl.SliceLayout(1, classes))[:, None]
         place = b_row.to(gl.int64) * CLASSES + gl.arange(0, CLASSES, gl.SliceLayout(0, classes))[None, :]
         # A class that is beaten has no tile: only where classes tie is there more than one left to search.
         won = (best == gl.max(best, 1)[:, None]) & (best > limit * 0.5)
         gl.store(PEAK_TILE + place, gl.where(won, best_tile, -1), mask=b_row < q_len)
-        if ALL_TOPS:
-            gl.store(TOPS + place, gl.where(best > limit * 0.5, best, float("-inf")), mask=b_row < q_len)
 
 
 # fmt: off
-@gluon.jit(do_not_specialize=["q_len", "offset", "heads", "group", "q_blocks", "plane_stride"])
+@gluon.jit(do_not_specialize=[
+    "q_len", "offset", "heads", "group", "q_blocks", "plane_stride", "tops_size", "top_rows", "top_first"])
 def hopper_forward_kernel(
-    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TOPS, DIRTY, SINK, LOW, HIGH, BLOCKS, ORDER,
-    mask_b, mask_h, scale, q_len, offset, heads, group, q_blocks, plane_stride,
+    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH, BLOCKS, ORDER,
+    mask_b, mask_h, scale, q_len, offset, heads, group, q_blocks, plane_stride, tops_size, top_rows,
+    top_first,
     BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, CLASSES: gl.constexpr,
     HAS_SINK: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
-    ALL_TOPS: gl.constexpr,
+    GRAIN: gl.constexpr,
 ):
 # fmt: on
     """One program: 128 queries of one head, over the run of tiles that they see."""
@@ -234,7 +256,7 @@ def hopper_forward_kernel(
     DISTANCE += row_at
     PEAK += row_at
     PEAK_TILE += row_at * CLASSES
-    TOPS += row_at * CLASSES
+    TILE_TOPS += map_at * tops_size - top_first
     DIRTY += map_at * q_blocks + block
     SINK += head
     LOW += mask_at
@@ -243,14 +265,14 @@ def hopper_forward_kernel(
         [
             (_attend, (
                 q_tile, k_ring, v_ring, q_ready, k_ready, k_free, v_ready, v_free,
-                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TOPS, DIRTY, SINK, LOW, HIGH,
-                q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, c, 0,
-                BLOCK_K, DIM, STAGES, CLASSES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, ALL_TOPS)),
+                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
+                q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 0,
+                BLOCK_K, DIM, STAGES, CLASSES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, GRAIN)),
             (_attend, (
                 q_tile, k_ring, v_ring, q_ready, k_ready, k_free, v_ready, v_free,
-                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TOPS, DIRTY, SINK, LOW, HIGH,
-                q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, c, 1,
-                BLOCK_K, DIM, STAGES, CLASSES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, ALL_TOPS)),
+                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
+                q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 1,
+                BLOCK_K, DIM, STAGES, CLASSES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, GRAIN)),
             (_load, (
                 Q, K, V, q_box, k_boxes, v_boxes, q_ready, k_ready, k_free, v_ready, v_free,
                 batch, head, head // group, q_first, stop - 1, stop - first, BLOCK_K, STAGES)),

@@ -128,14 +128,16 @@ def _to_keys(
         slot = i % STAGES
         phase = (i // STAGES) & 1
         before = (i - 1) % STAGES
-        gathered = warpgroup_mma(changes, q_ring.index(before), dk, is_async=True)
+        # Before the products that keep shared memory busy: this would wait for their end.
         mbarrier.wait(q_ready.index(slot), phase)
+        lse = lse_ring.index(slot).load(columns)[None, :]
+        gathered = warpgroup_mma(changes, q_ring.index(before), dk, is_async=True)
         s = turned(k, q_ring, slot, nothing)
         mbarrier.wait(d_ready.index(slot), phase)
         dp = turned(v, d_ring, slot, nothing)
         s, dk, changes = warpgroup_mma_wait(1, deps=[s, gathered, changes])
         mbarrier.arrive(q_free.index(before))
-        p = gl.exp2(s * c - lse_ring.index(slot).load(columns)[None, :])
+        p = gl.exp2(s * c - lse)
         p = _unseen_queries(p, j, k_row, LOW, HIGH, mask_at, full_first, full_stop, BLOCK, s_layout)
         weights = gl.convert_layout(p.to(dtype), left)
         mixed = warpgroup_mma(weights, d_ring.index(slot), dv, is_async=True)

@@ -1,7 +1,7 @@
 """Launching the second pass for Hopper, in bands of queries so that what strips leave behind stays small."""
 
 # A kernel calls its compile-time arguments constexpr, and is given plain numbers.
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportCallIssue=false
 from __future__ import annotations
 
 from dataclasses import replace
@@ -14,13 +14,14 @@ from torch.nn.functional import pad
 from regard.engine.problem import Problem
 from regard.engine.triton.hopper.boxes import boxes, lines
 from regard.engine.triton.hopper.gathering import (
-    bounds_kernel,
     columns_kernel,
     diagonals_kernel,
+    hits_kernel,
+    marks_kernel,
     select_kernel,
 )
-from regard.engine.triton.hopper.searching import PLACES
 from regard.engine.triton.hopper.survey_kernel import BY_WARP, hopper_survey_kernel
+from regard.engine.triton.hopper.threads import THREADS
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import SIDE, STRIP, intervals
 from regard.engine.triton.survey import Question, Survey, fill_top_keys
@@ -28,18 +29,20 @@ from regard.engine.triton.survey import Question, Survey, fill_top_keys
 __all__ = ["can_survey", "survey"]
 
 # Bytes for what a band of queries leaves behind.
-BAND_BYTES = 1 << 29
-ROWS, WARPS = 16, 4
+BAND_BYTES = 1 << 30
+WARPS = 4
+# How many candidates for its top keys a query has room for.
+PLACES = 32
+# Rows of which a warp scores the candidates, some of them at once; words of notes that a warp reads.
+ROWS, AT_ONCE, WORDS = 8, 1, 64
 # Programs enough for every multiprocessor to have several.
 PROGRAMS = 1024
 
 
 def can_survey(question: Question) -> bool:
-    """Whether the sweep for Hopper answers a question; sums over keys alone are quicker key by key."""
+    """Whether the sweep for Hopper answers a question."""
     strange = question.weights is not None or question.skip or question.borders
-    small = question.pool & (question.pool - 1) == 0 or question.pool % SIDE == 0
-    wanted = question.diagonals or question.top or question.pool
-    return bool(wanted) and not strange and small
+    return not strange and (question.pool & (question.pool - 1) == 0 or question.pool % SIDE == 0)
 
 
 def survey(
@@ -66,6 +69,7 @@ class _Sweep:
         self.table = intervals(p)
         self.maps, self.device = (p.batch, p.heads), p.q.device
         self.q_blocks, self.k_blocks = -(-p.q_len // SIDE), -(-p.k_len // SIDE)
+        self.pairs = self.k_blocks // 2 + 1
         pool = ask.pool if ask.pool_sums or ask.pool_maxima else SIDE
         # Larger blocks of the overview are put together afterwards: sums from what keys receive of a block of
         # queries, maxima from those of a warp.
@@ -86,7 +90,7 @@ class _Sweep:
             self.found.weight = self._empty(p.q_len, ask.top)
             self.found.key = self._empty(p.q_len, ask.top, dtype=torch.int64)
             self.again = self._zeros(self.q_blocks, dtype=torch.int32)
-        self.bound, self.threshold = self._bounds(tops if ask.top else None)
+        self.mark, self.factor = self._marks(tops if ask.top else None)
         self.band = self._band()
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -95,22 +99,24 @@ class _Sweep:
     def _empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(*self.maps, *shape, dtype=dtype, device=self.device)
 
-    def _bounds(self, tops: Tensor | None) -> tuple[Tensor, Tensor]:
-        """What is taken from scores to make weights of them, and from where on they may be of top keys."""
-        bound = self._empty(self.q_blocks * SIDE).flatten(0, 1)
-        threshold = bound if tops is None else torch.empty_like(bound)
-        bounds_kernel[(self.q_blocks, self.problem.batch * self.problem.heads)](
+    def _marks(self, tops: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What is taken from scores to make weights of them, up to a factor: from there on they may be of
+        top keys."""
+        mark = self._empty(self.q_blocks * SIDE).flatten(0, 1)
+        factor = mark if tops is None else torch.empty_like(mark)
+        marks_kernel[(self.q_blocks, self.problem.batch * self.problem.heads)](
             self.lse,
             self.lse if tops is None else tops,
-            bound,
-            threshold,
+            mark,
+            factor,
+            mark if tops is None else self.again,
             self.operands.scale,
             self.problem.q_len,
             K=self.question.top,
             CLASSES=1 if tops is None else tops.shape[-1],
             SIDE=SIDE,
         )
-        return bound, threshold
+        return mark, factor
 
     def _band(self) -> int:
         """How many blocks of queries to sweep at once: few enough to fit, and to keep the device busy."""
@@ -119,7 +125,7 @@ class _Sweep:
         cells = parts * (ask.pool_maxima + (ask.pool_sums and not self.from_columns))
         bytes_per_block = 4 * self.k_blocks * (cells + (SIDE + 1) * self.receives)
         if ask.top:
-            bytes_per_block += 4 * SIDE * (5 * PLACES.value + 1)
+            bytes_per_block += 8 * (THREADS.value + 2) * self.pairs + 4 * SIDE * (PLACES + 1)
         fits = BAND_BYTES // max(1, bytes_per_block * maps)
         strips = self.k_blocks // STRIP * maps
         busy = self.q_blocks * strips // PROGRAMS if strips < PROGRAMS else self.q_blocks
@@ -140,16 +146,15 @@ class _Sweep:
         place = self._empty if p.mask is None else self._zeros
         direct = ask.pool_sums and not self.from_columns
         sums, maxima = (place(*pooled) if wanted else none for wanted in (direct, ask.pool_maxima))
-        length = lists = list_keys = none
+        warps = threads = none
         if ask.top:
-            length = self._zeros(slots * SIDE, dtype=torch.int32)
-            lists = self._empty(slots * SIDE, PLACES.value, 4)
-            list_keys = self._empty(slots * SIDE, PLACES.value, dtype=torch.int32)
+            warps = self._zeros(slots, self.pairs, WARPS, dtype=torch.int32)
+            threads = self._empty(slots, self.pairs, THREADS.value, dtype=torch.int64)
         hopper_survey_kernel[(strips.count, p.heads, p.batch)](
             boxes(self.operands.q, SIDE),
             boxes(self.operands.k, SIDE),
-            lines(self.bound, SIDE),
-            lines(self.threshold, SIDE),
+            lines(self.mark, SIDE),
+            lines(self.factor, SIDE),
             self.table.low,
             self.table.high,
             self.table.edges,
@@ -158,9 +163,8 @@ class _Sweep:
             cells,
             sums,
             maxima,
-            length,
-            lists,
-            list_keys,
+            warps,
+            threads,
             *self.table.strides,
             self.operands.scale,
             p.q_len,
@@ -193,7 +197,7 @@ class _Sweep:
         if self.found.pool_maxima is not None:
             self._put(self.found.pool_maxima, maxima, self.part, band, torch.amax)
         if ask.top:
-            self._select(length, lists, list_keys, band, rows)
+            self._select(warps, threads, band, rows)
 
     def _add_columns(self, column: Tensor, band: range) -> None:
         """What keys received from blocks of queries: over all of them, and over blocks of keys."""
@@ -243,23 +247,48 @@ class _Sweep:
         rows = total[..., band.start * SIDE // self.pool :, :][..., : part.shape[-2], :]
         rows.copy_(part[..., : rows.shape[-2], : rows.shape[-1]])
 
-    def _select(self, length: Tensor, lists: Tensor, list_keys: Tensor, band: range, rows: int) -> None:
-        select_kernel[(-(-rows // ROWS), self.problem.batch * self.problem.heads)](
+    def _select(self, warps: Tensor, threads: Tensor, band: range, rows: int) -> None:
+        """The heaviest of the keys that were noted on the way."""
+        p, maps, words = self.problem, self.problem.batch * self.problem.heads, warps[0, 0].numel()
+        length = self._zeros(len(band) * SIDE, dtype=torch.int32)
+        lists = self._empty(len(band) * SIDE, PLACES, dtype=torch.int32)
+        hits_kernel[(-(-words // WORDS), maps)](
+            warps,
+            threads,
             length,
             lists,
-            list_keys,
-            self.found.weight,
-            self.found.key,
-            self.again,
-            rows,
+            words,
+            self.pairs,
             len(band) * SIDE,
-            self.problem.q_len,
-            band.start * SIDE,
-            self.q_blocks,
-            K=self.question.top,
-            PLACES=PLACES.value,
+            band.start,
+            PLACES=PLACES,
+            SIDE=SIDE,
+            WORDS=WORDS,
+            num_warps=1,
+        )
+        select_kernel[(-(-rows // ROWS), maps)](
+            **self.operands.plain,
+            LSE=self.lse,
+            LENGTH=length,
+            LIST=lists,
+            WEIGHT=self.found.weight,
+            KEY=self.found.key,
+            REDO=self.again,
+            scale=self.operands.scale,
+            band_rows=rows,
+            list_rows=len(band) * SIDE,
+            q_len=p.q_len,
+            first_row=band.start * SIDE,
+            redo_blocks=self.q_blocks,
+            heads=p.heads,
+            group=p.group,
+            TOP=self.question.top,
+            DIM=p.q.shape[-1],
+            PLACES=PLACES,
             ROWS=ROWS,
             SIDE=SIDE,
+            AT_ONCE=AT_ONCE,
+            num_warps=1,
         )
 
     def redo(self) -> None:

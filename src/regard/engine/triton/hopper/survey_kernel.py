@@ -1,11 +1,11 @@
 """The second pass for Hopper: columns, diagonals, the overview and candidates for the top keys, in one sweep.
 
 A program walks down a strip of four diagonals of blocks, 64 by 64 cells each, two diagonals per warpgroup. At
-every step one block of queries and one of keys come in, and what is read feeds four blocks of the map. The
-warpgroups take turns at the matrix units: while one waits for its products the other folds what it got. A
-block lies with its keys as rows: what a key receives is then a sum within a thread, and cells of one diagonal
-lie on top of one another in registers. Nothing is added up in an order that could change; the only atomic
-operation hands out places in the lists of candidates, which are sorted afterwards.
+every step one block of queries and one of keys come in, and what is read feeds four blocks of the map. While
+one warpgroup waits for its products the other folds what it got. A block lies with its keys as rows: what a
+key receives is then a sum within a thread, and cells of one diagonal lie on top of one another in registers.
+Nothing is added up in an order that could change. Keys that may be among a query's heaviest are noted as
+bits, and looked at afterwards.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -23,8 +23,15 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.searching import LAST, LAST_OPERANDS, PLACES, SEARCH, SEARCH_OPERANDS
 from regard.engine.triton.hopper.sharing import LOG2E, barriers, line_ring, ring
+from regard.engine.triton.hopper.threads import (
+    NOTE,
+    NOTE_OPERANDS,
+    RECEIVE,
+    RECEIVE_OPERANDS,
+    THREADS,
+    WARPS,
+)
 
 __all__ = ["hopper_survey_kernel"]
 
@@ -39,12 +46,12 @@ Q_RING, K_RING, RING_BITS = gl.constexpr(4), gl.constexpr(8), gl.constexpr(2)
 # fmt: off
 @gluon.jit
 def _load(
-    Q, K, BOUND, THRESHOLD, q_ring, k_ring, bounds, thresholds, loaded, finished,
+    Q, K, MARK, FACTOR, q_ring, k_ring, marks, factors, loaded, finished,
     batch, head, kv_head, map_at, q_first, k_first, count, TOP: gl.constexpr,
 ):
 # fmt: on
     """The copy engine's driver: four blocks of keys for the first step, then one of each at every step."""
-    more: gl.constexpr = Q.block_type.nbytes + K.block_type.nbytes + (1 + TOP) * BOUND.block_type.nbytes
+    more: gl.constexpr = Q.block_type.nbytes + K.block_type.nbytes + (1 + TOP) * MARK.block_type.nbytes
     if count > 0:
         mbarrier.expect(loaded.index(0), more + 3 * K.block_type.nbytes)
         for m in gl.static_range(3):
@@ -61,9 +68,9 @@ def _load(
         tma.async_copy_global_to_shared(Q, [batch, head, row, 0], loaded.index(at), q_ring.index(at))
         slot = k_ring.index((i + 3) & (K_RING - 1))
         tma.async_copy_global_to_shared(K, [batch, kv_head, k_row, 0], loaded.index(at), slot)
-        tma.async_copy_global_to_shared(BOUND, [map_at, row], loaded.index(at), bounds.index(at))
+        tma.async_copy_global_to_shared(MARK, [map_at, row], loaded.index(at), marks.index(at))
         if TOP:
-            tma.async_copy_global_to_shared(THRESHOLD, [map_at, row], loaded.index(at), thresholds.index(at))
+            tma.async_copy_global_to_shared(FACTOR, [map_at, row], loaded.index(at), factors.index(at))
 
 
 @gluon.jit
@@ -81,38 +88,36 @@ def _pool(POOL, part, at, across, inside):
     gl.store(POOL + at + query * across + key, part, mask=inside & (key >= 0) & (query >= 0))
 
 
+@gluon.jit
+def _by_thread(x):
+    """Sums over the queries that one thread holds, (64, 4): four threads share a key, none talks."""
+    pairs = gl.permute(gl.reshape(x, [SIDE, SIDE // 8, 4, 2]), (0, 2, 1, 3))
+    return gl.sum(gl.reshape(pairs, [SIDE, 4, SIDE // 4]), 2)
+
+
 # fmt: off
 @gluon.jit
-def _tell(
-    x, p, k_block, in_block, in_band, pools_across, k_blocks, COLUMN, POOL_SUM, POOL_MAX,
-    COLUMNS: gl.constexpr, SUMS: gl.constexpr, MAXIMA: gl.constexpr, POOL_Q: gl.constexpr,
-    POOL_K: gl.constexpr,
+def _overview(
+    p, k_block, in_band, across, k_blocks, POOL_SUM, POOL_MAX,
+    SUMS: gl.constexpr, MAXIMA: gl.constexpr, POOL_Q: gl.constexpr, POOL_K: gl.constexpr,
 ):
 # fmt: on
-    """What the keys of a block received, and its part of the overview."""
+    """A block's part of the overview, where it is not made of what keys receive."""
     inside = (k_block >= 0) & (k_block < k_blocks)
-    at = (in_band * (SIDE // POOL_Q)) * pools_across + k_block * (SIDE // POOL_K)
+    at = (in_band * (SIDE // POOL_Q)) * across + k_block * (SIDE // POOL_K)
     blocks: gl.constexpr = [SIDE // POOL_K, POOL_K, SIDE // POOL_Q, POOL_Q]
-    if COLUMNS:
-        to = COLUMN + (in_band.to(gl.int64) * k_blocks + k_block) * SIDE + in_block
-        gl.store(to, gl.sum(p, 1), mask=inside & (in_block >= 0))
     if SUMS:
-        _pool(POOL_SUM, gl.sum(gl.sum(gl.reshape(p, blocks), 3), 1), at, pools_across, inside)
-    if MAXIMA and POOL_Q == SIDE and POOL_K == BY_WARP:
-        # The usual overview: what a warp holds of a block, as one number.
-        one, other = _halves(x)
-        most = gl.exp2(gl.max(gl.max(gl.maximum(one, other), 2), 1))
-        _pool(POOL_MAX, gl.expand_dims(most, 1), at, pools_across, inside)
-    elif MAXIMA:
-        _pool(POOL_MAX, gl.max(gl.max(gl.reshape(p, blocks), 3), 1), at, pools_across, inside)
+        _pool(POOL_SUM, gl.sum(gl.sum(gl.reshape(p, blocks), 3), 1), at, across, inside)
+    if MAXIMA:
+        _pool(POOL_MAX, gl.max(gl.max(gl.reshape(p, blocks), 3), 1), at, across, inside)
 
 
 # fmt: off
 @gluon.jit
 def _walk(
-    q_ring, k_ring, bounds, thresholds, loaded, finished,
-    LOW, HIGH, EDGES, COLUMN, CELLS, POOL_SUM, POOL_MAX, LENGTH, LIST, LIST_KEY,
-    q_first, k_first, count, band_first, row_stop, k_blocks, pools_across, c, which: gl.constexpr,
+    q_ring, k_ring, marks, factors, loaded, finished,
+    LOW, HIGH, EDGES, COLUMN, CELLS, POOL_SUM, POOL_MAX, WARP_HITS, HITS,
+    q_first, k_first, count, band_first, row_stop, k_blocks, pairs, pools_across, c, which: gl.constexpr,
     COLUMNS: gl.constexpr, TOP: gl.constexpr, DIAGONALS: gl.constexpr,
     SUMS: gl.constexpr, MAXIMA: gl.constexpr, POOL_Q: gl.constexpr, POOL_K: gl.constexpr,
 ):
@@ -125,23 +130,30 @@ def _walk(
     left, right = nothing, nothing
     limit = NEVER / c
     in_block = gl.arange(0, SIDE, keys)
+    if TOP:
+        # A thread's place in its warpgroup: its rows say its warp and four threads of it, its columns which.
+        row, _ = _halves(in_block[:, None] + gl.full([SIDE, SIDE], 0, gl.int32, layout))
+        col, _ = _halves(gl.arange(0, SIDE, queries)[None, :] + gl.full([SIDE, SIDE], 0, gl.int32, layout))
+        thread = (row >> 4) * 32 + (row & 7) * 4 + ((col >> 1) & 3)
+    if COLUMNS:
+        # Of four threads that share two keys of each block, each stores one.
+        by_thread: gl.constexpr = _by_thread(nothing).type.layout
+        key = gl.arange(0, SIDE, gl.SliceLayout(1, by_thread))[:, None]
+        neighbour = gl.arange(0, 4, gl.SliceLayout(0, by_thread))[None, :] + key * 0
+        place = (key >> 4) * 16 + (key & 7) + (neighbour >> 1) * 8 + (neighbour & 1) * SIDE
     for i in range(count):
         m = i + 2 * which
         at = i & (Q_RING - 1)
         q_block, k_block = q_first + i, k_first + m
+        full_first, full_stop = gl.load(EDGES + q_block * 2), gl.load(EDGES + q_block * 2 + 1)
         mbarrier.wait(loaded.index(at), (i >> RING_BITS) & 1)
-        # Its turn comes when the other is done: with this step, or with the one before.
-        before = i - 1 + which
-        turn = finished.index((1 - which) * Q_RING + (before & (Q_RING - 1)))
-        mbarrier.wait(turn, (before >> RING_BITS) & 1)
+        # Before the products that keep shared memory busy: this would wait for their end.
+        mark = marks.index(at).load(queries)[None, :]
+        if TOP:
+            factor = factors.index(at).load(queries)[None, :]
         q = q_ring.index(at).permute((1, 0))
         s = warpgroup_mma(k_ring.index(m & (K_RING - 1)), q, nothing, use_acc=False, is_async=True)
         t = warpgroup_mma(k_ring.index((m + 1) & (K_RING - 1)), q, nothing, use_acc=False, is_async=True)
-        full_first, full_stop = gl.load(EDGES + q_block * 2), gl.load(EDGES + q_block * 2 + 1)
-        bound = bounds.index(at).load(queries)[None, :]
-        threshold = bound
-        if TOP:
-            threshold = thresholds.index(at).load(queries)[None, :]
         first = k_block * SIDE
         s, t = warpgroup_mma_wait(0, deps=[s, t])
         mbarrier.arrive(finished.index(which * Q_RING + at))
@@ -153,32 +165,34 @@ def _walk(
             k_row = (first + in_block)[:, None]
             s = gl.where((k_row >= low) & (k_row < high), s, limit)
             t = gl.where((k_row + SIDE >= low) & (k_row + SIDE < high), t, limit)
-        x, y = s * c - bound, t * c - bound
+        x, y = s * c - mark, t * c - mark
+        in_band = q_block - band_first
         if TOP:
             one, other = _halves(x)
             more, another = _halves(y)
-            above, _ = _halves(gl.broadcast(threshold, x)[0])
-            key, _ = _halves((first + in_block)[:, None] + gl.full([SIDE, SIDE], 0, gl.int32, layout))
-            largest = gl.maximum(gl.maximum(one, other), gl.maximum(more, another))
-            lengths = (LENGTH + q_block * SIDE).to(gl.int64)
-            lists = (LIST + q_block.to(gl.int64) * (SIDE * PLACES * 4)).to(gl.int64)
-            list_keys = (LIST_KEY + q_block.to(gl.int64) * (SIDE * PLACES)).to(gl.int64)
-            found = gl.inline_asm_elementwise(
-                SEARCH, SEARCH_OPERANDS,
-                [largest, above, one, other, more, another, key, lengths, lists, list_keys],
+            pair = in_band.to(gl.int64) * pairs + ((k_block + 1) >> 1)
+            gl.inline_asm_elementwise(
+                NOTE, NOTE_OPERANDS,
+                [one, other, more, another, thread, ((k_block >= -1) & (k_block < k_blocks)).to(gl.int32),
+                 (WARP_HITS + pair * WARPS).to(gl.int64), (HITS + pair * THREADS).to(gl.int64)],
                 dtype=gl.int32, is_pure=False, pack=16)  # fmt: skip
         p, r = gl.exp2(x), gl.exp2(y)
+        if TOP:
+            p, r = p * factor, r * factor
         if DIAGONALS:
             left, right = left + p, right + r
-        in_band = q_block - band_first
-        _tell(x, p, k_block, in_block, in_band, pools_across, k_blocks, COLUMN, POOL_SUM, POOL_MAX,
-              COLUMNS, SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
-        _tell(y, r, k_block + 1, in_block, in_band, pools_across, k_blocks, COLUMN, POOL_SUM, POOL_MAX,
-              COLUMNS, SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
-        if TOP:
+        if COLUMNS:
+            there = ((k_block >= 0) & (k_block < k_blocks)).to(gl.int32)
+            there += ((k_block >= -1) & (k_block < k_blocks - 1)).to(gl.int32) * 2
+            to = COLUMN + (in_band.to(gl.int64) * k_blocks + k_block) * SIDE
             gl.inline_asm_elementwise(
-                LAST, LAST_OPERANDS, [found, lists, list_keys],
-                dtype=gl.int32, is_pure=False, pack=16)  # fmt: skip
+                RECEIVE, RECEIVE_OPERANDS,
+                [_by_thread(p), _by_thread(r), neighbour, place, there, to.to(gl.int64)],
+                dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
+        _overview(p, k_block, in_band, pools_across, k_blocks, POOL_SUM, POOL_MAX,
+                  SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
+        _overview(r, k_block + 1, in_band, pools_across, k_blocks, POOL_SUM, POOL_MAX,
+                  SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
     if DIAGONALS:
         col = gl.arange(0, SIDE, queries)
         to = CELLS + which * (2 * SIDE * SIDE) + col[None, :] * (2 * SIDE) + in_block[:, None]
@@ -191,8 +205,7 @@ def _walk(
     "q_len", "heads", "group", "strips", "strip_stride", "edge_stride", "band_first", "row_stop", "slots",
     "k_blocks", "pool_rows", "pools_across"])
 def hopper_survey_kernel(
-    Q, K, BOUND, THRESHOLD, LOW, HIGH, EDGES, STRIPS, COLUMN, CELLS, POOL_SUM, POOL_MAX, LENGTH, LIST,
-    LIST_KEY,
+    Q, K, MARK, FACTOR, LOW, HIGH, EDGES, STRIPS, COLUMN, CELLS, POOL_SUM, POOL_MAX, WARP_HITS, HITS,
     mask_b, mask_h, scale, q_len, heads, group, strips, strip_stride, edge_stride, band_first, row_stop,
     slots, k_blocks, pool_rows, pools_across,
     DIM: gl.constexpr, COLUMNS: gl.constexpr, TOP: gl.constexpr,
@@ -207,8 +220,8 @@ def hopper_survey_kernel(
     k_first = q_first + gl.load(strip + 2)
     q_boxes, q_ring = ring(Q, Q_RING, SIDE, DIM)
     k_boxes, k_ring = ring(K, K_RING, SIDE, DIM)
-    bound_boxes, bounds = line_ring(BOUND, Q_RING, SIDE)
-    threshold_boxes, thresholds = line_ring(THRESHOLD, Q_RING, SIDE)
+    mark_boxes, marks = line_ring(MARK, Q_RING, SIDE)
+    factor_boxes, factors = line_ring(FACTOR, Q_RING, SIDE)
     loaded, finished = barriers(Q_RING, 1), barriers(2 * Q_RING, 1)
     fence_async_shared()
 
@@ -221,24 +234,23 @@ def hopper_survey_kernel(
     CELLS += (map_at * strips + gl.program_id(0)) * (4 * SIDE * SIDE)
     POOL_SUM += map_at * pool_rows * pools_across
     POOL_MAX += map_at * pool_rows * pools_across
-    # Lists are a band's, and rows are counted from the text's first.
-    list_at = map_at * (slots * SIDE) - band_first * SIDE
-    LENGTH += list_at
-    LIST += list_at * (PLACES * 4)
-    LIST_KEY += list_at * PLACES
+    # Blocks of queries and of keys are met in pairs of keys' that begin at an even block or at an odd one.
+    pairs = k_blocks // 2 + 1
+    WARP_HITS += map_at * slots * pairs * WARPS
+    HITS += map_at * slots * pairs * THREADS
     c = scale * LOG2E
     gl.warp_specialize(
         [
             (_walk, (
-                q_ring, k_ring, bounds, thresholds, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS,
-                POOL_SUM, POOL_MAX, LENGTH, LIST, LIST_KEY, q_first, k_first, count, band_first, row_stop,
-                k_blocks, pools_across, c, 0, COLUMNS, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
+                q_ring, k_ring, marks, factors, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS,
+                POOL_SUM, POOL_MAX, WARP_HITS, HITS, q_first, k_first, count, band_first, row_stop,
+                k_blocks, pairs, pools_across, c, 0, COLUMNS, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
             (_walk, (
-                q_ring, k_ring, bounds, thresholds, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS,
-                POOL_SUM, POOL_MAX, LENGTH, LIST, LIST_KEY, q_first, k_first, count, band_first, row_stop,
-                k_blocks, pools_across, c, 1, COLUMNS, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
+                q_ring, k_ring, marks, factors, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS,
+                POOL_SUM, POOL_MAX, WARP_HITS, HITS, q_first, k_first, count, band_first, row_stop,
+                k_blocks, pairs, pools_across, c, 1, COLUMNS, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
             (_load, (
-                Q, K, BOUND, THRESHOLD, q_boxes, k_boxes, bound_boxes, threshold_boxes, loaded, finished,
+                Q, K, MARK, FACTOR, q_boxes, k_boxes, mark_boxes, factor_boxes, loaded, finished,
                 batch, head, head // group, batch * heads + head, q_first, k_first, count, TOP)),
         ],
         [4, 1],
