@@ -117,9 +117,9 @@ def test_what_warps_noted_goes_into_the_lists_of_its_queries(device):
     threads = threads.view(torch.int64)
     length = torch.zeros(2, slots * SIDE, dtype=torch.int32, device=device)
     lists = torch.full((2, slots * SIDE, places), -1, dtype=torch.int32, device=device)
-    gathering.hits_kernel[(1, 2)](
-        warps, threads, length, lists, slots * pairs * 4, pairs, slots * SIDE, band_first,
-        PLACES=places, SIDE=SIDE, WORDS=16,
+    gathering.hits_kernel[(4,)](
+        warps, threads, length, lists, 2, slots * pairs * 4, pairs, slots * SIDE, band_first,
+        PLACES=places, SIDE=SIDE, WORDS=8,
     )  # fmt: skip
     wanted: dict[tuple[int, int], set[int]] = {}
     for at_map, slot, pair, thread, half, bit in hit.nonzero().tolist():

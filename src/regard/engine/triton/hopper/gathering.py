@@ -16,6 +16,8 @@ __all__ = [
 ]
 
 LOG2E = tl.constexpr(1.4426950408889634)
+# Blocks of queries whose sums for a block of keys are read together.
+SLOTS = tl.constexpr(64)
 # Should the second pass round a score otherwise than the first, it still finds it.
 SLACK = tl.constexpr(1e-6)
 # A power of two that is a number in float32, and so is the inverse.
@@ -115,14 +117,14 @@ def columns_kernel(
     SEEN += (at_map // heads * plane_stride + band_first) * 2
     key = tl.arange(0, SIDE)
     total = tl.zeros([SIDE], tl.float32)
-    for start in range(0, slots, 32):
-        slot = start + tl.arange(0, 32)
+    for start in range(0, slots, SLOTS):
+        slot = start + tl.arange(0, SLOTS)
         there = slot < slots
         first = tl.load(SEEN + slot * 2, mask=there, other=0)
         stop = tl.load(SEEN + slot * 2 + 1, mask=there, other=0)
         met = there & (k_block >= first) & (k_block < stop)
         at = ((at_map * slots + slot) * k_blocks + k_block)[:, None] * SIDE + key[None, :]
-        found = tl.load(COLUMN + at, mask=met[:, None], other=0.0)  # (32, SIDE)
+        found = tl.load(COLUMN + at, mask=met[:, None], other=0.0)  # (SLOTS, SIDE)
         if BLOCKS:
             to = BLOCK + (at_map * slots + slot) * k_blocks + k_block
             tl.store(to, tl.sum(found, 1), mask=there)
@@ -141,9 +143,9 @@ def _lowest(bits):
 
 
 # fmt: off
-@triton.jit(do_not_specialize=["words", "pairs", "list_rows", "band_first"])
+@triton.jit(do_not_specialize=["maps", "words", "pairs", "list_rows", "band_first"])
 def hits_kernel(
-    WARP_HITS, HITS, LENGTH, LIST, words, pairs, list_rows, band_first,
+    WARP_HITS, HITS, LENGTH, LIST, maps, words, pairs, list_rows, band_first,
     PLACES: tl.constexpr, SIDE: tl.constexpr, WORDS: tl.constexpr,
 ):
 # fmt: on
@@ -152,8 +154,9 @@ def hits_kernel(
     A word is a warp's, one of four that share a pair of blocks of keys: which of its threads have hits. Every
     word gives up one hit at a time. LENGTH counts keys without a place too.
     """
-    at_map = tl.program_id(1).to(tl.int64)
-    word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
+    # The first rows of a causal map have most to do for their size: those of all maps come first.
+    at_map = (tl.program_id(0) % maps).to(tl.int64)
+    word = tl.program_id(0) // maps * WORDS + tl.arange(0, WORDS)
     threads = tl.load(WARP_HITS + at_map * words + word, mask=word < words, other=0).to(tl.int64)
     threads &= 0xFFFFFFFF
     warp, pair = word % 4, word // 4

@@ -150,7 +150,7 @@ class _Sweep:
         if ask.top:
             warps = self._zeros(slots, self.pairs, WARPS, dtype=torch.int32)
             threads = self._empty(slots, self.pairs, THREADS.value, dtype=torch.int64)
-        hopper_survey_kernel[(strips.count, p.heads, p.batch)](
+        hopper_survey_kernel[(p.batch * p.heads, strips.count)](
             boxes(self.operands.q, SIDE),
             boxes(self.operands.k, SIDE),
             lines(self.mark, SIDE),
@@ -252,11 +252,12 @@ class _Sweep:
         p, maps, words = self.problem, self.problem.batch * self.problem.heads, warps[0, 0].numel()
         length = self._zeros(len(band) * SIDE, dtype=torch.int32)
         lists = self._empty(len(band) * SIDE, PLACES, dtype=torch.int32)
-        hits_kernel[(-(-words // WORDS), maps)](
+        hits_kernel[(maps * -(-words // WORDS),)](
             warps,
             threads,
             length,
             lists,
+            maps,
             words,
             self.pairs,
             len(band) * SIDE,

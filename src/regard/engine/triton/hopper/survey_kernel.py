@@ -214,8 +214,9 @@ def hopper_survey_kernel(
 ):
 # fmt: on
     """One program: a strip of one head's map, over the query blocks of a band that meet it."""
-    head, batch = gl.program_id(1), gl.program_id(2)
-    strip = STRIPS + batch * strip_stride + gl.program_id(0) * 3
+    # The longest strips of all maps come first.
+    head, batch = gl.program_id(0) % heads, gl.program_id(0) // heads
+    strip = STRIPS + batch * strip_stride + gl.program_id(1) * 3
     q_first, count = gl.load(strip), gl.load(strip + 1)
     k_first = q_first + gl.load(strip + 2)
     q_boxes, q_ring = ring(Q, Q_RING, SIDE, DIM)
@@ -225,13 +226,13 @@ def hopper_survey_kernel(
     loaded, finished = barriers(Q_RING, 1), barriers(2 * Q_RING, 1)
     fence_async_shared()
 
-    map_at = (batch * heads + head).to(gl.int64)
+    map_at = gl.program_id(0).to(gl.int64)
     mask_at = batch * mask_b + head * mask_h
     LOW += mask_at
     HIGH += mask_at
     EDGES += batch * edge_stride
     COLUMN += map_at * slots * k_blocks * SIDE
-    CELLS += (map_at * strips + gl.program_id(0)) * (4 * SIDE * SIDE)
+    CELLS += (map_at * strips + gl.program_id(1)) * (4 * SIDE * SIDE)
     POOL_SUM += map_at * pool_rows * pools_across
     POOL_MAX += map_at * pool_rows * pools_across
     # Blocks of queries and of keys are met in pairs of keys' that begin at an even block or at an odd one.
@@ -251,7 +252,7 @@ def hopper_survey_kernel(
                 k_blocks, pairs, pools_across, c, 1, COLUMNS, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
             (_load, (
                 Q, K, MARK, FACTOR, q_boxes, k_boxes, mark_boxes, factor_boxes, loaded, finished,
-                batch, head, head // group, batch * heads + head, q_first, k_first, count, TOP)),
+                batch, head, head // group, gl.program_id(0), q_first, k_first, count, TOP)),
         ],
         [4, 1],
         [240, 24],
