@@ -183,3 +183,36 @@ def test_what_strips_leave_behind_is_added_along_its_diagonals(device):
             there = (at >= 0) & (at < 2 * n - 1)
             wanted.index_add_(2, at[there], cells[:, :, strip, part].flatten(2)[..., there].cpu())
     torch.testing.assert_close(total.cpu(), wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("pool", [16, 64, 192])
+def test_bands_of_any_size_make_one_overview(monkeypatch, pool):
+    pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper")
+    from regard.engine.inputs import Options, problem_of
+    from regard.engine.triton.hopper import survey
+    from regard.engine.triton.survey import Question
+
+    class Nothing:
+        def __getitem__(self, grid):
+            return lambda *_, **__: None
+
+    monkeypatch.setattr(survey, "marks_kernel", Nothing())
+    q, k = torch.zeros(2, 2, 700, 64).unbind(), torch.zeros(1, 2, 500, 64)
+    problem = problem_of(q[0][None], k, k, Options())
+    ask = Question(pool=pool, pool_sums=True, pool_maxima=True)
+    sweep = survey._Sweep(problem, torch.zeros(1, 2, 700), ask, None)
+    high, wide = sweep.part
+    parts = torch.rand(1, 2, 11 * SIDE // high, 8 * SIDE // wide)
+    for first in range(0, 11, 3):
+        band = range(first, min(first + 3, 11))
+        some = parts[:, :, band.start * SIDE // high : band.stop * SIDE // high]
+        sweep._put(sweep.found.pool_sums, some, (high, wide), band, torch.add)
+        sweep._put(sweep.found.pool_maxima, some, (high, wide), band, torch.maximum)
+    whole = torch.nn.functional.pad(
+        parts, (0, -parts.shape[3] % (pool // wide), 0, -parts.shape[2] % (pool // high))
+    )
+    blocks = whole.unflatten(3, (-1, pool // wide)).unflatten(2, (-1, pool // high))
+    shape = sweep.found.pool_sums.shape
+    wanted = (x[..., : shape[2], : shape[3]] for x in (blocks.sum((3, 5)), blocks.amax((3, 5))))
+    for got, want in zip((sweep.found.pool_sums, sweep.found.pool_maxima), wanted, strict=True):
+        torch.testing.assert_close(got, want)

@@ -28,7 +28,7 @@ from regard.engine.triton.survey import Question, Survey, fill_top_keys
 
 __all__ = ["can_survey", "survey"]
 
-# Bytes for what a band of queries leaves behind.
+# Bytes for what a sweep needs beside what it finds; bands of queries are as large as that allows.
 BAND_BYTES = 1 << 30
 WARPS = 4
 # How many candidates for its top keys a query has room for.
@@ -83,15 +83,15 @@ class _Sweep:
             self.found.diagonals = self._zeros(p.q_len + p.k_len - 1)
         shape = (-(-p.q_len // pool), -(-p.k_len // pool))
         if ask.pool_sums:
-            self.found.pool_sums = self._empty(*shape)
+            self.found.pool_sums = self._zeros(*shape)
         if ask.pool_maxima:
-            self.found.pool_maxima = self._empty(*shape)
+            self.found.pool_maxima = self._zeros(*shape)
         if ask.top and tops is not None:
             self.found.weight = self._empty(p.q_len, ask.top)
             self.found.key = self._empty(p.q_len, ask.top, dtype=torch.int64)
             self.again = self._zeros(self.q_blocks, dtype=torch.int32)
         self.mark, self.factor = self._marks(tops if ask.top else None)
-        self.band = self._band()
+        self.band = self._band(0 if tops is None else 4 * tops.numel())
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.zeros(*self.maps, *shape, dtype=dtype, device=self.device)
@@ -118,7 +118,7 @@ class _Sweep:
         )
         return mark, factor
 
-    def _band(self) -> int:
+    def _band(self, taken: int) -> int:
         """How many blocks of queries to sweep at once: few enough to fit, and to keep the device busy."""
         ask, maps = self.question, self.problem.batch * self.problem.heads
         parts = SIDE // self.part[0] * (SIDE // self.part[1])
@@ -126,12 +126,11 @@ class _Sweep:
         bytes_per_block = 4 * self.k_blocks * (cells + (SIDE + 1) * self.receives)
         if ask.top:
             bytes_per_block += 8 * (THREADS.value + 2) * self.pairs + 4 * SIDE * (PLACES + 1)
-        fits = BAND_BYTES // max(1, bytes_per_block * maps)
-        strips = self.k_blocks // STRIP * maps
+        strips = -(-self.k_blocks // STRIP) * maps
+        room = BAND_BYTES - taken - 4 * STRIP * SIDE * SIDE * strips * ask.diagonals
+        fits = room // max(1, bytes_per_block * maps)
         busy = self.q_blocks * strips // PROGRAMS if strips < PROGRAMS else self.q_blocks
-        # Blocks of the overview lie in one band.
-        step = max(1, self.pool // SIDE)
-        return max(step, min(fits, max(busy, 32), self.q_blocks) // step * step)
+        return max(1, min(fits, max(busy, 32), self.q_blocks))
 
     def run(self, band: range) -> None:
         """One band of query blocks, and what it says added to the rest."""
@@ -193,9 +192,9 @@ class _Sweep:
         if self.found.diagonals is not None:
             self._add_diagonals(self.found.diagonals, cells, band)
         if self.found.pool_sums is not None and direct:
-            self._put(self.found.pool_sums, sums, self.part, band, torch.sum)
+            self._put(self.found.pool_sums, sums, self.part, band, torch.add)
         if self.found.pool_maxima is not None:
-            self._put(self.found.pool_maxima, maxima, self.part, band, torch.amax)
+            self._put(self.found.pool_maxima, maxima, self.part, band, torch.maximum)
         if ask.top:
             self._select(warps, threads, band, rows)
 
@@ -219,7 +218,7 @@ class _Sweep:
             SIDE=SIDE,
         )
         if self.found.pool_sums is not None and self.from_columns:
-            self._put(self.found.pool_sums, blocks, (SIDE, SIDE), band, torch.sum)
+            self._put(self.found.pool_sums, blocks, (SIDE, SIDE), band, torch.add)
 
     def _add_diagonals(self, total: Tensor, cells: Tensor, band: range) -> None:
         strips = self.table.strips(band)
@@ -238,14 +237,18 @@ class _Sweep:
             SIDE=SIDE,
         )
 
-    def _put(self, total: Tensor, part: Tensor, size: tuple[int, int], band: range, how) -> None:
-        """Put the band's blocks in their place, each put together from parts of a size."""
+    def _put(self, total: Tensor, part: Tensor, size: tuple[int, int], band: range, join) -> None:
+        """Add the band's part of the overview, whose blocks are put together from parts of a size.
+
+        A band may begin and end within a block: others have the rest.
+        """
         high, wide = self.pool // size[0], self.pool // size[1]
-        if (high, wide) != (1, 1):
-            part = pad(part, (0, -part.shape[-1] % wide, 0, -part.shape[-2] % high))
-            part = how(part.unflatten(-1, (-1, wide)).unflatten(-3, (-1, high)), dim=(-3, -1))
-        rows = total[..., band.start * SIDE // self.pool :, :][..., : part.shape[-2], :]
-        rows.copy_(part[..., : rows.shape[-2], : rows.shape[-1]])
+        before = band.start * SIDE % self.pool // size[0]
+        part = pad(part, (0, -part.shape[-1] % wide, before, -(before + part.shape[-2]) % high))
+        blocks = part.unflatten(-1, (-1, wide)).unflatten(-3, (-1, high))
+        found = blocks.sum((-3, -1)) if join is torch.add else blocks.amax((-3, -1))
+        rows = total[..., band.start * SIDE // self.pool :, :][..., : found.shape[-2], :]
+        join(rows, found[..., : rows.shape[-2], : rows.shape[-1]], out=rows)
 
     def _select(self, warps: Tensor, threads: Tensor, band: range, rows: int) -> None:
         """The heaviest of the keys that were noted on the way."""
