@@ -20,7 +20,17 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, feed, ring, run_of, seen, turned
+from regard.engine.triton.hopper.sharing import (
+    HALF,
+    LOG2E,
+    barriers,
+    by_thread,
+    feed,
+    ring,
+    run_of,
+    seen,
+    turned,
+)
 
 __all__ = ["hopper_forward_kernel"]
 
@@ -42,16 +52,6 @@ def _load(
     tma.async_copy_global_to_shared(Q, [batch, head, q_first, 0], q_ready, q_tile)
     feed(K, V, k_ring, v_ring, k_ready, k_free, v_ready, v_free, batch, kv_head, last, count,
          -1, BLOCK_K, STAGES)  # fmt: skip
-
-
-@gluon.jit
-def _by_thread(x, BLOCK_K: gl.constexpr):
-    """Sums over the keys that one thread holds, (HALF, 4): four threads share a row, none talks.
-
-    One sum over all of them, so that products are added as they are made.
-    """
-    pairs = gl.permute(gl.reshape(x, [HALF, BLOCK_K // 8, 4, 2]), (0, 2, 1, 3))
-    return gl.sum(gl.reshape(pairs, [HALF, 4, BLOCK_K // 4]), 2)
 
 
 @gluon.jit
@@ -92,18 +92,18 @@ def _softmax(
     p = gl.exp2(x)
     fall = top - raised
     keep = gl.exp2(fall)
-    by_thread: gl.constexpr = gl.SliceLayout(1, total.type.layout)
-    kept = gl.convert_layout(keep, by_thread)[:, None]
-    here = _by_thread(p, BLOCK_K)
+    threads: gl.constexpr = gl.SliceLayout(1, total.type.layout)
+    kept = gl.convert_layout(keep, threads)[:, None]
+    here = by_thread(p, BLOCK_K)
     if ENTROPIES:
-        fallen = gl.convert_layout(fall, by_thread)[:, None]
-        energy = (energy + fallen * total) * kept + _by_thread(p * x, BLOCK_K)
+        fallen = gl.convert_layout(fall, threads)[:, None]
+        energy = (energy + fallen * total) * kept + by_thread(p * x, BLOCK_K)
     if DISTANCES:
         # A column's number without the bits that say whose thread it is: known when compiled. The rest is
         # the same for all of a thread's columns, and added at the end.
         step = (gl.arange(0, BLOCK_K, gl.SliceLayout(0, layout)) & -7).to(gl.float32)
         first = (j * BLOCK_K).to(gl.float32)
-        distance = distance * kept + (here * first + _by_thread(p * step[None, :], BLOCK_K))
+        distance = distance * kept + (here * first + by_thread(p * step[None, :], BLOCK_K))
     total = total * kept + here
     return p, keep, raised, total, energy, distance, best, best_tile
 
@@ -134,7 +134,7 @@ def _attend(
     limit = NEVER / c
 
     nothing = gl.full([HALF, BLOCK_K], 0.0, gl.float32, s_layout)
-    total = _by_thread(nothing, BLOCK_K)
+    total = by_thread(nothing, BLOCK_K)
     energy, distance = total, total
     best, best_tile = total, total
     if CLASSES > 0:

@@ -1,4 +1,5 @@
-"""What the kernels for Hopper have in common: rings of tiles in shared memory, barriers, turned products."""
+"""What the kernels for Hopper have in common: rings of tiles in shared memory, barriers, turned products,
+sums that stay in a thread."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
 # pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false
@@ -8,7 +9,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
 
-__all__ = ["HALF", "LOG2E", "barriers", "feed", "line_ring", "ring", "run_of", "seen", "turned"]
+__all__ = ["HALF", "LOG2E", "barriers", "by_thread", "feed", "line_ring", "ring", "run_of", "seen", "turned"]
 
 LOG2E = gl.constexpr(1.4426950408889634)
 # Rows that a warpgroup holds of its program's own.
@@ -83,3 +84,13 @@ def seen(x, j, low, high, full_first, full_stop, other, BLOCK: gl.constexpr, lay
 def turned(a, ring, slot, nothing):
     """Issue the product of `a` with a tile turned over."""
     return warpgroup_mma(a, ring.index(slot).permute((1, 0)), nothing, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def by_thread(x, COLUMNS: gl.constexpr):
+    """Sums over the columns that one thread holds of a tile, (HALF, 4): four threads share a row, none talks.
+
+    One sum over all of them, so that products are added as they are made.
+    """
+    pairs = gl.permute(gl.reshape(x, [HALF, COLUMNS // 8, 4, 2]), (0, 2, 1, 3))
+    return gl.sum(gl.reshape(pairs, [HALF, 4, COLUMNS // 4]), 2)

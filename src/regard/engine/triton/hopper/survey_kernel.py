@@ -23,7 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.sharing import LOG2E, barriers, line_ring, ring
+from regard.engine.triton.hopper.sharing import LOG2E, barriers, by_thread, line_ring, ring
 from regard.engine.triton.hopper.threads import (
     NOTE,
     NOTE_OPERANDS,
@@ -88,13 +88,6 @@ def _pool(POOL, part, at, across, inside):
     gl.store(POOL + at + query * across + key, part, mask=inside & (key >= 0) & (query >= 0))
 
 
-@gluon.jit
-def _by_thread(x):
-    """Sums over the queries that one thread holds, (64, 4): four threads share a key, none talks."""
-    pairs = gl.permute(gl.reshape(x, [SIDE, SIDE // 8, 4, 2]), (0, 2, 1, 3))
-    return gl.sum(gl.reshape(pairs, [SIDE, 4, SIDE // 4]), 2)
-
-
 # fmt: off
 @gluon.jit
 def _overview(
@@ -137,9 +130,9 @@ def _walk(
         thread = (row >> 4) * 32 + (row & 7) * 4 + ((col >> 1) & 3)
     if COLUMNS:
         # Of four threads that share two keys of each block, each stores one.
-        by_thread: gl.constexpr = _by_thread(nothing).type.layout
-        key = gl.arange(0, SIDE, gl.SliceLayout(1, by_thread))[:, None]
-        neighbour = gl.arange(0, 4, gl.SliceLayout(0, by_thread))[None, :] + key * 0
+        shared: gl.constexpr = by_thread(nothing, SIDE).type.layout
+        key = gl.arange(0, SIDE, gl.SliceLayout(1, shared))[:, None]
+        neighbour = gl.arange(0, 4, gl.SliceLayout(0, shared))[None, :] + key * 0
         place = (key >> 4) * 16 + (key & 7) + (neighbour >> 1) * 8 + (neighbour & 1) * SIDE
     for i in range(count):
         m = i + 2 * which
@@ -187,7 +180,7 @@ def _walk(
             to = COLUMN + (in_band.to(gl.int64) * k_blocks + k_block) * SIDE
             gl.inline_asm_elementwise(
                 RECEIVE, RECEIVE_OPERANDS,
-                [_by_thread(p), _by_thread(r), neighbour, place, there, to.to(gl.int64)],
+                [by_thread(p, SIDE), by_thread(r, SIDE), neighbour, place, there, to.to(gl.int64)],
                 dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
         _overview(p, k_block, in_band, pools_across, k_blocks, POOL_SUM, POOL_MAX,
                   SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
