@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -73,20 +74,31 @@ def compiled(kernel, launch: dict[str, Any]):
 
 
 def report(made) -> dict[str, int]:
-    """Bytes of local memory per thread, and how many matrix instructions of Hopper's there are."""
+    """Bytes of local memory per thread, how many matrix instructions of Hopper's there are, and how many
+    loads from shared memory are issued behind some and before these are done: they wait for them."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(made.asm["cubin"])
         file.flush()
-        usage = subprocess.run(
-            [tool, "-res-usage", file.name], capture_output=True, text=True, check=True
-        ).stdout
+        usage, code = (
+            subprocess.run([tool, what, file.name], capture_output=True, text=True, check=True).stdout
+            for what in ("-res-usage", "-sass")
+        )
     found = re.search(r"STACK:(\d+)", usage)
-    return {"stack": int(found[1]) if found else -1, "wgmma": made.asm["ptx"].count("wgmma.mma_async")}
+    late, busy = 0, False
+    for name in re.findall(r"\b(HGMMA|DEPBAR|LDS)\b", code):
+        late += busy and name == "LDS"
+        busy = name == "HGMMA" or (busy and name == "LDS")
+    return {
+        "stack": int(found[1]) if found else -1,
+        "wgmma": made.asm["ptx"].count("wgmma.mma_async"),
+        "late loads": late,
+    }
 
 
+@cache
 def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
     """The kernel of that name and what it would be launched with on a Hopper GPU."""
     from regard.engine.inputs import Options, problem_of
@@ -147,5 +159,12 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
     return kernel, recorder.launches[0]
 
 
+def variant(name: str) -> tuple[Any, dict[str, Any]]:
+    """`launch_of` a kernel, with the compile-time arguments that are named behind it: "kernel A=0 B=1"."""
+    kernel, *changes = name.split()
+    found, launch = launch_of(kernel)
+    return found, {**launch, **{key: int(value) for key, value in (change.split("=") for change in changes)}}
+
+
 if __name__ == "__main__":
-    print(json.dumps({name: report(compiled(*launch_of(name))) for name in sys.argv[1:]}))
+    print(json.dumps({name: report(compiled(*variant(name))) for name in sys.argv[1:]}))
