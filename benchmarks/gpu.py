@@ -41,6 +41,8 @@ ROWS = [Entropy(), MaxScore(), SinkMass(), MeanDistance()]
 # Length, batch and heads: about the same work up to 64k, one head beyond.
 SIZES = [(1024, 16, 16), (4096, 4, 16), (16384, 1, 16), (65536, 1, 4), (262144, 1, 1)]
 EAGER_CELLS = 1 << 32
+# Milliseconds that a turn runs before it counts.
+SETTLE = 150.0
 Runs = dict[str, Callable[[], object]]
 SAMPLE = 64
 
@@ -80,21 +82,22 @@ def milliseconds(run: Callable[[], object], budget: float = 150.0) -> float:
 
 def interleaved(runs: Runs, rounds: int = 3, budget: float = 60.0) -> dict[str, float]:
     """Median time of each run, in rounds in which everybody has a turn; who cannot run is left out."""
-    repeats, spent = {}, {}
+    repeats, settling, spent = {}, {}, {}
     for name, run in runs.items():
         try:
             run()
-            first = _timed(run, 2)[1]
+            first = max(_timed(run, 2)[1], 0.01)
         except RuntimeError as problem:
             print(f"{name}: {str(problem).splitlines()[0][:80]}\n")
             torch.cuda.empty_cache()
             continue
-        repeats[name], spent[name] = max(2, min(30, int(budget / rounds / max(first, 0.01)))), []
+        repeats[name], settling[name] = max(2, min(30, int(budget / rounds / first))), int(SETTLE / first) + 1
+        spent[name] = []
     for _ in range(rounds):
         for name, count in repeats.items():
-            # The first of a turn wait for Python, which is not yet ahead of the device; and its clock
-            # still follows whoever had the turn before, which is worth up to 8 %.
-            spent[name] += _timed(runs[name], 2 * count)[count:]
+            # The first of a turn wait for Python, which is not yet ahead of the device; and under load the
+            # device's clock falls by up to a tenth, from where whoever came before left it.
+            spent[name] += _timed(runs[name], settling[name] + count)[settling[name] :]
     return {name: statistics.median(times) for name, times in spent.items()}
 
 
@@ -349,7 +352,7 @@ def main() -> None:
     header(
         "Observed attention on a GPU",
         "medians over three rounds in which contestants take turns (decode: one after the other); "
-        "calls of a turn are queued, as in a model, and the first half of a turn is not counted",
+        "calls of a turn are queued, as in a model, and those of its first 150 ms are not counted",
     )
     print("bfloat16; errors are of the output, relative, against float64; FLOPs count allowed pairs.\n")
     sizes = SIZES[:1] if options.quick else SIZES
