@@ -8,11 +8,16 @@ import torch
 from engine.harness import every_mask
 from engine.triton.test_forward import close, leaves
 from regard import observe
+from regard.engine.inputs import Options, problem_of
+from regard.engine.riders import Streamed
+from regard.engine.second_pass import summarise
+from regard.engine.torch_forward import forward
 from regard.masks import Causal, Dense, Window
 from regard.stats import (
     ColumnMass,
     Decay,
     Histogram,
+    MaxScore,
     NormWeighted,
     Pooled,
     ReceptiveWindow,
@@ -91,3 +96,22 @@ def test_of_equal_weights_the_earlier_keys_are_listed(device):
     x = torch.zeros(1, 1, 70, 16, device=device)
     seen = observe(x, x, x, mask=Window(20), stats=[TopK(2)], backend="triton")
     assert seen.top_k.key[0, 0].tolist() == [[max(0, i - 19), max(0, i - 19) + 1] for i in range(70)]
+
+
+def test_what_the_forward_pass_told_is_not_asked_again(device):
+    problem = problem_of(**leaves(device, 100, 130, batch=1, heads=2), options=Options())
+    lse = forward(problem).lse
+    asked = {"top": TopK(3), "peak": MaxScore(), "pooled": Pooled(128, "both")}
+    truth = summarise(problem, lse, {**asked, "high": Pooled(64, "max")}, "torch")
+    # Numbers that nobody else would come to.
+    told = Streamed(problem.v, lse, peak=truth["peak"].value + 1, highest=truth["high"] * 2, grain=64)
+    got = summarise(problem, lse, asked, "triton", told)
+    same(got["top"], truth["top"])
+    same(got["peak"], (truth["peak"].value + 1, truth["top"].key[..., 0]))
+    same(got["pooled"], (truth["pooled"].mean, truth["pooled"].max * 2))
+    # Without top keys the largest score has no key yet, and blocks that do not fit are swept.
+    asked = {"peak": MaxScore(), "pooled": Pooled(32, "max")}
+    truth = summarise(problem, lse, asked, "torch")
+    got = summarise(problem, lse, asked, "triton", told)
+    same(got["peak"], truth["peak"])
+    same(got["pooled"], truth["pooled"])
