@@ -77,7 +77,7 @@ def _observed_on_gpu(
         for name, s in statistics.items()
         if type(s) in ROWS or (type(s) is SinkMass and s.first == first)
     }
-    tops = any(type(s) is TopK for s in statistics.values())
+    tops = any(type(s) is TopK and s.k <= gpu.MOST_KEYS for s in statistics.values())
     riders = replace(_riders(riding, {}, problem), first=first, tops=tops, grain=_grain(statistics))
     result = attend(problem, "triton", riders)
     found = _read(riding, {}, frame_of(problem), result, differentiable=False)
@@ -86,7 +86,8 @@ def _observed_on_gpu(
 
 def _grain(statistics: Mapping[str, Statistic]) -> int:
     """The side of the blocks whose largest weights make every overview's, or 0."""
-    sizes = [s.size for s in statistics.values() if type(s) is Pooled and s.how != "mean"]
+    asked = [s.size for s in statistics.values() if type(s) is Pooled and s.how != "mean"]
+    sizes = [size for size in asked if gpu.fits(size)]
     return max((g for g in GRAINS if all(size % g == 0 for size in sizes)), default=0) if sizes else 0
 
 

@@ -203,8 +203,8 @@ def test_bands_of_any_size_make_one_overview(monkeypatch, pool):
     sweep = survey._Sweep(problem, torch.zeros(1, 2, 700), ask, None)
     high, wide = sweep.part
     parts = torch.rand(1, 2, 11 * SIDE // high, 8 * SIDE // wide)
-    for first in range(0, 11, 3):
-        band = range(first, min(first + 3, 11))
+    for first in range(0, 11, 4):
+        band = range(first, min(first + 4, 11))
         some = parts[:, :, band.start * SIDE // high : band.stop * SIDE // high]
         sweep._put(sweep.found.pool_sums, some, (high, wide), band, torch.add)
         sweep._put(sweep.found.pool_maxima, some, (high, wide), band, torch.maximum)

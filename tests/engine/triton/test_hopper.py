@@ -164,7 +164,7 @@ def test_long_texts_are_swept_in_bands(monkeypatch):
     from regard.engine.triton.hopper import forward, survey
 
     q, k, v = tensors(heads=1, kv_heads=1, batch=1, q=1500, k=1500)
-    asked = [*ROWS, *MAP, Pooled(192, "both").named("coarse")]
+    asked = [*ROWS, *MAP, Pooled(512, "both").named("coarse")]
     whole = observe(q, k, v, Causal(), stats=asked)
     for module in (forward, survey):
         monkeypatch.setattr(module, "BAND_BYTES", 1 << 20)

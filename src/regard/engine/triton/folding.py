@@ -21,7 +21,7 @@ from regard.stats.folds import Fold
 __all__ = ["fold"]
 
 # Of how many keys a sweep can collect candidates on the way.
-MOST_KEYS = 8
+ON_THE_WAY = 8
 
 
 def fold(
@@ -88,7 +88,7 @@ def _untold(folds: Sequence[Fold], streamed: Streamed) -> list[Fold]:
 
 def _collects(each: kinds.TopFold, tops: Tensor | None) -> bool:
     """Whether candidates for the top keys can be collected on the way."""
-    return tops is not None and each.weight.shape[-1] <= MOST_KEYS
+    return tops is not None and each.weight.shape[-1] <= ON_THE_WAY
 
 
 def _swept(problem: Problem, lse: Tensor, question: Question, tops: Tensor | None, fast: bool) -> Survey:

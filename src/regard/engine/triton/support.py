@@ -13,7 +13,7 @@ from regard.engine.triton.configs import WIDTHS, interpreted
 from regard.scores import ALiBi
 from regard.stats.folds import BlockFold, DivergenceFold, Fold, TopFold
 
-__all__ = ["cannot_fold", "refusal", "sums_first_keys"]
+__all__ = ["MOST_KEYS", "cannot_fold", "fits", "refusal", "sums_first_keys"]
 
 MOST_KEYS = 64
 OLDEST = 8
@@ -71,13 +71,14 @@ def cannot_fold(fold: Fold) -> str | None:
         return "it must see the tiles"
     if isinstance(fold, TopFold) and fold.weight.shape[-1] > MOST_KEYS:
         return f"at most {MOST_KEYS} keys per row are fused"
-    if isinstance(fold, BlockFold) and not _fits(fold.size):
+    if isinstance(fold, BlockFold) and not fits(fold.size):
         fitting = f"powers of two and multiples of {LARGEST_TILE}"
         return f"blocks of {fold.size} cells do not fit tiles; {fitting} do"
     return None
 
 
-def _fits(size: int) -> bool:
+def fits(size: int) -> bool:
+    """Whether kernels know blocks of size × size cells: tiles are made of them, or they of tiles."""
     return size & (size - 1) == 0 or size % LARGEST_TILE == 0
 
 
