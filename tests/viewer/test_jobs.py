@@ -6,12 +6,14 @@ import json
 import threading
 import time
 
+import anyio
 import httpx
 import pytest
 
 from regard.errors import RegardError
 from regard.viewer import Settings, create_app
-from regard.viewer.jobs import ENDED, Jobs
+from regard.viewer.jobs import ENDED, Job, Jobs
+from regard.viewer.routes.work import _told
 from regard.viewer.session import Session
 
 
@@ -156,6 +158,41 @@ def test_events_tell_progress_and_everything_said_until_the_end(live):
         events = told(answer.iter_lines())
     assert [event["token"] for event in events if "token" in event] == ["t0", "t1", "t2"]
     assert (events[-1]["state"], events[-1]["done"], events[-1]["result"]) == ("done", 3, {"recording": "x"})
+
+
+def test_who_hears_of_the_end_has_heard_everything(live):
+    """A page stops listening when it hears of the end: also one that came late."""
+    session, client = live
+
+    def work(job):
+        for number in range(3):
+            job.tell({"token": f"t{number}"})
+        return {}
+
+    job = ended(session.jobs.start("generate", work))
+    with client.stream("GET", f"/api/jobs/{job.id}/events") as answer:
+        events = told(answer.iter_lines())
+    assert [event.get("token") for event in events] == ["t0", "t1", "t2", None]
+    assert [event["state"] in ENDED for event in events] == [False, False, False, True]
+
+
+def test_a_job_that_ends_while_it_is_listened_to_is_heard_to_the_end():
+    job = Job("generate", lambda job: {})
+
+    async def listen():
+        stream = _told(job)
+        heard = [await anext(stream)]
+        job.tell({"token": "a"})
+        job.tell({"token": "b"})
+        heard.append(await anext(stream))
+        # The rest is said while the first is on its way.
+        job.tell({"token": "c"})
+        job.run()
+        return heard + [event async for event in stream]
+
+    events = told(line.strip() for line in anyio.run(listen))
+    assert [event["token"] for event in events if "token" in event] == ["a", "b", "c"]
+    assert [event["state"] in ENDED for event in events] == [False] * (len(events) - 1) + [True]
 
 
 @pytest.mark.parametrize(("bound", "state"), [(True, "cancelled"), (False, "running")])

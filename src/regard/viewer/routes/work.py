@@ -112,17 +112,21 @@ async def _told(job: Job) -> AsyncIterator[str]:
     job.listen()
     seen, spoke = 0, time.monotonic()
     try:
-        yield _event(job, {})
+        if job.state not in ENDED:
+            yield _event(job.to_dict())
         while True:
-            ended = job.state in ENDED
+            # Looked at before the events: when it has ended, all it ever said is there.
+            now = job.to_dict()
+            ended = now["state"] in ENDED
             new = job.events[seen:]
             seen += len(new)
-            # Of progress the last is enough; what was said beside it is not to be lost.
+            # Of progress the last is enough; what was said beside it is not to be lost. The end is told
+            # last: whoever hears of it listens no longer.
             said = [event for event in new if event]
             for event in said:
-                yield _event(job, event)
-            if new and (ended or not new[-1]):
-                yield _event(job, {})
+                yield _event({**now, "state": "running"} if ended else now, event)
+            if ended or (new and not new[-1]):
+                yield _event(now)
             elif time.monotonic() - spoke > ALIVE:
                 yield ": still here\n\n"
             spoke = time.monotonic() if new else spoke
@@ -133,8 +137,8 @@ async def _told(job: Job) -> AsyncIterator[str]:
         job.unlisten()
 
 
-def _event(job: Job, more: dict[str, Any]) -> str:
-    return f"data: {json.dumps({**job.to_dict(), **more}, allow_nan=False)}\n\n"
+def _event(now: dict[str, Any], more: dict[str, Any] | None = None) -> str:
+    return f"data: {json.dumps({**now, **(more or {})}, allow_nan=False)}\n\n"
 
 
 def _start(wanted: Wanted, session: Session) -> Job:
