@@ -206,8 +206,8 @@ def test_bands_of_any_size_make_one_overview(monkeypatch, pool):
     for first in range(0, 11, 4):
         band = range(first, min(first + 4, 11))
         some = parts[:, :, band.start * SIDE // high : band.stop * SIDE // high]
-        sweep._put(sweep.found.pool_sums, some, (high, wide), band, torch.add)
-        sweep._put(sweep.found.pool_maxima, some, (high, wide), band, torch.maximum)
+        sweep._put(sweep.found.pool_sums, some, (high, wide), band, largest=False)
+        sweep._put(sweep.found.pool_maxima, some, (high, wide), band, largest=True)
     whole = torch.nn.functional.pad(
         parts, (0, -parts.shape[3] % (pool // wide), 0, -parts.shape[2] % (pool // high))
     )

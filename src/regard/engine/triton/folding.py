@@ -8,13 +8,12 @@ from dataclasses import replace
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import pad
 
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import decode, hopper
 from regard.engine.triton.forward import forward
-from regard.engine.triton.survey import Question, Survey, counts, survey, top_keys
+from regard.engine.triton.survey import Question, Survey, counts, put_blocks, survey, top_keys
 from regard.stats import folds as kinds
 from regard.stats.folds import Fold
 
@@ -33,10 +32,8 @@ def fold(
     """Add what every fold asks for to where it goes; what the forward pass told is not asked again."""
     streamed = streamed or Streamed(problem.v, lse)
     tops, fast = streamed.tops, hopper.applicable(problem) and not decode.applicable(problem)
-    heaviest = next((each.key[..., 0] for each in folds if isinstance(each, kinds.TopFold)), None)
-    known = streamed.peak is not None and heaviest is not None
-    folds = _untold(folds, streamed)
-    _fold_rows(problem, [each for each in folds if not (known and isinstance(each, kinds.PeakFold))])
+    peaks, folds = _peaks(folds, streamed), _untold(folds, streamed)
+    _fold_rows(problem, [each for each in folds if peaks is None or not isinstance(each, kinds.PeakFold)])
     for each in folds:
         if isinstance(each, kinds.PairFold):
             _count(problem, each)
@@ -51,8 +48,14 @@ def fold(
         for each in members:
             _deliver(each, found)
     for each in folds:
-        if isinstance(each, kinds.PeakFold) and streamed.peak is not None and heaviest is not None:
-            _deliver_peaks(problem, each, streamed.peak, heaviest)
+        if peaks is not None and isinstance(each, kinds.PeakFold):
+            _deliver_peaks(problem, each, *peaks)
+
+
+def _peaks(folds: Sequence[Fold], streamed: Streamed) -> tuple[Tensor, Tensor] | None:
+    """The rows' largest scores, where the forward pass told them, and where their keys will be found."""
+    heaviest = next((each.key[..., 0] for each in folds if isinstance(each, kinds.TopFold)), None)
+    return None if heaviest is None or streamed.peak is None else (streamed.peak, heaviest)
 
 
 def _deliver_peaks(problem: Problem, each: kinds.PeakFold, peak: Tensor, heaviest: Tensor) -> None:
@@ -75,10 +78,7 @@ def _untold(folds: Sequence[Fold], streamed: Streamed) -> list[Fold]:
             and each.size % streamed.grain == 0
         ):
             parts = each.size // streamed.grain
-            wide = [-n % parts for n in streamed.highest.shape[2:]]
-            whole = pad(streamed.highest, (0, wide[1], 0, wide[0]))
-            found = whole.unflatten(3, (-1, parts)).unflatten(2, (-1, parts)).amax((3, 5))
-            torch.maximum(each.tops, found, out=each.tops)
+            put_blocks(each.tops, streamed.highest, (parts, parts), largest=True)
             each = replace(each, tops=None)
             if each.sums is None:
                 continue

@@ -20,7 +20,7 @@ from regard.engine.triton.plan import Plan
 from regard.engine.triton.spans import Spans
 from regard.engine.triton.survey_kernel import diagonal_kernel, survey_kernel, top_kernel
 
-__all__ = ["Question", "Survey", "counts", "fill_top_keys", "survey", "top_keys"]
+__all__ = ["Question", "Survey", "counts", "fill_top_keys", "put_blocks", "survey", "top_keys"]
 
 # Bytes for what tiles leave behind for columns and overviews, per band of query blocks.
 BAND_BYTES = 1 << 29
@@ -182,12 +182,12 @@ class _Sweep:
             self._add_diagonals(self.found.diagonals, diagonal, band)
         if self.found.above is not None:
             self.found.above += above.sum(2)[..., : len(ask.borders)]
-        for total, part, how in (
-            (self.found.pool_sums, sums, "sum"),
-            (self.found.pool_maxima, maxima, "max"),
+        for total, part, largest in (
+            (self.found.pool_sums, sums, False),
+            (self.found.pool_maxima, maxima, True),
         ):
             if total is not None:
-                self._add_pooled(total, part, how, band)
+                self._add_pooled(total, part, largest, band)
 
     def _add_diagonals(self, total: Tensor, found: Tensor, band: range) -> None:
         """Lay the halves that each diagonal of tiles left behind next to one another.
@@ -202,25 +202,38 @@ class _Sweep:
         start = max(0, first)
         total[..., start : start + part.shape[-1]] += part
 
-    def _add_pooled(self, total: Tensor, part: Tensor, how: str, band: range) -> None:
-        """Put the band's blocks in their place; where a block has several tiles, fold these first."""
-        tiles_q, tiles_k = (max(1, self.question.pool // block) for block in self.cut.blocks)
-        narrow = pad(part, (0, -part.shape[-1] % tiles_k)).unflatten(-1, (-1, tiles_k))
-        narrow = (narrow.sum(-1) if how == "sum" else narrow.amax(-1))[..., : total.shape[-1]]
-        if tiles_q == 1:
-            rows = total[..., band.start * self.pool[0] : band.stop * self.pool[0], :]
-            rows.copy_(narrow[..., : rows.shape[-2], :])
-            return
-        # Bands begin anywhere: rows of tiles before the band's first belong to the same block, and add
-        # nothing.
-        first, last = band.start // tiles_q, -(-band.stop // tiles_q)
-        before, after = band.start - first * tiles_q, last * tiles_q - band.stop
-        grouped = pad(narrow, (0, 0, before, after)).unflatten(-2, (-1, tiles_q))
-        rows = total[..., first:last, :]
-        if how == "sum":
-            rows += grouped.sum(-2)
-        else:
-            torch.maximum(rows, grouped.amax(-2), out=rows)
+    def _add_pooled(self, total: Tensor, part: Tensor, largest: bool, band: range) -> None:
+        """Put the band's blocks in their place; where a block has several tiles, these are its parts."""
+        high, wide = (max(1, self.question.pool // block) for block in self.cut.blocks)
+        put_blocks(total, part, (high, wide), band.start * self.pool[0], largest=largest)
+
+
+def put_blocks(
+    total: Float[Tensor, "batch heads q_blocks k_blocks"],
+    part: Float[Tensor, "batch heads rows columns"],
+    size: tuple[int, int],
+    first: int = 0,
+    *,
+    largest: bool,
+) -> None:
+    """Add rows of parts to the blocks of a map, or raise these to them; so many parts make one block.
+
+    The first row of parts may lie anywhere in a block: others have the rest, and what is not there adds
+    nothing.
+    """
+    high, wide = size
+    before = first % high
+    part = pad(part, (0, -part.shape[-1] % wide, before, -(before + part.shape[-2]) % high))
+    narrow = part.unflatten(-1, (-1, wide))
+    narrow = narrow.amax(-1) if largest else narrow.sum(-1)
+    grouped = narrow.unflatten(-2, (-1, high))
+    found = grouped.amax(-2) if largest else grouped.sum(-2)
+    rows = total[..., first // high :, :][..., : found.shape[-2], :]
+    found = found[..., : rows.shape[-2], : rows.shape[-1]]
+    if largest:
+        torch.maximum(rows, found, out=rows)
+    else:
+        rows += found
 
 
 def top_keys(

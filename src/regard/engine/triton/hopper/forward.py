@@ -4,14 +4,18 @@
 # pyright: reportArgumentType=false, reportCallIssue=false
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
+from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
+from regard.engine.triton.forward import TOP_CLASSES
 from regard.engine.triton.hopper.boxes import boxes
 from regard.engine.triton.hopper.forward_kernel import hopper_forward_kernel
 from regard.engine.triton.hopper.gathering import tops_kernel
@@ -35,7 +39,6 @@ class _TileTops:
 
     scores: Float[Tensor, "maps lines rows"]
     grain: int
-    band: range
 
 
 def launch(
@@ -49,27 +52,78 @@ def launch(
     """Fill `result`, the tiles of its peaks if there are `classes` of keys to search, and which blocks of
     queries came out as something else than numbers."""
     p = operands.problem
+    table, unused = intervals(p), result.lse
+    blocks, order = table.blocks(BLOCK_Q, BLOCK_K)
+    for band, tops in _bands(p, riders, result.lse):
+        some = order
+        if len(band) < order.shape[1]:
+            some = table.once(("order", band), partial(_part, order, band))
+        _, lines, rows = (0, 0, 0) if tops is None else tops.scores.shape
+        hopper_forward_kernel[(len(band), p.heads, p.batch)](
+            boxes(operands.q, BLOCK_Q),
+            boxes(operands.k, BLOCK_K),
+            boxes(operands.v, BLOCK_K),
+            result.out,
+            result.lse,
+            *(_or(x, unused) for x in (result.entropy, result.distance, result.peak)),
+            peak_tile,
+            unused if tops is None else tops.scores,
+            dirty,
+            unused if p.sink is None else p.sink.detach(),
+            table.low,
+            table.high,
+            blocks,
+            some,
+            *table.strides,
+            operands.scale,
+            p.q_len,
+            p.offset,
+            p.heads,
+            p.group,
+            blocks.shape[1],
+            blocks.shape[1] if table.planes > 1 else 0,
+            lines * rows,
+            rows,
+            band.start * BLOCK_Q,
+            BLOCK_K=BLOCK_K,
+            DIM=p.q.shape[-1],
+            STAGES=STAGES,
+            CLASSES=classes,
+            HAS_SINK=p.sink is not None,
+            ENTROPIES=riders.entropy,
+            DISTANCES=riders.distance,
+            PEAKS=riders.peak,
+            GRAIN=0 if tops is None else tops.grain,
+            num_warps=WARPS,
+        )
+        if tops is not None:
+            _tell(operands, result, tops, band)
+
+
+def _bands(problem: Problem, riders: Riders, like: Tensor) -> Iterator[tuple[range, _TileTops | None]]:
+    """Blocks of queries to do together: all, but for the room that the largest scores of tiles take."""
+    p = problem
     blocks, maps = -(-p.q_len // BLOCK_Q), p.batch * p.heads
     if not (riders.tops or riders.grain):
-        _launch(operands, riders, result, peak_tile, dirty, classes, range(blocks), None)
+        yield range(blocks), None
         return
     grain = riders.grain or (BLOCK_K if p.k_len >= LONG else BLOCK_K // 2)
     lines = -(-p.k_len // BLOCK_K) * (BLOCK_K // grain)
     at_once = max(BAND_BYTES // (4 * maps * lines * BLOCK_Q), -(-PROGRAMS // maps))
+    # Every band has the same room.
+    room = like.new_empty(maps * lines * BLOCK_Q * min(at_once, blocks))
     for first in range(0, blocks, at_once):
         band = range(first, min(first + at_once, blocks))
-        scores = result.lse.new_empty(maps, lines, len(band) * BLOCK_Q)
-        tops = _TileTops(scores, grain, band)
-        _launch(operands, riders, result, peak_tile, dirty, classes, band, tops)
-        _tell(operands, result, tops)
+        rows = len(band) * BLOCK_Q
+        yield band, _TileTops(room[: maps * lines * rows].view(maps, lines, rows), grain)
 
 
-def _tell(operands: Operands, result: Streamed, tops: _TileTops) -> None:
+def _tell(operands: Operands, result: Streamed, tops: _TileTops, band: range) -> None:
     """What the largest scores of tiles say about rows and about blocks of the map."""
     p, table, unused = operands.problem, intervals(operands.problem), result.lse
     blocks, _ = table.blocks(BLOCK_Q, BLOCK_K)
     maps, lines, rows = tops.scores.shape
-    tops_kernel[(len(tops.band), maps)](
+    tops_kernel[(len(band), maps)](
         tops.scores,
         result.lse,
         blocks,
@@ -79,73 +133,17 @@ def _tell(operands: Operands, result: Streamed, tops: _TileTops) -> None:
         p.q_len,
         p.heads,
         blocks.shape[1] if table.planes > 1 else 0,
-        tops.band.start * BLOCK_Q,
+        band.start * BLOCK_Q,
         rows,
         lines,
         *((0, 0) if result.highest is None else result.highest.shape[2:]),
         TOPS=result.tops is not None,
         HIGHEST=result.highest is not None,
-        CLASSES=32 if result.tops is None else result.tops.shape[-1],
+        CLASSES=TOP_CLASSES,
         GRAIN=tops.grain,
         BLOCK_Q=BLOCK_Q,
         BLOCK_K=BLOCK_K,
         num_warps=1,
-    )
-
-
-def _launch(
-    operands: Operands,
-    riders: Riders,
-    result: Streamed,
-    peak_tile: Tensor,
-    dirty: Tensor,
-    classes: int,
-    band: range,
-    tops: _TileTops | None,
-) -> None:
-    p = operands.problem
-    table = intervals(p)
-    blocks, order = table.blocks(BLOCK_Q, BLOCK_K)
-    if len(band) < order.shape[1]:
-        order = table.once(("order", band), lambda: _part(order, band))
-    unused = result.lse
-    _, lines, rows = (0, 0, 0) if tops is None else tops.scores.shape
-    hopper_forward_kernel[(len(band), p.heads, p.batch)](
-        boxes(operands.q, BLOCK_Q),
-        boxes(operands.k, BLOCK_K),
-        boxes(operands.v, BLOCK_K),
-        result.out,
-        result.lse,
-        *(_or(x, unused) for x in (result.entropy, result.distance, result.peak)),
-        peak_tile,
-        unused if tops is None else tops.scores,
-        dirty,
-        unused if p.sink is None else p.sink.detach(),
-        table.low,
-        table.high,
-        blocks,
-        order,
-        *table.strides,
-        operands.scale,
-        p.q_len,
-        p.offset,
-        p.heads,
-        p.group,
-        blocks.shape[1],
-        blocks.shape[1] if table.planes > 1 else 0,
-        lines * rows,
-        rows,
-        band.start * BLOCK_Q,
-        BLOCK_K=BLOCK_K,
-        DIM=p.q.shape[-1],
-        STAGES=STAGES,
-        CLASSES=classes,
-        HAS_SINK=p.sink is not None,
-        ENTROPIES=riders.entropy,
-        DISTANCES=riders.distance,
-        PEAKS=riders.peak,
-        GRAIN=0 if tops is None else tops.grain,
-        num_warps=WARPS,
     )
 
 

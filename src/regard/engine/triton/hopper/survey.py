@@ -9,7 +9,6 @@ from dataclasses import replace
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import pad
 
 from regard.engine.problem import Problem
 from regard.engine.triton.hopper.boxes import boxes, lines
@@ -21,16 +20,15 @@ from regard.engine.triton.hopper.gathering import (
     select_kernel,
 )
 from regard.engine.triton.hopper.survey_kernel import BY_WARP, hopper_survey_kernel
-from regard.engine.triton.hopper.threads import THREADS
+from regard.engine.triton.hopper.threads import THREADS, WARPS
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import SIDE, STRIP, intervals
-from regard.engine.triton.survey import Question, Survey, fill_top_keys
+from regard.engine.triton.survey import Question, Survey, fill_top_keys, put_blocks
 
 __all__ = ["can_survey", "survey"]
 
 # Bytes for what a sweep needs beside what it finds; bands of queries are as large as that allows.
 BAND_BYTES = 1 << 30
-WARPS = 4
 # How many candidates for its top keys a query has room for.
 PLACES = 32
 # Rows of which a warp scores the candidates, some of them at once; words of notes that a warp reads.
@@ -125,7 +123,7 @@ class _Sweep:
         cells = parts * (ask.pool_maxima + (ask.pool_sums and not self.from_columns))
         bytes_per_block = 4 * self.k_blocks * (cells + (SIDE + 1) * self.receives)
         if ask.top:
-            bytes_per_block += 8 * (THREADS.value + 2) * self.pairs + 4 * SIDE * (PLACES + 1)
+            bytes_per_block += (8 * THREADS.value + 4 * WARPS.value) * self.pairs + 4 * SIDE * (PLACES + 1)
         strips = -(-self.k_blocks // STRIP) * maps
         room = BAND_BYTES - taken - 4 * STRIP * SIDE * SIDE * strips * ask.diagonals
         fits = room // max(1, bytes_per_block * maps)
@@ -147,7 +145,7 @@ class _Sweep:
         sums, maxima = (place(*pooled) if wanted else none for wanted in (direct, ask.pool_maxima))
         warps = threads = none
         if ask.top:
-            warps = self._zeros(slots, self.pairs, WARPS, dtype=torch.int32)
+            warps = self._zeros(slots, self.pairs, WARPS.value, dtype=torch.int32)
             threads = self._empty(slots, self.pairs, THREADS.value, dtype=torch.int64)
         hopper_survey_kernel[(p.batch * p.heads, strips.count)](
             boxes(self.operands.q, SIDE),
@@ -185,16 +183,16 @@ class _Sweep:
             MAXIMA=ask.pool_maxima,
             POOL_Q=self.part[0],
             POOL_K=self.part[1],
-            num_warps=WARPS,
+            num_warps=WARPS.value,
         )
         if self.receives:
             self._add_columns(column, band)
         if self.found.diagonals is not None:
             self._add_diagonals(self.found.diagonals, cells, band)
         if self.found.pool_sums is not None and direct:
-            self._put(self.found.pool_sums, sums, self.part, band, torch.add)
+            self._put(self.found.pool_sums, sums, self.part, band, largest=False)
         if self.found.pool_maxima is not None:
-            self._put(self.found.pool_maxima, maxima, self.part, band, torch.maximum)
+            self._put(self.found.pool_maxima, maxima, self.part, band, largest=True)
         if ask.top:
             self._select(warps, threads, band, rows)
 
@@ -218,7 +216,7 @@ class _Sweep:
             SIDE=SIDE,
         )
         if self.found.pool_sums is not None and self.from_columns:
-            self._put(self.found.pool_sums, blocks, (SIDE, SIDE), band, torch.add)
+            self._put(self.found.pool_sums, blocks, (SIDE, SIDE), band, largest=False)
 
     def _add_diagonals(self, total: Tensor, cells: Tensor, band: range) -> None:
         strips = self.table.strips(band)
@@ -237,18 +235,10 @@ class _Sweep:
             SIDE=SIDE,
         )
 
-    def _put(self, total: Tensor, part: Tensor, size: tuple[int, int], band: range, join) -> None:
-        """Add the band's part of the overview, whose blocks are put together from parts of a size.
-
-        A band may begin and end within a block: others have the rest.
-        """
-        high, wide = self.pool // size[0], self.pool // size[1]
-        before = band.start * SIDE % self.pool // size[0]
-        part = pad(part, (0, -part.shape[-1] % wide, before, -(before + part.shape[-2]) % high))
-        blocks = part.unflatten(-1, (-1, wide)).unflatten(-3, (-1, high))
-        found = blocks.sum((-3, -1)) if join is torch.add else blocks.amax((-3, -1))
-        rows = total[..., band.start * SIDE // self.pool :, :][..., : found.shape[-2], :]
-        join(rows, found[..., : rows.shape[-2], : rows.shape[-1]], out=rows)
+    def _put(self, total: Tensor, part: Tensor, size: tuple[int, int], band: range, *, largest: bool) -> None:
+        """The band's part of the overview, whose blocks are put together from parts of a size."""
+        parts = (self.pool // size[0], self.pool // size[1])
+        put_blocks(total, part, parts, band.start * SIDE // size[0], largest=largest)
 
     def _select(self, warps: Tensor, threads: Tensor, band: range, rows: int) -> None:
         """The heaviest of the keys that were noted on the way."""
