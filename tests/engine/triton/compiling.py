@@ -127,6 +127,7 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
     kernel = getattr(module, name)
     recorder = Recorder(kernel)
     setattr(module, name, recorder)
+    backward.changes_kernel = Recorder(backward.changes_kernel)
     everything = Riders(entropy=True, distance=True, peak=True, first=4, tops=True, grain=64)
     if module is forward:
         forward.forward(problem, Riders(entropy=True))

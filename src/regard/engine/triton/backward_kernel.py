@@ -10,11 +10,46 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from regard.engine.triton.tiles import LN2, LOG2E, allowed, dot, rows, score
+from regard.engine.triton.tiles import LN2, LOG2E, allowed, dot, finite, rows, score
 
-__all__ = ["keys_kernel", "queries_kernel"]
+__all__ = ["changes_kernel", "keys_kernel", "queries_kernel"]
 
-_LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "plane_stride", "bias_b", "bias_h"]
+_LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "plane_stride", "bias_b", "bias_h", "length"]
+
+
+# fmt: off
+@triton.jit(do_not_specialize=["q_len", "heads", "length"])
+def changes_kernel(
+    Q, OUT, D_OUT, LSE, D_LSE, CLEAN_Q, CLEAN_D, BOUND, DELTA,
+    q_b, q_h, q_n, o_b, o_h, o_n, d_b, d_h, d_n, q_len, heads, length,
+    DIM: tl.constexpr, V_DIM: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
+    ROWS: tl.constexpr, HAS_D_LSE: tl.constexpr, CLEAN: tl.constexpr,
+):
+# fmt: on
+    """One program: what the other kernels need of ROWS queries. Lines are filled up to `length`."""
+    head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    first = tl.program_id(0) * ROWS
+    map_at = batch * heads + head
+    row = first + tl.arange(0, ROWS)
+    there = row < q_len
+    d = rows(D_OUT, batch, head, first, d_b, d_h, d_n, q_len, V_DIM, ROWS, V_WIDTH, True, False)
+    out = rows(OUT, batch, head, first, o_b, o_h, o_n, q_len, V_DIM, ROWS, V_WIDTH, True, False)
+    delta = tl.sum(d.to(tl.float32) * out.to(tl.float32), 1)
+    if HAS_D_LSE:
+        delta -= tl.load(D_LSE + map_at * q_len + row, mask=there, other=0.0)
+    lse = tl.load(LSE + map_at * q_len + row, mask=there, other=float("-inf"))
+    # exp(s - inf) = 0: a row that sees nothing sends nothing back, and neither does one behind the last.
+    bound = tl.where(lse == float("-inf"), float("inf"), lse * LOG2E)
+    tl.store(BOUND + map_at * length + row, bound, mask=row < length)
+    tl.store(DELTA + map_at * length + row, delta, mask=row < length)
+    if CLEAN:
+        # Zero weights must not meet NaN or inf. A row that did attend to them has lse NaN, and so has its
+        # gradient.
+        q = rows(Q, batch, head, first, q_b, q_h, q_n, q_len, DIM, ROWS, WIDTH, True, False)
+        to = map_at * q_len + row[:, None]
+        col, v_col = tl.arange(0, WIDTH)[None, :], tl.arange(0, V_WIDTH)[None, :]
+        tl.store(CLEAN_Q + to * DIM + col, finite(q), mask=there[:, None] & (col < DIM))
+        tl.store(CLEAN_D + to * V_DIM + v_col, finite(d), mask=there[:, None] & (v_col < V_DIM))
 
 
 # fmt: off
@@ -24,7 +59,7 @@ def keys_kernel(
     BITS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, d_b, d_h, d_n, bias_b, bias_h, bias_q, bias_k, mask_b,
     mask_h,
-    scale, softcap, q_len, k_len, offset, heads, group, plane_stride,
+    scale, softcap, q_len, k_len, offset, heads, group, plane_stride, length,
     DIM: tl.constexpr, V_DIM: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr, HAS_BITS: tl.constexpr,
     HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
@@ -61,8 +96,8 @@ def keys_kernel(
                              TMA)
                     d_out = rows(D_OUT, batch, head, j * BLOCK_Q, d_b, d_h, d_n, q_len, V_DIM, BLOCK_Q,
                                  V_WIDTH, True, TMA)
-                    lse = tl.load(LSE + map_at * q_len + q_row, mask=there, other=float("inf")) * LOG2E
-                    delta = tl.load(DELTA + map_at * q_len + q_row, mask=there, other=0.0)
+                    lse = tl.load(LSE + map_at * length + q_row, mask=there, other=float("inf"))
+                    delta = tl.load(DELTA + map_at * length + q_row, mask=there, other=0.0)
                     s = score(dot(k, tl.trans(q)), q_row[None, :], k_row[:, None], scale, softcap, offset,
                               slope, head_bias, bias_q, bias_k, q_len, k_len, HAS_BIAS, ALIBI, SOFTCAP)
                     x = s * (scale * LOG2E) - lse[None, :] if LINEAR else s - lse[None, :]
@@ -99,7 +134,7 @@ def queries_kernel(
     Q, K, V, D_OUT, LSE, DELTA, DQ, BIAS, SLOPES, FULL_AT, FULL, EDGE_AT, EDGE, TILES, ORDER, LOW, HIGH, BITS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, d_b, d_h, d_n, bias_b, bias_h, bias_q, bias_k, mask_b,
     mask_h,
-    scale, signed_scale, softcap, q_len, k_len, offset, heads, group, plane_stride,
+    scale, signed_scale, softcap, q_len, k_len, offset, heads, group, plane_stride, length,
     DIM: tl.constexpr, V_DIM: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr, HAS_BITS: tl.constexpr,
     HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
@@ -120,8 +155,9 @@ def queries_kernel(
     q = rows(Q, batch, head, block * BLOCK_Q, q_b, q_h, q_n, q_len, DIM, BLOCK_Q, WIDTH, True, TMA)
     d_out = rows(D_OUT, batch, head, block * BLOCK_Q, d_b, d_h, d_n, q_len, V_DIM, BLOCK_Q, V_WIDTH, True,
                  TMA)
-    lse = tl.load(LSE + row_at, mask=there, other=float("inf")) * LOG2E
-    delta = tl.load(DELTA + row_at, mask=there, other=0.0)
+    line_at = (batch * heads + head) * length + q_row
+    lse = tl.load(LSE + line_at, mask=there, other=float("inf"))
+    delta = tl.load(DELTA + line_at, mask=there, other=0.0)
     low, high = q_row, q_row
     if not HAS_BITS:
         at = batch * mask_b + head * mask_h + q_row

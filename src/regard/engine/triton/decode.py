@@ -15,6 +15,7 @@ from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.decode_kernel import best_kernel, decode_kernel, merge_kernel, rescore_kernel
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import has_intervals, intervals
+from regard.engine.triton.starting import start
 
 __all__ = ["applicable", "decode", "heaviest"]
 
@@ -55,7 +56,9 @@ def decode(problem: Problem, riders: Riders) -> Streamed:
     }
     asked = {"STATISTICS": statistics, "PEAKS": peaks, "SINKS": sinks}
     tops = new(p.batch, p.heads, p.q_len, tiles, wanted=riders.tops)
-    decode_kernel[(splits, kv_heads, p.batch)](
+    start(
+        decode_kernel,
+        (splits, kv_heads, p.batch),
         **operands.pairs(cut),
         **values,
         **operands.sizes,
@@ -78,7 +81,9 @@ def decode(problem: Problem, riders: Riders) -> Streamed:
     entropy, distance = (new(*shape, wanted=statistics) for _ in range(2))
     peak, peak_key = new(*shape, wanted=peaks), new(*shape, wanted=peaks, dtype=torch.int64)
     mass = new(*shape, wanted=sinks)
-    merge_kernel[(p.group * p.q_len, kv_heads, p.batch)](
+    start(
+        merge_kernel,
+        (p.group * p.q_len, kv_heads, p.batch),
         **parts,
         SINK=lse if p.sink is None else p.sink.detach(),
         OUT=out,
@@ -123,7 +128,9 @@ def heaviest(
     value, tile = _best(tops.flatten(0, 2), None, lse, top, last=False)
     score = torch.empty(*value.shape, cut.block_k, device=value.device)
     key = torch.empty(score.shape, dtype=torch.int32, device=value.device)
-    rescore_kernel[value.shape[::-1]](
+    start(
+        rescore_kernel,
+        value.shape[::-1],
         **operands.plain,
         **operands.sizes,
         **operands.scoring,
@@ -153,7 +160,9 @@ def _best(
         best = scores.new_empty(rows, pieces * top)
         kind = torch.int64 if last and done else torch.int32
         best_at = torch.empty(best.shape, dtype=kind, device=scores.device)
-        best_kernel[(pieces, rows)](
+        start(
+            best_kernel,
+            (pieces, rows),
             scores,
             scores if keys is None else keys,
             lse,

@@ -164,7 +164,7 @@ def _questions(folds: Sequence[Fold], tops: Tensor | None) -> list[tuple[Questio
     for each in folds:
         asked = _asked(each)
         if isinstance(each, kinds.TopFold) and _collects(each, tops):
-            asked = Question(top=each.weight.shape[-1])
+            asked = Question(top=each.weight.shape[-1], room=(each.weight, each.key))
         if asked is None:
             continue
         for index, (question, members) in enumerate(sweeps):
@@ -211,6 +211,7 @@ def _joined(a: Question, b: Question) -> Question | None:
         borders=a.borders or b.borders,
         of_score=a.of_score or b.of_score,
         top=a.top or b.top,
+        room=a.room or b.room,
     )
 
 
@@ -225,8 +226,10 @@ def _deliver(each: Fold, found) -> None:
         if each.tops is not None:
             torch.maximum(each.tops, found.pool_maxima, out=each.tops)
     elif isinstance(each, kinds.TopFold):
-        each.weight.copy_(found.weight)
-        each.key.copy_(found.key)
+        # The first who asked has given them room.
+        if found.key is not each.key:
+            each.weight.copy_(found.weight)
+            each.key.copy_(found.key)
     elif isinstance(each, kinds.BinFold):
         each.into[..., :-1] -= found.above
         each.into[..., 1:] += found.above

@@ -17,6 +17,7 @@ from regard.engine.triton.configs import Config
 from regard.engine.triton.forward_kernel import first_kernel, forward_kernel, peak_kernel
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
+from regard.engine.triton.starting import start
 
 __all__ = ["forward"]
 
@@ -71,7 +72,9 @@ def _launch(
 ) -> None:
     problem, unused = operands.problem, result.lse
     table = operands.plan(cut.blocks)
-    forward_kernel[(table.q_blocks, problem.heads, problem.batch)](
+    start(
+        forward_kernel,
+        (table.q_blocks, problem.heads, problem.batch),
         # Hardly ever is there something to do again.
         **operands.pairs(cut, engine=not careful),
         **operands.values(cut, engine=not careful),
@@ -103,7 +106,9 @@ def _peak_keys(operands: Operands, cut: Config, tiles: Tensor) -> Int64[Tensor, 
     keys = tiles.new_empty(tiles.shape[:3], dtype=torch.int64)
     visits = operands.visits(table, table.by_query)
     names = ("LOW", "HIGH", "BITS", "mask_b", "mask_h", "plane_stride", "HAS_BITS", "BLOCK_Q", "BLOCK_K")
-    peak_kernel[(-(-p.q_len // PEAK_ROWS), p.heads, p.batch)](
+    start(
+        peak_kernel,
+        (-(-p.q_len // PEAK_ROWS), p.heads, p.batch),
         **operands.plain,
         **operands.sizes,
         **operands.scoring,
@@ -121,7 +126,9 @@ def _peak_keys(operands: Operands, cut: Config, tiles: Tensor) -> Int64[Tensor, 
 
 def _sum_first_keys(operands: Operands, lse: Tensor, mass: Tensor, first: int) -> None:
     p = operands.problem
-    first_kernel[(-(-p.q_len // FIRST_ROWS), p.heads, p.batch)](
+    start(
+        first_kernel,
+        (-(-p.q_len // FIRST_ROWS), p.heads, p.batch),
         **operands.plain,
         **operands.sizes,
         **operands.scoring,

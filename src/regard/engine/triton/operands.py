@@ -153,12 +153,13 @@ def described(x: Tensor, block: int) -> Any:
     """Blocks of rows of one head, for the copy engine."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    return TensorDescriptor(x, list(x.shape), steps(x), [1, 1, block, width(x.shape[3])])
+    return TensorDescriptor(x, list(x.shape), steps(x.shape, x.stride()), [1, 1, block, width(x.shape[3])])
 
 
-def steps(x: Tensor) -> list[int]:
+def steps(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
     """The steps of a tensor's axes; that of an axis of length 1 is never taken, and may be anything."""
-    return [x.stride(i) if x.shape[i] > 1 else width(x.shape[3]) * max(1, x.shape[2]) for i in range(3)] + [1]
+    anything = width(shape[3]) * max(1, shape[2])
+    return [stride if n > 1 else anything for n, stride in zip(shape[:3], strides[:3], strict=True)] + [1]
 
 
 def strides(name: str, x: Tensor) -> dict[str, int]:

@@ -18,6 +18,7 @@ from regard.engine.triton import decode
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.plan import Plan
 from regard.engine.triton.spans import Spans
+from regard.engine.triton.starting import start
 from regard.engine.triton.survey_kernel import diagonal_kernel, survey_kernel, top_kernel
 
 __all__ = ["Question", "Survey", "counts", "fill_top_keys", "put_blocks", "survey", "top_keys"]
@@ -35,7 +36,7 @@ class Question:
     """What to find out in one sweep.
 
     `weights` weighs queries in column sums, `skip` hides first keys, `top` is how many of each row's heaviest
-    keys to find (only the sweep for Hopper can).
+    keys to find (only the sweep for Hopper can), and `room` where they go: weights and keys.
     """
 
     columns: bool = False
@@ -48,6 +49,7 @@ class Question:
     borders: tuple[float, ...] = ()
     of_score: bool = False
     top: int = 0
+    room: tuple[Float[Tensor, "batch heads q top"], Int64[Tensor, "batch heads q top"]] | None = None
 
 
 @dataclass
@@ -170,11 +172,18 @@ class _Sweep:
             if ask.diagonals:
                 cells = torch.empty(*self.maps, some, table.block_k, table.block_q, device=none.device)
             grid, place = (some, p.heads, p.batch), {"first_line": first, "chunk": some}
-            survey_kernel[grid](**arguments, **place, CELLS=cells)
+            start(survey_kernel, grid, **arguments, **place, CELLS=cells)
             if ask.diagonals:
                 about = {"heads": p.heads, "plane_stride": arguments["plane_stride"], "lines": lines, **place}
-                diagonal_kernel[grid](
-                    CELLS=cells, DIAGONAL=diagonal, ORDER=runs.order, **about, BLOCK=table.block_q, STEP=16
+                start(
+                    diagonal_kernel,
+                    grid,
+                    CELLS=cells,
+                    DIAGONAL=diagonal,
+                    ORDER=runs.order,
+                    **about,
+                    BLOCK=table.block_q,
+                    STEP=16,
                 )
         if self.found.columns is not None:
             self.found.columns += column.sum(2)[..., : p.k_len]
@@ -223,11 +232,14 @@ def put_blocks(
     """
     high, wide = size
     before = first % high
-    part = pad(part, (0, -part.shape[-1] % wide, before, -(before + part.shape[-2]) % high))
-    narrow = part.unflatten(-1, (-1, wide))
-    narrow = narrow.amax(-1) if largest else narrow.sum(-1)
-    grouped = narrow.unflatten(-2, (-1, high))
-    found = grouped.amax(-2) if largest else grouped.sum(-2)
+    found = part
+    if wide > 1:
+        grouped = pad(found, (0, -part.shape[-1] % wide)).unflatten(-1, (-1, wide))
+        found = grouped.amax(-1) if largest else grouped.sum(-1)
+    if high > 1:
+        whole = pad(found, (0, 0, before, -(before + part.shape[-2]) % high))
+        grouped = whole.unflatten(-2, (-1, high))
+        found = grouped.amax(-2) if largest else grouped.sum(-2)
     rows = total[..., first // high :, :][..., : found.shape[-2], :]
     found = found[..., : rows.shape[-2], : rows.shape[-1]]
     if largest:
@@ -268,7 +280,9 @@ def fill_top_keys(
     cut = operands.config("top")
     table = operands.plan(cut.blocks)
     k = weight.shape[-1]
-    top_kernel[(table.q_blocks, problem.heads, problem.batch)](
+    start(
+        top_kernel,
+        (table.q_blocks, problem.heads, problem.batch),
         **operands.pairs(cut),
         **operands.sizes,
         **operands.scoring,

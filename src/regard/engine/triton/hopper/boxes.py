@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -19,16 +20,41 @@ TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 def boxes(x: Tensor, rows: int) -> TensorDescriptor:
     """A descriptor of `rows` rows at a time."""
-    shape = [1, 1, rows, x.shape[3]]
-    return TensorDescriptor(x, list(x.shape), steps(x), shape, _layout(rows, x.shape[3], x.dtype))
+    return _of(x, _boxes(x.shape, x.stride(), x.dtype, rows))
 
 
 def lines(x: Tensor, count: int) -> TensorDescriptor:
     """A descriptor of `count` numbers of one row of a matrix at a time."""
+    return _of(x, _lines(x.shape, x.stride(), count))
+
+
+def _of(x: Tensor, pattern: TensorDescriptor) -> TensorDescriptor:
+    """A descriptor of this tensor like one that has been checked."""
+    if x.data_ptr() % 16:
+        raise ValueError("the copy engine takes tensors that begin at a multiple of 16 bytes.")
+    made = object.__new__(TensorDescriptor)
+    made.__dict__.update(pattern.__dict__, base=x)
+    return made
+
+
+@lru_cache(maxsize=256)
+def _boxes(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, rows: int
+) -> TensorDescriptor:
+    block = [1, 1, rows, shape[3]]
+    layout = gl.NVMMASharedLayout.get_default_for(block, TYPES[dtype])
+    return _pattern(dtype, shape, steps(shape, strides), block, layout)
+
+
+@lru_cache(maxsize=256)
+def _lines(shape: tuple[int, ...], strides: tuple[int, ...], count: int) -> TensorDescriptor:
     layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)
-    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, count], layout)
+    return _pattern(torch.float32, shape, strides, [1, count], layout)
 
 
-@cache
-def _layout(rows: int, dim: int, dtype: torch.dtype) -> Any:
-    return gl.NVMMASharedLayout.get_default_for([1, 1, rows, dim], TYPES[dtype])
+def _pattern(
+    dtype: torch.dtype, shape: tuple[int, ...], strides: Sequence[int], block: list[int], layout: Any
+) -> TensorDescriptor:
+    """A descriptor of nothing yet, but checked for everything else: that takes a while."""
+    nothing = torch.empty(1, dtype=dtype, device="meta")
+    return TensorDescriptor(nothing, list(shape), list(strides), block, layout)

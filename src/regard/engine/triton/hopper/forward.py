@@ -21,6 +21,7 @@ from regard.engine.triton.hopper.forward_kernel import hopper_forward_kernel
 from regard.engine.triton.hopper.gathering import tops_kernel
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
+from regard.engine.triton.starting import start
 
 __all__ = ["launch"]
 
@@ -59,7 +60,9 @@ def launch(
         if len(band) < order.shape[1]:
             some = table.once(("order", band), partial(_part, order, band))
         _, lines, rows = (0, 0, 0) if tops is None else tops.scores.shape
-        hopper_forward_kernel[(len(band), p.heads, p.batch)](
+        start(
+            hopper_forward_kernel,
+            (len(band), p.heads, p.batch),
             boxes(operands.q, BLOCK_Q),
             boxes(operands.k, BLOCK_K),
             boxes(operands.v, BLOCK_K),
@@ -123,7 +126,9 @@ def _tell(operands: Operands, result: Streamed, tops: _TileTops, band: range) ->
     p, table, unused = operands.problem, intervals(operands.problem), result.lse
     blocks, _ = table.blocks(BLOCK_Q, BLOCK_K)
     maps, lines, rows = tops.scores.shape
-    tops_kernel[(len(band), maps)](
+    start(
+        tops_kernel,
+        (len(band), maps),
         tops.scores,
         result.lse,
         blocks,

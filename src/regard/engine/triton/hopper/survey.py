@@ -23,6 +23,7 @@ from regard.engine.triton.hopper.survey_kernel import BY_WARP, hopper_survey_ker
 from regard.engine.triton.hopper.threads import THREADS, WARPS
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import SIDE, STRIP, intervals
+from regard.engine.triton.starting import start
 from regard.engine.triton.survey import Question, Survey, fill_top_keys, put_blocks
 
 __all__ = ["can_survey", "survey"]
@@ -85,8 +86,10 @@ class _Sweep:
         if ask.pool_maxima:
             self.found.pool_maxima = self._zeros(*shape)
         if ask.top and tops is not None:
-            self.found.weight = self._empty(p.q_len, ask.top)
-            self.found.key = self._empty(p.q_len, ask.top, dtype=torch.int64)
+            self.found.weight, self.found.key = ask.room or (
+                self._empty(p.q_len, ask.top),
+                self._empty(p.q_len, ask.top, dtype=torch.int64),
+            )
             self.again = self._zeros(self.q_blocks, dtype=torch.int32)
         self.mark, self.factor = self._marks(tops if ask.top else None)
         self.band = self._band(0 if tops is None else 4 * tops.numel())
@@ -102,7 +105,9 @@ class _Sweep:
         top keys."""
         mark = self._empty(self.q_blocks * SIDE).flatten(0, 1)
         factor = mark if tops is None else torch.empty_like(mark)
-        marks_kernel[(self.q_blocks, self.problem.batch * self.problem.heads)](
+        start(
+            marks_kernel,
+            (self.q_blocks, self.problem.batch * self.problem.heads),
             self.lse,
             self.lse if tops is None else tops,
             mark,
@@ -147,7 +152,9 @@ class _Sweep:
         if ask.top:
             warps = self._zeros(slots, self.pairs, WARPS.value, dtype=torch.int32)
             threads = self._empty(slots, self.pairs, THREADS.value, dtype=torch.int64)
-        hopper_survey_kernel[(p.batch * p.heads, strips.count)](
+        start(
+            hopper_survey_kernel,
+            (p.batch * p.heads, strips.count),
             boxes(self.operands.q, SIDE),
             boxes(self.operands.k, SIDE),
             lines(self.mark, SIDE),
@@ -200,7 +207,9 @@ class _Sweep:
         """What keys received from blocks of queries: over all of them, and over blocks of keys."""
         total, seen = self.found.columns, self.table.seen
         blocks = self._empty(len(band), self.k_blocks) if self.from_columns else column
-        columns_kernel[(self.k_blocks, self.problem.batch * self.problem.heads)](
+        start(
+            columns_kernel,
+            (self.k_blocks, self.problem.batch * self.problem.heads),
             column,
             seen,
             column if total is None else total,
@@ -221,7 +230,9 @@ class _Sweep:
     def _add_diagonals(self, total: Tensor, cells: Tensor, band: range) -> None:
         strips = self.table.strips(band)
         pairs = strips.pairs.shape[1]
-        diagonals_kernel[(2 * (pairs + 1), self.problem.batch * self.problem.heads)](
+        start(
+            diagonals_kernel,
+            (2 * (pairs + 1), self.problem.batch * self.problem.heads),
             cells,
             strips.pairs,
             total,
@@ -245,7 +256,9 @@ class _Sweep:
         p, maps, words = self.problem, self.problem.batch * self.problem.heads, warps[0, 0].numel()
         length = self._zeros(len(band) * SIDE, dtype=torch.int32)
         lists = self._empty(len(band) * SIDE, PLACES, dtype=torch.int32)
-        hits_kernel[(maps * -(-words // WORDS),)](
+        start(
+            hits_kernel,
+            (maps * -(-words // WORDS),),
             warps,
             threads,
             length,
@@ -260,7 +273,9 @@ class _Sweep:
             WORDS=WORDS,
             num_warps=1,
         )
-        select_kernel[(-(-rows // ROWS), maps)](
+        start(
+            select_kernel,
+            (-(-rows // ROWS), maps),
             **self.operands.plain,
             LSE=self.lse,
             LENGTH=length,

@@ -1,0 +1,109 @@
+"""Starting a kernel once more, without asking again how it is compiled.
+
+Triton looks at every argument of every launch, in Python, which takes longer than a short text takes on the
+device. What it looks for are few things that seldom change, and as long as they do not, the compiled kernel
+is started as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["start"]
+
+# Kernels compiled for one set of lengths, dims and questions; more than that and the oldest is asked again.
+MOST = 256
+INT32_END = 1 << 31
+
+
+def start(kernel: Any, grid: tuple[int, ...], *given: Any, **named: Any) -> None:
+    """`kernel[grid](*given, **named)`."""
+    if not hasattr(kernel, "params") or kernel.pre_run_hooks:
+        kernel[grid](*given, **named)
+        return
+    # Kernels are found by their address: hashing one takes a look at its source.
+    starter = _starters.get(id(kernel))
+    if starter is None:
+        starter = _starters[id(kernel)] = _Starter(kernel)
+    starter.start(grid, given, named)
+
+
+@dataclass(frozen=True)
+class _Starter:
+    """What has been compiled of one kernel."""
+
+    kernel: Any
+    compiled: dict[Any, Any] = field(default_factory=dict)
+    readers: dict[Any, Callable[[tuple[Any, ...]], Any]] = field(default_factory=dict)
+
+    def start(self, grid: tuple[int, ...], given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        names = self.kernel.arg_names
+        values = (*given, *[named.pop(name) for name in names[len(given) :]])
+        types = tuple(map(type, values))
+        read = self.readers.get(types)
+        if read is None:
+            read = self.readers[types] = _reader(self.kernel.params, types)
+        # What is left of the names are options of the compiler.
+        key = (types, read(values), torch.cuda.current_device(), *named.items())
+        found = self.compiled.get(key)
+        if found is None:
+            while len(self.compiled) >= MOST:
+                del self.compiled[next(iter(self.compiled))]
+            self.compiled[key] = self.kernel[grid](*values, **named)
+        else:
+            found[(*grid, 1, 1)[:3]](*values)
+
+
+_starters: dict[int, _Starter] = {}
+
+
+def _reader(params: list[Any], types: tuple[type, ...]) -> Callable[[tuple[Any, ...]], Any]:
+    """What a compiled kernel depends on, read from arguments of these types.
+
+    That is every compile-time argument; of a tensor its dtype and whether it begins at a multiple of 16
+    bytes; of a descriptor its blocks; of an integer whether 32 bits hold it, and where Triton looks for
+    factors in it, whether it is 1 or a multiple of 16.
+    """
+    constants, tensors, boxes, integers, factored = [], [], [], [], []
+    for index, (param, kind) in enumerate(zip(params, types, strict=True)):
+        if param.is_constexpr:
+            constants.append(index)
+        elif issubclass(kind, Tensor):
+            tensors.append(index)
+        elif hasattr(kind, "__dataclass_fields__"):
+            boxes.append(index)
+        elif kind is int:
+            integers.append(index)
+            if not param.do_not_specialize:
+                factored.append(index)
+        elif kind is not float:
+            raise TypeError(f"{param.name} is a {kind.__name__}, which no kernel of ours takes.")
+    constant, integer = _picked(constants), _picked(integers)
+
+    def read(values: tuple[Any, ...]) -> Any:
+        some = [values[index] for index in tensors]
+        beside = [x.data_ptr() & 15 for x in some]
+        numbers = integer(values)
+        return (
+            constant(values),
+            max(numbers) < INT32_END or numbers,
+            tuple([x if x < 16 else 16 + (x & 15) for x in [values[index] for index in factored]]),
+            tuple([x.dtype for x in some]),
+            tuple(beside) if any(beside) else (),
+            tuple([(x.base.dtype, *x.block_shape) for x in [values[index] for index in boxes]]),
+        )
+
+    return read
+
+
+def _picked(indices: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """The items at these indices and a 0: where there is one index alone, or none, a tuple too."""
+    if not indices:
+        return lambda values: (0,)
+    return itemgetter(*indices, indices[-1])
