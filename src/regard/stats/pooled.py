@@ -86,8 +86,11 @@ class Pooled(Statistic):
     ) -> Float[Tensor, "batch heads q_blocks k_blocks"] | PooledMaps:
         if self.how == "max":
             return state["max"]
+        cells = self.size * self.size
+        if frame.q % self.size or frame.k % self.size:
+            cells = self._sizes(frame.q, frame)[:, None] * self._sizes(frame.k, frame)
         # In place: a fresh map of this size costs as much as the division.
-        mean = state["sum"].div_(self._sizes(frame.q, frame)[:, None] * self._sizes(frame.k, frame))
+        mean = state["sum"].div_(cells)
         return mean if self.how == "mean" else PooledMaps(mean, state["max"])
 
     def _sizes(self, length: int, frame: Frame) -> Float[Tensor, " blocks"]:

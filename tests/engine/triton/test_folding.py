@@ -115,3 +115,26 @@ def test_what_the_forward_pass_told_is_not_asked_again(device):
     got = summarise(problem, lse, asked, "triton", told)
     same(got["peak"], truth["peak"])
     same(got["pooled"], truth["pooled"])
+
+
+def test_a_sweep_writes_to_whoever_asks_alone_and_has_room_for_all():
+    from regard.engine.triton.folding import _room
+    from regard.stats.folds import BlockFold, ColumnFold, DiagonalFold, TopFold
+
+    q, k, v = (torch.zeros(1, 2, n, 16) for n in (30, 40, 40))
+    problem = problem_of(q, k, v, Options())
+    columns, diagonals, sums, weight = (torch.zeros(1, 2, *n) for n in ([40], [69], [4, 5], [30, 8]))
+    key = torch.zeros(1, 2, 30, 8, dtype=torch.int64)
+    alone = [ColumnFold(columns), DiagonalFold(diagonals), BlockFold(8, sums, None), TopFold(weight, key)]
+    room = _room(problem, alone)
+    assert room.columns is columns
+    assert room.diagonals is diagonals
+    assert room.pool_sums is sums
+    assert (room.weight is weight, room.key is key) == (True, True)
+    crowded = _room(problem, [*alone, *alone])
+    assert all(place is None for place in vars(crowded).values())
+    part, wide = ColumnFold(torch.zeros(1, 2, 39)), ColumnFold(torch.zeros(1, 2, 80)[..., ::2])
+    precise = DiagonalFold(diagonals.double())
+    assert _room(problem, [part]).columns is None
+    assert _room(problem, [wide]).columns is None
+    assert _room(problem, [precise]).diagonals is None

@@ -190,7 +190,7 @@ def test_bands_of_any_size_make_one_overview(monkeypatch, pool):
     pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper")
     from regard.engine.inputs import Options, problem_of
     from regard.engine.triton.hopper import survey
-    from regard.engine.triton.survey import Question
+    from regard.engine.triton.survey import Question, Survey
 
     class Nothing:
         def __getitem__(self, grid):
@@ -200,7 +200,7 @@ def test_bands_of_any_size_make_one_overview(monkeypatch, pool):
     q, k = torch.zeros(2, 2, 700, 64).unbind(), torch.zeros(1, 2, 500, 64)
     problem = problem_of(q[0][None], k, k, Options())
     ask = Question(pool=pool, pool_sums=True, pool_maxima=True)
-    sweep = survey._Sweep(problem, torch.zeros(1, 2, 700), ask, None)
+    sweep = survey._Sweep(problem, torch.zeros(1, 2, 700), ask, None, Survey())
     high, wide = sweep.part
     parts = torch.rand(1, 2, 11 * SIDE // high, 8 * SIDE // wide)
     for first in range(0, 11, 4):

@@ -179,3 +179,21 @@ def test_columns_alone():
     got = observe(q, k, v, Causal(), stats=[ColumnMass()])
     wanted = observe(*(x.double() for x in (q, k, v)), Causal(), stats=[ColumnMass()], backend="torch")
     close(got.column_mass, wanted.column_mass, 1e-4)
+
+
+def test_several_who_ask_for_the_same_are_all_told():
+    q, k, v = tensors(q=700, k=900)
+    asked = [
+        ColumnMass(),
+        ColumnMass(normalise=True).named("shares"),
+        TopK(4),
+        TopK(8).named("more"),
+        Decay(),
+    ]
+    asked += [Decay(bins="log").named("octaves"), Pooled(64), Pooled(64, "max").named("largest")]
+    got = observe(q, k, v, Causal(), stats=asked)
+    wanted = observe(*(x.double() for x in (q, k, v)), Causal(), stats=asked, backend="torch")
+    for name in wanted.stats:
+        keys = name in ("top_k", "more")
+        pair = (x.stats[name][0] if keys else x.stats[name] for x in (got, wanted))
+        close(*pair, 1e-4)

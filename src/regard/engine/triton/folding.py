@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -19,6 +20,7 @@ from regard.stats.folds import Fold
 
 __all__ = ["fold"]
 
+Kind = TypeVar("Kind", bound=Fold)
 # Of how many keys a sweep can collect candidates on the way.
 ON_THE_WAY = 8
 
@@ -44,7 +46,7 @@ def fold(
             each.weight.copy_(weight)
             each.key.copy_(key)
     for question, members in _questions(folds, tops if fast else None):
-        found = _swept(problem, lse, question, tops, fast)
+        found = _swept(problem, lse, question, tops, _room(problem, members) if fast else None)
         for each in members:
             _deliver(each, found)
     for each in folds:
@@ -91,13 +93,44 @@ def _collects(each: kinds.TopFold, tops: Tensor | None) -> bool:
     return tops is not None and each.weight.shape[-1] <= ON_THE_WAY
 
 
-def _swept(problem: Problem, lse: Tensor, question: Question, tops: Tensor | None, fast: bool) -> Survey:
-    if not fast:
+def _room(problem: Problem, folds: Sequence[Fold]) -> Survey:
+    """Where the only one who asks for something has a place for all of it, a sweep can put it there."""
+    room, maps = Survey(), (problem.batch, problem.heads)
+    columns, diagonals = _only(kinds.ColumnFold, folds), _only(kinds.DiagonalFold, folds)
+    blocks, tops = _only(kinds.BlockFold, folds), _only(kinds.TopFold, folds)
+    if columns is not None and _is_whole(columns.into, (*maps, problem.k_len)):
+        room.columns = columns.into
+    if diagonals is not None and _is_whole(diagonals.into, (*maps, problem.q_len + problem.k_len - 1)):
+        room.diagonals = diagonals.into
+    if blocks is not None:
+        room.pool_sums = blocks.sums
+    if tops is not None and _is_whole(tops.weight, tops.weight.shape):
+        room.weight, room.key = tops.weight, tops.key
+    return room
+
+
+def _only(kind: type[Kind], folds: Sequence[Fold]) -> Kind | None:
+    """The fold of a kind, if there is one and no other."""
+    found = [each for each in folds if isinstance(each, kind)]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_whole(x: Tensor, shape: tuple[int, ...]) -> bool:
+    return x.shape == shape and x.dtype == torch.float32 and x.is_contiguous()
+
+
+def _swept(
+    problem: Problem, lse: Tensor, question: Question, tops: Tensor | None, room: Survey | None
+) -> Survey:
+    """By the sweep for Hopper, where there is `room` for what it finds, and it can."""
+    if room is None:
         return survey(problem, lse, question)
     from regard.engine.triton.hopper.survey import can_survey
     from regard.engine.triton.hopper.survey import survey as sweep
 
-    return sweep(problem, lse, question, tops) if can_survey(question) else survey(problem, lse, question)
+    return (
+        sweep(problem, lse, question, tops, room) if can_survey(question) else survey(problem, lse, question)
+    )
 
 
 def _fold_rows(problem: Problem, folds: Sequence[Fold]) -> None:
@@ -164,7 +197,7 @@ def _questions(folds: Sequence[Fold], tops: Tensor | None) -> list[tuple[Questio
     for each in folds:
         asked = _asked(each)
         if isinstance(each, kinds.TopFold) and _collects(each, tops):
-            asked = Question(top=each.weight.shape[-1], room=(each.weight, each.key))
+            asked = Question(top=each.weight.shape[-1])
         if asked is None:
             continue
         for index, (question, members) in enumerate(sweeps):
@@ -211,22 +244,23 @@ def _joined(a: Question, b: Question) -> Question | None:
         borders=a.borders or b.borders,
         of_score=a.of_score or b.of_score,
         top=a.top or b.top,
-        room=a.room or b.room,
     )
 
 
 def _deliver(each: Fold, found) -> None:
+    """What a sweep found, to who asked and has not given it a place."""
     if isinstance(each, kinds.ColumnFold):
-        each.into.add_(found.columns[..., each.first : each.first + each.into.shape[-1]])
+        if found.columns is not each.into:
+            each.into.add_(found.columns[..., each.first : each.first + each.into.shape[-1]])
     elif isinstance(each, kinds.DiagonalFold):
-        each.into.add_(found.diagonals)
+        if found.diagonals is not each.into:
+            each.into.add_(found.diagonals)
     elif isinstance(each, kinds.BlockFold):
-        if each.sums is not None:
+        if each.sums is not None and found.pool_sums is not each.sums:
             each.sums.add_(found.pool_sums)
         if each.tops is not None:
             torch.maximum(each.tops, found.pool_maxima, out=each.tops)
     elif isinstance(each, kinds.TopFold):
-        # The first who asked has given them room.
         if found.key is not each.key:
             each.weight.copy_(found.weight)
             each.key.copy_(found.key)

@@ -36,7 +36,7 @@ class Question:
     """What to find out in one sweep.
 
     `weights` weighs queries in column sums, `skip` hides first keys, `top` is how many of each row's heaviest
-    keys to find (only the sweep for Hopper can), and `room` where they go: weights and keys.
+    keys to find (only the sweep for Hopper can).
     """
 
     columns: bool = False
@@ -49,7 +49,6 @@ class Question:
     borders: tuple[float, ...] = ()
     of_score: bool = False
     top: int = 0
-    room: tuple[Float[Tensor, "batch heads q top"], Int64[Tensor, "batch heads q top"]] | None = None
 
 
 @dataclass
@@ -283,13 +282,14 @@ def fill_top_keys(
     start(
         top_kernel,
         (table.q_blocks, problem.heads, problem.batch),
-        **operands.pairs(cut),
+        # Some blocks are few.
+        **operands.pairs(cut, engine=only is None),
         **operands.sizes,
         **operands.scoring,
         **operands.visits(table, table.by_query),
         **cut.options,
         ORDER=table.by_query.order,
-        LSE=lse.masked_fill(lse == -torch.inf, torch.inf).contiguous(),
+        LSE=lse.contiguous(),
         TOP_WEIGHT=weight,
         TOP_KEY=key,
         ONLY=table.by_query.order if only is None else only,

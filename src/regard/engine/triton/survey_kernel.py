@@ -205,6 +205,7 @@ def top_kernel(
     row_at = (batch * heads + head) * q_len + q_row
     q = rows(Q, batch, head, block * BLOCK_Q, q_b, q_h, q_n, q_len, DIM, BLOCK_Q, WIDTH, True, False)
     lse = tl.load(LSE + row_at, mask=there, other=float("inf")) * LOG2E
+    lse = tl.where(lse == float("-inf"), float("inf"), lse)
     low, high = q_row, q_row
     if not HAS_BITS:
         at = batch * mask_b + head * mask_h + q_row

@@ -49,9 +49,13 @@ def survey(
     lse: Float[Tensor, "batch heads q"],
     question: Question,
     tops: Float[Tensor, "batch heads q classes"] | None,
+    room: Survey | None = None,
 ) -> Survey:
-    """Sweep the map once; `tops` are the class maxima that bound each row's top keys from below."""
-    sweep = _Sweep(problem, lse, question, tops)
+    """Sweep the map once; `tops` are the class maxima that bound each row's top keys from below.
+
+    What has a place in `room` is added to what is there, and top keys are written.
+    """
+    sweep = _Sweep(problem, lse, question, tops, room or Survey())
     for first in range(0, sweep.q_blocks, sweep.band):
         sweep.run(range(first, min(first + sweep.band, sweep.q_blocks)))
     sweep.redo()
@@ -61,7 +65,9 @@ def survey(
 class _Sweep:
     """The cut of a sweep, and what has been found so far."""
 
-    def __init__(self, problem: Problem, lse: Tensor, question: Question, tops: Tensor | None) -> None:
+    def __init__(
+        self, problem: Problem, lse: Tensor, question: Question, tops: Tensor | None, room: Survey
+    ) -> None:
         p, ask = problem, question
         self.problem, self.question, self.lse = p, ask, lse.contiguous()
         self.operands = Operands(replace(p, v=p.k))
@@ -75,21 +81,20 @@ class _Sweep:
         self.pool, self.part = pool, (min(pool, SIDE), min(pool, BY_WARP.value))
         self.from_columns = ask.pool_sums and pool % SIDE == 0
         self.receives = ask.columns or self.from_columns
-        self.found = Survey()
-        if ask.columns:
-            self.found.columns = self._zeros(p.k_len)
-        if ask.diagonals:
-            self.found.diagonals = self._zeros(p.q_len + p.k_len - 1)
+        self.found = room
+        if ask.columns and room.columns is None:
+            room.columns = self._zeros(p.k_len)
+        if ask.diagonals and room.diagonals is None:
+            room.diagonals = self._zeros(p.q_len + p.k_len - 1)
         shape = (-(-p.q_len // pool), -(-p.k_len // pool))
-        if ask.pool_sums:
-            self.found.pool_sums = self._zeros(*shape)
+        if ask.pool_sums and room.pool_sums is None:
+            room.pool_sums = self._zeros(*shape)
         if ask.pool_maxima:
-            self.found.pool_maxima = self._zeros(*shape)
+            room.pool_maxima = self._zeros(*shape)
         if ask.top and tops is not None:
-            self.found.weight, self.found.key = ask.room or (
-                self._empty(p.q_len, ask.top),
-                self._empty(p.q_len, ask.top, dtype=torch.int64),
-            )
+            if room.weight is None or room.key is None:
+                room.weight = self._empty(p.q_len, ask.top)
+                room.key = self._empty(p.q_len, ask.top, dtype=torch.int64)
             self.again = self._zeros(self.q_blocks, dtype=torch.int32)
         self.mark, self.factor = self._marks(tops if ask.top else None)
         self.band = self._band(0 if tops is None else 4 * tops.numel())
