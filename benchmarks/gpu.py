@@ -1,7 +1,7 @@
 """Observed attention on a GPU, next to everybody who only computes the output; one run, ratios within it.
 
 python benchmarks/gpu.py [--section forward rows everything masks backward decode million] [--dim 128 64]
-                         [--quick]
+                         [--length 1024 4096 16384 65536 262144] [--quick]
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ def milliseconds(run: Callable[[], object], budget: float = 150.0) -> float:
     return statistics.median(_timed(run, max(3, min(50, int(budget / max(first, 0.01))))))
 
 
-def interleaved(runs: Runs, rounds: int = 3, budget: float = 60.0) -> dict[str, float]:
-    """Median time of each run, in rounds in which everybody has a turn; who cannot run is left out."""
+def interleaved(runs: Runs, rounds: int = 4, budget: float = 80.0) -> dict[str, float]:
+    """Median time of each run, in rounds in which everybody has a turn, every other round backwards; who
+    cannot run is left out."""
     repeats, settling, spent = {}, {}, {}
     for name, run in runs.items():
         try:
@@ -93,10 +94,11 @@ def interleaved(runs: Runs, rounds: int = 3, budget: float = 60.0) -> dict[str, 
             continue
         repeats[name], settling[name] = max(2, min(30, int(budget / rounds / first))), int(SETTLE / first) + 1
         spent[name] = []
-    for _ in range(rounds):
-        for name, count in repeats.items():
+    for number in range(rounds):
+        for name, count in list(repeats.items())[:: -1 if number % 2 else 1]:
             # The first of a turn wait for Python, which is not yet ahead of the device; and under load the
-            # device's clock falls by up to a tenth, from where whoever came before left it.
+            # device's clock falls by up to a tenth, from where whoever came before left it. Not all of that
+            # is gone when the turn counts: with rounds in both directions each comes after both neighbours.
             spent[name] += _timed(runs[name], settling[name] + count)[settling[name] :]
     return {name: statistics.median(times) for name, times in spent.items()}
 
@@ -345,24 +347,27 @@ def main() -> None:
     )
     parser.add_argument("--section", nargs="+", choices=names, default=names)
     parser.add_argument("--dim", nargs="+", type=int, choices=[64, 128], default=[128, 64])
+    lengths = [n for n, _, _ in SIZES]
+    parser.add_argument("--length", nargs="+", type=int, choices=lengths, default=lengths)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     options = parser.parse_args()
     which = set(options.section)
     torch.manual_seed(0)
     header(
         "Observed attention on a GPU",
-        "medians over three rounds in which contestants take turns (decode: one after the other); "
-        "calls of a turn are queued, as in a model, and those of its first 150 ms are not counted",
+        "medians over four rounds in which contestants take turns, forwards and backwards (decode: one "
+        "after the other); calls of a turn are queued, as in a model, and those of its first 150 ms are not "
+        "counted",
     )
     print("bfloat16; errors are of the output, relative, against float64; FLOPs count allowed pairs.\n")
-    sizes = SIZES[:1] if options.quick else SIZES
+    sizes = SIZES[:1] if options.quick else [size for size in SIZES if size[0] in options.length]
     dense = bool(which & {"forward", "rows", "everything"})
     if dense and 128 in options.dim:
         dense_sections(which, sizes, 128)
     if "masks" in which:
         masks_section(which | {"forward"}, 16384 if options.quick else 65536)
     if "backward" in which:
-        backward_section(sizes[:4])
+        backward_section([size for size in sizes if size[0] <= 65536])
     if "decode" in which:
         decode_section(16384 if options.quick else 131072)
     if "million" in which and not options.quick:
