@@ -81,7 +81,7 @@ def _prepared(
         Q=q,
         OUT=out,
         D_OUT=d_out,
-        LSE=lse,
+        LSE=lse.contiguous(),
         D_LSE=lse if d_lse is None else d_lse.contiguous(),
         CLEAN_Q=clean_q,
         CLEAN_D=clean_d,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from regard.engine.triton.backward import Changes
+from regard.engine.triton.backward import LINE, Changes
 from regard.engine.triton.hopper.boxes import boxes, lines
 from regard.engine.triton.hopper.keys_kernel import hopper_keys_kernel
 from regard.engine.triton.hopper.queries_kernel import hopper_queries_kernel
@@ -16,8 +16,9 @@ from regard.engine.triton.starting import start
 
 __all__ = ["launch"]
 
-# What stays with a program, keys in one kernel and queries in the other, and the warps of a warpgroup.
-OWN, WARPS = 128, 4
+# What stays with a program, keys in one kernel and queries in the other (lines are filled up to so many), and
+# the warps of a warpgroup.
+OWN, WARPS = LINE, 4
 # Rows of the other side that are taken at a time, and how many such tiles are on their way.
 BLOCK, STAGES = 64, 4
 
