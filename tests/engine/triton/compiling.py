@@ -103,7 +103,7 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
     """The kernel of that name and what it would be launched with on a Hopper GPU."""
     from regard.engine.inputs import Options, problem_of
     from regard.engine.riders import Riders
-    from regard.engine.triton import backward, configs, forward, operands, survey
+    from regard.engine.triton import backward, changes, configs, forward, operands, survey
     from regard.engine.triton.hopper import backward as hopper_backward
     from regard.engine.triton.hopper import forward as hopper_forward
     from regard.engine.triton.hopper import survey as hopper_survey
@@ -127,7 +127,7 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
     kernel = getattr(module, name)
     recorder = Recorder(kernel)
     setattr(module, name, recorder)
-    backward.changes_kernel = Recorder(backward.changes_kernel)
+    changes.changes_kernel = Recorder(changes.changes_kernel)
     everything = Riders(entropy=True, distance=True, peak=True, first=4, tops=True, grain=64)
     if module is forward:
         forward.forward(problem, Riders(entropy=True))

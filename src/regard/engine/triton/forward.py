@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import hopper
-from regard.engine.triton.configs import Config
+from regard.engine.triton.configs import TOP_CLASSES, Config
 from regard.engine.triton.forward_kernel import first_kernel, forward_kernel, peak_kernel
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
@@ -23,8 +23,6 @@ __all__ = ["forward"]
 
 # Every so many keys of a tile are searched together for the largest score.
 CLASSES = 16
-# Of so many classes of tiles the largest scores are told.
-TOP_CLASSES = 32
 PEAK_ROWS, FIRST_ROWS = 32, 128
 
 

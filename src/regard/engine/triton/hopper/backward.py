@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from regard.engine.triton.backward import LINE, Changes
+from regard.engine.triton.changes import LINE, Changes
 from regard.engine.triton.hopper.boxes import boxes, lines
 from regard.engine.triton.hopper.keys_kernel import hopper_keys_kernel
 from regard.engine.triton.hopper.queries_kernel import hopper_queries_kernel

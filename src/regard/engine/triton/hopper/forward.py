@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
-from regard.engine.triton.forward import TOP_CLASSES
+from regard.engine.triton.configs import TOP_CLASSES
 from regard.engine.triton.hopper.boxes import boxes
 from regard.engine.triton.hopper.forward_kernel import hopper_forward_kernel
 from regard.engine.triton.hopper.gathering import tops_kernel
