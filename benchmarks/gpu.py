@@ -352,6 +352,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     options = parser.parse_args()
     which = set(options.section)
+    if not torch.cuda.is_available():
+        parser.error("there is no NVIDIA GPU here, or PyTorch was built without CUDA.")
     torch.manual_seed(0)
     header(
         "Observed attention on a GPU",
