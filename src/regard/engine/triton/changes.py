@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.engine.problem import Problem
 from regard.engine.triton.backward_kernel import changes_kernel
 from regard.engine.triton.configs import width
-from regard.engine.triton.operands import Operands, strides
+from regard.engine.triton.operands import Operands, packed, strides
 from regard.engine.triton.starting import start
 
 __all__ = ["LINE", "Changes", "prepared"]
@@ -43,8 +43,7 @@ def prepared(
     """A problem without garbage behind its mask, and what comes back to its rows."""
     p = problem
     d_out = d_out.to(p.v.dtype).contiguous()
-    q = p.q if p.q.stride(-1) == 1 else p.q.contiguous()
-    clean = p.mask is not None
+    q, clean = packed(p.q), p.mask is not None
     # Without a mask there is nothing that nobody sees.
     k, v = (x.nan_to_num(0.0, 0.0, 0.0) if clean else x for x in (p.k, p.v))
     clean_q, clean_d = (

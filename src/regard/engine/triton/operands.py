@@ -15,7 +15,7 @@ from regard.engine.triton.configs import Config, config, has_tma, width
 from regard.engine.triton.plan import Plan, Runs, plan
 from regard.scores import ALiBi
 
-__all__ = ["Operands", "described", "steps", "strides"]
+__all__ = ["Operands", "described", "packed", "steps", "strides"]
 
 
 @dataclass(frozen=True)
@@ -27,16 +27,16 @@ class Operands:
     @cached_property
     def q(self) -> Tensor:
         """Queries whose scale is positive: kernels take the maximum before they scale."""
-        q, scale = _packed(self.problem.q), self.problem.scoring.scale
+        q, scale = packed(self.problem.q), self.problem.scoring.scale
         return q if scale > 0 else -q if scale < 0 else torch.zeros_like(q)
 
     @cached_property
     def k(self) -> Tensor:
-        return _packed(self.problem.k)
+        return packed(self.problem.k)
 
     @cached_property
     def v(self) -> Tensor:
-        return _packed(self.problem.v)
+        return packed(self.problem.v)
 
     @property
     def scale(self) -> float:
@@ -137,7 +137,7 @@ class Operands:
         }
 
 
-def _packed(x: Tensor) -> Tensor:
+def packed(x: Tensor) -> Tensor:
     """Rows must be packed, and aligned where the hardware reads 16 bytes at once."""
     x = x.detach()
     return x if x.stride(-1) == 1 or math.prod(x.shape) == 0 else x.contiguous()

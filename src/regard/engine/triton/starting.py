@@ -1,8 +1,7 @@
 """Starting a kernel once more, without asking again how it is compiled.
 
-Triton looks at every argument of every launch, in Python, which takes longer than a short text takes on the
-device. What it looks for are few things that seldom change, and as long as they do not, the compiled kernel
-is started as it is.
+Triton looks at every argument of every launch, in Python, and short texts wait for it. What it looks for are
+few things that seldom change, and as long as they do not, the compiled kernel is started as it is.
 """
 
 from __future__ import annotations
@@ -103,7 +102,8 @@ def _reader(params: list[Any], types: tuple[type, ...]) -> Callable[[tuple[Any, 
 
 
 def _picked(indices: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """The items at these indices and a 0: where there is one index alone, or none, a tuple too."""
+    """The items at these indices as a tuple that is never empty: (0,) where there are none."""
     if not indices:
         return lambda values: (0,)
+    # The last one twice: of one index alone an itemgetter gives the item, and no tuple.
     return itemgetter(*indices, indices[-1])

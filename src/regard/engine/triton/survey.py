@@ -230,12 +230,12 @@ def put_blocks(
     nothing.
     """
     high, wide = size
-    before = first % high
     found = part
     if wide > 1:
         grouped = pad(found, (0, -part.shape[-1] % wide)).unflatten(-1, (-1, wide))
         found = grouped.amax(-1) if largest else grouped.sum(-1)
     if high > 1:
+        before = first % high
         whole = pad(found, (0, 0, before, -(before + part.shape[-2]) % high))
         grouped = whole.unflatten(-2, (-1, high))
         found = grouped.amax(-2) if largest else grouped.sum(-2)
