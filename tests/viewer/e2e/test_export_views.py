@@ -32,6 +32,8 @@ class View:
             expect(page.get_by_test_id(testid).first).to_contain_text(re.compile(r"\d"))
         if self.name == "map":
             map_is_drawn(page)
+            # Tokens have numbers at once; weight, score and rank are dots until they have arrived.
+            expect(page.get_by_test_id("readout")).not_to_contain_text("…")
         if self.name == "atlas":
             expect(page.get_by_test_id("atlas-details")).not_to_contain_text("Computing")
 
