@@ -94,6 +94,24 @@ def test_rows_that_look_at_hardly_more_than_one_key():
     check(q * 24, k, v, Causal())
 
 
+@pytest.mark.parametrize(("dim", "dtype"), [(128, torch.bfloat16), (64, torch.float16)])
+@pytest.mark.parametrize("rising", [True, False])
+def test_scores_that_rise_or_fall_from_tile_to_tile(dim, dtype, rising):
+    # Tiles come last first. What weights are relative to is raised where scores go far beyond it.
+    q, k, v = tensors(batch=1, q=700, k=1500, dim=dim, dtype=dtype)
+    first, last = (9, 0.1) if rising else (0.1, 9)
+    k *= torch.linspace(first, last, 1500, device="cuda").to(dtype)[:, None]
+    check(q, k, v)
+    wanted = exact(q, k, v)
+    alone, rows = observe(q, k, v, stats=[Entropy()]), observe(q, k, v, stats=ROWS)
+    close(alone.out, wanted.out, 5e-3)
+    for got in (alone, rows):
+        close(got.lse, wanted.lse, 1e-5)
+        close(got.entropy, wanted.entropy, 1e-4)
+    close(rows.max_score[0], wanted.max_score[0], 1e-5)
+    close(rows.mean_distance, wanted.mean_distance, 1e-4)
+
+
 def test_a_sink_that_leaves_nothing_to_any_key():
     q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=1200, k=1200)
     sink = torch.tensor([0.0, 200.0], device="cuda")

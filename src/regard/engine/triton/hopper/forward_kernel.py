@@ -1,8 +1,10 @@
 """The fused forward for Hopper.
 
 One warp drives the copy engine; two warpgroups hold 64 queries each. The product with the last values is
-under way while a warpgroup exponentiates, and what one leaves idle the other uses. What rows tell about
-themselves is summed per thread, and threads talk once, at the end.
+under way while a warpgroup exponentiates, and what one leaves idle the other uses. Weights are relative to a
+score of the row that is its largest up to a factor of 256: four threads share a row, and only where one of
+them goes beyond that do they look for the largest together, and is what was summed so far scaled down. What
+rows tell about themselves is summed per thread, and threads talk once, at the end.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -29,8 +31,11 @@ from regard.engine.triton.hopper.sharing import (
     ring,
     run_of,
     seen,
+    threads_of,
+    tile_of,
     turned,
 )
+from regard.engine.triton.hopper.threads import doubt, hand_out, keep, raised, rescaled
 
 __all__ = ["hopper_forward_kernel"]
 
@@ -54,58 +59,49 @@ def _load(
          -1, BLOCK_K, STAGES)  # fmt: skip
 
 
-@gluon.jit
-def _keep_tops(s, j, top_rows, TILE_TOPS, q_row, row_stop, BLOCK_K: gl.constexpr, GRAIN: gl.constexpr):
-    """Store the largest score of each row's GRAIN keys, a line of rows for each GRAIN; return the tile's."""
-    parts: gl.constexpr = BLOCK_K // GRAIN
-    tops = gl.max(gl.reshape(s, [HALF, parts, GRAIN]), 2)
-    layout: gl.constexpr = tops.type.layout
-    row = gl.convert_layout(q_row, gl.SliceLayout(1, layout))[:, None]
-    part = j * parts + gl.arange(0, parts, gl.SliceLayout(0, layout))[None, :]
-    gl.store(TILE_TOPS + part.to(gl.int64) * top_rows + row, tops, mask=row < row_stop)
-    return gl.max(tops, 1)
-
-
 # fmt: off
 @gluon.jit
 def _softmax(
-    s, j, top, total, energy, distance, best, best_tile, c, TILE_TOPS, top_rows, q_row, row_stop,
-    BLOCK_K: gl.constexpr, layout: gl.constexpr, CLASSES: gl.constexpr,
-    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, GRAIN: gl.constexpr,
+    s, j, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
+    BLOCK_K: gl.constexpr, CLASSES: gl.constexpr, ENTROPIES: gl.constexpr,
+    DISTANCES: gl.constexpr, PEAKS: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
-    """Weights of one tile up to the row's sum, and what rows add up, from the new maximum."""
+    """Weights of one tile, relative to a score not far below the row's largest, and what rows add up."""
+    scores = threads_of(s, BLOCK_K)
+    rows: gl.constexpr = total.type.layout
     if CLASSES > 0:
         # Every CLASSES-th key is of one class. Tiles come last first: on a tie the earlier one wins.
-        tops = gl.max(gl.reshape(s, [HALF, BLOCK_K // CLASSES, CLASSES]), 1)
-        better = tops >= best
-        best = gl.where(better, tops, best)
+        here = gl.max(gl.reshape(s, [HALF, BLOCK_K // CLASSES, CLASSES]), 1)
+        better = here >= best
+        best = gl.where(better, here, best)
         best_tile = gl.where(better, j, best_tile)
-        s_top = gl.convert_layout(gl.max(tops, 1), top.type.layout)
+        highest = gl.convert_layout(gl.max(threads_of(here, CLASSES), 2), rows)
     elif GRAIN > 0:
-        tops = _keep_tops(s, j, top_rows, TILE_TOPS, q_row, row_stop, BLOCK_K, GRAIN)
-        s_top = gl.convert_layout(tops, top.type.layout)
+        parts: gl.constexpr = BLOCK_K // GRAIN
+        here = gl.max(gl.reshape(scores, [HALF, 4, parts, GRAIN // 4]), 3)
+        highest = gl.convert_layout(gl.max(here, 2), rows)
+        tops, more = hand_out(here, more, neighbour, parts)
     else:
-        s_top = gl.convert_layout(gl.max(s, 1), top.type.layout)
-    raised = gl.maximum(gl.maximum(top, s_top * c), LOWEST)
-    x = s * c - raised[:, None]
+        highest = gl.max(scores, 2)
+    if PEAKS and CLASSES == 0:
+        peak = gl.maximum(peak, highest)
+    above = raised(highest * c, base)
+    x = scores * c - above[:, :, None]
     p = gl.exp2(x)
-    fall = top - raised
-    keep = gl.exp2(fall)
-    threads: gl.constexpr = gl.SliceLayout(1, total.type.layout)
-    kept = gl.convert_layout(keep, threads)[:, None]
-    here = by_thread(p, BLOCK_K)
+    fall = base - above
+    left = gl.exp2(fall)
+    mass = gl.sum(p, 2)
     if ENTROPIES:
-        fallen = gl.convert_layout(fall, threads)[:, None]
-        energy = (energy + fallen * total) * kept + by_thread(p * x, BLOCK_K)
+        energy = (energy + fall * total) * left + gl.sum(p * x, 2)
     if DISTANCES:
         # A column's number without the bits that say whose thread it is: known when compiled. The rest is
         # the same for all of a thread's columns, and added at the end.
-        step = (gl.arange(0, BLOCK_K, gl.SliceLayout(0, layout)) & -7).to(gl.float32)
-        first = (j * BLOCK_K).to(gl.float32)
-        distance = distance * kept + (here * first + by_thread(p * step[None, :], BLOCK_K))
-    total = total * kept + here
-    return p, keep, raised, total, energy, distance, best, best_tile
+        own = gl.arange(0, BLOCK_K // 4, gl.SliceLayout(0, gl.SliceLayout(1, x.type.layout)))
+        step = ((own >> 1) * 8 + (own & 1)).to(gl.float32)[None, None, :]
+        distance = distance * left + (mass * (j * BLOCK_K).to(gl.float32) + gl.sum(p * step, 2))
+    total = total * left + mass
+    return tile_of(p, BLOCK_K), left, above, total, energy, distance, peak, best, best_tile, tops, more
 
 
 # fmt: off
@@ -135,12 +131,23 @@ def _attend(
 
     nothing = gl.full([HALF, BLOCK_K], 0.0, gl.float32, s_layout)
     total = by_thread(nothing, BLOCK_K)
-    energy, distance = total, total
-    best, best_tile = total, total
+    energy, distance, base = total, total, total + LOWEST
+    peak, best, best_tile, tops, more, neighbour = total + float("-inf"), total, total, total, total, total
+    parts: gl.constexpr = BLOCK_K // GRAIN if GRAIN > 0 else 1
+    if GRAIN > 0:
+        tops = gl.max(gl.reshape(threads_of(nothing, BLOCK_K), [HALF, 4, parts, GRAIN // 4]), 3)
+        more = tops
+        by_part: gl.constexpr = tops.type.layout
+        row = gl.arange(0, HALF, gl.SliceLayout(1, gl.SliceLayout(2, by_part)))[:, None, None]
+        neighbour = gl.arange(0, 4, gl.SliceLayout(0, gl.SliceLayout(2, by_part)))[None, :, None]
+        # Of a thread's two rows, eight apart, and of one or two parts: the one that it keeps.
+        row = q_first + half * HALF + (row - (row & 8)) + (neighbour & 1) * 8
+        neighbour += gl.full([HALF, 4, parts], 0, gl.int32, by_part)
+        place = (neighbour >> 1) * top_rows + row
+        own = ((row < q_len) & ((neighbour >> 1) < parts)).to(gl.int32)
     if CLASSES > 0:
         best = gl.max(gl.reshape(nothing, [HALF, BLOCK_K // CLASSES, CLASSES]), 1) + float("-inf")
         best_tile = gl.full([HALF, CLASSES], -1, gl.int32, best.type.layout)
-    top = gl.full([HALF], LOWEST, gl.float32, rows)
     acc = gl.full([HALF, DIM], 0.0, gl.float32, o_layout)
 
     q = q_tile.slice(half * HALF, HALF)
@@ -150,9 +157,9 @@ def _attend(
     s = warpgroup_mma_wait(0, deps=[s])
     mbarrier.arrive(k_free.index(0))
     s = seen(s, last, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
-    p, keep, top, total, energy, distance, best, best_tile = _softmax(
-        s, last, top, total, energy, distance, best, best_tile, c, TILE_TOPS, top_rows, q_row, q_len,
-        BLOCK_K, s_layout, CLASSES, ENTROPIES, DISTANCES, GRAIN)  # fmt: skip
+    p, left, base, total, energy, distance, peak, best, best_tile, tops, more = _softmax(
+        s, last, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
+        BLOCK_K, CLASSES, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
     weights = gl.convert_layout(p.to(dtype), p_layout)
     for i in range(1, count):
         slot = i % STAGES
@@ -165,22 +172,30 @@ def _attend(
         s = warpgroup_mma_wait(1, deps=[s])
         mbarrier.arrive(k_free.index(slot))
         s = seen(s, last - i, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
-        p, keep, top, total, energy, distance, best, best_tile = _softmax(
-            s, last - i, top, total, energy, distance, best, best_tile, c, TILE_TOPS, top_rows, q_row, q_len,
-            BLOCK_K, s_layout, CLASSES, ENTROPIES, DISTANCES, GRAIN)  # fmt: skip
+        if GRAIN > 0:
+            to = TILE_TOPS + ((last - i + 1) * parts).to(gl.int64) * top_rows
+            keep(tops, more, place, own, to, parts)
+        p, left, base, total, energy, distance, peak, best, best_tile, tops, more = _softmax(
+            s, last - i, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
+            BLOCK_K, CLASSES, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
+        doubt(total, energy, distance, DIRTY)
         # There is nothing left to wait for here. But the assembler moves the wait below up to the top of its
         # block, before the exponentials that it should overlap; and this branch is where a block ends.
         mbarrier.wait(v_ready.index(before), phase_before)
         acc, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
         mbarrier.arrive(v_free.index(before))
-        acc = acc * gl.convert_layout(keep, o_rows)[:, None]
+        acc = rescaled(acc, left, DIM, o_layout)
         weights = gl.convert_layout(p.to(dtype), p_layout)
     slot = (count - 1) % STAGES
     mbarrier.wait(v_ready.index(slot), ((count - 1) // STAGES) & 1)
     mixed = warpgroup_mma(weights, v_ring.index(slot), acc, is_async=True)
     acc = warpgroup_mma_wait(0, deps=[mixed])
 
+    if GRAIN > 0:
+        keep(tops, more, place, own, TILE_TOPS + ((last - count + 1) * parts).to(gl.int64) * top_rows, parts)
+
     # A dead row has total 0: output 0, lse -inf.
+    top = gl.convert_layout(gl.max(base, 1), rows)
     whole = gl.convert_layout(gl.sum(total, 1), rows)
     alive = whole > 0
     sum_log = gl.log2(gl.where(alive, whole, 1.0))
@@ -212,7 +227,8 @@ def _attend(
         away = (q_row + offset).to(gl.float32) - where
         gl.store(DISTANCE + q_row, gl.where(alive, kept * away, 0.0), mask=there)
     if PEAKS:
-        gl.store(PEAK + q_row, gl.where(alive, top * LN2, float("-inf")), mask=there)
+        highest = gl.convert_layout(gl.max(best if CLASSES > 0 else peak, 1), rows) * c
+        gl.store(PEAK + q_row, gl.where(alive, highest * LN2, float("-inf")), mask=there)
     if CLASSES > 0:
         classes: gl.constexpr = best.type.layout
         b_row = q_first + half * HALF + gl.arange(0, HALF, gl.SliceLayout(1, classes))[:, None]
@@ -278,5 +294,5 @@ def hopper_forward_kernel(
                 batch, head, head // group, q_first, stop - 1, stop - first, BLOCK_K, STAGES)),
         ],
         [4, 1],
-        [240, 32],
+        [240, 24],
     )  # fmt: skip

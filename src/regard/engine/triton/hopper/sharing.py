@@ -2,14 +2,27 @@
 sums that stay in a thread."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
-# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
 from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
 
-__all__ = ["HALF", "LOG2E", "barriers", "by_thread", "feed", "line_ring", "ring", "run_of", "seen", "turned"]
+__all__ = [
+    "HALF",
+    "LOG2E",
+    "barriers",
+    "by_thread",
+    "feed",
+    "line_ring",
+    "ring",
+    "run_of",
+    "seen",
+    "threads_of",
+    "tile_of",
+    "turned",
+]
 
 LOG2E = gl.constexpr(1.4426950408889634)
 # Rows that a warpgroup holds of its program's own.
@@ -87,10 +100,23 @@ def turned(a, ring, slot, nothing):
 
 
 @gluon.jit
+def threads_of(x, COLUMNS: gl.constexpr):
+    """A tile as (HALF, 4, COLUMNS // 4): four threads share a row, and the last axis is what one has."""
+    pairs = gl.permute(gl.reshape(x, [HALF, COLUMNS // 8, 4, 2]), (0, 2, 1, 3))
+    return gl.reshape(pairs, [HALF, 4, COLUMNS // 4])
+
+
+@gluon.jit
+def tile_of(x, COLUMNS: gl.constexpr):
+    """What `threads_of` made, as a tile again."""
+    pairs = gl.permute(gl.reshape(x, [HALF, 4, COLUMNS // 8, 2]), (0, 2, 1, 3))
+    return gl.reshape(pairs, [HALF, COLUMNS])
+
+
+@gluon.jit
 def by_thread(x, COLUMNS: gl.constexpr):
     """Sums over the columns that one thread holds of a tile, (HALF, 4): four threads share a row, none talks.
 
     One sum over all of them, so that products are added as they are made.
     """
-    pairs = gl.permute(gl.reshape(x, [HALF, COLUMNS // 8, 4, 2]), (0, 2, 1, 3))
-    return gl.sum(gl.reshape(pairs, [HALF, 4, COLUMNS // 4]), 2)
+    return gl.sum(threads_of(x, COLUMNS), 2)

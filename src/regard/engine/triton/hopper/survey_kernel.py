@@ -2,10 +2,11 @@
 
 A program walks down a strip of four diagonals of blocks, 64 by 64 cells each, two diagonals per warpgroup. At
 every step one block of queries and one of keys come in, and what is read feeds four blocks of the map. While
-one warpgroup waits for its products the other folds what it got. A block lies with its keys as rows: what a
-key receives is then a sum within a thread, and cells of one diagonal lie on top of one another in registers.
-Nothing is added up in an order that could change. Keys that may be among a query's heaviest are noted as
-bits, and looked at afterwards.
+one warpgroup waits for its products the other folds what it got. Products keep shared memory busy, and nobody
+waits for what else comes through it: marks are loaded a step ahead, and what threads tell one another is
+added up a step later. A block lies with its keys as rows: what a key receives is then a sum within a thread,
+and cells of one diagonal lie on top of one another in registers. Nothing is added up in an order that could
+change. Keys that may be among a query's heaviest are noted as bits, and looked at afterwards.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -24,14 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from regard.engine.triton.hopper.sharing import LOG2E, barriers, by_thread, line_ring, ring
-from regard.engine.triton.hopper.threads import (
-    NOTE,
-    NOTE_OPERANDS,
-    RECEIVE,
-    RECEIVE_OPERANDS,
-    THREADS,
-    WARPS,
-)
+from regard.engine.triton.hopper.threads import THREADS, WARPS, exchange, note, receive
 
 __all__ = ["hopper_survey_kernel"]
 
@@ -128,22 +122,31 @@ def _walk(
         row, _ = _halves(in_block[:, None] + gl.full([SIDE, SIDE], 0, gl.int32, layout))
         col, _ = _halves(gl.arange(0, SIDE, queries)[None, :] + gl.full([SIDE, SIDE], 0, gl.int32, layout))
         thread = (row >> 4) * 32 + (row & 7) * 4 + ((col >> 1) & 3)
-    if COLUMNS:
-        # Of four threads that share two keys of each block, each stores one.
-        shared: gl.constexpr = by_thread(nothing, SIDE).type.layout
-        key = gl.arange(0, SIDE, gl.SliceLayout(1, shared))[:, None]
-        neighbour = gl.arange(0, 4, gl.SliceLayout(0, shared))[None, :] + key * 0
-        place = (key >> 4) * 16 + (key & 7) + (neighbour >> 1) * 8 + (neighbour & 1) * SIDE
+    # Of four threads that share two keys of each block, each stores one.
+    kept = by_thread(nothing, SIDE)
+    given = kept
+    shared: gl.constexpr = kept.type.layout
+    key = gl.arange(0, SIDE, gl.SliceLayout(1, shared))[:, None]
+    neighbour = gl.arange(0, 4, gl.SliceLayout(0, shared))[None, :] + key * 0
+    place = (key >> 4) * 16 + (key & 7) + (neighbour >> 1) * 8 + (neighbour & 1) * SIDE
+    # What is stored moves by as much at every step; the first is one ahead of here.
+    band_row = q_first - band_first - 1
+    onward = (k_blocks + 1) * SIDE
+    received = COLUMN + (band_row.to(gl.int64) * k_blocks + k_first + 2 * which - 1) * SIDE
+    pair_row = band_row * pairs
+    there = 0
+
+    if count > 0:
+        mbarrier.wait(loaded.index(0), 0)
+    mark = marks.index(0).load(queries)
+    factor = mark
+    if TOP:
+        factor = factors.index(0).load(queries)
+    full_first, full_stop = gl.load(EDGES + q_first * 2), gl.load(EDGES + q_first * 2 + 1)
     for i in range(count):
         m = i + 2 * which
         at = i & (Q_RING - 1)
         q_block, k_block = q_first + i, k_first + m
-        full_first, full_stop = gl.load(EDGES + q_block * 2), gl.load(EDGES + q_block * 2 + 1)
-        mbarrier.wait(loaded.index(at), (i >> RING_BITS) & 1)
-        # Before the products that keep shared memory busy: this would wait for their end.
-        mark = marks.index(at).load(queries)[None, :]
-        if TOP:
-            factor = factors.index(at).load(queries)[None, :]
         q = q_ring.index(at).permute((1, 0))
         s = warpgroup_mma(k_ring.index(m & (K_RING - 1)), q, nothing, use_acc=False, is_async=True)
         t = warpgroup_mma(k_ring.index((m + 1) & (K_RING - 1)), q, nothing, use_acc=False, is_async=True)
@@ -152,40 +155,48 @@ def _walk(
         mbarrier.arrive(finished.index(which * Q_RING + at))
         if (first < full_first) | (first + 2 * SIDE > full_stop):
             q_row = q_block * SIDE + gl.arange(0, SIDE, queries)
-            there = q_row < row_stop
-            low = gl.load(LOW + q_row, mask=there, other=0)[None, :]
-            high = gl.load(HIGH + q_row, mask=there, other=0)[None, :]
+            is_row = q_row < row_stop
+            low = gl.load(LOW + q_row, mask=is_row, other=0)[None, :]
+            high = gl.load(HIGH + q_row, mask=is_row, other=0)[None, :]
             k_row = (first + in_block)[:, None]
             s = gl.where((k_row >= low) & (k_row < high), s, limit)
             t = gl.where((k_row + SIDE >= low) & (k_row + SIDE < high), t, limit)
-        x, y = s * c - mark, t * c - mark
         in_band = q_block - band_first
+        x, y = s * c - mark[None, :], t * c - mark[None, :]
         if TOP:
             one, other = _halves(x)
             more, another = _halves(y)
-            pair = in_band.to(gl.int64) * pairs + ((k_block + 1) >> 1)
-            gl.inline_asm_elementwise(
-                NOTE, NOTE_OPERANDS,
-                [one, other, more, another, thread, ((k_block >= -1) & (k_block < k_blocks)).to(gl.int32),
-                 (WARP_HITS + pair * WARPS).to(gl.int64), (HITS + pair * THREADS).to(gl.int64)],
-                dtype=gl.int32, is_pure=False, pack=16)  # fmt: skip
+            pair_row += pairs
+            pair = (pair_row + ((k_block + 1) >> 1)).to(gl.int64)
+            inside = ((k_block + 1).to(gl.uint32) < k_blocks + 1).to(gl.int32)
+            note(one, other, more, another, thread, inside, WARP_HITS + pair * WARPS, HITS + pair * THREADS)
         p, r = gl.exp2(x), gl.exp2(y)
         if TOP:
-            p, r = p * factor, r * factor
+            p, r = p * factor[None, :], r * factor[None, :]
         if DIAGONALS:
             left, right = left + p, right + r
+        # What the next step needs beside its products is loaded now: behind them it would come when they are
+        # done. In another order the same lines are up to a tenth slower: the assembler schedules them worse.
+        after = gl.minimum(i + 1, count - 1)
+        mbarrier.wait(loaded.index(after & (Q_RING - 1)), (after >> RING_BITS) & 1)
+        if TOP:
+            factor = factors.index(after & (Q_RING - 1)).load(queries)
+        full_first = gl.load(EDGES + (q_first + after) * 2)
+        full_stop = gl.load(EDGES + (q_first + after) * 2 + 1)
         if COLUMNS:
-            there = ((k_block >= 0) & (k_block < k_blocks)).to(gl.int32)
-            there += ((k_block >= -1) & (k_block < k_blocks - 1)).to(gl.int32) * 2
-            to = COLUMN + (in_band.to(gl.int64) * k_blocks + k_block) * SIDE
-            gl.inline_asm_elementwise(
-                RECEIVE, RECEIVE_OPERANDS,
-                [by_thread(p, SIDE), by_thread(r, SIDE), neighbour, place, there, to.to(gl.int64)],
-                dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
+            receive(kept, given, neighbour, place, there, received)
+        mark = marks.index(after & (Q_RING - 1)).load(queries)
+        if COLUMNS:
+            there = (k_block.to(gl.uint32) < k_blocks).to(gl.int32)
+            there += ((k_block + 1).to(gl.uint32) < k_blocks).to(gl.int32) * 2
+            received += onward
+            kept, given = exchange(p, r, neighbour, SIDE)
         _overview(p, k_block, in_band, pools_across, k_blocks, POOL_SUM, POOL_MAX,
                   SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
         _overview(r, k_block + 1, in_band, pools_across, k_blocks, POOL_SUM, POOL_MAX,
                   SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
+    if COLUMNS:
+        receive(kept, given, neighbour, place, there, received)
     if DIAGONALS:
         col = gl.arange(0, SIDE, queries)
         to = CELLS + which * (2 * SIDE * SIDE) + col[None, :] * (2 * SIDE) + in_block[:, None]

@@ -1,0 +1,207 @@
+"""PTX for what threads do on their own (threads.py): texts, and what kinds of operands they take."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from triton.experimental.gluon import language as gl
+
+__all__ = [
+    "DOUBT",
+    "DOUBT_OPERANDS",
+    "EXCHANGE",
+    "EXCHANGE_OPERANDS",
+    "KEEP_1",
+    "KEEP_1_OPERANDS",
+    "KEEP_2",
+    "KEEP_2_OPERANDS",
+    "NOTE",
+    "NOTE_OPERANDS",
+    "RAISE",
+    "RAISE_OPERANDS",
+    "RECEIVE",
+    "RECEIVE_OPERANDS",
+    "RESCALE_32",
+    "RESCALE_32_OPERANDS",
+    "RESCALE_64",
+    "RESCALE_64_OPERANDS",
+    "TOPS_1",
+    "TOPS_1_OPERANDS",
+    "TOPS_2",
+    "TOPS_2_OPERANDS",
+]
+
+# How far weights may go beyond 1, as a power of two, before what they are relative to is raised.
+SLACK = 8.0
+
+
+def _note() -> str:
+    """PTX: note which scores of a thread are at or above their marks, if any are.
+
+    A thread has sixteen queries, two neighbours of every eight, and four keys of each: how far their scores
+    are above the mark. Their signs become 64 bits, bit 16 n + i for key n and query i. A warp says which of
+    its threads have some, and those store theirs: nothing waits, and nobody goes another way.
+    Operands: results (none), four scores, the thread, whether there is such a pair of blocks, where a pair's
+    warps are, and where its threads are.
+    """
+    results, *scores, thread, inside, warps, threads = _named(9, 16)
+    lines = ["{ .reg .pred some, first; .reg .b32 below, found, n<4>, lo, hi; .reg .u64 to;"]
+    for number, score in enumerate(scores):
+        lines += [f"shr.u32 n{number}, {score[15]}, 31;"]
+        lines += [f"shf.l.wrap.b32 n{number}, {x}, n{number}, 1;" for x in reversed(score[:15])]
+    lines += ["prmt.b32 lo, n0, n1, 0x5410; prmt.b32 hi, n2, n3, 0x5410;", "and.b32 below, lo, hi;"]
+    lines += [f"setp.ne.u32 some, {inside[0]}, 0; setp.ne.and.u32 some, below, 0xffffffff, some;"]
+    lines += ["vote.sync.ballot.b32 found, some, 0xffffffff;", "not.b32 lo, lo; not.b32 hi, hi;"]
+    lines += [f"mad.wide.u32 to, {thread[0]}, 8, {threads[0]};", "@some st.global.v2.b32 [to], {lo, hi};"]
+    lines += [f"shr.u32 below, {thread[0]}, 5; mad.wide.u32 to, below, 4, {warps[0]};"]
+    lines += [f"and.b32 below, {thread[0]}, 31; setp.eq.u32 first, below, 0;"]
+    lines += [f"setp.ne.and.u32 first, {inside[0]}, 0, first;", "@first st.global.b32 [to], found;"]
+    return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
+
+
+def _handed_out(one: list[str], other: list[str], thread: str, results: list[str]) -> str:
+    """PTX: hand out numbers of which four neighbouring threads know a part each.
+
+    A thread has two of `one` and two of `other`, and one of these four is its own: by the lowest bit of its
+    number from one or other, by the next the first or second. It keeps its part of that and gives three away,
+    one to each neighbour. What it is given comes through shared memory, and late where products keep that
+    busy: the four results are put together one step later.
+    """
+    lines = ["{ .reg .pred second, later; .reg .b32 bit; .reg .f32 near<2>, far<2>;"]
+    lines += [f"and.b32 bit, {thread}, 1; setp.ne.u32 second, bit, 0;"]
+    lines += [f"and.b32 bit, {thread}, 2; setp.ne.u32 later, bit, 0;"]
+    for i in range(2):
+        lines += [f"selp.f32 near{i}, {other[i]}, {one[i]}, second;"]
+        lines += [f"selp.f32 far{i}, {one[i]}, {other[i]}, second;"]
+    for to, side, lane in zip(results, ("near", "far", "near", "far"), range(4), strict=True):
+        here, there = (1, 0) if lane < 2 else (0, 1)
+        lines += [f"selp.f32 {to}, {side}{here}, {side}{there}, later;"]
+        lines += [f"shfl.sync.bfly.b32 {to}, {to}, {lane}, 31, 0xffffffff;"] if lane else []
+    return "\n".join([*lines, "}"])
+
+
+def _exchange() -> str:
+    """PTX: hand out what keys received.
+
+    Operands: results (two, two), two sums of the first block and two of the second, the thread.
+    """
+    kept, given, one, other, thread = _named(5, 2)
+    return _handed_out(one, other, thread[0], [*kept, *given])
+
+
+def _receive() -> str:
+    """PTX: add up and store what `_exchange` handed out.
+
+    Operands: results (none), the part that was kept and what was given, the thread, the place of its key,
+    which blocks there are (bits), and where the blocks are.
+    """
+    results, kept, given, thread, place, inside, blocks = _named(7, 2)
+    lines = ["{ .reg .pred second, there; .reg .b32 bit; .reg .u64 to; .reg .f32 all, more;"]
+    lines += [f"add.f32 all, {kept[0]}, {kept[1]}; add.f32 more, {given[0]}, {given[1]};"]
+    lines += ["add.f32 all, all, more;"]
+    lines += [f"and.b32 bit, {thread[0]}, 1; setp.ne.u32 second, bit, 0;"]
+    lines += [f"selp.b32 bit, 2, 1, second; and.b32 bit, bit, {inside[0]}; setp.ne.u32 there, bit, 0;"]
+    lines += [f"mad.wide.u32 to, {place[0]}, 4, {blocks[0]};", "@there st.global.f32 [to], all;"]
+    return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
+
+
+def _tops(parts: int) -> str:
+    """PTX: hand out the largest scores of two rows, of one part of a tile or of two.
+
+    Operands: results (four in all), the scores, the thread.
+    """
+    *results, scores, thread = _named(2 + 2 // parts, 2 * parts)
+    return _handed_out(scores[::2] * (2 // parts), scores[1::2] * (2 // parts), thread[0], [*chain(*results)])
+
+
+def _keep_tops(parts: int) -> str:
+    """PTX: put together what `_tops` handed out, and store it.
+
+    Operands: results (none), what was handed out (four in all), the place of the thread's own, whether it is
+    there, and where places are.
+    """
+    results, *given, place, there, tops = _named(4 + 2 // parts, 2 * parts)
+    one, two, three, four = chain(*given)
+    lines = ["{ .reg .pred own; .reg .u64 to; .reg .f32 top, more;"]
+    lines += [f"max.f32 top, {one}, {two}; max.f32 more, {three}, {four}; max.f32 top, top, more;"]
+    lines += [f"setp.ne.u32 own, {there[0]}, 0; mad.wide.s32 to, {place[0]}, 4, {tops[0]};"]
+    lines += ["@own st.global.f32 [to], top;"]
+    return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
+
+
+def _raise(slack: float) -> str:
+    """PTX: the score that weights of a row are relative to, raised where a thread has one far above it.
+
+    Weights may be as large as 2^slack: only beyond that do the four threads of a row look for their largest
+    score, and where no thread of a warp goes beyond, nobody waits for anybody. Two rows a thread.
+    Operands: results, the thread's largest scores, what weights have been relative to.
+    """
+    results, mine, before = _named(3, 2)
+    lines = ["{ .reg .pred far<2>, some; .reg .f32 limit<2>, top, other;"]
+    for i in range(2):
+        lines += [f"add.f32 limit{i}, {before[i]}, {slack}; setp.gt.f32 far{i}, {mine[i]}, limit{i};"]
+        lines += [f"mov.f32 {results[i]}, {before[i]};"]
+    lines += ["or.pred some, far0, far1; vote.sync.any.pred some, some, 0xffffffff;", "@!some bra done;"]
+    for i in range(2):
+        lines += [f"mov.f32 top, {mine[i]};"]
+        for lane in (1, 2):
+            lines += [f"shfl.sync.bfly.b32 other, top, {lane}, 31, 0xffffffff; max.f32 top, top, other;"]
+        lines += [f"setp.gt.f32 far{i}, top, limit{i};", f"selp.f32 {results[i]}, top, {before[i]}, far{i};"]
+    return "\n".join([*lines, "done: }"])
+
+
+def _doubt() -> str:
+    """PTX: note sums that are no numbers.
+
+    The assembler moves what has no effect behind whatever waits; this has one, and what it looks at is done
+    before it.
+
+    Operands: results (none), three sums of two rows each, and where to note.
+    """
+    results, *sums, dirty = _named(5, 2)
+    lines = ["{ .reg .pred bad; .reg .b32 one;", f"setp.nan.f32 bad, {sums[0][0]}, {sums[0][1]};"]
+    lines += [f"setp.nan.or.f32 bad, {one}, {other}, bad;" for one, other in sums[1:]]
+    lines += [f"mov.b32 one, 1; @bad st.global.b32 [{dirty[0]}], one;"]
+    return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
+
+
+def _rescale(count: int) -> str:
+    """PTX: multiply a thread's sums by what is left of their weights, where that is not all of them.
+
+    Of every four sums the first two are of one row, the others of another. Operands: sums, which are results
+    too, and a factor for each.
+    """
+    sums, _, factors = _named(3, count)
+    lines = ["{ .reg .pred some;", f"setp.ne.f32 some, {factors[0]}, 0f3F800000;"]
+    lines += [f"setp.ne.or.f32 some, {factors[2]}, 0f3F800000, some;"]
+    lines += ["vote.sync.any.pred some, some, 0xffffffff;", "@!some bra done;"]
+    lines += [f"mul.f32 {x}, {x}, {factor};" for x, factor in zip(sums, factors, strict=True)]
+    return "\n".join([*lines, "done: }"])
+
+
+def _rescale_operands(count: int) -> str:
+    return ",".join([*["=f"] * count, *(str(i) for i in range(count)), *["f"] * count])
+
+
+def _named(count: int, each: int) -> list[list[str]]:
+    """PTX's names of `count` operands of so many registers each."""
+    return [[f"${each * number + i}" for i in range(each)] for number in range(count)]
+
+
+def _kinds(kinds: tuple[str, ...], each: int) -> str:
+    return ",".join(kind for kind in kinds for _ in range(each))
+
+
+NOTE, NOTE_OPERANDS = gl.constexpr(_note()), gl.constexpr(_kinds(("=r", *"ffffrrll"), 16))
+RAISE, RAISE_OPERANDS = gl.constexpr(_raise(SLACK)), gl.constexpr(_kinds(("=&f", *"ff"), 2))
+# By how many sums a thread has.
+RESCALE_64, RESCALE_64_OPERANDS = gl.constexpr(_rescale(64)), gl.constexpr(_rescale_operands(64))
+RESCALE_32, RESCALE_32_OPERANDS = gl.constexpr(_rescale(32)), gl.constexpr(_rescale_operands(32))
+# By how many parts of a tile have largest scores of their own.
+TOPS_1, TOPS_1_OPERANDS = gl.constexpr(_tops(1)), gl.constexpr(_kinds(("=&f", "=&f", *"fr"), 2))
+TOPS_2, TOPS_2_OPERANDS = gl.constexpr(_tops(2)), gl.constexpr(_kinds(("=&f", *"fr"), 4))
+KEEP_1, KEEP_1_OPERANDS = gl.constexpr(_keep_tops(1)), gl.constexpr(_kinds(("=r", *"ffrrl"), 2))
+KEEP_2, KEEP_2_OPERANDS = gl.constexpr(_keep_tops(2)), gl.constexpr(_kinds(("=r", *"frrl"), 4))
+DOUBT, DOUBT_OPERANDS = gl.constexpr(_doubt()), gl.constexpr(_kinds(("=r", *"fffl"), 2))
+EXCHANGE, EXCHANGE_OPERANDS = gl.constexpr(_exchange()), gl.constexpr(_kinds(("=&f", "=&f", *"ffr"), 2))
+RECEIVE, RECEIVE_OPERANDS = gl.constexpr(_receive()), gl.constexpr(_kinds(("=r", *"ffrrrl"), 2))
