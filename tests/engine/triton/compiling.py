@@ -74,8 +74,9 @@ def compiled(kernel, launch: dict[str, Any]):
 
 
 def report(made) -> dict[str, int]:
-    """Bytes of local memory per thread, how many matrix instructions of Hopper's there are, and how many
-    loads from shared memory are issued behind some and before these are done: they wait for them."""
+    """Bytes of local memory per thread, how many matrix instructions of Hopper's there are, how many loads from
+    shared memory are issued behind some and before these are done: they wait for them; and, of a kernel that
+    waits for all but the last of its products first, the least number of exponentials before it waits for that."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -91,10 +92,13 @@ def report(made) -> dict[str, int]:
     for name in re.findall(r"\b(HGMMA|DEPBAR|LDS)\b", code):
         late += busy and name == "LDS"
         busy = name == "HGMMA" or (busy and name == "LDS")
+    # Between the wait for all but one and the next one for all.
+    spans = re.findall(r"DEPBAR\.LE gsb0, 0x1(.*?)DEPBAR\.LE gsb0, 0x0", code, re.DOTALL)
     return {
         "stack": int(found[1]) if found else -1,
         "wgmma": made.asm["ptx"].count("wgmma.mma_async"),
         "late loads": late,
+        "meanwhile": min((span.count("MUFU.EX2") for span in spans), default=0),
     }
 
 
