@@ -59,6 +59,22 @@ def _load(
          -1, BLOCK_K, STAGES)  # fmt: skip
 
 
+@gluon.jit
+def _places(nothing, first, q_len, top_rows, BLOCK_K: gl.constexpr, PARTS: gl.constexpr):
+    """Whose largest scores a thread keeps, of its two rows, eight apart, and of one or two parts of a tile.
+
+    Room for them, the thread's number among the four of a row, the place of what it keeps, whether it keeps any.
+    """
+    tops = gl.max(gl.reshape(threads_of(nothing, BLOCK_K), [HALF, 4, PARTS, BLOCK_K // PARTS // 4]), 3)
+    layout: gl.constexpr = tops.type.layout
+    row = gl.arange(0, HALF, gl.SliceLayout(1, gl.SliceLayout(2, layout)))[:, None, None]
+    neighbour = gl.arange(0, 4, gl.SliceLayout(0, gl.SliceLayout(2, layout)))[None, :, None]
+    row = first + (row - (row & 8)) + (neighbour & 1) * 8
+    neighbour += gl.full([HALF, 4, PARTS], 0, gl.int32, layout)
+    own = ((row < q_len) & ((neighbour >> 1) < PARTS)).to(gl.int32)
+    return tops, neighbour, (neighbour >> 1) * top_rows + row, own
+
+
 # fmt: off
 @gluon.jit
 def _softmax(
@@ -132,19 +148,14 @@ def _attend(
     nothing = gl.full([HALF, BLOCK_K], 0.0, gl.float32, s_layout)
     total = by_thread(nothing, BLOCK_K)
     energy, distance, base = total, total, total + LOWEST
-    peak, best, best_tile, tops, more, neighbour = total + float("-inf"), total, total, total, total, total
+    peak = total + float("-inf")
+    # Of these, those that nobody asks for stay what they are.
+    best, best_tile, tops, more, neighbour = total, total, total, total, total
     parts: gl.constexpr = BLOCK_K // GRAIN if GRAIN > 0 else 1
     if GRAIN > 0:
-        tops = gl.max(gl.reshape(threads_of(nothing, BLOCK_K), [HALF, 4, parts, GRAIN // 4]), 3)
+        tops, neighbour, place, own = _places(
+            nothing, q_first + half * HALF, q_len, top_rows, BLOCK_K, parts)  # fmt: skip
         more = tops
-        by_part: gl.constexpr = tops.type.layout
-        row = gl.arange(0, HALF, gl.SliceLayout(1, gl.SliceLayout(2, by_part)))[:, None, None]
-        neighbour = gl.arange(0, 4, gl.SliceLayout(0, gl.SliceLayout(2, by_part)))[None, :, None]
-        # Of a thread's two rows, eight apart, and of one or two parts: the one that it keeps.
-        row = q_first + half * HALF + (row - (row & 8)) + (neighbour & 1) * 8
-        neighbour += gl.full([HALF, 4, parts], 0, gl.int32, by_part)
-        place = (neighbour >> 1) * top_rows + row
-        own = ((row < q_len) & ((neighbour >> 1) < parts)).to(gl.int32)
     if CLASSES > 0:
         best = gl.max(gl.reshape(nothing, [HALF, BLOCK_K // CLASSES, CLASSES]), 1) + float("-inf")
         best_tile = gl.full([HALF, CLASSES], -1, gl.int32, best.type.layout)
