@@ -74,9 +74,9 @@ def compiled(kernel, launch: dict[str, Any]):
 
 
 def report(made) -> dict[str, int]:
-    """Bytes of local memory per thread, how many matrix instructions of Hopper's there are, how many loads from
-    shared memory are issued behind some and before these are done: they wait for them; and, of a kernel that
-    waits for all but the last of its products first, the least number of exponentials before it waits for that."""
+    """Bytes of local memory per thread; how many matrix instructions of Hopper's there are; how many loads
+    from shared memory are issued behind some and before these are done, and wait for them; and, where all
+    products but the last are waited for first, the least number of exponentials before the last one is."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"

@@ -63,7 +63,7 @@ def _load(
 def _places(nothing, first, q_len, top_rows, BLOCK_K: gl.constexpr, PARTS: gl.constexpr):
     """Whose largest scores a thread keeps, of its two rows, eight apart, and of one or two parts of a tile.
 
-    Room for them, the thread's number among the four of a row, the place of what it keeps, whether it keeps any.
+    Room for them, the thread's number among the four of a row, the place of its own, and whether it has any.
     """
     tops = gl.max(gl.reshape(threads_of(nothing, BLOCK_K), [HALF, 4, PARTS, BLOCK_K // PARTS // 4]), 3)
     layout: gl.constexpr = tops.type.layout
