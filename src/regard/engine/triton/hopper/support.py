@@ -20,9 +20,8 @@ DIMS = (64, 128)
 # Gluon is experimental and renames things from one release to the next: with others than these the kernels of
 # plain Triton run.
 TRIED = ("3.6.",)
-# From here on, at this head dim, a plain forward is faster than NVIDIA's (benchmarks/results/gpu.md): under a
-# mask and without one.
-AHEAD_MASKED, AHEAD_UNMASKED, AHEAD_DIM = 8192, 8192, 128
+# From here on, at this head dim, a plain forward is faster than NVIDIA's (benchmarks/results/gpu.md).
+AHEAD_FROM, AHEAD_DIM = 8192, 128
 
 
 @asked_once
@@ -43,8 +42,7 @@ def applicable(problem: Problem) -> bool:
 
 def ahead(problem: Problem) -> bool:
     """Whether their plain forward is also faster than NVIDIA's."""
-    enough = AHEAD_UNMASKED if problem.mask is None else AHEAD_MASKED
-    long = min(problem.q_len, problem.k_len) >= enough
+    long = min(problem.q_len, problem.k_len) >= AHEAD_FROM
     return long and problem.q.shape[-1] == AHEAD_DIM and applicable(problem)
 
 
