@@ -122,12 +122,8 @@ def rescaled(acc, left, DIM: gl.constexpr, layout: gl.constexpr):
     """Sums by what is left of their weights. Mostly that is all of them, and nothing is done."""
     sums = threads_of(acc, DIM)
     factor = gl.convert_layout(left, gl.SliceLayout(2, sums.type.layout))[:, :, None]
-    if DIM == 128:
-        sums = gl.inline_asm_elementwise(
-            RESCALE_64, RESCALE_64_OPERANDS, [sums, factor], dtype=gl.float32, is_pure=False, pack=64
-        )
-    else:
-        sums = gl.inline_asm_elementwise(
-            RESCALE_32, RESCALE_32_OPERANDS, [sums, factor], dtype=gl.float32, is_pure=False, pack=32
-        )
+    text: gl.constexpr = RESCALE_64 if DIM == 128 else RESCALE_32
+    operands: gl.constexpr = RESCALE_64_OPERANDS if DIM == 128 else RESCALE_32_OPERANDS
+    sums = gl.inline_asm_elementwise(
+        text, operands, [sums, factor], dtype=gl.float32, is_pure=False, pack=DIM // 2)  # fmt: skip
     return gl.convert_layout(tile_of(sums, DIM), layout)
