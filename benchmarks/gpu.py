@@ -232,6 +232,7 @@ def contestants(case: Case, which: set[str]) -> dict[str, Callable[[], object]]:
         found["regard.observe, row statistics"] = lambda: observe(q, k, v, mask, stats=ROWS)
     if "everything" in which:
         most = everything(n)[:-1]
+        found["regard.observe, top-8"] = lambda: observe(q, k, v, mask, stats=[TopK(8)])
         found["regard.observe, column mass"] = lambda: observe(q, k, v, mask, stats=[ColumnMass()])
         found["regard.observe, everything but top-8"] = lambda: observe(q, k, v, mask, stats=most)
         found["regard.observe, everything"] = lambda: observe(q, k, v, mask, stats=everything(n))

@@ -77,7 +77,7 @@ def _observed_on_gpu(
         for name, s in statistics.items()
         if type(s) in ROWS or (type(s) is SinkMass and s.first == first)
     }
-    tops = any(type(s) is TopK and s.k <= gpu.MOST_KEYS for s in statistics.values())
+    tops = max((s.k for s in statistics.values() if type(s) is TopK and s.k <= gpu.MOST_KEYS), default=0)
     riders = replace(_riders(riding, {}, problem), first=first, tops=tops, grain=_grain(statistics))
     result = attend(problem, "triton", riders)
     found = _read(riding, {}, frame_of(problem), result, differentiable=False)

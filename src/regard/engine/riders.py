@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 __all__ = ["Riders", "Streamed"]
@@ -19,8 +19,9 @@ class Riders:
     distance: the sum over keys of w_ij (position of i - position of j).
     peak: the largest score of each row and its key.
     first: how many first keys are asked what weight they have together; 0 for none.
-    tops: the largest raw score of each class of keys, where the pass can; the k-th largest of them is no more
-        than the row's own. A pass that tells them may leave the key of `peak` to who finds the top keys.
+    tops: how many of each row's heaviest keys are asked, where the pass can tell them; 0 for none. A pass
+        that does leaves the key of `peak` to the first of them. A decode step tells the largest raw score of
+        each tile instead.
     grain: the side of the blocks of which the largest weight is asked, where the pass can; 0 for none.
     """
 
@@ -29,7 +30,7 @@ class Riders:
     distance: bool = False
     peak: bool = False
     first: int = 0
-    tops: bool = False
+    tops: int = 0
     grain: int = 0
 
 
@@ -45,6 +46,8 @@ class Streamed:
     peak: Float[Tensor, "batch heads q"] | None = None
     peak_key: Int[Tensor, "batch heads q"] | None = None
     first: Float[Tensor, "batch heads q"] | None = None
-    tops: Float[Tensor, "batch heads q classes"] | None = None
+    tops: Float[Tensor, "batch heads q tiles"] | None = None
+    top_weight: Float[Tensor, "batch heads q top"] | None = None
+    top_key: Int64[Tensor, "batch heads q top"] | None = None
     highest: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
     grain: int = 0

@@ -22,6 +22,7 @@ TYPES = {
     torch.bfloat16: "*bf16",
     torch.float16: "*fp16",
     torch.float32: "*fp32",
+    torch.int16: "*i16",
     torch.int32: "*i32",
     torch.int64: "*i64",
 }
@@ -38,6 +39,14 @@ class Recorder:
     def __getitem__(self, grid):
         names = list(inspect.signature(self.fn).parameters)
         return lambda *args, **given: self.launches.append({**dict(zip(names, args, strict=False)), **given})
+
+
+def recorded(module, name: str) -> Recorder:
+    """A recorder in the place of a module's kernel."""
+    there = getattr(module, name)
+    recorder = Recorder(there.kernel if isinstance(there, Recorder) else there)
+    setattr(module, name, recorder)
+    return recorder
 
 
 def compiled(kernel, launch: dict[str, Any]):
@@ -74,9 +83,9 @@ def compiled(kernel, launch: dict[str, Any]):
 
 
 def report(made) -> dict[str, int]:
-    """Bytes of local memory per thread; how many matrix instructions of Hopper's there are; how many loads
-    from shared memory are issued behind some and before these are done, and wait for them; and, where all
-    products but the last are waited for first, the least number of exponentials before the last one is."""
+    """Bytes of local memory per thread; how many matrix instructions of Hopper's there are; how many products
+    have 32 exponentials between them and the wait for them; and, where all products but the last are waited
+    for first, the least number of exponentials before the last one is."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -88,16 +97,13 @@ def report(made) -> dict[str, int]:
             for what in ("-res-usage", "-sass")
         )
     found = re.search(r"STACK:(\d+)", usage)
-    late, busy = 0, False
-    for name in re.findall(r"\b(HGMMA|DEPBAR|LDS)\b", code):
-        late += busy and name == "LDS"
-        busy = name == "HGMMA" or (busy and name == "LDS")
+    waits = re.findall(r"HGMMA[^\n]* gsb0 ;(.*?)DEPBAR\.LE", code, re.DOTALL)
     # Between the wait for all but one and the next one for all.
     spans = re.findall(r"DEPBAR\.LE gsb0, 0x1(.*?)DEPBAR\.LE gsb0, 0x0", code, re.DOTALL)
     return {
         "stack": int(found[1]) if found else -1,
         "wgmma": made.asm["ptx"].count("wgmma.mma_async"),
-        "late loads": late,
+        "covered": sum(wait.count("MUFU.EX2") >= 32 for wait in waits),
         "meanwhile": min((span.count("MUFU.EX2") for span in spans), default=0),
     }
 
@@ -111,6 +117,7 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
     from regard.engine.triton.hopper import backward as hopper_backward
     from regard.engine.triton.hopper import forward as hopper_forward
     from regard.engine.triton.hopper import survey as hopper_survey
+    from regard.engine.triton.hopper import tops as hopper_tops
     from regard.masks import Causal
 
     operands.config = lambda kernel, device, wide, dtype: configs.TABLE[kernel, 9, max(64, wide)]
@@ -124,44 +131,43 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
         "queries_kernel": backward,
         "hopper_forward_kernel": hopper_forward,
         "hopper_survey_kernel": hopper_survey,
+        "candidates_kernel": hopper_tops,
         "hopper_keys_kernel": hopper_backward,
         "hopper_queries_kernel": hopper_backward,
     }
     module = homes[name]
-    kernel = getattr(module, name)
-    recorder = Recorder(kernel)
-    setattr(module, name, recorder)
+    recorder = recorded(module, name)
     changes.changes_kernel = Recorder(changes.changes_kernel)
-    everything = Riders(entropy=True, distance=True, peak=True, first=4, tops=True, grain=64)
+    everything = Riders(entropy=True, distance=True, peak=True, first=4, tops=8, grain=64)
     if module is forward:
         forward.forward(problem, Riders(entropy=True))
-    elif module is hopper_forward:
+    elif module in (hopper_forward, hopper_tops):
         forward.hopper.applicable = lambda problem: True
         for other in ("forward_kernel", "peak_kernel", "first_kernel"):
-            setattr(forward, other, Recorder(kernel))
-        module.tops_kernel = Recorder(module.tops_kernel)
+            recorded(forward, other)
+        for other in {"tops_kernel", "wanted_kernel", "candidates_kernel", "select_kernel"} - {name}:
+            recorded(hopper_tops, other)
+        if module is hopper_tops:
+            recorded(hopper_forward, "hopper_forward_kernel")
+        recorded(survey, "top_kernel")
         forward.forward(problem, everything)
     elif module is hopper_survey:
-        others = ("marks_kernel", "columns_kernel", "select_kernel", "diagonals_kernel")
-        for other in (*others, "hits_kernel"):
-            setattr(module, other, Recorder(getattr(module, other)))
-        survey.top_kernel = Recorder(survey.top_kernel)
-        asked = survey.Question(True, diagonals=True, pool=64, pool_sums=True, top=8)
-        hopper_survey.survey(problem, lse, asked, torch.zeros(1, 2, LENGTH, 32))
+        for other in ("bounds_kernel", "columns_kernel", "diagonals_kernel"):
+            recorded(module, other)
+        asked = survey.Question(True, diagonals=True, pool=64, pool_sums=True)
+        hopper_survey.survey(problem, lse, asked)
     elif module is survey:
         survey.survey(problem, lse, survey.Question(columns=True))
     elif module is hopper_backward:
         backward.hopper.applicable = lambda problem: True
         other = "hopper_queries_kernel" if name == "hopper_keys_kernel" else "hopper_keys_kernel"
-        others = getattr(module, other)
-        setattr(module, other, Recorder(others))
+        recorded(module, other)
         backward.backward(problem, q, lse, q)
-        setattr(module, other, others)
     else:
         backward.hopper.applicable = lambda problem: False
         backward.keys_kernel = Recorder(backward.keys_kernel)
         backward.backward(problem, q, lse, q)
-    return kernel, recorder.launches[0]
+    return recorder.kernel, recorder.launches[0]
 
 
 def variant(name: str) -> tuple[Any, dict[str, Any]]:

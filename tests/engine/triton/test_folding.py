@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -109,7 +111,16 @@ def test_what_the_forward_pass_told_is_not_asked_again(device):
     same(got["top"], truth["top"])
     same(got["peak"], (truth["peak"].value + 1, truth["top"].key[..., 0]))
     same(got["pooled"], (truth["pooled"].mean, truth["pooled"].max * 2))
+    told = replace(told, top_weight=truth["top"].weight * 2, top_key=truth["top"].key + 1)
+    got = summarise(problem, lse, {**asked, "fewer": TopK(2)}, "triton", told)
+    same(got["top"], (told.top_weight, told.top_key))
+    same(got["fewer"], (told.top_weight[..., :2], told.top_key[..., :2]))
+    same(got["peak"], (told.peak, told.top_key[..., 0]))
+    # Of more keys than were told nothing is taken over.
+    more = summarise(problem, lse, {"top": TopK(5)}, "triton", told)
+    same(more["top"], summarise(problem, lse, {"top": TopK(5)}, "torch")["top"])
     # Without top keys the largest score has no key yet, and blocks that do not fit are swept.
+    told = replace(told, top_weight=None, top_key=None)
     asked = {"peak": MaxScore(), "pooled": Pooled(32, "max")}
     truth = summarise(problem, lse, asked, "torch")
     got = summarise(problem, lse, asked, "triton", told)
@@ -119,18 +130,16 @@ def test_what_the_forward_pass_told_is_not_asked_again(device):
 
 def test_a_sweep_writes_to_whoever_asks_alone_and_has_room_for_all():
     from regard.engine.triton.folding import _room
-    from regard.stats.folds import BlockFold, ColumnFold, DiagonalFold, TopFold
+    from regard.stats.folds import BlockFold, ColumnFold, DiagonalFold
 
     q, k, v = (torch.zeros(1, 2, n, 16) for n in (30, 40, 40))
     problem = problem_of(q, k, v, Options())
-    columns, diagonals, sums, weight = (torch.zeros(1, 2, *n) for n in ([40], [69], [4, 5], [30, 8]))
-    key = torch.zeros(1, 2, 30, 8, dtype=torch.int64)
-    alone = [ColumnFold(columns), DiagonalFold(diagonals), BlockFold(8, sums, None), TopFold(weight, key)]
+    columns, diagonals, sums = (torch.zeros(1, 2, *n) for n in ([40], [69], [4, 5]))
+    alone = [ColumnFold(columns), DiagonalFold(diagonals), BlockFold(8, sums, None)]
     room = _room(problem, alone)
     assert room.columns is columns
     assert room.diagonals is diagonals
     assert room.pool_sums is sums
-    assert (room.weight is weight, room.key is key) == (True, True)
     crowded = _room(problem, [*alone, *alone])
     assert all(place is None for place in vars(crowded).values())
     part, wide = ColumnFold(torch.zeros(1, 2, 39)), ColumnFold(torch.zeros(1, 2, 80)[..., ::2])

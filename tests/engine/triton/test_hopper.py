@@ -85,8 +85,27 @@ def test_odd_lengths_are_no_problem(q, k):
     ids=["none", "causal", "window", "documents"],
 )
 @pytest.mark.parametrize("dim", [64, 128])
-def test_top_keys_are_noted_on_the_way_in_longer_texts(mask, dim):
+def test_top_keys_of_longer_texts_come_from_few_tiles(mask, dim):
     check(*tensors(batch=1, heads=4, kv_heads=2, q=2300, k=2300, dim=dim), mask)
+
+
+@pytest.mark.parametrize("mask", [None, Causal()], ids=["none", "causal"])
+def test_every_query_may_want_the_same_tile(mask):
+    q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=2300, k=2300)
+    alike = torch.randn(q.shape[-1], device="cuda", dtype=q.dtype)
+    k[:, :, 5] = alike
+    check(q + alike, k, v, mask)
+
+
+@pytest.mark.parametrize("mask", [None, Causal()], ids=["none", "causal"])
+def test_largest_scores_and_largest_weights_need_no_top_keys_asked(mask):
+    q, k, v = tensors(batch=1, q=2300, k=2300)
+    asked = [MaxScore(), Pooled(128, "max")]
+    got = observe(q, k, v, mask, stats=asked)
+    wanted = observe(*(x.double() for x in (q, k, v)), mask, stats=asked, backend="torch")
+    close(got.max_score[0], wanted.max_score[0], 1e-5)
+    assert (got.max_score[1] == wanted.max_score[1]).float().mean() > 0.999
+    close(got.pooled, wanted.pooled, 1e-4)
 
 
 def test_rows_that_look_at_hardly_more_than_one_key():
@@ -179,12 +198,12 @@ def test_garbage_behind_the_mask_does_not_leak():
 
 
 def test_long_texts_are_swept_in_bands(monkeypatch):
-    from regard.engine.triton.hopper import forward, survey
+    from regard.engine.triton.hopper import survey, tops
 
     q, k, v = tensors(heads=1, kv_heads=1, batch=1, q=1500, k=1500)
     asked = [*ROWS, *MAP, Pooled(512, "both").named("coarse")]
     whole = observe(q, k, v, Causal(), stats=asked)
-    for module in (forward, survey):
+    for module in (tops, survey):
         monkeypatch.setattr(module, "BAND_BYTES", 1 << 20)
         monkeypatch.setattr(module, "PROGRAMS", 4)
     bands = observe(q, k, v, Causal(), stats=asked)

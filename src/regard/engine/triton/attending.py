@@ -21,7 +21,7 @@ def attend(problem: Problem, riders: Riders) -> Streamed:
     few = decode.applicable(problem)
     if riders.tops or riders.grain:
         fast = not few and hopper.applicable(problem)
-        riders = replace(riders, tops=riders.tops and (few or fast), grain=riders.grain if fast else 0)
+        riders = replace(riders, tops=riders.tops if few or fast else 0, grain=riders.grain if fast else 0)
     if riders == NOBODY and vendor.applicable(problem) and not hopper.ahead(problem):
         return Streamed(*vendor.forward(problem))
     if few:

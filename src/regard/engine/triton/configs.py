@@ -8,11 +8,9 @@ from functools import lru_cache
 
 import torch
 
-__all__ = ["TOP_CLASSES", "Config", "config", "has_tma", "interpreted", "width"]
+__all__ = ["Config", "config", "has_tma", "interpreted", "width"]
 
 WIDTHS = (16, 32, 64, 128, 256)
-# Of so many classes of tiles a forward tells the largest scores.
-TOP_CLASSES = 32
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def decode(problem: Problem, riders: Riders) -> Streamed:
         "SUNK": new(*lead, splits, wanted=sinks),
     }
     asked = {"STATISTICS": statistics, "PEAKS": peaks, "SINKS": sinks}
-    tops = new(p.batch, p.heads, p.q_len, tiles, wanted=riders.tops)
+    tops = new(p.batch, p.heads, p.q_len, tiles, wanted=riders.tops > 0)
     start(
         decode_kernel,
         (splits, kv_heads, p.batch),
@@ -73,7 +73,7 @@ def decode(problem: Problem, riders: Riders) -> Streamed:
         tiles=tiles,
         ROWS=rows,
         BLOCK_K=cut.block_k,
-        KEEP=riders.tops,
+        KEEP=riders.tops > 0,
         **asked,
     )
     shape = (p.batch, p.heads, p.q_len)

@@ -21,8 +21,6 @@ from regard.stats.folds import Fold
 __all__ = ["fold"]
 
 Kind = TypeVar("Kind", bound=Fold)
-# Of how many keys a sweep can collect candidates on the way.
-ON_THE_WAY = 8
 
 
 def fold(
@@ -33,7 +31,7 @@ def fold(
 ) -> None:
     """Add what every fold asks for to where it goes; what the forward pass told is not asked again."""
     streamed = streamed or Streamed(problem.v, lse)
-    tops, fast = streamed.tops, hopper.applicable(problem) and not decode.applicable(problem)
+    fast = hopper.applicable(problem) and not decode.applicable(problem)
     peaks, folds = _peaks(folds, streamed), _untold(folds, streamed)
     _fold_rows(problem, [each for each in folds if peaks is None or not isinstance(each, kinds.PeakFold)])
     for each in folds:
@@ -41,12 +39,12 @@ def fold(
             _count(problem, each)
         elif isinstance(each, kinds.MixFold):
             each.into.add_(_mixed(problem, lse, each))
-        elif isinstance(each, kinds.TopFold) and not (fast and _collects(each, tops)):
-            weight, key = top_keys(problem, lse, each.weight.shape[-1], tops)
+        elif isinstance(each, kinds.TopFold):
+            weight, key = _heaviest(problem, lse, each.weight.shape[-1], streamed)
             each.weight.copy_(weight)
             each.key.copy_(key)
-    for question, members in _questions(folds, tops if fast else None):
-        found = _swept(problem, lse, question, tops, _room(problem, members) if fast else None)
+    for question, members in _questions(folds):
+        found = _swept(problem, lse, question, _room(problem, members) if fast else None)
         for each in members:
             _deliver(each, found)
     for each in folds:
@@ -57,6 +55,8 @@ def fold(
 def _peaks(folds: Sequence[Fold], streamed: Streamed) -> tuple[Tensor, Tensor] | None:
     """The rows' largest scores, where the forward pass told them, and where their keys will be found."""
     heaviest = next((each.key[..., 0] for each in folds if isinstance(each, kinds.TopFold)), None)
+    if streamed.top_key is not None:
+        heaviest = streamed.top_key[..., 0]
     return None if heaviest is None or streamed.peak is None else (streamed.peak, heaviest)
 
 
@@ -88,24 +88,25 @@ def _untold(folds: Sequence[Fold], streamed: Streamed) -> list[Fold]:
     return left
 
 
-def _collects(each: kinds.TopFold, tops: Tensor | None) -> bool:
-    """Whether candidates for the top keys can be collected on the way."""
-    return tops is not None and each.weight.shape[-1] <= ON_THE_WAY
+def _heaviest(problem: Problem, lse: Tensor, k: int, streamed: Streamed) -> tuple[Tensor, Tensor]:
+    """The k heaviest keys of each row: the first of those that the forward pass told, if it told as many."""
+    weight, key = streamed.top_weight, streamed.top_key
+    if weight is None or key is None or weight.shape[-1] < k:
+        return top_keys(problem, lse, k, streamed.tops)
+    return weight[..., :k], key[..., :k]
 
 
 def _room(problem: Problem, folds: Sequence[Fold]) -> Survey:
     """Where the only one who asks for something has a place for all of it, a sweep can put it there."""
     room, maps = Survey(), (problem.batch, problem.heads)
     columns, diagonals = _only(kinds.ColumnFold, folds), _only(kinds.DiagonalFold, folds)
-    blocks, tops = _only(kinds.BlockFold, folds), _only(kinds.TopFold, folds)
+    blocks = _only(kinds.BlockFold, folds)
     if columns is not None and _is_whole(columns.into, (*maps, problem.k_len)):
         room.columns = columns.into
     if diagonals is not None and _is_whole(diagonals.into, (*maps, problem.q_len + problem.k_len - 1)):
         room.diagonals = diagonals.into
     if blocks is not None:
         room.pool_sums = blocks.sums
-    if tops is not None and _is_whole(tops.weight, tops.weight.shape):
-        room.weight, room.key = tops.weight, tops.key
     return room
 
 
@@ -119,18 +120,14 @@ def _is_whole(x: Tensor, shape: tuple[int, ...]) -> bool:
     return x.shape == shape and x.dtype == torch.float32 and x.is_contiguous()
 
 
-def _swept(
-    problem: Problem, lse: Tensor, question: Question, tops: Tensor | None, room: Survey | None
-) -> Survey:
+def _swept(problem: Problem, lse: Tensor, question: Question, room: Survey | None) -> Survey:
     """By the sweep for Hopper, where there is `room` for what it finds, and it can."""
     if room is None:
         return survey(problem, lse, question)
     from regard.engine.triton.hopper.survey import can_survey
     from regard.engine.triton.hopper.survey import survey as sweep
 
-    return (
-        sweep(problem, lse, question, tops, room) if can_survey(question) else survey(problem, lse, question)
-    )
+    return sweep(problem, lse, question, room) if can_survey(question) else survey(problem, lse, question)
 
 
 def _fold_rows(problem: Problem, folds: Sequence[Fold]) -> None:
@@ -191,13 +188,11 @@ def _count(problem: Problem, each: kinds.PairFold) -> None:
         each.into.add_(columns[..., each.first : each.first + each.into.shape[-1]])
 
 
-def _questions(folds: Sequence[Fold], tops: Tensor | None) -> list[tuple[Question, list[Fold]]]:
+def _questions(folds: Sequence[Fold]) -> list[tuple[Question, list[Fold]]]:
     """Folds that one sweep answers together: a sweep has one place for each kind of question."""
     sweeps: list[tuple[Question, list[Fold]]] = []
     for each in folds:
         asked = _asked(each)
-        if isinstance(each, kinds.TopFold) and _collects(each, tops):
-            asked = Question(top=each.weight.shape[-1])
         if asked is None:
             continue
         for index, (question, members) in enumerate(sweeps):
@@ -228,10 +223,7 @@ def _joined(a: Question, b: Question) -> Question | None:
     both_columns = a.columns and b.columns and a.weights is not b.weights
     both_pools = a.pool and b.pool and a.pool != b.pool
     both_bins = a.borders and b.borders and (a.borders, a.of_score) != (b.borders, b.of_score)
-    # Candidates for the top keys are collected by one sweep alone, which knows none of these.
-    strange = (a.top or b.top) and any(x.skip or x.borders or x.weights is not None for x in (a, b))
-    both_tops = a.top and b.top and a.top != b.top
-    if a.skip != b.skip or both_columns or both_pools or both_bins or strange or both_tops:
+    if a.skip != b.skip or both_columns or both_pools or both_bins:
         return None
     return Question(
         columns=a.columns or b.columns,
@@ -243,7 +235,6 @@ def _joined(a: Question, b: Question) -> Question | None:
         pool_maxima=a.pool_maxima or b.pool_maxima,
         borders=a.borders or b.borders,
         of_score=a.of_score or b.of_score,
-        top=a.top or b.top,
     )
 
 
@@ -260,10 +251,6 @@ def _deliver(each: Fold, found) -> None:
             each.sums.add_(found.pool_sums)
         if each.tops is not None:
             torch.maximum(each.tops, found.pool_maxima, out=each.tops)
-    elif isinstance(each, kinds.TopFold):
-        if found.key is not each.key:
-            each.weight.copy_(found.weight)
-            each.key.copy_(found.key)
     elif isinstance(each, kinds.BinFold):
         each.into[..., :-1] -= found.above
         each.into[..., 1:] += found.above

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import hopper
-from regard.engine.triton.configs import TOP_CLASSES, Config
+from regard.engine.triton.configs import Config
 from regard.engine.triton.forward_kernel import first_kernel, forward_kernel, peak_kernel
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
@@ -24,6 +24,8 @@ __all__ = ["forward"]
 # Every so many keys of a tile are searched together for the largest score.
 CLASSES = 16
 PEAK_ROWS, FIRST_ROWS = 32, 128
+# How many of a row's heaviest keys follow from the largest scores of tiles.
+MOST_TOLD = 8
 
 
 def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
@@ -140,10 +142,14 @@ def _sum_first_keys(operands: Operands, lse: Tensor, mass: Tensor, first: int) -
 
 
 def _told(riders: Riders, by_hopper: bool) -> Riders:
-    """The riders that a pass has room for: either the tile of a row's largest score or that of each tile."""
+    """The riders that a pass has room for: either the tile of a row's largest score or that of each tile.
+
+    Where largest scores of tiles are told anyway, the key of the largest of all is the first of the top keys.
+    """
     if not by_hopper:
-        return replace(riders, tops=False, grain=0)
-    return replace(riders, grain=0) if riders.peak and not riders.tops else riders
+        return replace(riders, tops=0, grain=0)
+    tops = riders.tops if riders.tops <= MOST_TOLD else 0
+    return replace(riders, tops=max(tops, int(riders.peak and riders.grain > 0)))
 
 
 def _empty(problem: Problem, riders: Riders) -> Streamed:
@@ -152,9 +158,10 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
     def rows(wanted: bool) -> Tensor | None:
         return q.new_empty(shape, dtype=torch.float32) if wanted else None
 
-    tops = highest = None
+    weight = key = highest = None
     if riders.tops:
-        tops = q.new_empty((*shape, TOP_CLASSES), dtype=torch.float32)
+        weight = q.new_empty((*shape, riders.tops), dtype=torch.float32)
+        key = q.new_empty(weight.shape, dtype=torch.int64)
     if riders.grain:
         blocks = (-(-n // riders.grain) for n in (problem.q_len, problem.k_len))
         highest = q.new_empty((*shape[:2], *blocks), dtype=torch.float32)
@@ -165,7 +172,8 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
         distance=rows(riders.distance),
         peak=rows(riders.peak),
         first=rows(riders.first > 0),
-        tops=tops,
+        top_weight=weight,
+        top_key=key,
         highest=highest,
         grain=riders.grain,
     )

@@ -35,8 +35,7 @@ BAND_BLOCKS = 128
 class Question:
     """What to find out in one sweep.
 
-    `weights` weighs queries in column sums, `skip` hides first keys, `top` is how many of each row's heaviest
-    keys to find (only the sweep for Hopper can).
+    `weights` weighs queries in column sums, `skip` hides first keys.
     """
 
     columns: bool = False
@@ -48,7 +47,6 @@ class Question:
     pool_maxima: bool = False
     borders: tuple[float, ...] = ()
     of_score: bool = False
-    top: int = 0
 
 
 @dataclass
@@ -60,8 +58,6 @@ class Survey:
     pool_sums: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
     pool_maxima: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
     above: Int64[Tensor, "batch heads borders"] | None = None
-    weight: Float[Tensor, "batch heads q top"] | None = None
-    key: Int64[Tensor, "batch heads q top"] | None = None
 
 
 def survey(problem: Problem, lse: Float[Tensor, "batch heads q"], question: Question) -> Survey:
@@ -259,7 +255,7 @@ def top_keys(
     """
     if decode.applicable(problem):
         if tops is None:
-            tops = decode.decode(replace(problem, v=problem.k[..., :16]), Riders(tops=True)).tops
+            tops = decode.decode(replace(problem, v=problem.k[..., :16]), Riders(tops=k)).tops
         return decode.heaviest(problem, lse, tops, k)  # pyright: ignore[reportArgumentType]
     weight = lse.new_empty(*lse.shape, k)
     key = torch.empty(weight.shape, dtype=torch.int64, device=weight.device)

@@ -7,6 +7,8 @@ from itertools import chain
 from triton.experimental.gluon import language as gl
 
 __all__ = [
+    "DONE",
+    "DONE_OPERANDS",
     "DOUBT",
     "DOUBT_OPERANDS",
     "EXCHANGE",
@@ -15,8 +17,6 @@ __all__ = [
     "KEEP_1_OPERANDS",
     "KEEP_2",
     "KEEP_2_OPERANDS",
-    "NOTE",
-    "NOTE_OPERANDS",
     "RAISE",
     "RAISE_OPERANDS",
     "RECEIVE",
@@ -33,30 +33,6 @@ __all__ = [
 
 # How far weights may go beyond 1, as a power of two, before what they are relative to is raised.
 SLACK = 8.0
-
-
-def _note() -> str:
-    """PTX: note which scores of a thread are at or above their marks, if any are.
-
-    A thread has sixteen queries, two neighbours of every eight, and four keys of each: how far their scores
-    are above the mark. Their signs become 64 bits, bit 16 n + i for key n and query i. A warp says which of
-    its threads have some, and those store theirs: nothing waits, and nobody goes another way.
-    Operands: results (none), four scores, the thread, whether there is such a pair of blocks, where a pair's
-    warps are, and where its threads are.
-    """
-    results, *scores, thread, inside, warps, threads = _named(9, 16)
-    lines = ["{ .reg .pred some, first; .reg .b32 below, found, n<4>, lo, hi; .reg .u64 to;"]
-    for number, score in enumerate(scores):
-        lines += [f"shr.u32 n{number}, {score[15]}, 31;"]
-        lines += [f"shf.l.wrap.b32 n{number}, {x}, n{number}, 1;" for x in reversed(score[:15])]
-    lines += ["prmt.b32 lo, n0, n1, 0x5410; prmt.b32 hi, n2, n3, 0x5410;", "and.b32 below, lo, hi;"]
-    lines += [f"setp.ne.u32 some, {inside[0]}, 0; setp.ne.and.u32 some, below, 0xffffffff, some;"]
-    lines += ["vote.sync.ballot.b32 found, some, 0xffffffff;", "not.b32 lo, lo; not.b32 hi, hi;"]
-    lines += [f"mad.wide.u32 to, {thread[0]}, 8, {threads[0]};", "@some st.global.v2.b32 [to], {lo, hi};"]
-    lines += [f"shr.u32 below, {thread[0]}, 5; mad.wide.u32 to, below, 4, {warps[0]};"]
-    lines += [f"and.b32 below, {thread[0]}, 31; setp.eq.u32 first, below, 0;"]
-    lines += [f"setp.ne.and.u32 first, {inside[0]}, 0, first;", "@first st.global.b32 [to], found;"]
-    return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
 
 
 def _handed_out(one: list[str], other: list[str], thread: str, results: list[str]) -> str:
@@ -165,6 +141,18 @@ def _doubt() -> str:
     return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
 
 
+def _done() -> str:
+    """PTX: see to it that two sums are done here, and not behind whatever waits next.
+
+    The assembler moves what has no effect: this has none on any result, a prefetch where there is no number.
+    Operands: results (none), the sums, an address.
+    """
+    results, sums, at = _named(3, 2)
+    lines = ["{ .reg .pred odd;", f"setp.nan.f32 odd, {sums[0]}, {sums[1]};"]
+    lines += [f"@odd prefetch.global.L2 [{at[0]}];"]
+    return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
+
+
 def _rescale(count: int) -> str:
     """PTX: multiply a thread's sums by what is left of their weights, where that is not all of them.
 
@@ -192,7 +180,6 @@ def _kinds(kinds: tuple[str, ...], each: int) -> str:
     return ",".join(kind for kind in kinds for _ in range(each))
 
 
-NOTE, NOTE_OPERANDS = gl.constexpr(_note()), gl.constexpr(_kinds(("=r", *"ffffrrll"), 16))
 RAISE, RAISE_OPERANDS = gl.constexpr(_raise(SLACK)), gl.constexpr(_kinds(("=&f", *"ff"), 2))
 # By how many sums a thread has.
 RESCALE_64, RESCALE_64_OPERANDS = gl.constexpr(_rescale(64)), gl.constexpr(_rescale_operands(64))
@@ -203,5 +190,6 @@ TOPS_2, TOPS_2_OPERANDS = gl.constexpr(_tops(2)), gl.constexpr(_kinds(("=&f", *"
 KEEP_1, KEEP_1_OPERANDS = gl.constexpr(_keep_tops(1)), gl.constexpr(_kinds(("=r", *"ffrrl"), 2))
 KEEP_2, KEEP_2_OPERANDS = gl.constexpr(_keep_tops(2)), gl.constexpr(_kinds(("=r", *"frrl"), 4))
 DOUBT, DOUBT_OPERANDS = gl.constexpr(_doubt()), gl.constexpr(_kinds(("=r", *"fffl"), 2))
+DONE, DONE_OPERANDS = gl.constexpr(_done()), gl.constexpr(_kinds(("=r", *"fl"), 2))
 EXCHANGE, EXCHANGE_OPERANDS = gl.constexpr(_exchange()), gl.constexpr(_kinds(("=&f", "=&f", *"ffr"), 2))
 RECEIVE, RECEIVE_OPERANDS = gl.constexpr(_receive()), gl.constexpr(_kinds(("=r", *"ffrrrl"), 2))

@@ -1,12 +1,12 @@
-"""The second pass for Hopper: columns, diagonals, the overview and candidates for the top keys, in one sweep.
+"""The second pass for Hopper: columns, diagonals and the overview, in one sweep.
 
 A program walks down a strip of four diagonals of blocks, 64 by 64 cells each, two diagonals per warpgroup. At
 every step one block of queries and one of keys come in, and what is read feeds four blocks of the map. While
-one warpgroup waits for its products the other folds what it got. Products keep shared memory busy, and nobody
-waits for what else comes through it: marks are loaded a step ahead, and what threads tell one another is
-added up a step later. A block lies with its keys as rows: what a key receives is then a sum within a thread,
-and cells of one diagonal lie on top of one another in registers. Nothing is added up in an order that could
-change. Keys that may be among a query's heaviest are noted as bits, and looked at afterwards.
+a warpgroup folds one block, the product of its next is under way. Products keep shared memory busy, and
+nobody waits for what else comes through it: bounds are loaded a block ahead, and what threads tell one
+another is added up a step later. A block lies with its keys as rows: what a key receives is then a sum within
+a thread, and cells of one diagonal lie on top of one another in registers. Nothing is added up in an order
+that could change.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -25,7 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from regard.engine.triton.hopper.sharing import LOG2E, barriers, by_thread, line_ring, ring
-from regard.engine.triton.hopper.threads import THREADS, WARPS, exchange, note, receive
+from regard.engine.triton.hopper.threads import done, exchange, receive
 
 __all__ = ["hopper_survey_kernel"]
 
@@ -40,12 +40,12 @@ Q_RING, K_RING, RING_BITS = gl.constexpr(4), gl.constexpr(8), gl.constexpr(2)
 # fmt: off
 @gluon.jit
 def _load(
-    Q, K, MARK, FACTOR, q_ring, k_ring, marks, factors, loaded, finished,
-    batch, head, kv_head, map_at, q_first, k_first, count, TOP: gl.constexpr,
+    Q, K, BOUND, q_ring, k_ring, bounds, loaded, finished,
+    batch, head, kv_head, map_at, q_first, k_first, count,
 ):
 # fmt: on
     """The copy engine's driver: four blocks of keys for the first step, then one of each at every step."""
-    more: gl.constexpr = Q.block_type.nbytes + K.block_type.nbytes + (1 + TOP) * MARK.block_type.nbytes
+    more: gl.constexpr = Q.block_type.nbytes + K.block_type.nbytes + BOUND.block_type.nbytes
     if count > 0:
         mbarrier.expect(loaded.index(0), more + 3 * K.block_type.nbytes)
         for m in gl.static_range(3):
@@ -62,15 +62,7 @@ def _load(
         tma.async_copy_global_to_shared(Q, [batch, head, row, 0], loaded.index(at), q_ring.index(at))
         slot = k_ring.index((i + 3) & (K_RING - 1))
         tma.async_copy_global_to_shared(K, [batch, kv_head, k_row, 0], loaded.index(at), slot)
-        tma.async_copy_global_to_shared(MARK, [map_at, row], loaded.index(at), marks.index(at))
-        if TOP:
-            tma.async_copy_global_to_shared(FACTOR, [map_at, row], loaded.index(at), factors.index(at))
-
-
-@gluon.jit
-def _halves(x):
-    """The two keys of a thread, eight apart: (64, 64) as two of (4, 8, 64)."""
-    return gl.split(gl.permute(gl.reshape(x, [SIDE // BY_WARP, 2, 8, SIDE]), (0, 2, 3, 1)))
+        tma.async_copy_global_to_shared(BOUND, [map_at, row], loaded.index(at), bounds.index(at))
 
 
 @gluon.jit
@@ -101,11 +93,33 @@ def _overview(
 
 # fmt: off
 @gluon.jit
+def _seen_by(s, q_block, first, LOW, HIGH, full_first, full_stop, row_stop, limit, layout: gl.constexpr):
+# fmt: on
+    """Scores of a block, its keys as rows, where a query may see a key; nothing to do where all see all."""
+    if (first < full_first) | (first + SIDE > full_stop):
+        q_row = q_block * SIDE + gl.arange(0, SIDE, gl.SliceLayout(0, layout))
+        is_row = q_row < row_stop
+        low = gl.load(LOW + q_row, mask=is_row, other=0)[None, :]
+        high = gl.load(HIGH + q_row, mask=is_row, other=0)[None, :]
+        k_row = (first + gl.arange(0, SIDE, gl.SliceLayout(1, layout)))[:, None]
+        s = gl.where((k_row >= low) & (k_row < high), s, limit)
+    return s
+
+
+@gluon.jit
+def _product(k_ring, q_ring, m, at, nothing):
+    """Issue the product of block m of keys with the queries at a place of their ring."""
+    q = q_ring.index(at).permute((1, 0))
+    return warpgroup_mma(k_ring.index(m & (K_RING - 1)), q, nothing, use_acc=False, is_async=True)
+
+
+# fmt: off
+@gluon.jit
 def _walk(
-    q_ring, k_ring, marks, factors, loaded, finished,
-    LOW, HIGH, EDGES, COLUMN, CELLS, POOL_SUM, POOL_MAX, WARP_HITS, HITS,
-    q_first, k_first, count, band_first, row_stop, k_blocks, pairs, pools_across, c, which: gl.constexpr,
-    COLUMNS: gl.constexpr, TOP: gl.constexpr, DIAGONALS: gl.constexpr,
+    q_ring, k_ring, bounds, loaded, finished,
+    LOW, HIGH, EDGES, COLUMN, CELLS, POOL_SUM, POOL_MAX,
+    q_first, k_first, count, band_first, row_stop, k_blocks, pools_across, c, which: gl.constexpr,
+    COLUMNS: gl.constexpr, DIAGONALS: gl.constexpr,
     SUMS: gl.constexpr, MAXIMA: gl.constexpr, POOL_Q: gl.constexpr, POOL_K: gl.constexpr,
 ):
 # fmt: on
@@ -117,11 +131,6 @@ def _walk(
     left, right = nothing, nothing
     limit = NEVER / c
     in_block = gl.arange(0, SIDE, keys)
-    if TOP:
-        # A thread's place in its warpgroup: its rows say its warp and four threads of it, its columns which.
-        row, _ = _halves(in_block[:, None] + gl.full([SIDE, SIDE], 0, gl.int32, layout))
-        col, _ = _halves(gl.arange(0, SIDE, queries)[None, :] + gl.full([SIDE, SIDE], 0, gl.int32, layout))
-        thread = (row >> 4) * 32 + (row & 7) * 4 + ((col >> 1) & 3)
     # Of four threads that share two keys of each block, each stores one.
     kept = by_thread(nothing, SIDE)
     given = kept
@@ -133,68 +142,54 @@ def _walk(
     band_row = q_first - band_first - 1
     onward = (k_blocks + 1) * SIDE
     received = COLUMN + (band_row.to(gl.int64) * k_blocks + k_first + 2 * which - 1) * SIDE
-    pair_row = band_row * pairs
     there = 0
 
     if count > 0:
         mbarrier.wait(loaded.index(0), 0)
-    mark = marks.index(0).load(queries)
-    factor = mark
-    if TOP:
-        factor = factors.index(0).load(queries)
+    bound = bounds.index(0).load(queries)
     full_first, full_stop = gl.load(EDGES + q_first * 2), gl.load(EDGES + q_first * 2 + 1)
+    s = _product(k_ring, q_ring, 2 * which, 0, nothing)
     for i in range(count):
         m = i + 2 * which
         at = i & (Q_RING - 1)
         q_block, k_block = q_first + i, k_first + m
-        q = q_ring.index(at).permute((1, 0))
-        s = warpgroup_mma(k_ring.index(m & (K_RING - 1)), q, nothing, use_acc=False, is_async=True)
-        t = warpgroup_mma(k_ring.index((m + 1) & (K_RING - 1)), q, nothing, use_acc=False, is_async=True)
-        first = k_block * SIDE
-        s, t = warpgroup_mma_wait(0, deps=[s, t])
-        mbarrier.arrive(finished.index(which * Q_RING + at))
-        if (first < full_first) | (first + 2 * SIDE > full_stop):
-            q_row = q_block * SIDE + gl.arange(0, SIDE, queries)
-            is_row = q_row < row_stop
-            low = gl.load(LOW + q_row, mask=is_row, other=0)[None, :]
-            high = gl.load(HIGH + q_row, mask=is_row, other=0)[None, :]
-            k_row = (first + in_block)[:, None]
-            s = gl.where((k_row >= low) & (k_row < high), s, limit)
-            t = gl.where((k_row + SIDE >= low) & (k_row + SIDE < high), t, limit)
         in_band = q_block - band_first
-        x, y = s * c - mark[None, :], t * c - mark[None, :]
-        if TOP:
-            one, other = _halves(x)
-            more, another = _halves(y)
-            pair_row += pairs
-            pair = (pair_row + ((k_block + 1) >> 1)).to(gl.int64)
-            inside = ((k_block + 1).to(gl.uint32) < k_blocks + 1).to(gl.int32)
-            note(one, other, more, another, thread, inside, WARP_HITS + pair * WARPS, HITS + pair * THREADS)
-        p, r = gl.exp2(x), gl.exp2(y)
-        if TOP:
-            p, r = p * factor[None, :], r * factor[None, :]
+        first = k_block * SIDE
+        s = warpgroup_mma_wait(0, deps=[s])
+        t = _product(k_ring, q_ring, m + 1, at, nothing)
+        s = _seen_by(s, q_block, first, LOW, HIGH, full_first, full_stop, row_stop, limit, layout)
+        p = gl.exp2(s * c - bound[None, :])
         if DIAGONALS:
-            left, right = left + p, right + r
-        # What the next step needs beside its products is loaded now: behind them it would come when they are
-        # done. In another order the same lines are up to a tenth slower: the assembler schedules them worse.
-        after = gl.minimum(i + 1, count - 1)
-        mbarrier.wait(loaded.index(after & (Q_RING - 1)), (after >> RING_BITS) & 1)
-        if TOP:
-            factor = factors.index(after & (Q_RING - 1)).load(queries)
-        full_first = gl.load(EDGES + (q_first + after) * 2)
-        full_stop = gl.load(EDGES + (q_first + after) * 2 + 1)
+            left = left + p
         if COLUMNS:
             receive(kept, given, neighbour, place, there, received)
-        mark = marks.index(after & (Q_RING - 1)).load(queries)
+        # Exponentials are made while that product is: the assembler would move them behind the wait for it.
+        done(by_thread(p, SIDE), EDGES)
+        _overview(p, k_block, in_band, pools_across, k_blocks, POOL_SUM, POOL_MAX,
+                  SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
+        # Behind the last step there is none, and its first product is made once more.
+        after = gl.minimum(i + 1, count - 1)
+        later = after & (Q_RING - 1)
+        next_first = gl.load(EDGES + (q_first + after) * 2)
+        next_stop = gl.load(EDGES + (q_first + after) * 2 + 1)
+        mbarrier.wait(loaded.index(later), (after >> RING_BITS) & 1)
+        next_bound = bounds.index(later).load(queries)
+        t = warpgroup_mma_wait(0, deps=[t])
+        mbarrier.arrive(finished.index(which * Q_RING + at))
+        s = _product(k_ring, q_ring, after + 2 * which, later, nothing)
+        t = _seen_by(t, q_block, first + SIDE, LOW, HIGH, full_first, full_stop, row_stop, limit, layout)
+        r = gl.exp2(t * c - bound[None, :])
+        if DIAGONALS:
+            right = right + r
         if COLUMNS:
             there = (k_block.to(gl.uint32) < k_blocks).to(gl.int32)
             there += ((k_block + 1).to(gl.uint32) < k_blocks).to(gl.int32) * 2
             received += onward
             kept, given = exchange(p, r, neighbour, SIDE)
-        _overview(p, k_block, in_band, pools_across, k_blocks, POOL_SUM, POOL_MAX,
-                  SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
         _overview(r, k_block + 1, in_band, pools_across, k_blocks, POOL_SUM, POOL_MAX,
                   SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
+        bound, full_first, full_stop = next_bound, next_first, next_stop
+    s = warpgroup_mma_wait(0, deps=[s])
     if COLUMNS:
         receive(kept, given, neighbour, place, there, received)
     if DIAGONALS:
@@ -209,10 +204,10 @@ def _walk(
     "q_len", "heads", "group", "strips", "strip_stride", "edge_stride", "band_first", "row_stop", "slots",
     "k_blocks", "pool_rows", "pools_across"])
 def hopper_survey_kernel(
-    Q, K, MARK, FACTOR, LOW, HIGH, EDGES, STRIPS, COLUMN, CELLS, POOL_SUM, POOL_MAX, WARP_HITS, HITS,
+    Q, K, BOUND, LOW, HIGH, EDGES, STRIPS, COLUMN, CELLS, POOL_SUM, POOL_MAX,
     mask_b, mask_h, scale, q_len, heads, group, strips, strip_stride, edge_stride, band_first, row_stop,
     slots, k_blocks, pool_rows, pools_across,
-    DIM: gl.constexpr, COLUMNS: gl.constexpr, TOP: gl.constexpr,
+    DIM: gl.constexpr, COLUMNS: gl.constexpr,
     DIAGONALS: gl.constexpr, SUMS: gl.constexpr, MAXIMA: gl.constexpr, POOL_Q: gl.constexpr,
     POOL_K: gl.constexpr,
 ):
@@ -225,8 +220,7 @@ def hopper_survey_kernel(
     k_first = q_first + gl.load(strip + 2)
     q_boxes, q_ring = ring(Q, Q_RING, SIDE, DIM)
     k_boxes, k_ring = ring(K, K_RING, SIDE, DIM)
-    mark_boxes, marks = line_ring(MARK, Q_RING, SIDE)
-    factor_boxes, factors = line_ring(FACTOR, Q_RING, SIDE)
+    bound_boxes, bounds = line_ring(BOUND, Q_RING, SIDE)
     loaded, finished = barriers(Q_RING, 1), barriers(2 * Q_RING, 1)
     fence_async_shared()
 
@@ -239,24 +233,20 @@ def hopper_survey_kernel(
     CELLS += (map_at * strips + gl.program_id(1)) * (4 * SIDE * SIDE)
     POOL_SUM += map_at * pool_rows * pools_across
     POOL_MAX += map_at * pool_rows * pools_across
-    # Blocks of queries and of keys are met in pairs of keys' that begin at an even block or at an odd one.
-    pairs = k_blocks // 2 + 1
-    WARP_HITS += map_at * slots * pairs * WARPS
-    HITS += map_at * slots * pairs * THREADS
     c = scale * LOG2E
     gl.warp_specialize(
         [
             (_walk, (
-                q_ring, k_ring, marks, factors, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS,
-                POOL_SUM, POOL_MAX, WARP_HITS, HITS, q_first, k_first, count, band_first, row_stop,
-                k_blocks, pairs, pools_across, c, 0, COLUMNS, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
+                q_ring, k_ring, bounds, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS, POOL_SUM, POOL_MAX,
+                q_first, k_first, count, band_first, row_stop, k_blocks, pools_across, c, 0,
+                COLUMNS, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
             (_walk, (
-                q_ring, k_ring, marks, factors, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS,
-                POOL_SUM, POOL_MAX, WARP_HITS, HITS, q_first, k_first, count, band_first, row_stop,
-                k_blocks, pairs, pools_across, c, 1, COLUMNS, TOP, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
+                q_ring, k_ring, bounds, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS, POOL_SUM, POOL_MAX,
+                q_first, k_first, count, band_first, row_stop, k_blocks, pools_across, c, 1,
+                COLUMNS, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
             (_load, (
-                Q, K, MARK, FACTOR, q_boxes, k_boxes, mark_boxes, factor_boxes, loaded, finished,
-                batch, head, head // group, gl.program_id(0), q_first, k_first, count, TOP)),
+                Q, K, BOUND, q_boxes, k_boxes, bound_boxes, loaded, finished,
+                batch, head, head // group, gl.program_id(0), q_first, k_first, count)),
         ],
         [4, 1],
         [240, 24],

@@ -8,6 +8,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from regard.engine.triton.hopper.ptx import (
+    DONE,
+    DONE_OPERANDS,
     DOUBT,
     DOUBT_OPERANDS,
     EXCHANGE,
@@ -16,8 +18,6 @@ from regard.engine.triton.hopper.ptx import (
     KEEP_1_OPERANDS,
     KEEP_2,
     KEEP_2_OPERANDS,
-    NOTE,
-    NOTE_OPERANDS,
     RAISE,
     RAISE_OPERANDS,
     RECEIVE,
@@ -34,29 +34,15 @@ from regard.engine.triton.hopper.ptx import (
 from regard.engine.triton.hopper.sharing import by_thread, threads_of, tile_of
 
 __all__ = [
-    "THREADS",
-    "WARPS",
+    "done",
     "doubt",
     "exchange",
     "hand_out",
     "keep",
-    "note",
     "raised",
     "receive",
     "rescaled",
 ]
-
-# A warpgroup: each of its threads notes what it found of a pair of blocks, each warp which threads found any.
-THREADS, WARPS = gl.constexpr(128), gl.constexpr(4)
-
-
-@gluon.jit
-def note(one, other, more, another, thread, inside, warps, threads):
-    """Note which of a thread's scores, of four keys, are at or above their marks."""
-    gl.inline_asm_elementwise(
-        NOTE, NOTE_OPERANDS,
-        [one, other, more, another, thread, inside, warps.to(gl.int64), threads.to(gl.int64)],
-        dtype=gl.int32, is_pure=False, pack=16)  # fmt: skip
 
 
 @gluon.jit
@@ -107,6 +93,13 @@ def raised(highest, base):
     """What weights are relative to, raised where a thread's highest score is far above it."""
     return gl.inline_asm_elementwise(
         RAISE, RAISE_OPERANDS, [highest, base], dtype=gl.float32, is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def done(sums, at):
+    """See to it that sums are done before whatever waits next."""
+    gl.inline_asm_elementwise(
+        DONE, DONE_OPERANDS, [sums, at.to(gl.int64)], dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
 
 
 @gluon.jit

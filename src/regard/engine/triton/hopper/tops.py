@@ -1,0 +1,208 @@
+"""What the largest scores of tiles tell: overviews of them, and every row's heaviest keys.
+
+The forward pass leaves them behind for a band of queries at a time, so that they stay small; what follows
+from them is found before the next band.
+"""
+
+# A kernel calls its compile-time arguments constexpr, and is given plain numbers.
+# pyright: reportArgumentType=false, reportCallIssue=false
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.engine.riders import Riders, Streamed
+from regard.engine.triton.hopper.tops_kernel import (
+    BITS,
+    candidates_kernel,
+    select_kernel,
+    tops_kernel,
+    wanted_kernel,
+)
+from regard.engine.triton.operands import Operands
+from regard.engine.triton.schedule import SIDE, intervals
+from regard.engine.triton.starting import start
+from regard.engine.triton.survey import fill_top_keys
+
+__all__ = ["TileTops", "Tops"]
+
+# Bytes for the largest scores of tiles.
+BAND_BYTES = 1 << 29
+# Shorter texts have few tiles: halves of them have largest scores of their own.
+LONG = 8192
+# Blocks of queries enough for every multiprocessor to have one.
+PROGRAMS = 128
+# Tiles are of so many classes, whose largest scores bound those of the heaviest keys from below.
+CLASSES = 32
+# How many candidates for its top keys a query has room for.
+PLACES = 32
+# Rows of which a warp scores the candidates, some of them at once.
+ROWS, AT_ONCE = 8, 1
+# Tiles of which a program asks queries whether they want them; words of these queries that one program has,
+# of which it multiplies so many with a tile at once.
+LINES, WORDS, GATHERED = 16, 256, 64
+
+
+@dataclass(frozen=True)
+class TileTops:
+    """Room for the largest score of each row's `grain` keys, of a band of blocks of queries."""
+
+    scores: Float[Tensor, "maps lines rows"]
+    grain: int
+
+
+class Tops:
+    """What a forward pass over blocks of so many queries and keys tells by the largest scores of tiles."""
+
+    def __init__(self, operands: Operands, riders: Riders, result: Streamed, blocks: tuple[int, int]) -> None:
+        self.operands, self.problem, self.result = operands, operands.problem, result
+        self.block_q, self.block_k = blocks
+        self.wanted = bool(riders.tops or riders.grain)
+        self.top = riders.tops
+        self.grain = riders.grain or self.block_k // (1 if self.problem.k_len >= LONG else 2)
+        self.maps = self.problem.batch * self.problem.heads
+        if self.top:
+            shape = (self.problem.batch, self.problem.heads)
+            new = result.lse.new_empty
+            self.mark = new(*shape, self.problem.q_len)
+            self.again = new(*shape, -(-self.problem.q_len // SIDE), dtype=torch.int32).zero_()
+
+    def bands(self) -> Iterator[tuple[range, TileTops | None]]:
+        """Blocks of queries to do together: all, but for the room that the largest scores of tiles take."""
+        p = self.problem
+        blocks = -(-p.q_len // self.block_q)
+        if not self.wanted:
+            yield range(blocks), None
+            return
+        lines = -(-p.k_len // self.block_k) * (self.block_k // self.grain)
+        per_block = self.maps * lines * self.block_q
+        at_once = max(BAND_BYTES // (4 * per_block), -(-PROGRAMS // self.maps))
+        # Every band has the same room.
+        room = self.result.lse.new_empty(per_block * min(at_once, blocks))
+        for first in range(0, blocks, at_once):
+            band = range(first, min(first + at_once, blocks))
+            shape = (self.maps, lines, len(band) * self.block_q)
+            yield band, TileTops(room[: per_block * len(band)].view(shape), self.grain)
+
+    def tell(self, tops: TileTops, band: range) -> None:
+        """What a band's largest scores of tiles say about its rows and its blocks of the map."""
+        p, result, (_, lines, rows) = self.problem, self.result, tops.scores.shape
+        table = intervals(p)
+        blocks, _ = table.blocks(self.block_q, self.block_k)
+        plane_stride = blocks.shape[1] if table.planes > 1 else 0
+        first_row, unused = band.start * self.block_q, result.lse
+        start(
+            tops_kernel,
+            (len(band), self.maps),
+            tops.scores,
+            result.lse,
+            blocks,
+            self.mark if self.top else unused,
+            self.again if self.top else unused,
+            unused if result.highest is None else result.highest,
+            self.operands.scale,
+            p.q_len,
+            p.heads,
+            plane_stride,
+            first_row,
+            rows,
+            lines,
+            *((0, 0) if result.highest is None else result.highest.shape[2:]),
+            -(-p.q_len // SIDE),
+            TOP=self.top,
+            HIGHEST=result.highest is not None,
+            CLASSES=CLASSES,
+            GRAIN=tops.grain,
+            BLOCK_Q=self.block_q,
+            BLOCK_K=self.block_k,
+            SIDE=SIDE,
+            num_warps=1,
+        )
+        if self.top:
+            self._choose(tops, blocks, plane_stride, first_row)
+
+    def _choose(self, tops: TileTops, blocks: Tensor, plane_stride: int, first_row: int) -> None:
+        """The heaviest of the keys in those tiles whose largest scores are large enough."""
+        p, result, (maps, lines, rows) = self.problem, self.result, tops.scores.shape
+        length = torch.zeros(maps, rows, dtype=torch.int32, device=result.lse.device)
+        lists = length.new_empty(maps, rows, PLACES)
+        wanted = length.new_empty(maps, lines, rows // BITS.value)
+        start(
+            wanted_kernel,
+            (rows // self.block_q, maps, -(-lines // LINES)),
+            tops.scores,
+            self.mark,
+            blocks,
+            wanted,
+            p.q_len,
+            p.heads,
+            plane_stride,
+            first_row,
+            rows,
+            lines,
+            GRAIN=tops.grain,
+            BLOCK_Q=self.block_q,
+            BLOCK_K=self.block_k,
+            LINES=LINES,
+            num_warps=4,
+        )
+        same: dict[str, Any] = dict(
+            **self.operands.plain,
+            LENGTH=length,
+            LIST=lists,
+            q_len=p.q_len,
+            first_row=first_row,
+            heads=p.heads,
+            group=p.group,
+            DIM=p.q.shape[-1],
+            PLACES=PLACES,
+        )
+        start(
+            candidates_kernel,
+            (maps * lines, -(-rows // (WORDS * BITS.value))),
+            **same,
+            **intervals(p).rows,
+            WANTED=wanted,
+            # The largest scores of tiles are not needed any more.
+            NUMBERS=tops.scores.view(torch.int32),
+            MARK=self.mark,
+            k_len=p.k_len,
+            rows=rows,
+            lines=lines,
+            maps=maps,
+            GRAIN=tops.grain,
+            WORDS=WORDS,
+            GATHERED=GATHERED,
+            num_warps=4,
+        )
+        band_rows = min(rows, p.q_len - first_row)
+        start(
+            select_kernel,
+            (-(-band_rows // ROWS), maps),
+            **same,
+            LSE=result.lse,
+            WEIGHT=result.top_weight,
+            KEY=result.top_key,
+            REDO=self.again,
+            scale=self.operands.scale,
+            band_rows=band_rows,
+            list_rows=rows,
+            redo_blocks=self.again.shape[-1],
+            TOP=self.top,
+            ROWS=ROWS,
+            SIDE=SIDE,
+            AT_ONCE=AT_ONCE,
+            num_warps=1,
+        )
+
+    def finish(self) -> None:
+        """Rows with more candidates than places, or too few tiles, are searched one by one."""
+        p, result = self.problem, self.result
+        if result.top_weight is not None and result.top_key is not None:
+            alone = replace(p, v=p.k)
+            fill_top_keys(alone, result.lse, result.top_weight, result.top_key, self.again)
