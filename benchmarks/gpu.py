@@ -1,7 +1,7 @@
 """Observed attention on a GPU, next to everybody who only computes the output; one run, ratios within it.
 
 python benchmarks/gpu.py [--section forward rows everything masks backward decode million] [--dim 128 64]
-                         [--length 1024 4096 16384 65536 262144] [--quick]
+                         [--length 1024 4096 16384 65536 262144] [--only WORD ...] [--quick]
 """
 
 from __future__ import annotations
@@ -239,13 +239,21 @@ def contestants(case: Case, which: set[str]) -> dict[str, Callable[[], object]]:
     return found
 
 
-def dense_sections(which: set[str], sizes: list[tuple[int, int, int]], dim: int) -> None:
+def dense_sections(
+    which: set[str], sizes: list[tuple[int, int, int]], dim: int, only: list[str] | None = None
+) -> None:
+    """Everybody, or only those whose names contain one of some words."""
     for n, batch, heads in sizes:
         heads = heads * 128 // dim if n <= 65536 else heads
         for mask in (None, Causal()):
             here = case("unmasked" if mask is None else "causal", n, batch, heads, dim, mask)
             with_flex = dim == 128 and n == 16384
-            compare(here, contestants(here, which), peers(here, with_flex, n <= 16384))
+            runs = contestants(here, which), peers(here, with_flex, n <= 16384)
+            compare(here, *({name: run for name, run in some.items() if _is_in(name, only)} for some in runs))
+
+
+def _is_in(name: str, only: list[str] | None) -> bool:
+    return only is None or any(word in name for word in only)
 
 
 def masks_section(which: set[str], n: int) -> None:
@@ -350,6 +358,9 @@ def main() -> None:
     parser.add_argument("--dim", nargs="+", type=int, choices=[64, 128], default=[128, 64])
     lengths = [n for n, _, _ in SIZES]
     parser.add_argument("--length", nargs="+", type=int, choices=lengths, default=lengths)
+    parser.add_argument(
+        "--only", nargs="+", metavar="WORD", help="only those with such a word in their names"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     options = parser.parse_args()
     which = set(options.section)
@@ -366,7 +377,7 @@ def main() -> None:
     sizes = SIZES[:1] if options.quick else [size for size in SIZES if size[0] in options.length]
     dense = bool(which & {"forward", "rows", "everything"})
     if dense and 128 in options.dim:
-        dense_sections(which, sizes, 128)
+        dense_sections(which, sizes, 128, options.only)
     if "masks" in which:
         masks_section(which | {"forward"}, 16384 if options.quick else 65536)
     if "backward" in which:
@@ -376,7 +387,7 @@ def main() -> None:
     if "million" in which and not options.quick:
         million_section()
     if dense and 64 in options.dim:
-        dense_sections(which, sizes, 64)
+        dense_sections(which, sizes, 64, options.only)
 
 
 if __name__ == "__main__":

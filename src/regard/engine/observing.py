@@ -29,6 +29,7 @@ from regard.stats import (
     SinkMass,
     Statistic,
     TopK,
+    TopKeys,
 )
 
 __all__ = ["observed"]
@@ -81,7 +82,17 @@ def _observed_on_gpu(
     riders = replace(_riders(riding, {}, problem), first=first, tops=tops, grain=_grain(statistics))
     result = attend(problem, "triton", riders)
     found = _read(riding, {}, frame_of(problem), result, differentiable=False)
+    found |= _read_top_keys(statistics, result)
     return result, _with_rest(found, problem, statistics, backend, result)
+
+
+def _read_top_keys(statistics: Mapping[str, Statistic], result: Streamed) -> dict[str, TopKeys]:
+    """The heaviest keys that a forward pass told, to whoever asked for as many or fewer."""
+    weight, key = result.top_weight, result.top_key
+    if weight is None or key is None:
+        return {}
+    asked = {name: s.k for name, s in statistics.items() if type(s) is TopK and s.k <= weight.shape[-1]}
+    return {name: TopKeys(*(x[..., :k].contiguous() for x in (weight, key))) for name, k in asked.items()}
 
 
 def _grain(statistics: Mapping[str, Statistic]) -> int:

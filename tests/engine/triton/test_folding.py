@@ -10,6 +10,7 @@ import torch
 from engine.harness import every_mask
 from engine.triton.test_forward import close, leaves
 from regard import observe
+from regard.engine import observing
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Streamed
 from regard.engine.second_pass import summarise
@@ -111,21 +112,35 @@ def test_what_the_forward_pass_told_is_not_asked_again(device):
     same(got["top"], truth["top"])
     same(got["peak"], (truth["peak"].value + 1, truth["top"].key[..., 0]))
     same(got["pooled"], (truth["pooled"].mean, truth["pooled"].max * 2))
-    told = replace(told, top_weight=truth["top"].weight * 2, top_key=truth["top"].key + 1)
-    got = summarise(problem, lse, {**asked, "fewer": TopK(2)}, "triton", told)
-    same(got["top"], (told.top_weight, told.top_key))
-    same(got["fewer"], (told.top_weight[..., :2], told.top_key[..., :2]))
-    same(got["peak"], (told.peak, told.top_key[..., 0]))
-    # Of more keys than were told nothing is taken over.
-    more = summarise(problem, lse, {"top": TopK(5)}, "triton", told)
-    same(more["top"], summarise(problem, lse, {"top": TopK(5)}, "torch")["top"])
+    got = summarise(problem, lse, asked, "triton", replace(told, top_key=truth["top"].key + 1))
+    same(got["peak"], (told.peak, truth["top"].key[..., 0] + 1))
     # Without top keys the largest score has no key yet, and blocks that do not fit are swept.
-    told = replace(told, top_weight=None, top_key=None)
     asked = {"peak": MaxScore(), "pooled": Pooled(32, "max")}
     truth = summarise(problem, lse, asked, "torch")
     got = summarise(problem, lse, asked, "triton", told)
     same(got["peak"], truth["peak"])
     same(got["pooled"], truth["pooled"])
+
+
+def test_top_keys_that_the_forward_pass_told_are_taken_over(device, monkeypatch):
+    given = leaves(device, 100, 130, batch=1, heads=2)
+    asked = [TopK(3), TopK(2).named("fewer"), TopK(5).named("more"), MaxScore(), ColumnMass()]
+    truth = observe(**given, stats=asked, backend="torch")
+    attend = observing.attend
+
+    def told(*args):
+        # Numbers that nobody else would come to.
+        tops = {"top_weight": truth.top_k.weight * 2, "top_key": truth.top_k.key + 1}
+        return replace(attend(*args), **tops)
+
+    monkeypatch.setattr(observing, "attend", told)
+    got = observe(**given, stats=asked, backend="triton")
+    same(got.top_k, (truth.top_k.weight * 2, truth.top_k.key + 1))
+    same(got.stats["fewer"], (truth.stats["fewer"].weight * 2, truth.stats["fewer"].key + 1))
+    # Of fewer keys than were asked for nothing is taken over.
+    same(got.stats["more"], truth.stats["more"])
+    same(got.max_score, truth.max_score)
+    same(got.column_mass, truth.column_mass)
 
 
 def test_a_sweep_writes_to_whoever_asks_alone_and_has_room_for_all():

@@ -40,7 +40,7 @@ def fold(
         elif isinstance(each, kinds.MixFold):
             each.into.add_(_mixed(problem, lse, each))
         elif isinstance(each, kinds.TopFold):
-            weight, key = _heaviest(problem, lse, each.weight.shape[-1], streamed)
+            weight, key = top_keys(problem, lse, each.weight.shape[-1], streamed.tops)
             each.weight.copy_(weight)
             each.key.copy_(key)
     for question, members in _questions(folds):
@@ -86,14 +86,6 @@ def _untold(folds: Sequence[Fold], streamed: Streamed) -> list[Fold]:
                 continue
         left.append(each)
     return left
-
-
-def _heaviest(problem: Problem, lse: Tensor, k: int, streamed: Streamed) -> tuple[Tensor, Tensor]:
-    """The k heaviest keys of each row: the first of those that the forward pass told, if it told as many."""
-    weight, key = streamed.top_weight, streamed.top_key
-    if weight is None or key is None or weight.shape[-1] < k:
-        return top_keys(problem, lse, k, streamed.tops)
-    return weight[..., :k], key[..., :k]
 
 
 def _room(problem: Problem, folds: Sequence[Fold]) -> Survey:
