@@ -7,7 +7,10 @@ import math
 import pytest
 import torch
 
-from regard.engine.triton.hopper import tops_kernel
+from regard.engine.inputs import Options, problem_of
+from regard.engine.riders import Riders, Streamed
+from regard.engine.triton import configs, operands
+from regard.engine.triton.hopper import tops, tops_kernel
 from regard.engine.triton.schedule import SIDE, schedule
 from regard.masks import Causal
 
@@ -83,14 +86,14 @@ def test_largest_scores_of_tiles_become_the_largest_weights_of_blocks(device, gr
 @pytest.mark.parametrize("grain", [64, 128])
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
 def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(device, grain, mask):
-    q_len, k_len, first, places = 300, 600, 128, 8
+    q_len, k_len, first, places = 300, 400, 128, 8
     table = schedule(mask, q_len, k_len, k_len - q_len, torch.device(device))
     blocks, _ = table.blocks(128, 128)
     rows, lines = 256, -(-k_len // 128) * (128 // grain)
     generator = torch.Generator().manual_seed(0)
     q, k = (
-        torch.randn(1, 4, q_len, 16, generator=generator).half(),
-        torch.randn(1, 2, k_len, 16, generator=generator).half(),
+        torch.randn(1, 2, q_len, 16, generator=generator).half(),
+        torch.randn(1, 1, k_len, 16, generator=generator).half(),
     )
     scores = (q[0].float() @ k[0].float().repeat_interleave(2, 0).mT)[:, first:]
     seen = table.low[0].cpu()[:, first:, None] <= torch.arange(k_len)
@@ -98,7 +101,7 @@ def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(device, gr
     scores = scores.masked_fill(~seen, -torch.inf)
     # Halfway between two scores; one row has more candidates than places, one none.
     by_size = scores.sort(-1, descending=True).values
-    mark = torch.full((4, q_len), torch.inf)
+    mark = torch.full((2, q_len), torch.inf)
     mark[:, first:] = (by_size[..., 4] + by_size[..., 5]) / 2
     mark[:, first + 9] = (by_size[:, 9, 19] + by_size[:, 9, 20]) / 2
     mark[:, first + 5] = torch.inf
@@ -112,19 +115,19 @@ def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(device, gr
         tops[:, :start, block * 128 : (block + 1) * 128] = 1e9
         tops[:, stop:, block * 128 : (block + 1) * 128] = 1e9
     q, k, mark, tops = (x.to(device) for x in (q, k, mark, tops))
-    wanted = torch.full((4, lines, rows // 32), -1, dtype=torch.int32, device=device)
-    tops_kernel.wanted_kernel[(2, 4, -(-lines // 4))](
-        tops, mark, blocks, wanted, q_len, 4, 0, first, rows, lines,
+    wanted = torch.full((2, lines, rows // 32), -1, dtype=torch.int32, device=device)
+    tops_kernel.wanted_kernel[(2, 2, -(-lines // 4))](
+        tops, mark, blocks, wanted, q_len, 2, 0, first, rows, lines,
         GRAIN=grain, BLOCK_Q=128, BLOCK_K=128, LINES=4,
     )  # fmt: skip
-    length = torch.zeros(4, rows, dtype=torch.int32, device=device)
-    lists = torch.full((4, rows, places), -1, dtype=torch.int32, device=device)
-    tops_kernel.candidates_kernel[(4 * lines, 2)](
+    length = torch.zeros(2, rows, dtype=torch.int32, device=device)
+    lists = torch.full((2, rows, places), -1, dtype=torch.int32, device=device)
+    tops_kernel.candidates_kernel[(2 * lines, 2)](
         wanted, tops.view(torch.int32), mark, q, k, table.low, table.high, length, lists,
-        *q.stride()[:3], *k.stride()[:3], 0, 0, q_len, k_len, 4, 2, first, rows, lines, 4,
+        *q.stride()[:3], *k.stride()[:3], 0, 0, q_len, k_len, 2, 2, first, rows, lines, 2,
         DIM=16, PLACES=places, GRAIN=grain, WORDS=4, GATHERED=16,
     )  # fmt: skip
-    for at_map in range(4):
+    for at_map in range(2):
         for row in range(q_len - first):
             above = scores[at_map, row] >= mark[at_map, first + row].cpu()
             wanted = set(above.nonzero().flatten().tolist())
@@ -160,3 +163,39 @@ def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device):
             if len({round(weight, 5) for weight, _ in pairs}) == k:
                 assert key[at_map, 10 + row].tolist() == [number for _, number in pairs]
     assert redo.tolist() == [[1], [1]]
+
+
+@pytest.mark.parametrize(("mask", "band"), [(None, 1 << 29), (Causal(), 1 << 13)], ids=["whole", "bands"])
+def test_from_the_largest_scores_of_tiles_to_top_keys_and_an_overview(device, monkeypatch, mask, band):
+    # The blocks that are searched again are those of Hopper.
+    monkeypatch.setattr(operands, "config", lambda kernel, *_: configs.TABLE[kernel, 9, 64])
+    for name, value in (("BAND_BYTES", band), ("PROGRAMS", 1), ("CLASSES", 4)):
+        monkeypatch.setattr(tops, name, value)
+    n, top = 300, 2
+    q, k = (torch.randn(1, heads, n, 64).half().to(device) for heads in (2, 1))
+    problem = problem_of(q, k, k, Options(mask))
+    scores = q.float() @ k.float().mT
+    if mask is not None:
+        scores = scores.where(torch.ones(n, n, device=device).tril() > 0, -torch.inf)
+    lse = (scores / 8).logsumexp(-1)
+    weight, high = lse.new_empty(1, 2, n, top), lse.new_empty(1, 2, 5, 5)
+    key = lse.new_empty(weight.shape, dtype=torch.int64)
+    result = Streamed(k, lse, top_weight=weight, top_key=key, highest=high, grain=64)
+    telling = tops.Tops(operands.Operands(problem), Riders(tops=top, grain=64), result, (128, 128))
+    padded = torch.nn.functional.pad(scores[0], (0, 384 - n, 0, 384 - n), value=-torch.inf)
+    bands = list(telling.bands())
+    for blocks, told in bands:
+        assert told is not None
+        some = padded[:, blocks.start * 128 : blocks.stop * 128].unflatten(2, (6, 64)).amax(3)
+        told.scores.copy_(some.mT)
+        telling.tell(told, blocks)
+    telling.finish()
+    assert len(bands) == (1 if mask is None else 3)
+    weights = (scores / 8 - lse[..., None]).exp()
+    wanted = weights.topk(top, -1)
+    torch.testing.assert_close(weight, wanted.values, rtol=1e-4, atol=1e-6)
+    there = wanted.values > 0
+    assert (key == wanted.indices)[there].float().mean() > 0.99
+    assert (key[~there] == -1).all()
+    whole = torch.nn.functional.pad(weights, (0, 20, 0, 20)).unflatten(3, (5, 64)).unflatten(2, (5, 64))
+    torch.testing.assert_close(high, whole.amax((3, 5)), rtol=1e-4, atol=1e-6)

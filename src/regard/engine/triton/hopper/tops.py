@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int32
 from torch import Tensor
 
 from regard.engine.riders import Riders, Streamed
@@ -92,10 +92,11 @@ class Tops:
     def tell(self, tops: TileTops, band: range) -> None:
         """What a band's largest scores of tiles say about its rows and its blocks of the map."""
         p, result, (_, lines, rows) = self.problem, self.result, tops.scores.shape
-        table = intervals(p)
+        table, unused = intervals(p), result.lse
         blocks, _ = table.blocks(self.block_q, self.block_k)
         plane_stride = blocks.shape[1] if table.planes > 1 else 0
-        first_row, unused = band.start * self.block_q, result.lse
+        where = (p.q_len, p.heads, plane_stride, band.start * self.block_q, rows, lines)
+        cut = {"GRAIN": tops.grain, "BLOCK_Q": self.block_q, "BLOCK_K": self.block_k}
         start(
             tops_kernel,
             (len(band), self.maps),
@@ -106,51 +107,39 @@ class Tops:
             self.again if self.top else unused,
             unused if result.highest is None else result.highest,
             self.operands.scale,
-            p.q_len,
-            p.heads,
-            plane_stride,
-            first_row,
-            rows,
-            lines,
+            *where,
             *((0, 0) if result.highest is None else result.highest.shape[2:]),
             -(-p.q_len // SIDE),
             TOP=self.top,
             HIGHEST=result.highest is not None,
             CLASSES=CLASSES,
-            GRAIN=tops.grain,
-            BLOCK_Q=self.block_q,
-            BLOCK_K=self.block_k,
             SIDE=SIDE,
+            **cut,
             num_warps=1,
         )
         if self.top:
-            self._choose(tops, blocks, plane_stride, first_row)
+            wanted = torch.empty(
+                self.maps, lines, rows // BITS.value, dtype=torch.int32, device=result.lse.device
+            )
+            start(
+                wanted_kernel,
+                (len(band), self.maps, -(-lines // LINES)),
+                tops.scores,
+                self.mark,
+                blocks,
+                wanted,
+                *where,
+                LINES=LINES,
+                **cut,
+                num_warps=4,
+            )
+            self._choose(tops, wanted, band.start * self.block_q)
 
-    def _choose(self, tops: TileTops, blocks: Tensor, plane_stride: int, first_row: int) -> None:
+    def _choose(self, tops: TileTops, wanted: Int32[Tensor, "maps lines words"], first_row: int) -> None:
         """The heaviest of the keys in those tiles whose largest scores are large enough."""
         p, result, (maps, lines, rows) = self.problem, self.result, tops.scores.shape
         length = torch.zeros(maps, rows, dtype=torch.int32, device=result.lse.device)
         lists = length.new_empty(maps, rows, PLACES)
-        wanted = length.new_empty(maps, lines, rows // BITS.value)
-        start(
-            wanted_kernel,
-            (rows // self.block_q, maps, -(-lines // LINES)),
-            tops.scores,
-            self.mark,
-            blocks,
-            wanted,
-            p.q_len,
-            p.heads,
-            plane_stride,
-            first_row,
-            rows,
-            lines,
-            GRAIN=tops.grain,
-            BLOCK_Q=self.block_q,
-            BLOCK_K=self.block_k,
-            LINES=LINES,
-            num_warps=4,
-        )
         same: dict[str, Any] = dict(
             **self.operands.plain,
             LENGTH=length,
