@@ -78,8 +78,9 @@ def _observed_on_gpu(
         for name, s in statistics.items()
         if type(s) in ROWS or (type(s) is SinkMass and s.first == first)
     }
-    tops = max((s.k for s in statistics.values() if type(s) is TopK and s.k <= gpu.MOST_KEYS), default=0)
-    riders = replace(_riders(riding, {}, problem), first=first, tops=tops, grain=_grain(statistics))
+    riders = replace(
+        _riders(riding, {}, problem), first=first, tops=_tops(statistics), grain=_grain(statistics)
+    )
     result = attend(problem, "triton", riders)
     found = _read(riding, {}, frame_of(problem), result, differentiable=False)
     found |= _read_top_keys(statistics, result)
@@ -93,6 +94,12 @@ def _read_top_keys(statistics: Mapping[str, Statistic], result: Streamed) -> dic
         return {}
     asked = {name: s.k for name, s in statistics.items() if type(s) is TopK and s.k <= weight.shape[-1]}
     return {name: TopKeys(*(x[..., :k].contiguous() for x in (weight, key))) for name, k in asked.items()}
+
+
+def _tops(statistics: Mapping[str, Statistic]) -> int:
+    """How many top keys to ask a forward pass for: of what is wanted, the most that it can tell."""
+    wanted = [s.k for s in statistics.values() if type(s) is TopK and s.k <= gpu.MOST_KEYS]
+    return max((k for k in wanted if k <= gpu.MOST_TOLD), default=max(wanted, default=0))
 
 
 def _grain(statistics: Mapping[str, Statistic]) -> int:

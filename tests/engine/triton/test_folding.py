@@ -143,6 +143,14 @@ def test_top_keys_that_the_forward_pass_told_are_taken_over(device, monkeypatch)
     same(got.column_mass, truth.column_mass)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "asked"), [([], 0), ([3, 8, 16], 8), ([16, 20], 20), ([100], 0), ([100, 2], 2)]
+)
+def test_a_forward_pass_is_asked_for_as_many_top_keys_as_it_can_tell(wanted, asked):
+    statistics = {str(k): TopK(k) for k in wanted}
+    assert observing._tops({"columns": ColumnMass(), **statistics}) == asked
+
+
 def test_a_sweep_writes_to_whoever_asks_alone_and_has_room_for_all():
     from regard.engine.triton.folding import _room
     from regard.stats.folds import BlockFold, ColumnFold, DiagonalFold

@@ -18,14 +18,13 @@ from regard.engine.triton.forward_kernel import first_kernel, forward_kernel, pe
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
 from regard.engine.triton.starting import start
+from regard.engine.triton.support import MOST_TOLD
 
 __all__ = ["forward"]
 
 # Every so many keys of a tile are searched together for the largest score.
 CLASSES = 16
 PEAK_ROWS, FIRST_ROWS = 32, 128
-# How many of a row's heaviest keys follow from the largest scores of tiles.
-MOST_TOLD = 8
 
 
 def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
