@@ -76,11 +76,11 @@ class _Sweep:
         self.bound = self._bounds()
         self.band = self._band()
 
-    def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.zeros(*self.maps, *shape, dtype=dtype, device=self.device)
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(*self.maps, *shape, dtype=torch.float32, device=self.device)
 
-    def _empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.empty(*self.maps, *shape, dtype=dtype, device=self.device)
+    def _empty(self, *shape: int) -> Tensor:
+        return torch.empty(*self.maps, *shape, dtype=torch.float32, device=self.device)
 
     def _bounds(self) -> Float[Tensor, "maps rows"]:
         """What is taken from scores to make weights of them."""

@@ -20,11 +20,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,
-    warpgroup_mma,
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.sharing import LOG2E, barriers, by_thread, line_ring, ring
+from regard.engine.triton.hopper.sharing import LOG2E, barriers, by_thread, line_ring, ring, turned
 from regard.engine.triton.hopper.threads import done, exchange, receive
 
 __all__ = ["hopper_survey_kernel"]
@@ -106,13 +105,6 @@ def _seen_by(s, q_block, first, LOW, HIGH, full_first, full_stop, row_stop, limi
     return s
 
 
-@gluon.jit
-def _product(k_ring, q_ring, m, at, nothing):
-    """Issue the product of block m of keys with the queries at a place of their ring."""
-    q = q_ring.index(at).permute((1, 0))
-    return warpgroup_mma(k_ring.index(m & (K_RING - 1)), q, nothing, use_acc=False, is_async=True)
-
-
 # fmt: off
 @gluon.jit
 def _walk(
@@ -148,7 +140,7 @@ def _walk(
         mbarrier.wait(loaded.index(0), 0)
     bound = bounds.index(0).load(queries)
     full_first, full_stop = gl.load(EDGES + q_first * 2), gl.load(EDGES + q_first * 2 + 1)
-    s = _product(k_ring, q_ring, 2 * which, 0, nothing)
+    s = turned(k_ring.index(2 * which), q_ring, 0, nothing)
     for i in range(count):
         m = i + 2 * which
         at = i & (Q_RING - 1)
@@ -156,7 +148,7 @@ def _walk(
         in_band = q_block - band_first
         first = k_block * SIDE
         s = warpgroup_mma_wait(0, deps=[s])
-        t = _product(k_ring, q_ring, m + 1, at, nothing)
+        t = turned(k_ring.index((m + 1) & (K_RING - 1)), q_ring, at, nothing)
         s = _seen_by(s, q_block, first, LOW, HIGH, full_first, full_stop, row_stop, limit, layout)
         p = gl.exp2(s * c - bound[None, :])
         if DIAGONALS:
@@ -176,7 +168,7 @@ def _walk(
         next_bound = bounds.index(later).load(queries)
         t = warpgroup_mma_wait(0, deps=[t])
         mbarrier.arrive(finished.index(which * Q_RING + at))
-        s = _product(k_ring, q_ring, after + 2 * which, later, nothing)
+        s = turned(k_ring.index((after + 2 * which) & (K_RING - 1)), q_ring, later, nothing)
         t = _seen_by(t, q_block, first + SIDE, LOW, HIGH, full_first, full_stop, row_stop, limit, layout)
         r = gl.exp2(t * c - bound[None, :])
         if DIAGONALS:

@@ -9,7 +9,7 @@ from them is found before the next band.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ class Tops:
     def __init__(self, operands: Operands, riders: Riders, result: Streamed, blocks: tuple[int, int]) -> None:
         self.operands, self.problem, self.result = operands, operands.problem, result
         self.block_q, self.block_k = blocks
-        self.wanted = bool(riders.tops or riders.grain)
+        self.asked = bool(riders.tops or riders.grain)
         self.top = riders.tops
         self.grain = riders.grain or self.block_k // (1 if self.problem.k_len >= LONG else 2)
         self.maps = self.problem.batch * self.problem.heads
@@ -76,7 +76,7 @@ class Tops:
         """Blocks of queries to do together: all, but for the room that the largest scores of tiles take."""
         p = self.problem
         blocks = -(-p.q_len // self.block_q)
-        if not self.wanted:
+        if not self.asked:
             yield range(blocks), None
             return
         lines = -(-p.k_len // self.block_k) * (self.block_k // self.grain)
@@ -193,5 +193,4 @@ class Tops:
         """Rows with more candidates than places, or too few tiles, are searched one by one."""
         p, result = self.problem, self.result
         if result.top_weight is not None and result.top_key is not None:
-            alone = replace(p, v=p.k)
-            fill_top_keys(alone, result.lse, result.top_weight, result.top_key, self.again)
+            fill_top_keys(p, result.lse, result.top_weight, result.top_key, self.again)
