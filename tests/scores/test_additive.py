@@ -51,6 +51,15 @@ def test_additive_gradients_are_right_however_it_is_sliced(monkeypatch, slice_el
     assert gradcheck(lambda q, k, w_q, w_k, v: run(Additive(w_q, w_k, v), q, k), inputs)
 
 
+def test_the_gradient_of_v_stays_exact_over_a_million_pairs():
+    q, k = torch.full((1, 1000, 3), 0.1), torch.full((1, 1000, 3), 0.2)
+    v = torch.ones(3, requires_grad=True)
+    scores = additive.tanh_tile(q, k, v)
+    [grad] = torch.autograd.grad(scores, v, torch.ones_like(scores))
+    # Added one by one these would be off by a few in a thousand.
+    torch.testing.assert_close(grad, 1e6 * torch.tanh(q[0, 0] + k[0, 0]))
+
+
 def test_concat_gradients_are_right():
     inputs = double(1, 2, 3, 2), double(1, 2, 4, 3), double(5, 3), double(3)
     assert gradcheck(lambda q, k, weight, v: run(Concat(weight, v), q, k), inputs)

@@ -152,7 +152,8 @@ class _TanhTile(torch.autograd.Function):
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         for h in _slices(q, k):
             hidden = torch.tanh(q[..., :, None, h] + k[..., None, :, h])  # (..., q, k, slice)
-            dv[h] = ds.flatten() @ hidden.flatten(0, -2)
+            # No matrix product: BLAS may add all pairs one by one, and each addition rounds; `sum` halves.
+            dv[h] = (ds[..., None] * hidden).sum(-2).flatten(0, -2).sum(0)
             inner = ds[..., None] * v[h] * (1 - hidden.square())  # (..., q, k, slice)
             dq[..., h] = inner.sum(-2)
             dk[..., h] = inner.sum(-3)
