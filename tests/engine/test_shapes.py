@@ -8,6 +8,7 @@ import torch
 from engine.harness import differentiated, in_every_dtype, judge, judge_call, on_both_backends, qkv
 from oracle import dense_attention, dense_mask, stressed
 from regard import attention
+from regard.engine import sdpa_backend
 from regard.masks import Causal, Chunk, Documents, Padding, Window
 from regard.scores import General
 
@@ -31,10 +32,14 @@ def test_outlier_features_agree_with_the_oracle(dtype, backend):
     judge_call(leaves, Causal(), backend)
 
 
-@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (6, 3), (7, 1), (40, 8), (600, 1)])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (6, 3), (7, 1), (40, 8), (66, 2), (600, 1)])
 @on_both_backends
 def test_any_number_of_heads_agrees_with_the_oracle(heads, kv_heads, backend):
     judge_call(qkv(33, 40, batch=1, heads=heads, kv_heads=kv_heads), Causal() & Window(20), backend)
+
+
+def test_a_group_is_added_up_in_as_few_equal_parts_as_can_be():
+    assert [sdpa_backend._parts(group) for group in (1, 32, 33, 64, 71, 600)] == [1, 1, 3, 2, 71, 20]
 
 
 @pytest.mark.parametrize(("batch", "heads"), [(1, 5), (5, 1), (3, 3)])

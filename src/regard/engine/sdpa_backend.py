@@ -34,6 +34,8 @@ BLOCK = 256
 SPLIT = 4
 # Up to this many rows the query heads of a group are stacked as rows: their keys are then read once.
 FOLD = 64
+# The kernel adds the key gradients of a group's heads one after the other; more than this round too often.
+IN_A_ROW = 32
 
 
 def refusal(problem: Problem) -> str | None:
@@ -251,12 +253,13 @@ def backward(
     dk, dv = torch.zeros_like(problem.k, dtype=dtype), torch.zeros_like(problem.v, dtype=dtype)
     # exp(s - inf) = 0: a row that sees nothing sends nothing back.
     bound = lse.masked_fill(lse == -torch.inf, torch.inf)
+    parts = _parts(problem.group)
     for call in (call for calls in _calls(problem) for call in calls):
         grads = operator(
             call.rows(d_out),
             _packed(call.rows(problem.q)),
-            _packed(call.keys(problem.k)),
-            _packed(call.keys(problem.v)),
+            _apart(_packed(call.keys(problem.k)), parts),
+            _apart(_packed(call.keys(problem.v)), parts),
             call.rows(out),
             call.rows(bound),
             0.0,
@@ -265,14 +268,28 @@ def backward(
             scale=problem.scoring.scale,
         )
         call.rows(dq).add_(grads[0])
-        call.add_keys(dk, grads[1])
-        call.add_keys(dv, grads[2])
+        call.add_keys(dk, _together(grads[1], parts))
+        call.add_keys(dv, _together(grads[2], parts))
     d_sink = None
     if problem.sink is not None:
         weight = (problem.sink.to(dtype)[:, None] - lse).exp()
         delta = (d_out.to(dtype) * out.to(dtype)).sum(-1)
         d_sink = -over_rows(weight * delta).to(problem.sink.dtype)
     return dq.to(problem.q.dtype), dk.to(problem.k.dtype), dv.to(problem.v.dtype), d_sink
+
+
+def _parts(group: int) -> int:
+    """How many equal parts of at most IN_A_ROW heads a group is cut into, as few as can be."""
+    return next(parts for parts in range(1, group + 1) if group % parts == 0 and group // parts <= IN_A_ROW)
+
+
+def _apart(x: Float[Tensor, "batch kv_heads k dim"], parts: int) -> Float[Tensor, "batch more k dim"]:
+    """Each key head as often as its group has parts."""
+    return x[:, :, None].expand(-1, -1, parts, -1, -1).flatten(1, 2)
+
+
+def _together(x: Float[Tensor, "batch more k dim"], parts: int) -> Float[Tensor, "batch kv_heads k dim"]:
+    return x if parts == 1 else x.unflatten(1, (-1, parts)).sum(2)
 
 
 def _packed(x: Tensor) -> Tensor:
