@@ -31,23 +31,24 @@ def bmm(
     n, m, c = a.shape
     if n != 1 or a.is_cuda:
         return _product(a, b, out, add)
-    parts = _parts(m, c * b.shape[2])
+    parts = _parts(m, c, b.shape[2])
     if parts is None:
-        return _by_halves(a, b, out, add, m if _short(m, c * b.shape[2]) else -(-m // 2))
+        return _by_halves(a, b, out, add, m if _whole(m, c, b.shape[2]) else -(-m // 2))
     split = (parts, m // parts)
     to = None if out is None else out[0].unflatten(0, split)
     product = _product(a[0].unflatten(0, split), b.expand(parts, -1, -1), to, add)
     return product.flatten(0, 1)[None] if out is None else out
 
 
-def _short(m: int, per_row: int) -> bool:
+def _whole(m: int, c: int, w: int) -> bool:
     """Half of these rows would be rounded differently than all of them."""
-    return m < 2 * TALL or TALL * per_row < TINY
+    # One column makes a product with a vector, and OpenBLAS rounds the rows left over at its end differently.
+    return m < 2 * TALL or TALL * c * w < TINY or w == 1
 
 
-def _parts(m: int, per_row: int) -> int | None:
+def _parts(m: int, c: int, w: int) -> int | None:
     """How many equal parts of about ROWS rows to cut m rows into, at least two; None if that cannot be."""
-    if _short(m, per_row):
+    if _whole(m, c, w):
         return None
     return next((parts for parts in range(max(2, m // ROWS), 1, -1) if m % parts == 0), None)
 
