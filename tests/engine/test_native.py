@@ -72,7 +72,9 @@ SHAPES = [
 @pytest.mark.parametrize("mask", [None, Causal(), Causal() & Window(70)], ids=str)
 def test_every_fold_is_what_tiles_add_up_to_in_any_shape(q, k, mask):
     torch.manual_seed(2)
-    assert_same(*both(qkv(q, k, batch=1, heads=2, dim=17), mask=mask))
+    # Everybody gives a lone key all weight, 1 to rounding: all diagonals are equal, and any may come first.
+    tied = ("lines",) if k == 1 < q and mask is None else ()
+    assert_same(*both(qkv(q, k, batch=1, heads=2, dim=17), mask=mask), tied=tied)
 
 
 def test_a_decode_step_of_many_texts_is_read_a_few_at_a_time(monkeypatch):

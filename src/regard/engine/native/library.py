@@ -68,7 +68,7 @@ class Library:
 
     @property
     def isa(self) -> str:
-        """The instruction set it was compiled for, as PyTorch names it."""
+        """The instruction set it was compiled for: AVX512, AVX2, NEON or baseline."""
         return self.functions.regard_isa().decode()
 
     def fold(self, jobs: Sequence[Job], threads: int) -> None:
