@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -53,7 +52,7 @@ def observed(
     for statistic in statistics.values():
         statistic.check(frame)
     if not differentiable and (backend == "triton" or on_gpu(problem, backend)):
-        return _observed_on_gpu(problem, statistics, backend)
+        return _observed_on_gpu(problem, statistics, frame, backend)
     columns = {name: s.columns(frame) for name, s in statistics.items() if isinstance(s, ColumnStatistic)}
     riding = {name: s for name, s in statistics.items() if _can_ride(s, columns.get(name), problem.group)}
     if differentiable:
@@ -66,7 +65,7 @@ def observed(
 
 
 def _observed_on_gpu(
-    problem: Problem, statistics: Mapping[str, Statistic], backend: str
+    problem: Problem, statistics: Mapping[str, Statistic], frame: Frame, backend: str
 ) -> tuple[Streamed, dict[str, Any]]:
     """The same by kernels for GPUs, which ask devices nothing and make no columns."""
     if backend == "triton":
@@ -78,11 +77,17 @@ def _observed_on_gpu(
         for name, s in statistics.items()
         if type(s) in ROWS or (type(s) is SinkMass and s.first == first)
     }
-    riders = replace(
-        _riders(riding, {}, problem), first=first, tops=_tops(statistics), grain=_grain(statistics)
+    kinds = {type(s) for s in riding.values()}
+    riders = Riders(
+        entropy=Entropy in kinds,
+        distance=MeanDistance in kinds,
+        peak=MaxScore in kinds,
+        first=first,
+        tops=_tops(statistics),
+        grain=_grain(statistics),
     )
     result = attend(problem, "triton", riders)
-    found = _read(riding, {}, frame_of(problem), result, differentiable=False)
+    found = _read(riding, {}, frame, result, differentiable=False)
     found |= _read_top_keys(statistics, result)
     return result, _with_rest(found, problem, statistics, backend, result)
 

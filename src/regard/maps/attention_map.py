@@ -47,10 +47,11 @@ class AttentionMap:
 
     def __init__(self, problem: Problem, lse: Tensor | None = None) -> None:
         """From a checked problem; `AttentionMap.of` takes plain q and k."""
-        self.problem = replace(problem, dropout=0.0)
+        self.problem = replace(problem, dropout=0.0) if problem.dropout else problem
         shape = problem.q.shape[:3]
         self._lse = problem.q.new_empty(shape, dtype=problem.accumulate) if lse is None else lse.detach()
-        self._known = torch.full((shape[2],), lse is not None)
+        # Which rows have theirs; None if all have.
+        self._known = torch.zeros(shape[2], dtype=torch.bool) if lse is None else None
         self._versions = _versions(problem)
 
     @classmethod
@@ -207,7 +208,7 @@ class AttentionMap:
             ),
             self._lse.to(device),
         )
-        moved._known = self._known.clone()
+        moved._known = None if self._known is None else self._known.clone()
         return moved
 
     def _tile(self, chosen: Selection) -> Float[Tensor, "batch heads q k"]:
@@ -232,6 +233,8 @@ class AttentionMap:
     def _learn(self, rows: Tensor) -> None:
         """Compute the log-sum-exp of these rows where it is not known, touching as few others as can be."""
         self._check_fresh()
+        if self._known is None:
+            return
         missing = rows[~self._known[rows]]
         if not len(missing):
             return

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.engine.inputs import Options, problem_of
 from regard.engine.observing import observed
+from regard.engine.problem import Problem
 from regard.maps import overflow
 from regard.maps.attention_map import AttentionMap
 from regard.masks import Mask
@@ -115,8 +116,15 @@ def observe(
     problem = problem_of(q, k, v, options)
     result, found = observed(problem, by_name(stats), backend, differentiable)
     overflow.report(result.lse, found, problem.q.dtype == torch.float16, problem.accumulate)
-    recipe = replace(problem, q=problem.q.detach(), k=problem.k.detach(), v=problem.v.detach())
-    return Observation(problem.restore(result.out), result.lse, found, AttentionMap(recipe, result.lse))
+    return Observation(
+        problem.restore(result.out), result.lse, found, AttentionMap(_detached(problem), result.lse)
+    )
+
+
+def _detached(problem: Problem) -> Problem:
+    if not any(x.requires_grad for x in (problem.q, problem.k, problem.v)):
+        return problem
+    return replace(problem, q=problem.q.detach(), k=problem.k.detach(), v=problem.v.detach())
 
 
 def _shape(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,9 +28,24 @@ class Pending:
     lse: Float[Tensor, "batch heads q"]
     kept_in: torch.dtype
     done: Callable[[], bool]
+    by: _Courier | None = None
+
+
+@dataclass(frozen=True)
+class _Courier:
+    """Brings numbers from a device. Making one takes longer than the way: they are kept for the next call."""
+
+    largest: Float[Tensor, "lse_and_score"]
+    event: torch.cuda.Event = field(default_factory=torch.cuda.Event)
+
+    def bring(self, largest: Float[Tensor, "lse_and_score"]) -> None:
+        self.largest.copy_(largest, non_blocking=True)
+        self.event.record()
 
 
 _waiting: list[Pending] = []
+# By the device they come from and how many numbers they carry.
+_couriers: dict[tuple[torch.device, int], list[_Courier]] = {}
 
 
 def report(
@@ -50,11 +65,10 @@ def report(
     if not largest.is_cuda:
         _warn(Pending(largest, lse, kept_in, lambda: True))
         return
-    here = torch.empty(largest.shape, dtype=largest.dtype, pin_memory=True)
-    here.copy_(largest, non_blocking=True)
-    event = torch.cuda.Event()
-    event.record()
-    _waiting.append(Pending(here, lse.detach(), kept_in, event.query))
+    idle = _couriers.setdefault((lse.device, len(tops)), [])
+    courier = idle.pop() if idle else _Courier(torch.empty(len(tops), dtype=largest.dtype, pin_memory=True))
+    courier.bring(largest)
+    _waiting.append(Pending(courier.largest, lse.detach(), kept_in, courier.event.query, courier))
 
 
 def settle(wait: bool = True) -> None:
@@ -62,7 +76,10 @@ def settle(wait: bool = True) -> None:
     if wait and _waiting:
         torch.cuda.synchronize()
     while _waiting and _waiting[0].done():
-        _warn(_waiting.pop(0))
+        pending = _waiting.pop(0)
+        _warn(pending)
+        if pending.by is not None:
+            _couriers[pending.lse.device, len(pending.largest)].append(pending.by)
 
 
 def _warn(pending: Pending) -> None:

@@ -124,7 +124,7 @@ def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(device, gr
     lists = torch.full((2, rows, places), -1, dtype=torch.int32, device=device)
     tops_kernel.candidates_kernel[(2 * lines, 2)](
         wanted, tops.view(torch.int32), mark, q, k, table.low, table.high, length, lists,
-        *q.stride()[:3], *k.stride()[:3], 0, 0, q_len, k_len, 2, 2, first, rows, lines, 2,
+        *q.stride()[:3], *k.stride()[:3], 0, 0, q_len, k_len, 2, 2, first, rows, lines,
         DIM=16, PLACES=places, GRAIN=grain, WORDS=4, GATHERED=16,
     )  # fmt: skip
     for at_map in range(2):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 
-__all__ = ["Config", "config", "has_tma", "interpreted", "width"]
+__all__ = ["TRIED", "Config", "config", "generation", "has_tma", "interpreted", "width"]
+
+# Releases of Triton whose inner workings we rely on: Gluon is experimental and renames things from one to the
+# next, and so may how a compiled kernel is started. With others what everybody may call is called.
+TRIED = ("3.6.",)
 
 WIDTHS = (16, 32, 64, 128, 256)
 
@@ -92,7 +96,13 @@ def interpreted() -> bool:
 
 def has_tma(device: torch.device) -> bool:
     """Whether the device has a copy engine for tiles (Hopper and later)."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
+    return device.type == "cuda" and generation(device) >= 9
+
+
+@cache
+def generation(device: torch.device) -> int:
+    """The first number of a GPU's compute capability. PyTorch takes its time to tell it."""
+    return torch.cuda.get_device_capability(device)[0]
 
 
 def config(kernel: str, device: torch.device, wide: int, dtype: torch.dtype) -> Config:
@@ -103,7 +113,7 @@ def config(kernel: str, device: torch.device, wide: int, dtype: torch.dtype) -> 
     """
     if device.type != "cuda":
         return NARROW[kernel]
-    return _config(kernel, torch.cuda.get_device_capability(device)[0], wide, dtype.itemsize)
+    return _config(kernel, generation(device), wide, dtype.itemsize)
 
 
 @lru_cache

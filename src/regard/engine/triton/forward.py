@@ -40,7 +40,7 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     searching = riders.peak and not riders.tops
     # Blocks that the kernel for Hopper leaves dirty are done again by ours: they must be the same blocks.
     cut = operands.config("rows" if by_hopper or riders.peak or riders.distance else "forward")
-    result = _empty(problem, riders)
+    result = _empty(problem, riders, searching)
     rows, blocks = result.lse.shape, -(-problem.q_len // cut.block_q)
     dirty = torch.zeros(*rows[:2], blocks, dtype=torch.int32, device=result.lse.device)
     tiles = dirty
@@ -56,7 +56,9 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
         _launch(operands, cut, riders, result, tiles, dirty, careful=True)
     if result.first is not None:
         _sum_first_keys(operands, result.lse, result.first, riders.first)
-    return replace(result, peak_key=_peak_keys(operands, cut, tiles)) if searching else result
+    if result.peak_key is not None:
+        _peak_keys(operands, cut, tiles, result.peak_key)
+    return result
 
 
 def _launch(
@@ -100,9 +102,8 @@ def _launch(
     )
 
 
-def _peak_keys(operands: Operands, cut: Config, tiles: Tensor) -> Int64[Tensor, "batch heads q"]:
+def _peak_keys(operands: Operands, cut: Config, tiles: Tensor, keys: Int64[Tensor, "batch heads q"]) -> None:
     p, table = operands.problem, operands.plan(cut.blocks)
-    keys = tiles.new_empty(tiles.shape[:3], dtype=torch.int64)
     visits = operands.visits(table, table.by_query)
     names = ("LOW", "HIGH", "BITS", "mask_b", "mask_h", "plane_stride", "HAS_BITS", "BLOCK_Q", "BLOCK_K")
     start(
@@ -120,7 +121,6 @@ def _peak_keys(operands: Operands, cut: Config, tiles: Tensor) -> Int64[Tensor, 
         ROWS=PEAK_ROWS,
         CLASSES=CLASSES,
     )
-    return keys
 
 
 def _sum_first_keys(operands: Operands, lse: Tensor, mass: Tensor, first: int) -> None:
@@ -148,10 +148,11 @@ def _told(riders: Riders, by_hopper: bool) -> Riders:
     if not by_hopper:
         return replace(riders, tops=0, grain=0)
     tops = riders.tops if riders.tops <= MOST_TOLD else 0
-    return replace(riders, tops=max(tops, int(riders.peak and riders.grain > 0)))
+    tops = max(tops, int(riders.peak and riders.grain > 0))
+    return riders if tops == riders.tops else replace(riders, tops=tops)
 
 
-def _empty(problem: Problem, riders: Riders) -> Streamed:
+def _empty(problem: Problem, riders: Riders, searching: bool) -> Streamed:
     q, shape = problem.q, (problem.batch, problem.heads, problem.q_len)
 
     def rows(wanted: bool) -> Tensor | None:
@@ -170,6 +171,7 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
         entropy=rows(riders.entropy),
         distance=rows(riders.distance),
         peak=rows(riders.peak),
+        peak_key=q.new_empty(shape, dtype=torch.int64) if searching else None,
         first=rows(riders.first > 0),
         top_weight=weight,
         top_key=key,

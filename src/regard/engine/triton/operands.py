@@ -139,7 +139,7 @@ class Operands:
 
 def packed(x: Tensor) -> Tensor:
     """Rows must be packed, and aligned where the hardware reads 16 bytes at once."""
-    x = x.detach()
+    x = x.detach() if x.requires_grad else x
     return x if x.stride(-1) == 1 or math.prod(x.shape) == 0 else x.contiguous()
 
 

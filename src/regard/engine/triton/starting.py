@@ -14,11 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.engine.triton.configs import TRIED
+
 __all__ = ["start"]
 
 # Kernels compiled for one set of lengths, dims and questions; more than that and the oldest is asked again.
 MOST = 256
 INT32_END = 1 << 31
+# What the compiler is told beside arguments.
+OPTIONS = ("num_warps", "num_stages")
 
 
 def start(kernel: Any, grid: tuple[int, ...], *given: Any, **named: Any) -> None:
@@ -38,28 +42,64 @@ class _Starter:
     """What has been compiled of one kernel."""
 
     kernel: Any
-    compiled: dict[Any, Any] = field(default_factory=dict)
+    compiled: dict[Any, Callable[..., None]] = field(default_factory=dict)
     readers: dict[Any, Callable[[tuple[Any, ...]], Any]] = field(default_factory=dict)
+    pickers: dict[int, Callable[[dict[str, Any]], tuple[Any, ...]]] = field(default_factory=dict)
 
     def start(self, grid: tuple[int, ...], given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        names = self.kernel.arg_names
-        values = (*given, *[named.pop(name) for name in names[len(given) :]])
+        pick = self.pickers.get(len(given))
+        if pick is None:
+            pick = self.pickers[len(given)] = _picker(self.kernel.arg_names[len(given) :])
+        values = given + pick(named)
         types = tuple(map(type, values))
         read = self.readers.get(types)
         if read is None:
             read = self.readers[types] = _reader(self.kernel.params, types)
-        # What is left of the names are options of the compiler.
-        key = (types, read(values), torch.cuda.current_device(), *named.items())
+        options = tuple([(name, named[name]) for name in OPTIONS if name in named])
+        device = torch.cuda.current_device()
+        key = (types, read(values), device, options)
         found = self.compiled.get(key)
         if found is None:
+            if len(given) + len(named) > len(values) + len(options):
+                raise TypeError(f"{self.kernel} takes {self.kernel.arg_names}, and was given {[*named]}.")
             while len(self.compiled) >= MOST:
                 del self.compiled[next(iter(self.compiled))]
-            self.compiled[key] = self.kernel[grid](*values, **named)
+            self.compiled[key] = _again(self.kernel[grid](*values, **dict(options)), device)
         else:
-            found[(*grid, 1, 1)[:3]](*values)
+            found((*grid, 1, 1)[:3], values)
 
 
 _starters: dict[int, _Starter] = {}
+
+
+def _picker(names: list[str]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    """Picks arguments by name, as a tuple in this order."""
+    return itemgetter(*names) if len(names) > 1 else lambda named: tuple([named[name] for name in names])
+
+
+def _again(compiled: Any, device: int) -> Callable[[tuple[int, ...], tuple[Any, ...]], None]:
+    """How to start a compiled kernel on a device, given a grid and arguments.
+
+    As Triton does it, less what it prepares for those who watch launches, unless somebody does.
+    """
+    import triton
+
+    if not (isinstance(compiled, triton.compiler.CompiledKernel) and triton.__version__.startswith(TRIED)):
+        return lambda grid, values: compiled[grid](*values)
+    from triton import knobs
+    from triton.runtime import driver
+
+    active: Any = driver.active
+    run: Any = compiled.run
+    function, packed, watching = compiled.function, compiled.packed_metadata, knobs.runtime
+
+    def start(grid: tuple[int, ...], values: tuple[Any, ...]) -> None:
+        if watching.launch_enter_hook.calls or watching.launch_exit_hook.calls:
+            compiled[grid](*values)
+        else:
+            run(*grid, active.get_current_stream(device), function, packed, None, None, None, *values)
+
+    return start
 
 
 def _reader(params: list[Any], types: tuple[type, ...]) -> Callable[[tuple[Any, ...]], Any]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.problem import Problem
-from regard.engine.triton.configs import WIDTHS, interpreted
+from regard.engine.triton.configs import WIDTHS, generation, interpreted
 from regard.scores import ALiBi
 from regard.stats.folds import BlockFold, DivergenceFold, Fold, TopFold
 
@@ -32,7 +32,7 @@ def refusal(problem: Problem) -> str | None:
         return "triton is not installed (pip install 'regard[gpu]')"
     if q.device.type != "cuda" and not interpreted():
         return f"it needs an NVIDIA GPU, and q is on {q.device}"
-    if q.device.type == "cuda" and torch.cuda.get_device_capability(q.device)[0] < OLDEST:
+    if q.device.type == "cuda" and generation(q.device) < OLDEST:
         major, minor = torch.cuda.get_device_capability(q.device)
         name = torch.cuda.get_device_name(q.device)
         return f"it needs compute capability 8.0 or more, and {name} has {major}.{minor}"

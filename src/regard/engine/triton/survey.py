@@ -259,22 +259,20 @@ def top_keys(
         return decode.heaviest(problem, lse, tops, k)  # pyright: ignore[reportArgumentType]
     weight = lse.new_empty(*lse.shape, k)
     key = torch.empty(weight.shape, dtype=torch.int64, device=weight.device)
-    fill_top_keys(problem, lse, weight, key)
+    fill_top_keys(Operands(replace(problem, v=problem.k)), lse, weight, key)
     return weight, key
 
 
 def fill_top_keys(
-    problem: Problem,
+    operands: Operands,
     lse: Float[Tensor, "batch heads q"],
     weight: Float[Tensor, "batch heads q top"],
     key: Int64[Tensor, "batch heads q top"],
     only: Int[Tensor, "batch heads blocks"] | None = None,
 ) -> None:
     """Write the heaviest keys of each row, or of the blocks of 64 queries (Hopper's) that `only` marks."""
-    operands = Operands(replace(problem, v=problem.k))
-    cut = operands.config("top")
-    table = operands.plan(cut.blocks)
-    k = weight.shape[-1]
+    problem, cut = operands.problem, operands.config("top")
+    table, k = operands.plan(cut.blocks), weight.shape[-1]
     start(
         top_kernel,
         (table.q_blocks, problem.heads, problem.batch),

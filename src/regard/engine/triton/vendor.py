@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -10,6 +12,7 @@ from torch import Tensor
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders
 from regard.engine.triton import hopper
+from regard.engine.triton.configs import generation
 
 __all__ = ["applicable", "forward", "plain"]
 
@@ -37,7 +40,7 @@ def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float
     """Output and natural log-sum-exp of an applicable problem."""
     q, k, v = (_packed(x) for x in (problem.q, problem.k, problem.v))
     scale, causal = problem.scoring.scale, problem.mask is not None
-    if _has_cudnn(q):
+    if _has_cudnn(q.device):
         out, lse, *_ = getattr(torch.ops.aten, CUDNN)(q, k, v, None, True, 0.0, causal, False, scale=scale)
     else:
         k, v = (x.repeat_interleave(problem.group, 1) if problem.group > 1 else x for x in (k, v))
@@ -54,15 +57,16 @@ def plain(problem: Problem) -> Tensor:
         return ours(problem, Riders()).out
     q, k, v = (_packed(x) for x in (problem.q, problem.k, problem.v))
     scale, causal = problem.scoring.scale, problem.mask is not None
-    if applicable(problem) and _has_cudnn(q):
+    if applicable(problem) and _has_cudnn(q.device):
         return getattr(torch.ops.aten, CUDNN)(q, k, v, None, learns, 0.0, causal, False, scale=scale)[0]
     return F.scaled_dot_product_attention(
         q, k, v, is_causal=causal, scale=scale, enable_gqa=problem.group > 1
     )
 
 
-def _has_cudnn(q: Tensor) -> bool:
-    new = torch.cuda.get_device_capability(q.device)[0] >= CUDNN_FROM
+@cache
+def _has_cudnn(device: torch.device) -> bool:
+    new = generation(device) >= CUDNN_FROM
     return new and hasattr(torch.ops.aten, CUDNN) and torch.backends.cudnn.is_available()
 
 

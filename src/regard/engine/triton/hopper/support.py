@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import torch
 
 from regard.engine.problem import Problem, asked_once
-from regard.engine.triton.configs import interpreted
+from regard.engine.triton.configs import TRIED, generation, interpreted
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import has_intervals
 
@@ -17,9 +17,6 @@ __all__ = ["ahead", "applicable"]
 # Warpgroup instructions are this generation's own: the one before has none, the one after has others.
 GENERATION = 9
 DIMS = (64, 128)
-# Gluon is experimental and renames things from one release to the next: with others than these the kernels of
-# plain Triton run.
-TRIED = ("3.6.",)
 # From here on, at this head dim, a plain forward is faster than NVIDIA's (benchmarks/results/gpu.md).
 AHEAD_FROM, AHEAD_DIM = 8192, 128
 
@@ -28,7 +25,7 @@ AHEAD_FROM, AHEAD_DIM = 8192, 128
 def applicable(problem: Problem) -> bool:
     """Whether a problem is one of theirs: half precision, equal head dims, plain scores, spans for a mask."""
     q, v = problem.q, problem.v
-    if not (q.is_cuda and _has_gluon() and torch.cuda.get_device_capability(q.device)[0] == GENERATION):
+    if not (q.is_cuda and _has_gluon() and generation(q.device) == GENERATION):
         return False
     half = q.dtype in (torch.float16, torch.bfloat16)
     scoring = problem.scoring

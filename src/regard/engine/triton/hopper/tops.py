@@ -163,7 +163,6 @@ class Tops:
             k_len=p.k_len,
             rows=rows,
             lines=lines,
-            maps=maps,
             GRAIN=tops.grain,
             WORDS=WORDS,
             GATHERED=GATHERED,
@@ -191,6 +190,6 @@ class Tops:
 
     def finish(self) -> None:
         """Rows with more candidates than places, or too few tiles, are searched one by one."""
-        p, result = self.problem, self.result
+        result = self.result
         if result.top_weight is not None and result.top_key is not None:
-            fill_top_keys(p, result.lse, result.top_weight, result.top_key, self.again)
+            fill_top_keys(self.operands, result.lse, result.top_weight, result.top_key, self.again)

@@ -122,10 +122,10 @@ def wanted_kernel(
 
 
 # fmt: off
-@triton.jit(do_not_specialize=["q_len", "k_len", "heads", "group", "first_row", "rows", "lines", "maps"])
+@triton.jit(do_not_specialize=["q_len", "k_len", "heads", "group", "first_row", "rows", "lines"])
 def candidates_kernel(
     WANTED, NUMBERS, MARK, Q, K, LOW, HIGH, LENGTH, LIST, q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h,
-    q_len, k_len, heads, group, first_row, rows, lines, maps,
+    q_len, k_len, heads, group, first_row, rows, lines,
     DIM: tl.constexpr, PLACES: tl.constexpr, GRAIN: tl.constexpr, WORDS: tl.constexpr, GATHERED: tl.constexpr,
 ):
 # fmt: on
@@ -134,8 +134,9 @@ def candidates_kernel(
 
     NUMBERS is room for the numbers of these queries.
     """
-    at_map = (tl.program_id(0) % maps).to(tl.int64)
-    line = tl.program_id(0) // maps
+    # Programs of one map run together: its queries stay near.
+    at_map = (tl.program_id(0) // lines).to(tl.int64)
+    line = tl.program_id(0) % lines
     word = tl.program_id(1) * WORDS + tl.arange(0, WORDS)
     there = word < rows // BITS
     wanting = tl.load(WANTED + (at_map * lines + line) * (rows // BITS) + word, mask=there, other=0)
