@@ -23,8 +23,16 @@ def recording():
 
 
 @pytest.fixture(scope="module")
-def page(recording):
-    return report(recording)
+def written(recording, tmp_path_factory):
+    """One report with everything that can be asked of it: its page, its folder of figures, its steps."""
+    folder, seen = tmp_path_factory.mktemp("figures"), []
+    page = report(recording, figures=folder, progress=lambda done, total: seen.append((done, total)))
+    return page, folder, seen
+
+
+@pytest.fixture(scope="module")
+def page(written):
+    return written[0]
 
 
 VOID = ("meta", "img", "br")
@@ -79,16 +87,15 @@ def test_an_atlas_that_is_given_is_the_one_reported(recording):
     assert "What A model by another name attended to" in report(recording, atlas=renamed)
 
 
-def test_figures_are_written_beside_it(recording, tmp_path):
-    report(recording, figures=tmp_path)
-    names = {path.name for path in tmp_path.iterdir()}
+def test_figures_are_written_beside_it(written):
+    _, folder, _ = written
+    names = {path.name for path in folder.iterdir()}
     assert {"decay.png", "decay.svg", "positions.png", "positions.svg"} <= names
-    assert (tmp_path / "decay.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "decay.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_progress_ends_at_the_end(recording):
-    seen = []
-    report(recording, progress=lambda done, total: seen.append((done, total)))
+def test_progress_ends_at_the_end(written):
+    _, _, seen = written
     assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1] == len(seen)
 

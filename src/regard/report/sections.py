@@ -93,6 +93,8 @@ class Draft:
         if self.figures is not None:
             for ending in ("png", "svg"):
                 figure.savefig(self.figures / f"{name}.{ending}")
+                # Laying out takes as long as drawing, and the first time is good for all.
+                figure.set_layout_engine("none")
         body = f'<img src="{png_of(figure)}" alt="{escape(caption)}">' if raster else svg_of(figure)
         return f"<figure>{body}<figcaption>{escape(caption)}</figcaption></figure>\n"
 
