@@ -40,7 +40,7 @@ def looked_up(mask: Mask, q: int, k: int, q_tile: int, k_tile: int) -> list[list
     return [[2 if part.all() else 1 if part.any() else 0 for part in row] for row in parts]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(data=st.data(), q=lengths(), k=lengths(), batch=st.integers(1, 3), heads=st.integers(1, 2))
 def test_coverage_never_contradicts_the_matrix(
     data: st.DataObject, q: int, k: int, batch: int, heads: int
@@ -54,7 +54,7 @@ def test_coverage_never_contradicts_the_matrix(
     assert torch.equal(claimed[claimed != 1].long(), truth[claimed != 1])
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(data=st.data(), q=lengths(), k=lengths())
 def test_coverage_of_a_shape_is_exact(data: st.DataObject, q: int, k: int) -> None:
     mask = data.draw(shapes(k))
@@ -74,7 +74,7 @@ def test_coverage_of_positions_past_both_ends_never_contradicts_them(
     assert coverage != Coverage.EMPTY or not tile.any()
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(data=st.data(), n=lengths(), tile=TILES)
 def test_coverage_of_documents_is_exact_where_each_is_in_one_piece(
     data: st.DataObject, n: int, tile: int
