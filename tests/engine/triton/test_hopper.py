@@ -12,6 +12,7 @@ import torch
 from regard import attention, observe
 from regard.engine.inputs import Options, problem_of
 from regard.engine.triton import hopper
+from regard.maps import overflow
 from regard.masks import Causal, Chunk, Documents, Window
 from regard.stats import ColumnMass, Decay, Entropy, MaxScore, MeanDistance, Pooled, SinkMass, TopK
 
@@ -195,6 +196,20 @@ def test_garbage_behind_the_mask_does_not_leak():
     # Blocks with garbage are done again by another kernel, which rounds otherwise.
     close(got[:, :, :-1], clean[:, :, :-1], 5e-3)
     assert got[:, :, -1].isnan().all()
+
+
+@pytest.mark.parametrize("mask", [None, Causal()], ids=["none", "causal"])
+def test_a_query_that_is_no_number_is_reported_and_leaves_others_alone(mask):
+    q, k, v = tensors()
+    q[0, 1, 70] = torch.nan
+    seen = observe(q, k, v, mask, stats=ROWS)
+    with pytest.warns(UserWarning, match="1 of 4000 rows"):
+        overflow.settle()
+    lost = seen.lse.isnan()
+    assert lost.nonzero().tolist() == [[0, 1, 70]]
+    assert torch.equal(seen.out.isnan().all(-1), lost)
+    assert torch.equal(seen.out.isnan().any(-1), lost)
+    assert torch.equal(seen.entropy.isnan(), lost)
 
 
 def test_long_texts_are_swept_in_bands(monkeypatch):

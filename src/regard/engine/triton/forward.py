@@ -42,7 +42,11 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     cut = operands.config("rows" if by_hopper or riders.peak or riders.distance else "forward")
     result = _empty(problem, riders, searching)
     rows, blocks = result.lse.shape, -(-problem.q_len // cut.block_q)
-    dirty = torch.zeros(*rows[:2], blocks, dtype=torch.int32, device=result.lse.device)
+    # Garbage behind a mask makes blocks of queries dirty; without a mask nobody looks.
+    careful = problem.mask is not None and not tidy
+    dirty = (torch.zeros if careful else torch.empty)(
+        (*rows[:2], blocks), dtype=torch.int32, device=result.lse.device
+    )
     tiles = dirty
     if searching:
         tiles = torch.empty(*rows, CLASSES, dtype=torch.int32, device=dirty.device)
@@ -52,7 +56,7 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
         launch(operands, riders, result, tiles, dirty, CLASSES if searching else 0)
     else:
         _launch(operands, cut, riders, result, tiles, dirty, careful=False)
-    if problem.mask is not None and not tidy:
+    if careful:
         _launch(operands, cut, riders, result, tiles, dirty, careful=True)
     if result.first is not None:
         _sum_first_keys(operands, result.lse, result.first, riders.first)

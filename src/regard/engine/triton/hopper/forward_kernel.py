@@ -205,10 +205,10 @@ def _attend(
     if GRAIN > 0:
         keep(tops, more, place, own, TILE_TOPS + ((last - count + 1) * parts).to(gl.int64) * top_rows, parts)
 
-    # A dead row has total 0: output 0, lse -inf.
+    # A dead row has total 0: output 0, lse -inf. One that is no number stays none.
     top = gl.convert_layout(gl.max(base, 1), rows)
     whole = gl.convert_layout(gl.sum(total, 1), rows)
-    alive = whole > 0
+    alive = whole != 0
     sum_log = gl.log2(gl.where(alive, whole, 1.0))
     share = gl.where(alive, 1 / gl.where(alive, whole, 1.0), 0.0)
     lse = gl.where(alive, top + sum_log, float("-inf"))

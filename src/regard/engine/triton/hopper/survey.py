@@ -99,7 +99,9 @@ class _Sweep:
         room = BAND_BYTES - 4 * STRIP * SIDE * SIDE * strips * ask.diagonals
         fits = room // max(1, bytes_per_block * maps)
         busy = self.q_blocks * strips // PROGRAMS if strips < PROGRAMS else self.q_blocks
-        return max(1, min(fits, max(busy, 32), self.q_blocks))
+        most = max(1, min(fits, max(busy, 32), self.q_blocks))
+        # All as large as one another, rather than full ones and a rest.
+        return -(-self.q_blocks // -(-self.q_blocks // most))
 
     def run(self, band: range) -> None:
         """One band of query blocks, and what it says added to the rest."""
