@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,11 @@ from regard.models import Recording
 from viewer.e2e.reading import weight_shown
 from viewer.e2e.waiting import map_is_drawn, until
 
-pytest.importorskip("jupyterlab", reason="NO JUPYTERLAB: THE WIDGET IS NOT TESTED IN A NOTEBOOK.")
-pytest.importorskip("anywidget", reason="NO ANYWIDGET: THE WIDGET IS NOT TESTED IN A NOTEBOOK.")
+# Looked for and not imported: JupyterLab runs in a process of its own, and takes seconds to import.
+for package in ("jupyterlab", "anywidget"):
+    if find_spec(package) is None:
+        missing = f"NO {package.upper()}: THE WIDGET IS NOT TESTED IN A NOTEBOOK."
+        pytest.skip(missing, allow_module_level=True)
 
 SHOW = """\
 import regard
