@@ -183,7 +183,9 @@ def merge_kernel(
         own = tl.where(top == float("-inf"), 0.0, top)
         energy = tl.load(ENERGY + at, mask=there, other=0.0) + (own - base) * total
         entropy = sum_log - tl.sum(energy * share, 0) * inverse - kept_log
-        tl.store(ENTROPY + row_at, tl.maximum(kept * entropy * LN2, 0.0))
+        entropy = kept * entropy * LN2
+        # Rounding may leave a little less than none; what is no number stays none.
+        tl.store(ENTROPY + row_at, tl.where(entropy < 0, 0.0, entropy))
         distance = tl.load(DISTANCE + at, mask=there, other=0.0)
         tl.store(MEAN + row_at, kept * tl.sum(distance * share, 0) * inverse)
     if PEAKS:

@@ -153,7 +153,9 @@ def forward_kernel(
     if ENTROPIES:
         # lse - E[s], both from the maximum so that nothing large cancels; a sink shrinks every weight alike.
         entropy = sum_log - energy * share - kept_log
-        tl.store(ENTROPY + row_at, tl.maximum(kept * entropy * LN2, 0.0), mask=there)
+        entropy = kept * entropy * LN2
+        # Rounding may leave a little less than none; what is no number stays none.
+        tl.store(ENTROPY + row_at, tl.where(entropy < 0, 0.0, entropy), mask=there)
     if DISTANCES:
         from_middle = (q_row + offset - middle).to(tl.float32)
         mean = tl.where(alive, distance * share + from_middle, 0.0)

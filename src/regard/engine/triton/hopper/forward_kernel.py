@@ -231,7 +231,9 @@ def _attend(
     gl.store(LSE + q_row, lse * LN2, mask=there)
     if ENTROPIES:
         entropy = sum_log - gl.convert_layout(gl.sum(energy, 1), rows) * share - kept_log
-        gl.store(ENTROPY + q_row, gl.maximum(kept * entropy * LN2, 0.0), mask=there)
+        entropy = kept * entropy * LN2
+        # Rounding may leave a little less than none; what is no number stays none.
+        gl.store(ENTROPY + q_row, gl.where(entropy < 0, 0.0, entropy), mask=there)
     if DISTANCES:
         mine = (gl.arange(0, 4, gl.SliceLayout(0, total.type.layout)) * 2).to(gl.float32)
         where = gl.convert_layout(gl.sum(distance + total * mine[None, :], 1), rows) * share
