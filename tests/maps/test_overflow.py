@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -39,3 +40,12 @@ def test_the_next_call_says_what_the_last_one_found():
     overflow._waiting.append(pending(1, True))
     with pytest.warns(UserWarning, match="1 of 10 rows"):
         overflow.report(torch.zeros(1, 1, 4), {}, False, torch.float32)
+
+
+def test_who_brought_the_numbers_is_free_for_the_next_call(monkeypatch):
+    monkeypatch.setattr(overflow, "_couriers", {(torch.device("cpu"), 1): []})
+    arrived = pending(0, True)
+    courier = overflow._Courier(arrived.largest, event=None)
+    overflow._waiting.append(replace(arrived, by=courier))
+    overflow.settle(wait=False)
+    assert overflow._couriers == {(torch.device("cpu"), 1): [courier]}

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from regard.engine.triton import starting
 from regard.engine.triton.starting import MOST, start
 
 
@@ -121,3 +122,53 @@ def test_no_more_than_so_many_are_kept(kernel):
 def test_what_no_kernel_takes_is_named(kernel):
     with pytest.raises(TypeError, match="scale is a str"):
         start(kernel, (1,), X, 16, 100, "0.5", SIZE=64)
+
+
+def test_a_name_that_no_argument_has_is_refused(kernel):
+    with pytest.raises(TypeError, match=r"was given .*num_warp"):
+        start(kernel, (1,), X, 16, 100, 0.5, SIZE=64, num_warp=4)
+
+
+class Triton:
+    """One of Triton's own compiled kernels, as far as starting it goes."""
+
+    function, packed_metadata = "function", "packed"
+
+    def __init__(self) -> None:
+        self.asked, self.started = [], []
+
+    def run(self, *given) -> None:
+        self.started.append(given)
+
+    def __getitem__(self, grid):
+        return lambda *values: self.asked.append((grid, values))
+
+
+@pytest.fixture
+def compiled(monkeypatch) -> Triton:
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(triton.compiler, "CompiledKernel", Triton)
+    monkeypatch.setattr(starting, "TRIED", (triton.__version__,))
+    driver = SimpleNamespace(get_current_stream=lambda device: f"stream of {device}")
+    monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=driver))
+    return Triton()
+
+
+def test_a_compiled_kernel_is_started_as_triton_would(compiled):
+    starting._again(compiled, 3)((5, 2, 1), (X, 16))
+    [(*where, x, stride)] = compiled.started
+    assert where == [5, 2, 1, "stream of 3", "function", "packed", None, None, None]
+    assert (x is X, stride, compiled.asked) == (True, 16, [])
+
+
+def test_who_watches_launches_sees_them(compiled, monkeypatch):
+    knobs = pytest.importorskip("triton.knobs")
+    monkeypatch.setattr(knobs.runtime.launch_enter_hook, "calls", [print])
+    starting._again(compiled, 3)((5, 2, 1), (X, 16))
+    assert (compiled.asked, compiled.started) == ([((5, 2, 1), (X, 16))], [])
+
+
+def test_other_releases_of_triton_start_their_kernels_themselves(compiled, monkeypatch):
+    monkeypatch.setattr(starting, "TRIED", ("0.",))
+    starting._again(compiled, 3)((5, 2, 1), (X, 16))
+    assert (compiled.asked, compiled.started) == ([((5, 2, 1), (X, 16))], [])
