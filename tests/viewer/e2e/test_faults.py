@@ -11,8 +11,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from regard import Causal, Window
+from regard import Causal
 from viewer.e2e.conftest import serve
+from viewer.e2e.long import long_recording
 from viewer.e2e.waiting import map_is_drawn
 from viewer.samples import layer, recording, saved
 
@@ -23,8 +24,7 @@ def shelf(tmp_path: Path) -> Path:
     folder = tmp_path / "shelf"
     folder.mkdir()
     saved(recording(layer(0, 65, 65, Causal())), folder / "a.regard")
-    long = layer(0, 40_003, 40_003, Causal() & Window(16_384), heads=1, kv_heads=1)
-    saved(recording(long, text=False), folder / "b.regard")
+    saved(long_recording(40_003, 8_191, 8_193), folder / "b.regard")
     return folder
 
 
