@@ -14,6 +14,7 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+TYPES := $(BIN)/pyright --pythonpath $(BIN)/python
 REGARD_ARGS ?=
 
 # A name on the PATH is not yet a Python that runs, so each one is asked; venv and ensurepip because some
@@ -22,7 +23,7 @@ PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do 
 	if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo $$candidate; break; fi; done)
 
-.PHONY: help view test check chromium frontend docs bench clean
+.PHONY: help view test check lint chromium frontend docs bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -31,14 +32,19 @@ help:
 view: $(VENV)/.installed
 	$(BIN)/regard view $(REGARD_ARGS)
 
-# One worker a core, so each keeps to one thread.
-test: check chromium
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+# Types are checked while tests run. Each worker keeps to one thread, and what programs compile is kept for the next that
+# a test starts, whatever the environment says.
+test: lint chromium
+	@$(TYPES) & types=$$!; \
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto; tests=$$?; \
+	wait $$types && exit $$tests
 
-check: $(VENV)/.installed-test
+check: lint
+	$(TYPES)
+
+lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
 
 # The page is tested in a real browser: the system's, installed where that is allowed. Without one those tests are
 # skipped, and say so.

@@ -15,7 +15,7 @@ from hypothesis import settings
 # Test tensors are tiny: a thread pool costs more than it gives, and slow CI machines would trip deadlines.
 torch.set_num_threads(1)
 # On CI every run draws the same examples, so that a change is judged by the change; elsewhere they are new.
-settings.register_profile("regard", deadline=None, max_examples=50, derandomize="CI" in os.environ)
+settings.register_profile("regard", deadline=None, max_examples=30, derandomize="CI" in os.environ)
 settings.load_profile("regard")
 
 
@@ -39,6 +39,13 @@ def run(capsys, tmp_path, monkeypatch) -> Callable[..., tuple[int, str, str]]:
         return int(stopped.value.code or 0), out, err
 
     return command
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: browsers, servers and other programs keep a worker waiting."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return len(cores) + 1
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -83,8 +83,7 @@ def test_largest_scores_of_tiles_become_the_largest_weights_of_blocks(device, gr
     assert high[:, : first // grain].isnan().all()
 
 
-@pytest.mark.parametrize("grain", [64, 128])
-@pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
+@pytest.mark.parametrize(("grain", "mask"), [(128, None), (64, Causal())], ids=["unmasked", "causal"])
 def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(device, grain, mask):
     q_len, k_len, first, places = 300, 400, 128, 8
     table = schedule(mask, q_len, k_len, k_len - q_len, torch.device(device))
