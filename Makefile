@@ -32,8 +32,8 @@ help:
 view: $(VENV)/.installed
 	$(BIN)/regard view $(REGARD_ARGS)
 
-# Types are checked while tests run. Each worker keeps to one thread, and what programs compile is kept for the next that
-# a test starts, whatever the environment says.
+# One worker a core, so each keeps to one thread; types are checked beside them, while some wait for a browser. What
+# programs compile is kept for the next one that a test starts, whatever the environment says.
 test: lint chromium
 	@$(TYPES) & types=$$!; \
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto; tests=$$?; \

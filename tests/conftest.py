@@ -41,13 +41,6 @@ def run(capsys, tmp_path, monkeypatch) -> Callable[..., tuple[int, str, str]]:
     return command
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: browsers, servers and other programs keep a worker waiting."""
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    return len(cores) + 1
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "slow" not in config.getoption("markexpr"):
         for item in items:

@@ -1,4 +1,4 @@
-"""A hundred thousand tokens: the overview of ten billion cells, one in ten visible, and any one of them."""
+"""A hundred thousand tokens: the overview of ten billion cells, few of them visible, and any one of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from viewer.samples import saved
 
 TOKENS = 100_003
 # A band along the diagonal and one at the left edge: an overview of them all would take most of a minute.
-SINKS, WINDOW = 5_003, 5_001
+SINKS, WINDOW = 3_003, 3_001
 
 # A coarse tile comes a second after it was asked for, as on a busy machine.
 LATE = """
@@ -61,7 +61,7 @@ def test_a_hundred_thousand_tokens_from_the_overview_to_one_weight(
     page.goto(f"{long_server}/#/map?layer=0&head=5")
     expect(page.get_by_test_id("failure")).to_have_count(0)
     expect(page.get_by_test_id("progress")).to_be_visible()
-    expect(page.get_by_test_id("progress")).to_have_count(0, timeout=60_000)
+    expect(page.get_by_test_id("progress")).to_have_count(0, timeout=180_000)
     map_is_drawn(page)
     camera = page.evaluate("window.regard.map.camera()")
     assert camera["x"] == pytest.approx(TOKENS / 2, abs=2)
