@@ -21,7 +21,9 @@ settings.load_profile("regard")
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
-    torch.manual_seed(0)
+    # For every kind of device that is not there, torch.manual_seed writes down who asked, in milliseconds.
+    seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
+    seed(0)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import TypeCheckError
 
 import regard
-from regard import errors
+from regard import Causal, Window, errors
 from regard.scores import DotProduct
 
 ROOT = Path(__file__).parents[1]
@@ -295,3 +295,9 @@ def test_exceptions_live_in_errors_and_nothing_asserts(path):
 def test_shapes_in_signatures_are_checked_while_testing():
     with pytest.raises(TypeCheckError):
         DotProduct().tile(torch.ones(63), torch.ones(63))
+
+
+def test_types_in_signatures_without_shapes_are_checked_too():
+    for wrong in (lambda: Causal().bind("two", 3), lambda: Window("one")):
+        with pytest.raises(TypeCheckError):
+            wrong()
