@@ -12,6 +12,9 @@ from regard.atlas import atlas
 from regard.models import bundled, record
 from regard.report import report
 
+# One worker does them all: the report they read takes longer to write than to read.
+pytestmark = pytest.mark.xdist_group("report")
+
 TEXT = (
     "The badger <b>Tams</b> & the heron met by the lamp. The badger <b>Tams</b> & the heron went home. " * 3
 )
