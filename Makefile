@@ -32,12 +32,11 @@ help:
 view: $(VENV)/.installed
 	$(BIN)/regard view $(REGARD_ARGS)
 
-# One worker a core, so each keeps to one thread; tests of a group share what is slow to make, and one worker. Types
-# are checked beside them, while some wait for a browser. What programs compile is kept for the next one that a test
-# starts, whatever the environment says.
+# One worker a core, so each keeps to one thread; types are checked beside them, while some wait for a browser. What
+# programs compile is kept for the next one that a test starts, whatever the environment says.
 test: lint chromium
 	@$(TYPES) & types=$$!; \
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadgroup; tests=$$?; \
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto; tests=$$?; \
 	wait $$types && exit $$tests
 
 check: lint

@@ -23,8 +23,6 @@ KERNELS = (
     "hopper_queries_kernel",
 )
 ROOT = Path(__file__).parents[3]
-# One worker does them all: the kernels are compiled once.
-pytestmark = pytest.mark.xdist_group("compiling")
 
 
 @pytest.fixture(scope="module")

@@ -22,14 +22,6 @@ LAPTOP = {"width": 1280, "height": 800}
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker does them all: the servers are started once, and browsers do not wait for one another."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group("browser"))
-
-
 def _chromium() -> str | None:
     """$REGARD_CHROMIUM, or the machine's own; None leaves it to what playwright has installed."""
     given = os.environ.get("REGARD_CHROMIUM")
