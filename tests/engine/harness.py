@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
@@ -106,37 +106,62 @@ def refused(call: dict, error: type[Exception], message: str) -> None:
     assert isinstance(caught.value, ValueError)
 
 
-def every_mask(q: int, k: int, batch: int, heads: int) -> dict[str, Mask | None]:
+class Masks(Mapping[str, Mask | None]):
+    """Masks by name, each made when it is asked for: most tests want one of them."""
+
+    def __init__(self, makers: dict[str, Callable[[], Mask | None]]) -> None:
+        self.makers = makers
+
+    def __getitem__(self, name: str) -> Mask | None:
+        return self.makers[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.makers)
+
+    def __len__(self) -> int:
+        return len(self.makers)
+
+
+def every_mask(q: int, k: int, batch: int, heads: int) -> Masks:
     """One mask of every kind for q queries and k keys, and some that leave rows with nothing to attend to."""
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(-1, 3, (batch, k), generator=generator).sort().values
-    return {
-        "none": None,
-        "causal": Causal(),
-        "causal top left": Causal(shift=q - k),
-        "window": Window(9, 4),
-        "causal window": Causal() & Window(9),
-        "chunk": Causal() & Chunk(10),
-        "prefix": Causal() | Prefix(7),
-        "global": Window(3) | Global([0, k - 1]),
-        "strided": Causal() & (Strided(5) | Window(5)),
-        "random blocks": RandomBlocks(8, 2, length=k),
-        "documents": Causal() & Documents(lengths=[k // 3, k - k // 3]),
-        "ragged documents": Documents(ids=ids),
-        "interleaved documents": Documents(ids=torch.arange(k) % 3 - 1),
-        "padding": Padding(torch.arange(k) < k - 5),
-        "ragged padding": Causal() & Padding.from_lengths([k, *([k // 4] * (batch - 1))], k),
-        "no key at all": Padding(torch.zeros(k, dtype=torch.bool)),
-        "dense": Dense(torch.rand(q, k, generator=generator) < 0.3),
-        "dense by head": Dense(torch.rand(1, heads, q, k, generator=generator) < 0.3),
-        "dense by row and head": Dense(torch.rand(batch, heads, q, k, generator=generator) < 0.3),
-        "where": Where(lambda b, h, q_idx, kv_idx: (q_idx - kv_idx) % 3 == 0),
-        "where by row and head": Where(lambda b, h, q_idx, kv_idx: (q_idx + 3 * kv_idx + b) % 5 < 1 + h),
-        "big bird": BigBird(8, k, random_blocks=1, global_blocks=1),
-        "longformer": Longformer(6, [2]),
-        "streaming sinks": StreamingSinks(2, 9),
-        "not": ~(Window(5) | Prefix(3)),
-    }
+
+    def some(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.3
+
+    def ids() -> Tensor:
+        return torch.randint(-1, 3, (batch, k), generator=torch.Generator().manual_seed(0)).sort().values
+
+    return Masks(
+        {
+            "none": lambda: None,
+            "causal": lambda: Causal(),
+            "causal top left": lambda: Causal(shift=q - k),
+            "window": lambda: Window(9, 4),
+            "causal window": lambda: Causal() & Window(9),
+            "chunk": lambda: Causal() & Chunk(10),
+            "prefix": lambda: Causal() | Prefix(7),
+            "global": lambda: Window(3) | Global([0, k - 1]),
+            "strided": lambda: Causal() & (Strided(5) | Window(5)),
+            "random blocks": lambda: RandomBlocks(8, 2, length=k),
+            "documents": lambda: Causal() & Documents(lengths=[k // 3, k - k // 3]),
+            "ragged documents": lambda: Documents(ids=ids()),
+            "interleaved documents": lambda: Documents(ids=torch.arange(k) % 3 - 1),
+            "padding": lambda: Padding(torch.arange(k) < k - 5),
+            "ragged padding": lambda: Causal() & Padding.from_lengths([k, *([k // 4] * (batch - 1))], k),
+            "no key at all": lambda: Padding(torch.zeros(k, dtype=torch.bool)),
+            "dense": lambda: Dense(some(q, k)),
+            "dense by head": lambda: Dense(some(1, heads, q, k)),
+            "dense by row and head": lambda: Dense(some(batch, heads, q, k)),
+            "where": lambda: Where(lambda b, h, q_idx, kv_idx: (q_idx - kv_idx) % 3 == 0),
+            "where by row and head": lambda: Where(
+                lambda b, h, q_idx, kv_idx: (q_idx + 3 * kv_idx + b) % 5 < 1 + h
+            ),
+            "big bird": lambda: BigBird(8, k, random_blocks=1, global_blocks=1),
+            "longformer": lambda: Longformer(6, [2]),
+            "streaming sinks": lambda: StreamingSinks(2, 9),
+            "not": lambda: ~(Window(5) | Prefix(3)),
+        }
+    )
 
 
 MASKS = tuple(every_mask(33, 65, 2, 4))
