@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from concurrent.futures import CancelledError
 
@@ -68,10 +69,8 @@ def test_stored_curves_are_those_of_the_map(stored, dense):
         assert near[float(distance)] == pytest.approx(float(wanted), rel=1e-4)
 
 
-def test_empty_tiles_take_no_room(head, tmp_path):
-    found = Pyramid(tmp_path, "x", QUERIES, KEYS)
-    found.make(head)
-    file = tmp_path / "x.mean"
+def test_empty_tiles_take_no_room(stored):
+    file = stored.folder / "decoder-003-001.mean"
     assert file.stat().st_blocks * 512 < file.stat().st_size / 2
 
 
@@ -89,11 +88,12 @@ def test_making_it_says_how_far_it_is_and_a_stop_leaves_nothing(head, tmp_path):
     assert not found.ready
 
 
-@pytest.mark.parametrize("name", ["x.json", "x.mean", "x.max"])
-def test_a_pyramid_with_a_damaged_file_is_not_ready(head, tmp_path, name):
-    found = Pyramid(tmp_path, "x", QUERIES, KEYS)
-    found.make(head)
-    file = tmp_path / name
+@pytest.mark.parametrize("kind", ["json", "mean", "max"])
+def test_a_pyramid_with_a_damaged_file_is_not_ready(stored, tmp_path, kind):
+    shutil.copytree(stored.folder, tmp_path, dirs_exist_ok=True)
+    found = Pyramid(tmp_path, stored.name, QUERIES, KEYS)
+    assert found.ready
+    file = tmp_path / f"{stored.name}.{kind}"
     file.write_bytes(file.read_bytes()[:-5])
     assert not found.ready
 
