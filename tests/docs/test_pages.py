@@ -41,7 +41,7 @@ def test_the_code_on_the_page_runs_from_top_to_bottom(name, tmp_path, monkeypatc
 @pytest.mark.parametrize("name", WITH_COMMANDS)
 def test_the_commands_on_the_page_run(name, run, tmp_path, monkeypatch):
     # Where a processor has no bfloat16, a model saved with it takes a tenth of a second for every token.
-    beginning = regard.models.sample_text()[:400]
+    beginning = regard.models.sample_text()[:80]
     monkeypatch.setattr(regard.models, "sample_text", lambda: beginning)
     (tmp_path / "story.txt").write_text(beginning, encoding="utf-8")
     (tmp_path / "my_attention.py").write_text(ATTENTION, encoding="utf-8")
