@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import tomllib
 from functools import cache
@@ -72,7 +73,12 @@ def registered() -> tuple[str, ...]:
 
 
 def tiny_config(name: str) -> Any:
-    """A config of a family with everything small."""
+    """A config of a family with everything small, the caller's own."""
+    return copy.deepcopy(_tiny_config(name))
+
+
+@cache
+def _tiny_config(name: str) -> Any:
     from transformers import CONFIG_MAPPING
 
     return _small(CONFIG_MAPPING[name], notes()["sizes"].get(name, {}))

@@ -12,9 +12,6 @@ from regard.atlas import atlas
 from regard.models import bundled, record
 from regard.report import report
 
-# One worker does them all: the report they read takes longer to write than to read.
-pytestmark = pytest.mark.xdist_group("report")
-
 TEXT = (
     "The badger <b>Tams</b> & the heron met by the lamp. The badger <b>Tams</b> & the heron went home. " * 3
 )
@@ -84,7 +81,8 @@ def test_every_kind_found_has_a_large_picture(recording, page):
         assert f"Layer {cards[0].layer}, head {cards[0].head}: {kind} " in page
 
 
-def test_an_atlas_that_is_given_is_the_one_reported(recording):
+def test_an_atlas_that_is_given_is_the_one_reported():
+    recording = record(bundled(), TEXT[:60], layers=[3])
     made = atlas(recording)
     renamed = type(made)("A model by another name", made.tokens, made.heads)
     assert "What A model by another name attended to" in report(recording, atlas=renamed)
