@@ -78,7 +78,7 @@ def compiled(kernel, launch: dict[str, Any]):
         source = GluonASTSource(kernel, signature, made, attributes)
     else:
         source = ASTSource(kernel, signature, constants, attributes)
-    options = {name: launch[name] for name in ("num_warps", "num_stages") if name in launch}
+    options = {name: launch[name] for name in ("num_warps", "num_stages", "maxnreg") if name in launch}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
@@ -131,7 +131,7 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
         "queries_kernel": backward,
         "hopper_forward_kernel": hopper_forward,
         "hopper_survey_kernel": hopper_survey,
-        "candidates_kernel": hopper_tops,
+        "hopper_candidates_kernel": hopper_tops,
         "hopper_keys_kernel": hopper_backward,
         "hopper_queries_kernel": hopper_backward,
     }
@@ -145,7 +145,7 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
         forward.hopper.applicable = lambda problem: True
         for other in ("forward_kernel", "peak_kernel", "first_kernel"):
             recorded(forward, other)
-        for other in {"tops_kernel", "wanted_kernel", "candidates_kernel", "select_kernel"} - {name}:
+        for other in {"tops_kernel", "wanted_kernel", "hopper_candidates_kernel", "select_kernel"} - {name}:
             recorded(hopper_tops, other)
         if module is hopper_tops:
             recorded(hopper_forward, "hopper_forward_kernel")

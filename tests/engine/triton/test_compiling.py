@@ -18,7 +18,8 @@ KERNELS = (
     "hopper_forward_kernel GRAIN=0 ENTROPIES=0 DISTANCES=0 PEAKS=0",
     "hopper_survey_kernel",
     "hopper_survey_kernel DIAGONALS=0",
-    "candidates_kernel",
+    "hopper_candidates_kernel",
+    "hopper_candidates_kernel GRAIN=128 maxnreg=168",
     "hopper_keys_kernel",
     "hopper_queries_kernel",
 )

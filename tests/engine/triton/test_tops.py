@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import configs, operands
-from regard.engine.triton.hopper import tops, tops_kernel
+from regard.engine.triton.hopper import listing_kernel, ptx, tops, tops_kernel
 from regard.engine.triton.schedule import SIDE, schedule
 from regard.masks import Causal
+
+HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
+
+
+class Candidates:
+    """What the kernel for candidates does, by torch: it has no interpreter."""
+
+    def __getitem__(self, grid):
+        return self.list
+
+    def list(self, *, WANTED, MARK, Q, K, LOW, HIGH, LENGTH, LISTS, first_row, q_len, k_len, group, **_):
+        maps, rows = LENGTH.shape
+        low, high = (x.reshape(-1, q_len)[:, first_row:] for x in (LOW, HIGH))
+        key = torch.arange(k_len)
+        for at_map in range(maps):
+            q, k = Q.flatten(0, 1)[at_map, first_row:], K.flatten(0, 1)[at_map // group]
+            scores = q.float() @ k.float().mT
+            there = scores >= MARK.view(maps, -1)[at_map, first_row:, None]
+            there &= (key >= low[at_map % len(low), :, None]) & (key < high[at_map % len(high), :, None])
+            bits = (WANTED[at_map][:, :, None] >> torch.arange(32)) & 1
+            wanted = bits.flatten(1).mT.repeat_interleave(-(-k_len // WANTED.shape[1] // 64) * 64, 1)
+            for row in range(min(rows, len(q))):
+                found = (there[row] & (wanted[row, :k_len] > 0)).nonzero().flatten()
+                LENGTH[at_map, row] = len(found)
+                entry = (scores[row, found].view(torch.int32).long() << 32) | found
+                LISTS[at_map, row, : len(found)] = entry[: ptx.PLACES]
 
 
 def told(tops, lse, blocks, *, scale, first=0, top=0, grain=64, classes=16, high=None):
@@ -83,58 +107,84 @@ def test_largest_scores_of_tiles_become_the_largest_weights_of_blocks(device, gr
     assert high[:, : first // grain].isnan().all()
 
 
-@pytest.mark.parametrize(("grain", "mask"), [(128, None), (64, Causal())], ids=["unmasked", "causal"])
-def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(device, grain, mask):
-    q_len, k_len, first, places = 300, 400, 128, 8
+@pytest.mark.parametrize("grain", [64, 128])
+@pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
+def test_tiles_are_wanted_by_queries_whose_largest_score_there_is_at_or_above_their_mark(device, grain, mask):
+    q_len, k_len, first = 300, 400, 128
     table = schedule(mask, q_len, k_len, k_len - q_len, torch.device(device))
     blocks, _ = table.blocks(128, 128)
     rows, lines = 256, -(-k_len // 128) * (128 // grain)
-    generator = torch.Generator().manual_seed(0)
-    q, k = (
-        torch.randn(1, 2, q_len, 16, generator=generator).half(),
-        torch.randn(1, 1, k_len, 16, generator=generator).half(),
-    )
-    scores = (q[0].float() @ k[0].float().repeat_interleave(2, 0).mT)[:, first:]
-    seen = table.low[0].cpu()[:, first:, None] <= torch.arange(k_len)
-    seen &= torch.arange(k_len) < table.high[0].cpu()[:, first:, None]
-    scores = scores.masked_fill(~seen, -torch.inf)
-    # Halfway between two scores; one row has more candidates than places, one none.
-    by_size = scores.sort(-1, descending=True).values
-    mark = torch.full((2, q_len), torch.inf)
-    mark[:, first:] = (by_size[..., 4] + by_size[..., 5]) / 2
-    mark[:, first + 9] = (by_size[:, 9, 19] + by_size[:, 9, 20]) / 2
+    tops, mark = torch.randn(2, lines, rows, device=device), torch.randn(2, q_len, device=device)
     mark[:, first + 5] = torch.inf
-    padded = torch.nn.functional.pad(
-        scores, (0, lines * grain - k_len, 0, rows - scores.shape[1]), value=-torch.inf
-    )
-    tops = padded.unflatten(2, (lines, grain)).amax(3).mT.contiguous()
+    there = torch.zeros(2, lines, rows, dtype=torch.bool, device=device)
+    there[..., : q_len - first] = tops[..., : q_len - first] >= mark[:, None, first:]
     # What was not visited was not written.
     for block in range(2):
         start, stop = (blocks[0, block + 1, :2] * (128 // grain)).tolist()
-        tops[:, :start, block * 128 : (block + 1) * 128] = 1e9
-        tops[:, stop:, block * 128 : (block + 1) * 128] = 1e9
-    q, k, mark, tops = (x.to(device) for x in (q, k, mark, tops))
+        for unseen in (slice(0, start), slice(stop, None)):
+            tops[:, unseen, block * 128 : (block + 1) * 128] = 1e9
+            there[:, unseen, block * 128 : (block + 1) * 128] = False
     wanted = torch.full((2, lines, rows // 32), -1, dtype=torch.int32, device=device)
     tops_kernel.wanted_kernel[(2, 2, -(-lines // 4))](
         tops, mark, blocks, wanted, q_len, 2, 0, first, rows, lines,
         GRAIN=grain, BLOCK_Q=128, BLOCK_K=128, LINES=4,
     )  # fmt: skip
-    length = torch.zeros(2, rows, dtype=torch.int32, device=device)
-    lists = torch.full((2, rows, places), -1, dtype=torch.int32, device=device)
-    tops_kernel.candidates_kernel[(2 * lines, 2)](
-        wanted, tops.view(torch.int32), mark, q, k, table.low, table.high, length, lists,
-        *q.stride()[:3], *k.stride()[:3], 0, 0, q_len, k_len, 2, 2, first, rows, lines,
-        DIM=16, PLACES=places, GRAIN=grain, WORDS=4, GATHERED=16,
+    bits = (wanted[..., None] >> torch.arange(32, device=device)) & 1
+    assert torch.equal(bits.flatten(2).bool(), there)
+
+
+@pytest.mark.skipif(not HOPPER, reason="needs a Hopper GPU")
+@pytest.mark.parametrize("grain", [64, 128])
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
+def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(grain, dim, mask):
+    q_len, k_len, first, places = 20000, 700, 128, ptx.PLACES
+    table = schedule(mask, q_len, k_len, k_len - q_len, torch.device("cuda"))
+    rows, lines = -(-(q_len - first) // 128) * 128, -(-k_len // 128) * (128 // grain)
+    torch.manual_seed(0)
+    q, k = (
+        torch.randn(1, heads, n, dim, device="cuda", dtype=torch.bfloat16)
+        for heads, n in ((2, q_len), (1, k_len))
+    )
+    scores = (q[0].double() @ k[0].double().mT)[:, first:]
+    key = torch.arange(k_len, device="cuda")
+    seen = (table.low[0, :, first:, None] <= key) & (key < table.high[0, :, first:, None])
+    scores = scores.masked_fill(~seen, -torch.inf)
+    # Halfway between two scores; one row has more candidates than places, one none.
+    by_size = scores.sort(-1, descending=True).values
+    mark = torch.full((2, q_len), torch.inf, device="cuda")
+    mark[:, first:] = (by_size[..., 4] + by_size[..., 5]) / 2
+    mark[:, -9] = (by_size[:, -9, 39] + by_size[:, -9, 40]) / 2
+    mark[:, -5] = torch.inf
+    mark = mark.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
+    above = scores >= mark[:, first:, None]
+    padded = torch.nn.functional.pad(above, (0, lines * grain - k_len, 0, rows - above.shape[1]))
+    tiles = padded.unflatten(2, (lines, grain)).any(3).mT
+    words = (tiles.unflatten(2, (-1, 32)).long() << torch.arange(32, device="cuda")).sum(-1)
+    wanted = words.where(words < 1 << 31, words - (1 << 32)).to(torch.int32).contiguous()
+    numbers = torch.empty(2, lines, rows, dtype=torch.int32, device="cuda")
+    length = torch.zeros(2, rows, dtype=torch.int32, device="cuda")
+    lists = torch.full((2, rows, places), -1, dtype=torch.int64, device="cuda")
+    listing_kernel.hopper_candidates_kernel[(2 * lines, -(-rows // 32 // 512))](
+        wanted, numbers, mark, q, k, table.low, table.high, length, lists,
+        *q.stride()[:3], *k.stride()[:3], 0, 0, q_len, k_len, 2, 2, first, rows, lines, 512,
+        DIM=dim, PLACES=places, GRAIN=grain, num_warps=4,
     )  # fmt: skip
-    for at_map in range(2):
-        for row in range(q_len - first):
-            above = scores[at_map, row] >= mark[at_map, first + row].cpu()
-            wanted = set(above.nonzero().flatten().tolist())
-            assert length[at_map, row] == len(wanted)
-            found = lists[at_map, row].tolist()
-            assert set(found) - {-1} <= wanted
-            assert len(set(found) - {-1}) == min(len(wanted), places)
+    assert torch.equal(length[:, : q_len - first], above.sum(-1).int())
     assert (length[:, q_len - first :] == 0).all()
+    fits = (length > 0) & (length <= places)
+    entry = lists[:, : q_len - first]
+    found, score = entry & 0xFFFFFFFF, (entry >> 32).int().view(torch.float32)
+    listed = torch.arange(places, device="cuda") < length[:, : q_len - first, None]
+    listed &= fits[:, : q_len - first, None]
+    assert listed.any()
+    assert above.gather(2, found.where(listed, 0))[listed].all()
+    torch.testing.assert_close(
+        score[listed].double(), scores.gather(2, found.where(listed, 0))[listed], rtol=1e-5, atol=1e-4
+    )
+    # No key is listed twice.
+    apart = found.where(listed, -1 - torch.arange(places, device="cuda")).sort(-1).values
+    assert (apart.diff(dim=-1) != 0).all()
 
 
 def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device):
@@ -142,25 +192,25 @@ def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device):
     length = torch.randint(3, places + 1, (2, SIDE), dtype=torch.int32)
     length[:, 7], length[:, 9] = 9, 0
     lists = torch.stack([torch.randperm(n)[:places] for _ in range(2 * SIDE)]).view(2, SIDE, places)
-    queries, keys = torch.randn(1, 2, 30, 16), torch.randn(1, 1, n, 16)
-    keys[:, :, 50:] = keys[:, :, 50:100].repeat(1, 1, 3, 1)
+    scores = torch.randn(2, SIDE, places)
+    # Equal ones, of which the earlier key comes first.
+    scores[:, 3:5, 2:] = scores[:, 3:5, :1].abs() + 9
     lse = torch.randn(2, 30)
     got, key = torch.empty(2, 30, k, device=device), torch.empty(2, 30, k, dtype=torch.int64, device=device)
     redo = torch.zeros(2, 1, dtype=torch.int32, device=device)
-    q, kk, bound, listed = (x.to(device) for x in (queries, keys, lse, lists.to(torch.int32)))
+    entries = ((scores.view(torch.int32).long() << 32) | lists).to(device)
     tops_kernel.select_kernel[(2, 2)](
-        q, kk, bound, length.to(device), listed, got, key, redo, *q.stride()[:3], *kk.stride()[:3], 0.4,
-        rows, SIDE, 30, 10, 1, 2, 2, TOP=k, DIM=16, PLACES=places, ROWS=16, SIDE=SIDE, AT_ONCE=2,
+        lse.to(device), length.to(device), entries, got, key, redo, 0.4, rows, SIDE, 30, 10, 1,
+        TOP=k, WIDE=4, PLACES=places, ROWS=16, SIDE=SIDE,
     )  # fmt: skip
     for at_map in range(2):
         for row in range(rows):
-            some = lists[at_map, row, : min(int(length[at_map, row]), places)]
-            score = (keys[0, 0, some] * queries[0, at_map, 10 + row]).sum(-1) * 0.4 - lse[at_map, 10 + row]
-            pairs = sorted(zip((-score).tolist(), some.tolist(), strict=True))[:k]
-            pairs = [(math.exp(-x), number) for x, number in pairs] or [(0.0, -1)] * k
+            many = min(int(length[at_map, row]), places)
+            score = (scores[at_map, row, :many] * 0.4 - lse[at_map, 10 + row]).exp()
+            pairs = sorted(zip((-score).tolist(), lists[at_map, row, :many].tolist(), strict=True))[:k]
+            pairs = [(-weight, number) for weight, number in pairs] or [(0.0, -1)] * k
             assert got[at_map, 10 + row].tolist() == pytest.approx([weight for weight, _ in pairs], rel=1e-5)
-            if len({round(weight, 5) for weight, _ in pairs}) == k:
-                assert key[at_map, 10 + row].tolist() == [number for _, number in pairs]
+            assert key[at_map, 10 + row].tolist() == [number for _, number in pairs]
     assert redo.tolist() == [[1], [1]]
 
 
@@ -170,6 +220,8 @@ def test_from_the_largest_scores_of_tiles_to_top_keys_and_an_overview(device, mo
     monkeypatch.setattr(operands, "config", lambda kernel, *_: configs.TABLE[kernel, 9, 64])
     for name, value in (("BAND_BYTES", band), ("PROGRAMS", 1), ("CLASSES", 4)):
         monkeypatch.setattr(tops, name, value)
+    if not HOPPER:
+        monkeypatch.setattr(tops, "hopper_candidates_kernel", Candidates())
     n, top = 300, 2
     q, k = (torch.randn(1, heads, n, 64).half().to(device) for heads in (2, 1))
     problem = problem_of(q, k, k, Options(mask))

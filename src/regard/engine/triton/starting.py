@@ -22,7 +22,7 @@ __all__ = ["start"]
 MOST = 256
 INT32_END = 1 << 31
 # What the compiler is told beside arguments.
-OPTIONS = ("num_warps", "num_stages")
+OPTIONS = ("num_warps", "num_stages", "maxnreg")
 
 
 def start(kernel: Any, grid: tuple[int, ...], *given: Any, **named: Any) -> None:

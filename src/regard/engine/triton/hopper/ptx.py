@@ -13,10 +13,17 @@ __all__ = [
     "DOUBT_OPERANDS",
     "EXCHANGE",
     "EXCHANGE_OPERANDS",
+    "EXPAND",
+    "EXPAND_OPERANDS",
     "KEEP_1",
     "KEEP_1_OPERANDS",
     "KEEP_2",
     "KEEP_2_OPERANDS",
+    "LIST",
+    "LIST_OPERANDS",
+    "ONES",
+    "ONES_OPERANDS",
+    "PLACES",
     "RAISE",
     "RAISE_OPERANDS",
     "RECEIVE",
@@ -33,6 +40,8 @@ __all__ = [
 
 # How far weights may go beyond 1, as a power of two, before what they are relative to is raised.
 SLACK = 8.0
+# How many candidates for its top keys a query has room for.
+PLACES = 32
 
 
 def _handed_out(one: list[str], other: list[str], thread: str, results: list[str]) -> str:
@@ -171,6 +180,71 @@ def _rescale_operands(count: int) -> str:
     return ",".join([*["=f"] * count, *(str(i) for i in range(count)), *["f"] * count])
 
 
+def _expand() -> str:
+    """PTX: write the numbers of the bits that are set in a word, one after the other.
+
+    Operands: result (none), the word, the number of its first bit, and where to write.
+    """
+    lines = ["{ .reg .pred more; .reg .b32 left, bit, number; .reg .u64 to;"]
+    lines += ["mov.b32 left, $1; mov.b64 to, $3; setp.eq.u32 more, left, 0; @more bra done;"]
+    lines += ["again: brev.b32 bit, left; clz.b32 bit, bit; add.u32 number, bit, $2;"]
+    lines += ["st.global.b32 [to], number; add.u64 to, to, 4;"]
+    lines += ["sub.u32 bit, left, 1; and.b32 left, left, bit; setp.ne.u32 more, left, 0; @more bra again;"]
+    return "\n".join([*lines, "done: mov.b32 $0, 0; }"])
+
+
+def _list(count: int, places: int) -> str:
+    """PTX: list the keys of two rows whose scores are at or above a mark, with their scores.
+
+    A thread notes its own as bits, without those that the row does not see, takes as many places as there
+    are, and writes. Where that is more than there are, it writes none: the row is searched again. Of every
+    four scores the first two are of one row, the others of another, and every four are eight keys on, of
+    which four neighbouring threads have two each.
+
+    Operands: results (none, four to a register), the scores, and for each of them the mark, the tile's first
+    key, the first key that the row sees and the one behind the last, and where its length and its list are.
+    """
+    given = [f"${count // 4 + i}" for i in range(7 * count)]
+    scores, marks, firsts, lows, highs, lengths, lists = (
+        given[i * count : (i + 1) * count] for i in range(7)
+    )
+    rows = [[i for i in range(count) if i & 2 == 2 * row] for row in range(2)]
+    lines = ["{ .reg .pred hit; .reg .u64 to; .reg .b32 own, key, stop, near, far, many<2>, place<2>;"]
+    lines += [".reg .b32 bits<2>, before, within, behind;"]
+    lines += ["mov.u32 own, %laneid; and.b32 own, own, 3;", f"mad.lo.u32 own, own, 2, {firsts[0]};"]
+    for row, own in enumerate(rows):
+        lines += [f"mov.b32 bits{row}, 0; mov.b32 place{row}, 0;"]
+        for number, i in enumerate(own):
+            lines += [f"setp.ge.f32 hit, {scores[i]}, {marks[2 * row]};"]
+            lines += [f"@hit or.b32 bits{row}, bits{row}, {1 << number:#x};"]
+        for bound, bits in ((lows[2 * row], "before"), (highs[2 * row], "behind")):
+            # Of eight keys a thread has the first two.
+            lines += [f"sub.s32 {bits}, {bound}, own; max.s32 {bits}, {bits}, 0;"]
+            lines += [f"and.b32 within, {bits}, 7; min.u32 within, within, 2; shr.u32 {bits}, {bits}, 3;"]
+            lines += [f"mad.lo.u32 {bits}, {bits}, 2, within; shl.b32 {bits}, 1, {bits};"]
+            lines += [f"sub.u32 {bits}, {bits}, 1;"]
+        lines += [f"and.b32 bits{row}, bits{row}, behind; not.b32 before, before;"]
+        lines += [f"and.b32 bits{row}, bits{row}, before; popc.b32 many{row}, bits{row};"]
+        lines += [f"setp.ne.u32 hit, bits{row}, 0;"]
+        lines += [f"@hit atom.relaxed.gpu.global.add.u32 place{row}, [{lengths[2 * row]}], many{row};"]
+    for row, own in enumerate(rows):
+        lines += [f"add.u32 stop, place{row}, many{row}; setp.gt.u32 hit, stop, {places};"]
+        lines += [f"selp.b32 bits{row}, 0, bits{row}, hit;"]
+        # A list lies within what the lower half of an address counts.
+        lines += [f"mad.wide.u32 to, place{row}, 8, {lists[2 * row]}; mov.b64 {{near, far}}, to;"]
+        for number, i in enumerate(own):
+            lines += [f"and.b32 key, bits{row}, {1 << number:#x}; setp.ne.u32 hit, key, 0;"]
+            lines += [f"add.u32 key, own, {i // 4 * 8 + i % 2}; mov.b64 to, {{near, far}};"]
+            lines += [f"@hit st.global.v2.b32 [to], {{key, {scores[i]}}}; @hit add.u32 near, near, 8;"]
+    return "\n".join([*lines, *(f"mov.b32 ${i}, 0;" for i in range(count // 4)), "}"])
+
+
+def _list_operands(count: int) -> str:
+    return ",".join(
+        [*["=&r"] * (count // 4), *["f"] * (2 * count), *["r"] * (3 * count), *["l"] * (2 * count)]
+    )
+
+
 def _named(count: int, each: int) -> list[list[str]]:
     """PTX's names of `count` operands of so many registers each."""
     return [[f"${each * number + i}" for i in range(each)] for number in range(count)]
@@ -193,3 +267,6 @@ DOUBT, DOUBT_OPERANDS = gl.constexpr(_doubt()), gl.constexpr(_kinds(("=r", *"fff
 DONE, DONE_OPERANDS = gl.constexpr(_done()), gl.constexpr(_kinds(("=r", *"fl"), 2))
 EXCHANGE, EXCHANGE_OPERANDS = gl.constexpr(_exchange()), gl.constexpr(_kinds(("=&f", "=&f", *"ffr"), 2))
 RECEIVE, RECEIVE_OPERANDS = gl.constexpr(_receive()), gl.constexpr(_kinds(("=r", *"ffrrrl"), 2))
+ONES, ONES_OPERANDS = gl.constexpr("popc.b32 $0, $1;"), gl.constexpr("=r,r")
+EXPAND, EXPAND_OPERANDS = gl.constexpr(_expand()), gl.constexpr("=r,r,r,l")
+LIST, LIST_OPERANDS = gl.constexpr(_list(32, PLACES)), gl.constexpr(_list_operands(32))

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
 from regard.engine.riders import Riders, Streamed
+from regard.engine.triton.hopper.listing_kernel import WORDS, hopper_candidates_kernel
+from regard.engine.triton.hopper.ptx import PLACES
 from regard.engine.triton.hopper.tops_kernel import (
     BITS,
-    candidates_kernel,
     select_kernel,
     tops_kernel,
     wanted_kernel,
@@ -39,13 +39,14 @@ LONG = 8192
 PROGRAMS = 128
 # Tiles are of so many classes, whose largest scores bound those of the heaviest keys from below.
 CLASSES = 32
-# How many candidates for its top keys a query has room for.
-PLACES = 32
-# Rows of which a warp scores the candidates, some of them at once.
-ROWS, AT_ONCE = 8, 1
-# Tiles of which a program asks queries whether they want them; words of these queries that one program has,
-# of which it multiplies so many with a tile at once.
-LINES, WORDS, GATHERED = 16, 256, 64
+# Rows of which a warp chooses among the candidates.
+ROWS = 8
+# Tiles of which a program asks queries whether they want them.
+LINES = 16
+# Programs that look for candidates: enough to keep the device busy, but each reads its tile of keys. Under a
+# mask some tiles are wanted more than others, and there are twice as many. Registers of theirs, by grain.
+CANDIDATES = 2048
+REGISTERS = {64: 128, 128: 168}
 
 
 @dataclass(frozen=True)
@@ -139,52 +140,55 @@ class Tops:
         """The heaviest of the keys in those tiles whose largest scores are large enough."""
         p, result, (maps, lines, rows) = self.problem, self.result, tops.scores.shape
         length = torch.zeros(maps, rows, dtype=torch.int32, device=result.lse.device)
-        lists = length.new_empty(maps, rows, PLACES)
-        same: dict[str, Any] = dict(
-            **self.operands.plain,
-            LENGTH=length,
-            LIST=lists,
-            q_len=p.q_len,
-            first_row=first_row,
-            heads=p.heads,
-            group=p.group,
-            DIM=p.q.shape[-1],
-            PLACES=PLACES,
-        )
+        lists = length.new_empty(maps, rows, PLACES, dtype=torch.int64)
+        words, programs = rows // BITS.value, CANDIDATES * (1 if p.mask is None else 2)
+        span = WORDS.value * -(-words * maps * lines // (WORDS.value * programs))
         start(
-            candidates_kernel,
-            (maps * lines, -(-rows // (WORDS * BITS.value))),
-            **same,
+            hopper_candidates_kernel,
+            (maps * lines, -(-words // span)),
+            **self.operands.plain,
             **intervals(p).rows,
             WANTED=wanted,
             # The largest scores of tiles are not needed any more.
             NUMBERS=tops.scores.view(torch.int32),
             MARK=self.mark,
+            LENGTH=length,
+            LISTS=lists,
+            q_len=p.q_len,
             k_len=p.k_len,
+            heads=p.heads,
+            group=p.group,
+            first_row=first_row,
             rows=rows,
             lines=lines,
+            span=span,
+            DIM=p.q.shape[-1],
+            PLACES=PLACES,
             GRAIN=tops.grain,
-            WORDS=WORDS,
-            GATHERED=GATHERED,
             num_warps=4,
+            maxnreg=REGISTERS[tops.grain],
         )
         band_rows = min(rows, p.q_len - first_row)
         start(
             select_kernel,
             (-(-band_rows // ROWS), maps),
-            **same,
-            LSE=result.lse,
-            WEIGHT=result.top_weight,
-            KEY=result.top_key,
-            REDO=self.again,
-            scale=self.operands.scale,
-            band_rows=band_rows,
-            list_rows=rows,
-            redo_blocks=self.again.shape[-1],
+            result.lse,
+            length,
+            lists,
+            result.top_weight,
+            result.top_key,
+            self.again,
+            self.operands.scale,
+            band_rows,
+            rows,
+            p.q_len,
+            first_row,
+            self.again.shape[-1],
             TOP=self.top,
+            WIDE=1 << (self.top - 1).bit_length(),
+            PLACES=PLACES,
             ROWS=ROWS,
             SIDE=SIDE,
-            AT_ONCE=AT_ONCE,
             num_warps=1,
         )
 

@@ -1,0 +1,139 @@
+"""Queries that want the same tile of keys, multiplied with it once more: candidates for their heaviest keys.
+
+Queries lie anywhere, and each warpgroup multiplies 64 of them from registers, as they come from memory: no
+thread waits for another. A product adds up dims in any order, so queries are read sixteen bytes at a time,
+and the tile's dims are put in the order that this makes of them.
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
+# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from regard.engine.triton.hopper.ptx import (
+    EXPAND,
+    EXPAND_OPERANDS,
+    LIST,
+    LIST_OPERANDS,
+    ONES,
+    ONES_OPERANDS,
+)
+
+__all__ = ["WORDS", "hopper_candidates_kernel"]
+
+# Queries that are multiplied at once, and with how many keys; bits of a word, and words looked at at once.
+GATHERED, PART, BITS, WORDS = gl.constexpr(64), gl.constexpr(64), gl.constexpr(32), gl.constexpr(256)
+
+
+@gluon.jit
+def _sum(a, b):
+    return a + b
+
+
+@gluon.jit
+def _number(WANTED, NUMBERS, first, stop):
+    """Write the numbers of the bits that are set in some words, and count them."""
+    words: gl.constexpr = gl.BlockedLayout([WORDS // 128], [32], [4], [0])
+    count = first * 0
+    for part in range(first, stop, WORDS):
+        word = part + gl.arange(0, WORDS, words)
+        bits = gl.load(WANTED + word, mask=word < stop, other=0)
+        ones = gl.inline_asm_elementwise(ONES, ONES_OPERANDS, [bits], dtype=gl.int32, is_pure=True, pack=1)
+        to = NUMBERS + count + gl.associative_scan(ones, 0, _sum) - ones
+        gl.inline_asm_elementwise(
+            EXPAND, EXPAND_OPERANDS, [bits, word * BITS, to.to(gl.int64)],
+            dtype=gl.int32, is_pure=False, pack=1)  # fmt: skip
+        count += gl.sum(ones, 0)
+    return count
+
+
+@gluon.jit
+def _in_order(x, ROWS: gl.constexpr, DIM: gl.constexpr):
+    """Dims in the order of a product whose queries are read eight dims at a time."""
+    parts = gl.permute(gl.reshape(x, [ROWS, DIM // 32, 4, 4, 2]), (0, 1, 3, 2, 4))
+    return gl.reshape(parts, [ROWS, DIM])
+
+
+@gluon.jit
+def _queries(Q, MARK, LOW, HIGH, query, there, q_n, DIM: gl.constexpr, as_read: gl.constexpr):
+    """Some queries, their marks, and which keys they see."""
+    at = gl.convert_layout(query, gl.SliceLayout(1, as_read))[:, None].to(gl.int64) * q_n
+    q = gl.load(Q + at + gl.arange(0, DIM, gl.SliceLayout(0, as_read))[None, :])
+    mark = gl.load(MARK + query, mask=there, other=float("inf"))
+    return q, mark, gl.load(LOW + query), gl.load(HIGH + query)
+
+
+# fmt: off
+@gluon.jit(do_not_specialize=["q_len", "k_len", "heads", "group", "first_row", "rows", "lines", "span"])
+def hopper_candidates_kernel(
+    WANTED, NUMBERS, MARK, Q, K, LOW, HIGH, LENGTH, LISTS, q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h,
+    q_len, k_len, heads, group, first_row, rows, lines, span,
+    DIM: gl.constexpr, PLACES: gl.constexpr, GRAIN: gl.constexpr,
+):
+# fmt: on
+    """One tile of GRAIN keys, and those queries of `span` words that want it: every key that is at or above
+    their mark, into their lists, with its score. LENGTH counts keys without a place too.
+
+    NUMBERS is room for the numbers of these queries.
+    """
+    dtype: gl.constexpr = K.dtype.element_ty
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PART, 16])
+    as_read: gl.constexpr = gl.DotOperandLayout(0, layout, 8)
+    as_wanted: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
+    by_row: gl.constexpr = gl.SliceLayout(1, layout)
+    tiles: gl.constexpr = gl.BlockedLayout([1, 8], [32 // (DIM // 8), DIM // 8], [4, 1], [1, 0])
+
+    # Programs of one map run together: its queries stay near.
+    at_map = (gl.program_id(0) // lines).to(gl.int64)
+    line = gl.program_id(0) % lines
+    batch, head = at_map // heads, at_map % heads
+    first = gl.program_id(1) * span
+    NUMBERS += (at_map * lines + line) * rows + first * BITS
+    WANTED += (at_map * lines + line) * (rows // BITS)
+    count = _number(WANTED, NUMBERS, first, gl.minimum(first + span, rows // BITS))
+    if count > 0:
+        shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PART, DIM], dtype)
+        k_parts = gl.allocate_shared_memory(dtype, [GRAIN // PART, PART, DIM], shared)
+        K += batch * k_b + head // group * k_h
+        dim = gl.arange(0, DIM, gl.SliceLayout(0, tiles))[None, :]
+        for part in gl.static_range(GRAIN // PART):
+            key = (line * GRAIN + part * PART + gl.arange(0, PART, gl.SliceLayout(1, tiles)))[:, None]
+            k = gl.load(K + key.to(gl.int64) * k_n + dim, mask=key < k_len, other=0.0)
+            k_parts.index(part).store(_in_order(k, PART, DIM))
+        fence_async_shared()
+        gl.thread_barrier()
+        MARK += at_map * q_len + first_row
+        Q += batch * q_b + head * q_h + first_row.to(gl.int64) * q_n
+        LOW += batch * mask_b + head * mask_h + first_row
+        HIGH += batch * mask_b + head * mask_h + first_row
+        LENGTH += at_map * rows
+        LISTS += at_map * rows * PLACES
+        nothing = gl.full([GATHERED, PART], 0.0, gl.float32, layout)
+        some = gl.arange(0, GATHERED, by_row)
+        query = gl.load(NUMBERS + some, mask=some < count, other=0)
+        later = gl.load(NUMBERS + GATHERED + some, mask=GATHERED + some < count, other=0)
+        q, mark, low, high = _queries(Q, MARK, LOW, HIGH, query, some < count, q_n, DIM, as_read)
+        for start in range(0, count, GATHERED):
+            ready = gl.convert_layout(_in_order(q, GATHERED, DIM), as_wanted)
+            length = (LENGTH + query).to(gl.int64)[:, None]
+            to = (LISTS + query * PLACES).to(gl.int64)[:, None]
+            least, from_key, to_key = mark[:, None], low[:, None], high[:, None]
+            # The next queries come while these are looked at, and so do the numbers of those after them.
+            left = count - start - some
+            query = later
+            q, mark, low, high = _queries(Q, MARK, LOW, HIGH, query, left > GATHERED, q_n, DIM, as_read)
+            later = gl.load(NUMBERS + start + 2 * GATHERED + some, mask=left > 2 * GATHERED, other=0)
+            for i in range(GRAIN // PART):
+                keys = k_parts.index(i).permute((1, 0))
+                s = warpgroup_mma(ready, keys, nothing, use_acc=False, is_async=True)
+                s, ready = warpgroup_mma_wait(0, deps=[s, ready])
+                gl.inline_asm_elementwise(
+                    LIST, LIST_OPERANDS, [s, least, line * GRAIN + i * PART, from_key, to_key, length, to],
+                    dtype=gl.int8, is_pure=False, pack=PART // 2)  # fmt: skip
