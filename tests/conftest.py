@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
 
+# What is imported and collected stays: nothing of it is garbage, now or later.
+gc.disable()
 # Test tensors are tiny: a thread pool costs more than it gives, and slow CI machines would trip deadlines.
 torch.set_num_threads(1)
 # On CI every run draws the same examples, so that a change is judged by the change; elsewhere they are new.
@@ -53,6 +56,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow; runs with -m slow"))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
