@@ -11,6 +11,7 @@ import pytest
 import regard
 import regard.models
 from docs.pages import DOCS, ROOT, blocks, commands, program
+from regard.cli import app
 
 # Pages whose code a test of their own runs, which also looks at what it gives.
 ELSEWHERE = {
@@ -22,8 +23,9 @@ ELSEWHERE = {
 }
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text("utf-8") for path in sorted(DOCS.rglob("*.md"))}
 WITH_CODE = [name for name, text in PAGES.items() if blocks(text, "python") and name not in ELSEWHERE]
-# What these two say is run for the README and for `regard report --help`.
-WITH_COMMANDS = [name for name, text in PAGES.items() if commands(text) and name != "report.md"]
+# What these say is what the README or the help of a command says, and tests/commands runs that.
+SAID_ELSEWHERE = ("howto/doctor.md", "report.md")
+WITH_COMMANDS = [name for name, text in PAGES.items() if commands(text) and name not in SAID_ELSEWHERE]
 ATTENTION = """
 from torch.nn import functional as F
 
@@ -50,6 +52,15 @@ def test_the_commands_on_the_page_run(name, run, tmp_path, monkeypatch):
     for line in commands(PAGES[name]):
         status, _, err = run(*shlex.split(line))
         assert status == 0, f"regard {line}: {err}"
+
+
+@pytest.mark.parametrize("name", SAID_ELSEWHERE)
+def test_commands_that_are_not_run_here_are_those_of_the_readme_or_the_help(name):
+    said = [f"Example: regard {line}" for line in commands((ROOT / "README.md").read_text("utf-8"))]
+    said += [command.epilog for command in app.registered_commands]
+    # Short and long names of an option are the same to whoever runs it.
+    said = [line.replace(" --output ", " -o ") for line in said]
+    assert [line for line in commands(PAGES[name]) if f"Example: regard {line}" not in said] == []
 
 
 def test_every_page_with_code_is_run_by_somebody():
