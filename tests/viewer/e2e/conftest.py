@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -99,41 +99,56 @@ def story(server: str, cache: Path) -> Recording:
     return Recording.open(next((cache / "recordings").glob("*.regard")))
 
 
-def _open(
-    browser: playwright.Browser, *, strict: bool = False, **options: object
-) -> Iterator[playwright.Page]:
+@pytest.fixture(scope="session")
+def windows(browser: playwright.Browser) -> Callable[..., playwright.BrowserContext]:
+    """A window of each kind, opened once: a new one takes Chromium longer than a page in an old one."""
+    found: dict[str, playwright.BrowserContext] = {}
+
+    def window(kind: str, **options: object) -> playwright.BrowserContext:
+        if kind not in found:
+            found[kind] = browser.new_context(accept_downloads=True, **options)  # pyright: ignore
+            found[kind].set_default_timeout(15_000)
+            found[kind].new_page()  # stays, and so does the window
+        return found[kind]
+
+    return window
+
+
+def _open(window: playwright.BrowserContext, *, strict: bool = False) -> Iterator[playwright.Page]:
     """A page of its own; a script error in it, or if `strict` any complaint at all, fails the test."""
-    context = browser.new_context(accept_downloads=True, **options)  # pyright: ignore
-    context.set_default_timeout(15_000)
-    page = context.new_page()
+    page = window.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     if strict:
         page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
         page.on("requestfailed", lambda request: errors.append(request.url))
     yield page
-    context.close()
+    if page.url.startswith("http"):
+        page.evaluate("localStorage.clear()")  # the next page knows nothing of this one
+    for opened in window.pages[1:]:
+        opened.close()
     assert errors == []
 
 
 @pytest.fixture
-def page(browser: playwright.Browser) -> Iterator[playwright.Page]:
-    yield from _open(browser, viewport=LAPTOP, reduced_motion="reduce")
+def page(windows) -> Iterator[playwright.Page]:
+    yield from _open(windows("laptop", viewport=LAPTOP, reduced_motion="reduce"))
 
 
 @pytest.fixture
-def moving(browser: playwright.Browser) -> Iterator[playwright.Page]:
+def moving(windows) -> Iterator[playwright.Page]:
     """A page as most readers have it, with its animations."""
-    yield from _open(browser, viewport=LAPTOP)
+    yield from _open(windows("moving", viewport=LAPTOP))
 
 
 @pytest.fixture
-def offline(browser: playwright.Browser) -> Iterator[playwright.Page]:
+def offline(windows) -> Iterator[playwright.Page]:
     """A page that can reach nothing but files, and may complain of nothing."""
-    yield from _open(browser, strict=True, viewport=LAPTOP, reduced_motion="reduce", offline=True)
+    window = windows("offline", viewport=LAPTOP, reduced_motion="reduce", offline=True)
+    yield from _open(window, strict=True)
 
 
 @pytest.fixture
-def phone(browser: playwright.Browser) -> Iterator[playwright.Page]:
+def phone(windows) -> Iterator[playwright.Page]:
     size = {"width": 390, "height": 844}
-    yield from _open(browser, viewport=size, reduced_motion="reduce", has_touch=True, is_mobile=True)
+    yield from _open(windows("phone", viewport=size, reduced_motion="reduce", has_touch=True, is_mobile=True))
