@@ -6,6 +6,7 @@ are gathered, and multiplied with it.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
+# pyright: reportGeneralTypeIssues=false
 from __future__ import annotations
 
 import triton
