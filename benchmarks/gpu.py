@@ -247,7 +247,7 @@ def dense_sections(
         heads = heads * 128 // dim if n <= 65536 else heads
         for mask in (None, Causal()):
             here = case("unmasked" if mask is None else "causal", n, batch, heads, dim, mask)
-            with_flex = dim == 128 and n == 16384
+            with_flex = dim == 128 and n == 16384 and _is_in("FlexAttention", only)
             runs = contestants(here, which), peers(here, with_flex, n <= 16384)
             compare(here, *({name: run for name, run in some.items() if _is_in(name, only)} for some in runs))
 
