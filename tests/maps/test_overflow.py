@@ -43,9 +43,9 @@ def test_the_next_call_says_what_the_last_one_found():
 
 
 def test_who_brought_the_numbers_is_free_for_the_next_call(monkeypatch):
-    monkeypatch.setattr(overflow, "_couriers", {(torch.device("cpu"), 1): []})
+    monkeypatch.setattr(overflow, "_couriers", {(torch.device("cpu"), torch.float32, 1): []})
     arrived = pending(0, True)
     courier = overflow._Courier(arrived.largest, event=None)
     overflow._waiting.append(replace(arrived, by=courier))
     overflow.settle(wait=False)
-    assert overflow._couriers == {(torch.device("cpu"), 1): [courier]}
+    assert overflow._couriers == {(torch.device("cpu"), torch.float32, 1): [courier]}

@@ -44,8 +44,8 @@ class _Courier:
 
 
 _waiting: list[Pending] = []
-# By the device they come from and how many numbers they carry.
-_couriers: dict[tuple[torch.device, int], list[_Courier]] = {}
+# By the device they come from, what kind of numbers they carry and how many.
+_couriers: dict[tuple[torch.device, torch.dtype, int], list[_Courier]] = {}
 
 
 def report(
@@ -65,7 +65,7 @@ def report(
     if not largest.is_cuda:
         _warn(Pending(largest, lse, kept_in, lambda: True))
         return
-    idle = _couriers.setdefault((lse.device, len(tops)), [])
+    idle = _couriers.setdefault((lse.device, largest.dtype, len(tops)), [])
     courier = idle.pop() if idle else _Courier(torch.empty(len(tops), dtype=largest.dtype, pin_memory=True))
     courier.bring(largest)
     _waiting.append(Pending(courier.largest, lse.detach(), kept_in, courier.event.query, courier))
@@ -79,7 +79,8 @@ def settle(wait: bool = True) -> None:
         pending = _waiting.pop(0)
         _warn(pending)
         if pending.by is not None:
-            _couriers[pending.lse.device, len(pending.largest)].append(pending.by)
+            kind = (pending.lse.device, pending.largest.dtype, len(pending.largest))
+            _couriers[kind].append(pending.by)
 
 
 def _warn(pending: Pending) -> None:
