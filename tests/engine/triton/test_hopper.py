@@ -212,6 +212,18 @@ def test_a_query_that_is_no_number_is_reported_and_leaves_others_alone(mask):
     assert torch.equal(seen.entropy.isnan(), lost)
 
 
+def test_rows_that_see_nothing_have_no_top_keys_in_a_long_text_either():
+    """Of short ones every block is searched row by row."""
+    n, alive = 3000, 2900
+    at = torch.arange(n)
+    q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=n, k=n)
+    mask = Documents(ids=(at // 2000).where(at < alive, -1))
+    top = observe(q, k, v, mask, stats=[TopK(8)]).top_k
+    assert (top.weight[:, :, :alive] > 0).all()
+    assert (top.weight[:, :, alive:] == 0).all()
+    assert (top.key[:, :, alive:] == -1).all()
+
+
 def test_long_texts_are_swept_in_bands(monkeypatch):
     from regard.engine.triton.hopper import survey, tops
 

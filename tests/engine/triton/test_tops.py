@@ -196,6 +196,7 @@ def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device):
     # Equal ones, of which the earlier key comes first.
     scores[:, 3:5, 2:] = scores[:, 3:5, :1].abs() + 9
     lse = torch.randn(2, 30)
+    lse[:, 10 + 9] = -torch.inf
     got, key = torch.empty(2, 30, k, device=device), torch.empty(2, 30, k, dtype=torch.int64, device=device)
     redo = torch.zeros(2, 1, dtype=torch.int32, device=device)
     entries = ((scores.view(torch.int32).long() << 32) | lists).to(device)

@@ -109,14 +109,14 @@ def wanted_kernel(
 # fmt: off
 @triton.jit
 def _choose(
-    length, there, in_band, to, lse, LIST, WEIGHT, KEY, scale,
+    length, there, in_band, to, lse, LISTS, WEIGHT, KEY, scale,
     TOP: tl.constexpr, WIDE: tl.constexpr, PLACES: tl.constexpr, FIRST: tl.constexpr, ROWS: tl.constexpr,
 ):
 # fmt: on
     """Write the TOP heaviest of the candidates in the FIRST places."""
     place = tl.arange(0, FIRST)[None, :]
     listed = place < length[:, None]
-    entry = tl.load(LIST + in_band[:, None] * PLACES + place, mask=listed, other=0)
+    entry = tl.load(LISTS + in_band[:, None] * PLACES + place, mask=listed, other=0)
     key = entry.to(tl.int32)
     x = tl.where(listed, (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True), float("-inf"))
     turn = tl.arange(0, WIDE)[None, :]
@@ -136,7 +136,7 @@ def _choose(
 # fmt: off
 @triton.jit(do_not_specialize=["band_rows", "list_rows", "q_len", "first_row", "redo_blocks"])
 def select_kernel(
-    LSE, LENGTH, LIST, WEIGHT, KEY, REDO, scale, band_rows, list_rows, q_len, first_row, redo_blocks,
+    LSE, LENGTH, LISTS, WEIGHT, KEY, REDO, scale, band_rows, list_rows, q_len, first_row, redo_blocks,
     TOP: tl.constexpr, WIDE: tl.constexpr, PLACES: tl.constexpr, ROWS: tl.constexpr, SIDE: tl.constexpr,
 ):
 # fmt: on
@@ -152,12 +152,14 @@ def select_kernel(
     length = tl.load(LENGTH + in_band, mask=there, other=0)
     to = (at_map * q_len + q_row) * TOP
     lse = tl.load(LSE + at_map * q_len + q_row, mask=there, other=0.0) * LOG2E
+    # A dead row has lse -inf, and no candidates.
+    lse = tl.where(lse == float("-inf"), 0.0, lse)
     most = tl.max(length, 0)
     if most > PLACES // 2:
-        _choose(length, there, in_band, to, lse, LIST, WEIGHT, KEY, scale,
+        _choose(length, there, in_band, to, lse, LISTS, WEIGHT, KEY, scale,
                 TOP, WIDE, PLACES, PLACES, ROWS)  # fmt: skip
     else:
-        _choose(length, there, in_band, to, lse, LIST, WEIGHT, KEY, scale,
+        _choose(length, there, in_band, to, lse, LISTS, WEIGHT, KEY, scale,
                 TOP, WIDE, PLACES, PLACES // 2, ROWS)  # fmt: skip
     block = at_map * redo_blocks + (first_row + tl.program_id(0) * ROWS) // SIDE
     tl.store(REDO + block, 1, mask=most > PLACES)
