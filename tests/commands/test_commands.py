@@ -35,8 +35,8 @@ def attention(q, k, v):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_in_the_help_runs(run, name, monkeypatch, tmp_path):
-    # The whole story takes minutes where two tests share two cores; its first sentences take seconds.
-    beginning = regard.models.sample_text()[:150]
+    # The whole story takes minutes where two tests share two cores; its first words take seconds.
+    beginning = regard.models.sample_text()[:60]
     monkeypatch.setattr(regard.models, "sample_text", lambda: beginning)
     for copy in re.findall(r"\b\w+\.regard\b", EXAMPLES[name]) if name == "compare" else ():
         run("record", "bundled", "The cat sat on the mat. The cat sat.", "-o", copy, "--layers", "5")
@@ -46,7 +46,7 @@ def test_the_example_in_the_help_runs(run, name, monkeypatch, tmp_path):
 
 
 def test_the_commands_in_the_readme_run(run, monkeypatch, tmp_path):
-    beginning = regard.models.sample_text()[:150]
+    beginning = regard.models.sample_text()[:60]
     monkeypatch.setattr(regard.models, "sample_text", lambda: beginning)
     (tmp_path / "story.txt").write_text(beginning, encoding="utf-8")
     lines = re.findall(r"^regard (?!view)(.+?)(?: +#.*)?$", README.read_text(encoding="utf-8"), re.MULTILINE)
