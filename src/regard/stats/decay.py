@@ -87,8 +87,7 @@ class Decay(Statistic):
     def finish(self, state: State, frame: Frame) -> DecayCurve:
         lowest = 1 - max(frame.q, 1) if self.signed else 0
         distance = torch.arange(lowest, frame.k, device=frame.device)
-        shown = slice(diagonals(frame) - len(distance), None)
-        sums, counts = (state[name].flip(-1)[..., shown] for name in ("sums", "counts"))
+        sums, counts = (state[name][..., : len(distance)].flip(-1) for name in ("sums", "counts"))
         if self.bins == "log" and len(distance):
             starts = octave_starts(lowest, frame.k, self.per_octave)
             sizes = [stop - start for start, stop in pairwise([*starts, frame.k])]
