@@ -8,7 +8,7 @@ import torch
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import configs, operands
-from regard.engine.triton.hopper import listing_kernel, ptx, tops, tops_kernel
+from regard.engine.triton.hopper import candidates_kernel, ptx, tops, tops_kernel
 from regard.engine.triton.schedule import SIDE, schedule
 from regard.masks import Causal
 
@@ -165,7 +165,7 @@ def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(grain, dim
     numbers = torch.empty(2, lines, rows, dtype=torch.int32, device="cuda")
     length = torch.zeros(2, rows, dtype=torch.int32, device="cuda")
     lists = torch.full((2, rows, places), -1, dtype=torch.int64, device="cuda")
-    listing_kernel.hopper_candidates_kernel[(2 * lines, -(-rows // 32 // 512))](
+    candidates_kernel.hopper_candidates_kernel[(2 * lines, -(-rows // 32 // 512))](
         wanted, numbers, mark, q, k, table.low, table.high, length, lists,
         *q.stride()[:3], *k.stride()[:3], 0, 0, q_len, k_len, 2, 2, first, rows, lines, 512,
         DIM=dim, PLACES=places, GRAIN=grain, num_warps=4,

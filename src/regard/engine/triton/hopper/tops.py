@@ -16,7 +16,7 @@ from jaxtyping import Float, Int32
 from torch import Tensor
 
 from regard.engine.riders import Riders, Streamed
-from regard.engine.triton.hopper.listing_kernel import WORDS, hopper_candidates_kernel
+from regard.engine.triton.hopper.candidates_kernel import WORDS, hopper_candidates_kernel
 from regard.engine.triton.hopper.ptx import PLACES
 from regard.engine.triton.hopper.tops_kernel import (
     BITS,
