@@ -89,6 +89,8 @@ def _observed_on_gpu(
     result = attend(problem, "triton", riders)
     found = _read(riding, {}, frame, result, differentiable=False)
     found |= _read_top_keys(statistics, result)
+    if problem.sink is None:
+        found |= _read_peaks(riding, result)
     return result, _with_rest(found, problem, statistics, backend, result)
 
 
@@ -99,6 +101,14 @@ def _read_top_keys(statistics: Mapping[str, Statistic], result: Streamed) -> dic
         return {}
     asked = {name: s.k for name, s in statistics.items() if type(s) is TopK and s.k <= weight.shape[-1]}
     return {name: TopKeys(*(x[..., :k].contiguous() for x in (weight, key))) for name, k in asked.items()}
+
+
+def _read_peaks(riding: Mapping[str, Statistic], result: Streamed) -> dict[str, RowMaximum]:
+    """The largest score is the heaviest key's, where that was told; a sink may leave nothing to any key."""
+    if result.peak is None or result.peak_key is not None or result.top_key is None:
+        return {}
+    peak = RowMaximum(result.peak, result.top_key[..., 0].contiguous())
+    return {name: peak for name, s in riding.items() if type(s) is MaxScore}
 
 
 def _tops(statistics: Mapping[str, Statistic]) -> int:

@@ -13,7 +13,7 @@ from regard import observe
 from regard.engine import observing
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Streamed
-from regard.engine.second_pass import summarise
+from regard.engine.second_pass import frame_of, summarise
 from regard.engine.torch_forward import forward
 from regard.masks import Causal, Dense, Window
 from regard.stats import (
@@ -29,6 +29,7 @@ from regard.stats import (
     TopK,
     ValueWeighted,
     VerticalSlash,
+    by_name,
 )
 
 STATISTICS = {
@@ -170,3 +171,24 @@ def test_a_sweep_writes_to_whoever_asks_alone_and_has_room_for_all():
     assert _room(problem, [part]).columns is None
     assert _room(problem, [wide]).columns is None
     assert _room(problem, [precise]).diagonals is None
+
+
+def test_the_largest_score_is_the_heaviest_keys_where_that_was_told(monkeypatch):
+    """No second pass is needed; but a sink may leave nothing to any key."""
+    q, k, v = torch.randn(3, 1, 2, 9, 16).unbind()
+    asked = by_name([MaxScore(), TopK(3)])
+    weight, key = torch.rand(1, 2, 9, 3), torch.randint(9, (1, 2, 9, 3))
+    told = Streamed(v, torch.zeros(1, 2, 9), peak=torch.randn(1, 2, 9), top_weight=weight, top_key=key)
+    monkeypatch.setattr(observing, "attend", lambda *_: told)
+    for sink in (None, torch.zeros(2)):
+        problem = problem_of(q, k, v, Options(sink=sink))
+        rest: list[str] = []
+        monkeypatch.setattr(
+            observing, "summarise", lambda *given, to=rest: {n: to.append(n) for n in given[2]}
+        )
+        _, found = observing._observed_on_gpu(problem, asked, frame_of(problem), "auto")
+        assert torch.equal(found["top_k"].key, key)
+        assert rest == ([] if sink is None else ["max_score"])
+        if sink is None:
+            assert torch.equal(found["max_score"].value, told.peak)
+            assert torch.equal(found["max_score"].key, key[..., 0])
