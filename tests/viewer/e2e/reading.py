@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-__all__ = ["pixel", "weight_shown", "zoom_to"]
+__all__ = ["drag", "pixel", "weight_shown", "zoom_to"]
 
 
 def weight_shown(page: Page) -> float:
@@ -38,3 +38,13 @@ def zoom_to(page: Page, query: int, key: int) -> dict[str, float]:
         page.mouse.wheel(0, -400)
         page.wait_for_timeout(30)
     raise AssertionError("the wheel does not zoom")
+
+
+def drag(page: Page, query: int, key: int, down: int, right: int) -> None:
+    """Take the map at a cell and pull it by so many cells."""
+    scale = page.evaluate("window.regard.map.camera().scale")
+    grip = page.evaluate(f"window.regard.map.place({query}, {key})")
+    page.mouse.move(grip["x"], grip["y"])
+    page.mouse.down()
+    page.mouse.move(grip["x"] + right * scale, grip["y"] + down * scale, steps=8)
+    page.mouse.up()

@@ -10,7 +10,7 @@ import torch
 from playwright.sync_api import Page, expect
 
 from regard.models import Recording
-from viewer.e2e.reading import pixel, weight_shown, zoom_to
+from viewer.e2e.reading import drag, pixel, weight_shown, zoom_to
 from viewer.e2e.waiting import map_is_drawn, until
 
 READ_ALL = """([queries, keys]) => {
@@ -33,6 +33,18 @@ def test_the_first_page_shows_the_map_of_the_bundled_story(page: Page, server: s
     assert camera["x"] == pytest.approx(1023, abs=2)  # all 2,046 tokens, in the middle
     assert pixel(page, 1800, 300)[3] == 255
     assert pixel(page, 300, 1800)[3] == 0  # forbidden cells are not painted
+
+
+def test_a_map_that_is_pulled_goes_all_the_way(page: Page, server: str):
+    """Without animations it comes to rest at every step, and is not called back there when it has gone on."""
+    page.goto(f"{server}/#/map?layer=5&head=0&x=500.5&y=600.5&z=4")
+    map_is_drawn(page)
+    for _ in range(3):
+        before = page.evaluate("window.regard.map.camera()")
+        drag(page, round(before["y"]), round(before["x"]), down=-12, right=-16)
+        page.wait_for_timeout(100)
+        after = page.evaluate("window.regard.map.camera()")
+        assert (after["x"] - before["x"], after["y"] - before["y"]) == pytest.approx((16, 12), abs=0.1)
 
 
 def test_zooming_from_the_overview_to_one_cell_reads_the_weight_that_python_computes(

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import regard
 from regard.models import Recording
-from viewer.e2e.reading import weight_shown
+from viewer.e2e.reading import drag, weight_shown
 from viewer.e2e.waiting import map_is_drawn, until
 
 # Looked for and not imported: JupyterLab runs in a process of its own, and takes seconds to import.
@@ -112,16 +112,6 @@ def run_cell(page: Page, number: int) -> None:
     page.keyboard.press("Control+Enter")
 
 
-def drag(page: Page, query: int, key: int, down: int, right: int) -> None:
-    """Take the map at a cell and pull it by so many cells."""
-    scale = page.evaluate("window.regard.map.camera().scale")
-    grip = page.evaluate(f"window.regard.map.place({query}, {key})")
-    page.mouse.move(grip["x"], grip["y"])
-    page.mouse.down()
-    page.mouse.move(grip["x"] + right * scale, grip["y"] + down * scale, steps=8)
-    page.mouse.up()
-
-
 def test_a_recording_is_panned_and_read_in_a_notebook(page: Page, jupyter: str, small: Recording):
     page.goto(f"{jupyter}/doc/tree/look.ipynb")
     # A run before the kernel is there would be lost.
@@ -141,8 +131,8 @@ def test_a_recording_is_panned_and_read_in_a_notebook(page: Page, jupyter: str, 
 
     before = page.evaluate("window.regard.map.camera()")
     drag(page, 200, 180, down=-6, right=-8)
-    until(page, f"window.regard.map.camera().x > {before['x'] + 5}")
-    until(page, f"window.regard.map.camera().y > {before['y'] + 4}")
+    until(page, f"window.regard.map.camera().x > {before['x'] + 7.9}")
+    until(page, f"window.regard.map.camera().y > {before['y'] + 5.9}")
     map_is_drawn(page)
     spot = page.evaluate("window.regard.map.place(206, 187)")
     page.mouse.move(spot["x"], spot["y"])

@@ -98,7 +98,7 @@ function useFollow(model: MapModel): void {
   useEffect(() => {
     const camera = model.camera.peek();
     const leader = model.leader ?? [...model.stages][0];
-    if (!camera || !leader) return;
+    if (!camera || !leader || model.echoed) return;
     if (x.value === null || y.value === null || z.value === null) {
       leader.moveTo(leader.whole());
       return;

@@ -141,7 +141,7 @@ function createStage(host: HTMLElement, model: MapModel, redraw: (camera: Camera
         else redraw(camera);
       },
       onRest(camera) {
-        if (model.leader === stage) model.state.go({ x: camera.x, y: camera.y, z: Math.log2(camera.scale) });
+        if (model.leader === stage) model.settle(camera);
       },
       onHover(spot) {
         model.hover.value = spot;

@@ -33,6 +33,7 @@ export class MapModel {
   /** The pane that moves; the others follow it. */
   leader: MapStage | null = null;
   readonly stages = new Set<MapStage>();
+  private rest: { x: number; y: number; z: number } | null = null;
 
   constructor(
     readonly source: Source,
@@ -96,6 +97,18 @@ export class MapModel {
 
   pick(spot: Spot | null): void {
     this.state.go({ query: spot?.query ?? null, key: spot?.key ?? null });
+  }
+
+  /** The map has come to rest here, and the address says so. */
+  settle(camera: Camera): void {
+    this.rest = { x: camera.x, y: camera.y, z: Math.log2(camera.scale) };
+    this.state.go(this.rest);
+  }
+
+  /** Whether the address only says where the map came to rest: by the time that is heard it may have moved on. */
+  get echoed(): boolean {
+    const { x, y, z } = this.state;
+    return this.rest !== null && this.rest.x === x.value && this.rest.y === y.value && this.rest.z === z.value;
   }
 
   /** Bring a cell to the middle, close enough to read its tokens. */
