@@ -21,7 +21,9 @@ class Candidates:
     def __getitem__(self, grid):
         return self.list
 
-    def list(self, *, WANTED, MARK, Q, K, LOW, HIGH, LENGTH, LISTS, first_row, q_len, k_len, group, **_):
+    def list(
+        self, *, WANTED, MARK, Q, K, LOW, HIGH, LENGTH, LISTS, first_row, q_len, k_len, group, GRAIN, **_
+    ):
         maps, rows = LENGTH.shape
         low, high = (x.reshape(-1, q_len)[:, first_row:] for x in (LOW, HIGH))
         key = torch.arange(k_len)
@@ -31,12 +33,12 @@ class Candidates:
             there = scores >= MARK.view(maps, -1)[at_map, first_row:, None]
             there &= (key >= low[at_map % len(low), :, None]) & (key < high[at_map % len(high), :, None])
             bits = (WANTED[at_map][:, :, None] >> torch.arange(32)) & 1
-            wanted = bits.flatten(1).mT.repeat_interleave(-(-k_len // WANTED.shape[1] // 64) * 64, 1)
+            wanted = bits.flatten(1).mT.repeat_interleave(GRAIN, 1)
             for row in range(min(rows, len(q))):
                 found = (there[row] & (wanted[row, :k_len] > 0)).nonzero().flatten()
                 LENGTH[at_map, row] = len(found)
                 entry = (scores[row, found].view(torch.int32).long() << 32) | found
-                LISTS[at_map, row, : len(found)] = entry[: ptx.PLACES]
+                LISTS[at_map, row, : len(found)] = entry[: ptx.PLACES.value]
 
 
 def told(tops, lse, blocks, *, scale, first=0, top=0, grain=64, classes=16, high=None):
@@ -138,7 +140,7 @@ def test_tiles_are_wanted_by_queries_whose_largest_score_there_is_at_or_above_th
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
 def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(grain, dim, mask):
-    q_len, k_len, first, places = 20000, 700, 128, ptx.PLACES
+    q_len, k_len, first, places = 20000, 700, 128, ptx.PLACES.value
     table = schedule(mask, q_len, k_len, k_len - q_len, torch.device("cuda"))
     rows, lines = -(-(q_len - first) // 128) * 128, -(-k_len // 128) * (128 // grain)
     torch.manual_seed(0)
@@ -168,7 +170,7 @@ def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(grain, dim
     candidates_kernel.hopper_candidates_kernel[(2 * lines, -(-rows // 32 // 512))](
         wanted, numbers, mark, q, k, table.low, table.high, length, lists,
         *q.stride()[:3], *k.stride()[:3], 0, 0, q_len, k_len, 2, 2, first, rows, lines, 512,
-        DIM=dim, PLACES=places, GRAIN=grain, num_warps=4,
+        DIM=dim, GRAIN=grain, num_warps=4,
     )  # fmt: skip
     assert torch.equal(length[:, : q_len - first], above.sum(-1).int())
     assert (length[:, q_len - first :] == 0).all()

@@ -17,19 +17,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.ptx import (
-    EXPAND,
-    EXPAND_OPERANDS,
-    LIST,
-    LIST_OPERANDS,
-    ONES,
-    ONES_OPERANDS,
-)
+from regard.engine.triton.hopper.ptx import PLACES
+from regard.engine.triton.hopper.threads import list_keys, number_bits, ones_of
+from regard.engine.triton.hopper.tops_kernel import BITS
 
 __all__ = ["WORDS", "hopper_candidates_kernel"]
 
-# Queries that are multiplied at once, and with how many keys; bits of a word, and words looked at at once.
-GATHERED, PART, BITS, WORDS = gl.constexpr(64), gl.constexpr(64), gl.constexpr(32), gl.constexpr(256)
+# Queries that are multiplied at once, and with how many keys; words of bits that are looked at at once.
+GATHERED, PART, WORDS = gl.constexpr(64), gl.constexpr(64), gl.constexpr(256)
 
 
 @gluon.jit
@@ -45,11 +40,8 @@ def _number(WANTED, NUMBERS, first, stop):
     for part in range(first, stop, WORDS):
         word = part + gl.arange(0, WORDS, words)
         bits = gl.load(WANTED + word, mask=word < stop, other=0)
-        ones = gl.inline_asm_elementwise(ONES, ONES_OPERANDS, [bits], dtype=gl.int32, is_pure=True, pack=1)
-        to = NUMBERS + count + gl.associative_scan(ones, 0, _sum) - ones
-        gl.inline_asm_elementwise(
-            EXPAND, EXPAND_OPERANDS, [bits, word * BITS, to.to(gl.int64)],
-            dtype=gl.int32, is_pure=False, pack=1)  # fmt: skip
+        ones = ones_of(bits)
+        number_bits(bits, word * BITS, NUMBERS + count + gl.associative_scan(ones, 0, _sum) - ones)
         count += gl.sum(ones, 0)
     return count
 
@@ -75,7 +67,7 @@ def _queries(Q, MARK, LOW, HIGH, query, there, q_n, DIM: gl.constexpr, as_read: 
 def hopper_candidates_kernel(
     WANTED, NUMBERS, MARK, Q, K, LOW, HIGH, LENGTH, LISTS, q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h,
     q_len, k_len, heads, group, first_row, rows, lines, span,
-    DIM: gl.constexpr, PLACES: gl.constexpr, GRAIN: gl.constexpr,
+    DIM: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
     """One tile of GRAIN keys, and those queries of `span` words that want it: every key that is at or above
@@ -122,8 +114,7 @@ def hopper_candidates_kernel(
         q, mark, low, high = _queries(Q, MARK, LOW, HIGH, query, some < count, q_n, DIM, as_read)
         for start in range(0, count, GATHERED):
             ready = gl.convert_layout(_in_order(q, GATHERED, DIM), as_wanted)
-            length = (LENGTH + query).to(gl.int64)[:, None]
-            to = (LISTS + query * PLACES).to(gl.int64)[:, None]
+            length, to = (LENGTH + query)[:, None], (LISTS + query * PLACES)[:, None]
             least, from_key, to_key = mark[:, None], low[:, None], high[:, None]
             # The next queries come while these are looked at, and so do the numbers of those after them.
             left = count - start - some
@@ -134,6 +125,4 @@ def hopper_candidates_kernel(
                 keys = k_parts.index(i).permute((1, 0))
                 s = warpgroup_mma(ready, keys, nothing, use_acc=False, is_async=True)
                 s, ready = warpgroup_mma_wait(0, deps=[s, ready])
-                gl.inline_asm_elementwise(
-                    LIST, LIST_OPERANDS, [s, least, line * GRAIN + i * PART, from_key, to_key, length, to],
-                    dtype=gl.int8, is_pure=False, pack=PART // 2)  # fmt: skip
+                list_keys(s, least, line * GRAIN + i * PART, from_key, to_key, length, to)

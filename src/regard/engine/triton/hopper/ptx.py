@@ -41,7 +41,7 @@ __all__ = [
 # How far weights may go beyond 1, as a power of two, before what they are relative to is raised.
 SLACK = 8.0
 # How many candidates for its top keys a query has room for.
-PLACES = 32
+PLACES = gl.constexpr(32)
 
 
 def _handed_out(one: list[str], other: list[str], thread: str, results: list[str]) -> str:
@@ -269,4 +269,4 @@ EXCHANGE, EXCHANGE_OPERANDS = gl.constexpr(_exchange()), gl.constexpr(_kinds(("=
 RECEIVE, RECEIVE_OPERANDS = gl.constexpr(_receive()), gl.constexpr(_kinds(("=r", *"ffrrrl"), 2))
 ONES, ONES_OPERANDS = gl.constexpr("popc.b32 $0, $1;"), gl.constexpr("=r,r")
 EXPAND, EXPAND_OPERANDS = gl.constexpr(_expand()), gl.constexpr("=r,r,r,l")
-LIST, LIST_OPERANDS = gl.constexpr(_list(32, PLACES)), gl.constexpr(_list_operands(32))
+LIST, LIST_OPERANDS = gl.constexpr(_list(32, PLACES.value)), gl.constexpr(_list_operands(32))

@@ -14,10 +14,16 @@ from regard.engine.triton.hopper.ptx import (
     DOUBT_OPERANDS,
     EXCHANGE,
     EXCHANGE_OPERANDS,
+    EXPAND,
+    EXPAND_OPERANDS,
     KEEP_1,
     KEEP_1_OPERANDS,
     KEEP_2,
     KEEP_2_OPERANDS,
+    LIST,
+    LIST_OPERANDS,
+    ONES,
+    ONES_OPERANDS,
     RAISE,
     RAISE_OPERANDS,
     RECEIVE,
@@ -39,6 +45,9 @@ __all__ = [
     "exchange",
     "hand_out",
     "keep",
+    "list_keys",
+    "number_bits",
+    "ones_of",
     "raised",
     "receive",
     "rescaled",
@@ -108,6 +117,28 @@ def doubt(one, two, three, dirty):
     gl.inline_asm_elementwise(
         DOUBT, DOUBT_OPERANDS, [one, two, three, dirty.to(gl.int64)],
         dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def ones_of(bits):
+    """How many bits of a word are set."""
+    return gl.inline_asm_elementwise(ONES, ONES_OPERANDS, [bits], dtype=gl.int32, is_pure=True, pack=1)
+
+
+@gluon.jit
+def number_bits(bits, first, to):
+    """Write the numbers of the bits that are set in words whose first bits have these numbers."""
+    gl.inline_asm_elementwise(
+        EXPAND, EXPAND_OPERANDS, [bits, first, to.to(gl.int64)],
+        dtype=gl.int32, is_pure=False, pack=1)  # fmt: skip
+
+
+@gluon.jit
+def list_keys(s, mark, first, low, high, length, to):
+    """List the keys of 64 × 64 scores that are at or above the mark of their row, and that the row sees."""
+    gl.inline_asm_elementwise(
+        LIST, LIST_OPERANDS, [s, mark, first, low, high, length.to(gl.int64), to.to(gl.int64)],
+        dtype=gl.int8, is_pure=False, pack=32)  # fmt: skip
 
 
 @gluon.jit

@@ -140,7 +140,7 @@ class Tops:
         """The heaviest of the keys in those tiles whose largest scores are large enough."""
         p, result, (maps, lines, rows) = self.problem, self.result, tops.scores.shape
         length = torch.zeros(maps, rows, dtype=torch.int32, device=result.lse.device)
-        lists = length.new_empty(maps, rows, PLACES, dtype=torch.int64)
+        lists = length.new_empty(maps, rows, PLACES.value, dtype=torch.int64)
         words, programs = rows // BITS.value, CANDIDATES * (1 if p.mask is None else 2)
         span = WORDS.value * -(-words * maps * lines // (WORDS.value * programs))
         start(
@@ -163,7 +163,6 @@ class Tops:
             lines=lines,
             span=span,
             DIM=p.q.shape[-1],
-            PLACES=PLACES,
             GRAIN=tops.grain,
             num_warps=4,
             maxnreg=REGISTERS[tops.grain],
@@ -186,7 +185,7 @@ class Tops:
             self.again.shape[-1],
             TOP=self.top,
             WIDE=1 << (self.top - 1).bit_length(),
-            PLACES=PLACES,
+            PLACES=PLACES.value,
             ROWS=ROWS,
             SIDE=SIDE,
             num_warps=1,
