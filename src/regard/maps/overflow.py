@@ -65,7 +65,7 @@ def report(
     if not largest.is_cuda:
         _warn(Pending(largest, lse, kept_in, lambda: True))
         return
-    idle = _couriers.setdefault((lse.device, largest.dtype, len(tops)), [])
+    idle = _idle(lse.device, largest)
     courier = idle.pop() if idle else _Courier(torch.empty(len(tops), dtype=largest.dtype, pin_memory=True))
     courier.bring(largest)
     _waiting.append(Pending(courier.largest, lse.detach(), kept_in, courier.event.query, courier))
@@ -79,8 +79,12 @@ def settle(wait: bool = True) -> None:
         pending = _waiting.pop(0)
         _warn(pending)
         if pending.by is not None:
-            kind = (pending.lse.device, pending.largest.dtype, len(pending.largest))
-            _couriers[kind].append(pending.by)
+            _idle(pending.lse.device, pending.largest).append(pending.by)
+
+
+def _idle(device: torch.device, largest: Float[Tensor, "lse_and_score"]) -> list[_Courier]:
+    """Who brings numbers like these from a device, and is free to."""
+    return _couriers.setdefault((device, largest.dtype, len(largest)), [])
 
 
 def _warn(pending: Pending) -> None:
