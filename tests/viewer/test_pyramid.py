@@ -70,7 +70,7 @@ def test_stored_curves_are_those_of_the_map(stored, dense):
 
 
 def test_empty_tiles_take_no_room(stored):
-    file = stored.folder / "decoder-003-001.mean"
+    file = stored.folder / f"{stored.name}.mean"
     assert file.stat().st_blocks * 512 < file.stat().st_size / 2
 
 

@@ -56,6 +56,8 @@ def compiled(kernel, launch: dict[str, Any]):
     from triton.compiler import ASTSource
     from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
+    from regard.engine.triton.starting import OPTIONS
+
     signature, constants, attributes = {}, {}, {}
     for index, (name, parameter) in enumerate(inspect.signature(kernel.fn).parameters.items()):
         value = launch[name]
@@ -78,7 +80,7 @@ def compiled(kernel, launch: dict[str, Any]):
         source = GluonASTSource(kernel, signature, made, attributes)
     else:
         source = ASTSource(kernel, signature, constants, attributes)
-    options = {name: launch[name] for name in ("num_warps", "num_stages", "maxnreg") if name in launch}
+    options = {name: launch[name] for name in OPTIONS if name in launch}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
