@@ -132,6 +132,32 @@ def test_scores_that_rise_or_fall_from_tile_to_tile(dim, dtype, rising):
     close(rows.mean_distance, wanted.mean_distance, 1e-4)
 
 
+@pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
+@pytest.mark.parametrize(("dim", "dtype"), [(128, torch.bfloat16), (64, torch.float16)])
+@pytest.mark.parametrize("leap", [9, 24, 100])
+def test_scores_that_leap_from_one_tile_to_the_next(dim, dtype, leap, mask):
+    # Weights are relative to what earlier tiles had, and may be more than a number holds. Then some of the
+    # sums are infinite, and the block is done again.
+    q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=1500, k=1500, dim=dim, dtype=dtype)
+    k[:, :, 400:] *= 0.1
+    k[:, :, :400] *= leap
+    wanted = exact(q, k, v, mask)
+    # Scores of hundreds are known to a few millionths of themselves, and weights follow.
+    tolerance = 1e-4 if leap < 50 else 1e-3
+    for stats in ([], ROWS, [*ROWS, *MAP]):
+        got = observe(q, k, v, mask, stats=stats)
+        close(got.out, wanted.out, 5e-3)
+        close(got.lse, wanted.lse, 1e-5)
+        for name in got.stats:
+            if name in ("top_k", "max_score"):
+                # Of keys whose weights are 0, any are the heaviest.
+                there = wanted.stats[name][0].abs() > 1e-30
+                close(got.stats[name][0], wanted.stats[name][0], tolerance)
+                assert (got.stats[name][1] == wanted.stats[name][1])[there].float().mean() > 0.999
+            else:
+                close(got.stats[name], wanted.stats[name], tolerance)
+
+
 def test_a_sink_that_leaves_nothing_to_any_key():
     q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=1200, k=1200)
     sink = torch.tensor([0.0, 200.0], device="cuda")

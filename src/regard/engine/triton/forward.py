@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from jaxtyping import Int64
@@ -42,22 +43,24 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     cut = operands.config("rows" if by_hopper or riders.peak or riders.distance else "forward")
     result = _empty(problem, riders, searching)
     rows, blocks = result.lse.shape, -(-problem.q_len // cut.block_q)
-    # Garbage behind a mask makes blocks of queries dirty; without a mask nobody looks.
-    careful = problem.mask is not None and not tidy
+    # Garbage behind a mask makes blocks of queries dirty, and so do scores that leap, on Hopper.
+    careful = by_hopper or (problem.mask is not None and not tidy)
     dirty = (torch.zeros if careful else torch.empty)(
         (*rows[:2], blocks), dtype=torch.int32, device=result.lse.device
     )
     tiles = dirty
     if searching:
         tiles = torch.empty(*rows, CLASSES, dtype=torch.int32, device=dirty.device)
+    run = partial(_launch, operands, cut, riders, result, tiles, dirty)
     if by_hopper:
         from regard.engine.triton.hopper.forward import launch
 
-        launch(operands, riders, result, tiles, dirty, CLASSES if searching else 0)
+        mend = partial(run, careful=True)
+        launch(operands, riders, result, tiles, dirty, CLASSES if searching else 0, mend)
     else:
-        _launch(operands, cut, riders, result, tiles, dirty, careful=False)
-    if careful:
-        _launch(operands, cut, riders, result, tiles, dirty, careful=True)
+        run(careful=False)
+        if careful:
+            run(careful=True)
     if result.first is not None:
         _sum_first_keys(operands, result.lse, result.first, riders.first)
     if result.peak_key is not None:

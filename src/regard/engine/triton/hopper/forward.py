@@ -4,6 +4,7 @@
 # pyright: reportArgumentType=false, reportCallIssue=false
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -31,9 +32,12 @@ def launch(
     peak_tile: Tensor,
     dirty: Tensor,
     classes: int,
+    mend: Callable[[], None],
 ) -> None:
-    """Fill `result`, the tiles of its peaks if there are `classes` of keys to search, and which blocks of
-    queries came out as something else than numbers."""
+    """Fill `result`, and the tiles of its peaks if there are `classes` of keys to search.
+
+    Blocks of queries that come out as something else than numbers are dirty, and `mend` does them again.
+    """
     p = operands.problem
     table, unused = intervals(p), result.lse
     blocks, order = table.blocks(BLOCK_Q, BLOCK_K)
@@ -82,6 +86,7 @@ def launch(
             GRAIN=0 if tops is None else tops.grain,
             num_warps=WARPS,
         )
+        mend()
         if tops is not None:
             telling.tell(tops, band)
     telling.finish()

@@ -2,8 +2,9 @@
 
 One warp drives the copy engine; two warpgroups hold 64 queries each. The product with the last values is
 under way while a warpgroup exponentiates, and what one leaves idle the other uses. Weights are relative to a
-score of the row that is its largest up to a factor of 256: four threads share a row, and only where one of
-them goes beyond that do they look for the largest together, and is what was summed so far scaled down. What
+score that the row had in earlier tiles, its largest up to a factor of 256: so nobody waits for the largest of
+a tile, which is looked for while its weights are made. Where one of the four threads of a row has gone beyond
+that, they look for the row's largest together, and scale down its weights and what was summed so far. What
 rows tell about themselves is summed per thread, and threads talk once, at the end.
 """
 
@@ -27,15 +28,16 @@ from regard.engine.triton.hopper.sharing import (
     LOG2E,
     barriers,
     by_thread,
+    columns_of,
     feed,
+    free,
     ring,
     run_of,
-    seen,
     threads_of,
     tile_of,
     turned,
 )
-from regard.engine.triton.hopper.threads import doubt, hand_out, keep, raised, rescaled
+from regard.engine.triton.hopper.threads import doubt, hand_out, insist, keep, raised, rescaled
 
 __all__ = ["hopper_forward_kernel"]
 
@@ -43,27 +45,28 @@ LN2 = gl.constexpr(0.6931471805599453)
 # A masked score, and the lowest maximum of a row: finite, so that 0 · (a masked score) is 0 and not NaN.
 NEVER = gl.constexpr(-1e37)
 LOWEST = gl.constexpr(-1e36)
+# What rows behind the last one see: zeros, all of them. Were there nothing, they would never have a base.
+EVERYTHING = gl.constexpr(1 << 30)
 
 
 # fmt: off
 @gluon.jit
 def _load(
-    Q, K, V, q_tile, k_ring, v_ring, q_ready, k_ready, k_free, v_ready, v_free,
+    Q, K, V, q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
     batch, head, kv_head, q_first, last, count, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
     """The copy engine's driver: queries once, then keys and values into two rings, last tile first."""
     mbarrier.expect(q_ready, Q.block_type.nbytes)
     tma.async_copy_global_to_shared(Q, [batch, head, q_first, 0], q_ready, q_tile)
-    feed(K, V, k_ring, v_ring, k_ready, k_free, v_ready, v_free, batch, kv_head, last, count,
-         -1, BLOCK_K, STAGES)  # fmt: skip
+    feed(K, V, k_ring, v_ring, k_ready, v_ready, batch, kv_head, last, count, -1, BLOCK_K, STAGES)
 
 
 @gluon.jit
 def _places(nothing, first, q_len, top_rows, BLOCK_K: gl.constexpr, PARTS: gl.constexpr):
     """Whose largest scores a thread keeps, of its two rows, eight apart, and of one or two parts of a tile.
 
-    Room for them, the thread's number among the four of a row, the place of its own, and whether it has any.
+    Room for them, the thread's number among the four of a row, and its own place, or -1.
     """
     tops = gl.max(gl.reshape(threads_of(nothing, BLOCK_K), [HALF, 4, PARTS, BLOCK_K // PARTS // 4]), 3)
     layout: gl.constexpr = tops.type.layout
@@ -71,24 +74,43 @@ def _places(nothing, first, q_len, top_rows, BLOCK_K: gl.constexpr, PARTS: gl.co
     neighbour = gl.arange(0, 4, gl.SliceLayout(0, gl.SliceLayout(2, layout)))[None, :, None]
     row = first + (row - (row & 8)) + (neighbour & 1) * 8
     neighbour += gl.full([HALF, 4, PARTS], 0, gl.int32, layout)
-    own = ((row < q_len) & ((neighbour >> 1) < PARTS)).to(gl.int32)
-    return tops, neighbour, (neighbour >> 1) * top_rows + row, own
+    own = (row < q_len) & ((neighbour >> 1) < PARTS)
+    return tops, neighbour, gl.where(own, (neighbour >> 1) * top_rows + row, -1)
+
+
+# fmt: off
+@gluon.jit
+def _seen(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, CLASSES: gl.constexpr):
+# fmt: on
+    """A thread's scores of tile j, with `other` where a query may not see a key."""
+    column = columns_of(scores, BLOCK_K)
+    if CLASSES > 0:
+        # Bounds against numbers that are known when compiled: there are not registers enough for columns.
+        first = j * BLOCK_K + thread * 2
+        inside = (column >= (low - first)[:, :, None]) & (column < (high - first)[:, :, None])
+    else:
+        # The same, and of this the assembler makes a better loop.
+        key = j * BLOCK_K + (column + thread[:, :, None] * 2)
+        inside = (key >= low[:, :, None]) & (key < high[:, :, None])
+    return gl.where(inside, scores, other)
 
 
 # fmt: off
 @gluon.jit
 def _softmax(
-    s, j, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
+    scores, j, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
     BLOCK_K: gl.constexpr, CLASSES: gl.constexpr, ENTROPIES: gl.constexpr,
     DISTANCES: gl.constexpr, PEAKS: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
-    """Weights of one tile, relative to a score not far below the row's largest, and what rows add up."""
-    scores = threads_of(s, BLOCK_K)
+    """Weights of one tile, what rows add up, and a thread's largest scores.
+
+    Weights are relative to a score that earlier tiles had, so that nobody waits for the largest.
+    """
     rows: gl.constexpr = total.type.layout
     if CLASSES > 0:
         # Every CLASSES-th key is of one class. Tiles come last first: on a tie the earlier one wins.
-        here = gl.max(gl.reshape(s, [HALF, BLOCK_K // CLASSES, CLASSES]), 1)
+        here = gl.max(gl.reshape(tile_of(scores, BLOCK_K), [HALF, BLOCK_K // CLASSES, CLASSES]), 1)
         better = here >= best
         best = gl.where(better, here, best)
         best_tile = gl.where(better, j, best_tile)
@@ -102,28 +124,44 @@ def _softmax(
         highest = gl.max(scores, 2)
     if PEAKS and CLASSES == 0:
         peak = gl.maximum(peak, highest)
-    above = raised(highest * c, base)
-    x = scores * c - above[:, :, None]
+    x = scores * c - base[:, :, None]
     p = gl.exp2(x)
-    fall = base - above
-    left = gl.exp2(fall)
     mass = gl.sum(p, 2)
     if ENTROPIES:
-        energy = (energy + fall * total) * left + gl.sum(p * x, 2)
+        energy = energy + gl.sum(p * x, 2)
     if DISTANCES:
-        # A column's number without the bits that say whose thread it is: known when compiled. The rest is
-        # the same for all of a thread's columns, and added at the end.
-        own = gl.arange(0, BLOCK_K // 4, gl.SliceLayout(0, gl.SliceLayout(1, x.type.layout)))
-        step = ((own >> 1) * 8 + (own & 1)).to(gl.float32)[None, None, :]
-        distance = distance * left + (mass * (j * BLOCK_K).to(gl.float32) + gl.sum(p * step, 2))
-    total = total * left + mass
-    return tile_of(p, BLOCK_K), left, above, total, energy, distance, peak, best, best_tile, tops, more
+        # What is the same for all of a thread's columns is added at the end.
+        column = columns_of(x, BLOCK_K).to(gl.float32)
+        distance = distance + (mass * (j * BLOCK_K).to(gl.float32) + gl.sum(p * column, 2))
+    return tile_of(p, BLOCK_K), highest, total + mass, energy, distance, peak, best, best_tile, tops, more
+
+
+# fmt: off
+@gluon.jit
+def _raised(
+    highest, base, total, energy, distance,
+    LATE: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr,
+):
+# fmt: on
+    """What weights are relative to, raised where scores are far above it; what is left of earlier weights;
+    and what rows have added up, relative to it.
+
+    Weights that were made already, LATE, may be larger than can be scaled down: then there is no number left.
+    """
+    above = raised(highest, base, LATE)
+    fall = base - above
+    left = gl.exp2(fall)
+    if ENTROPIES:
+        energy = (energy + fall * total) * left
+    if DISTANCES:
+        distance = distance * left
+    return above, left, total * left, energy, distance
 
 
 # fmt: off
 @gluon.jit
 def _attend(
-    q_tile, k_ring, v_ring, q_ready, k_ready, k_free, v_ready, v_free,
+    q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
     OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
     q_first, last, count, full_first, full_stop, q_len, offset, top_rows, c, half: gl.constexpr,
     BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, CLASSES: gl.constexpr,
@@ -139,21 +177,25 @@ def _attend(
     o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
     dtype: gl.constexpr = k_ring.dtype
 
-    q_row = q_first + half * HALF + gl.arange(0, HALF, rows)
-    there = q_row < q_len
-    low = gl.load(LOW + q_row, mask=there, other=0)
-    high = gl.load(HIGH + q_row, mask=there, other=0)
     limit = NEVER / c
+    # Not c itself: the compiler would then multiply once for both, and weights would take an addition more.
+    about = c * 1.000001
 
     nothing = gl.full([HALF, BLOCK_K], 0.0, gl.float32, s_layout)
     total = by_thread(nothing, BLOCK_K)
+    threads: gl.constexpr = total.type.layout
+    row = q_first + half * HALF + gl.arange(0, HALF, gl.SliceLayout(1, threads))
+    low = gl.load(LOW + row, mask=row < q_len, other=0)[:, None]
+    high = gl.load(HIGH + row, mask=row < q_len, other=EVERYTHING)[:, None]
+    thread = gl.arange(0, 4, gl.SliceLayout(0, threads))[None, :]
     energy, distance, base = total, total, total + LOWEST
+    all_left = total + 1
     peak = total + float("-inf")
     # Of these, those that nobody asks for stay what they are.
     best, best_tile, tops, more, neighbour = total, total, total, total, total
     parts: gl.constexpr = BLOCK_K // GRAIN if GRAIN > 0 else 1
     if GRAIN > 0:
-        tops, neighbour, place, own = _places(
+        tops, neighbour, place = _places(
             nothing, q_first + half * HALF, q_len, top_rows, BLOCK_K, parts)  # fmt: skip
         more = tops
     if CLASSES > 0:
@@ -166,51 +208,68 @@ def _attend(
     mbarrier.wait(k_ready.index(0), 0)
     s = turned(q, k_ring, 0, nothing)
     s = warpgroup_mma_wait(0, deps=[s])
-    mbarrier.arrive(k_free.index(0))
-    s = seen(s, last, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
-    p, left, base, total, energy, distance, peak, best, best_tile, tops, more = _softmax(
-        s, last, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
+    free(0)
+    scores = _seen(threads_of(s, BLOCK_K), last, low, high, thread, limit, BLOCK_K, CLASSES)
+    base, left, total, energy, distance = _raised(
+        gl.max(scores * about, 2), base, total, energy, distance, False, ENTROPIES, DISTANCES)  # fmt: skip
+    p, highest, total, energy, distance, peak, best, best_tile, tops, more = _softmax(
+        scores, last, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
         BLOCK_K, CLASSES, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
     weights = gl.convert_layout(p.to(dtype), p_layout)
     for i in range(1, count):
         slot = i % STAGES
         before = (i - 1) % STAGES
-        phase_before = ((i - 1) // STAGES) & 1
         mbarrier.wait(k_ready.index(slot), (i // STAGES) & 1)
         s = turned(q, k_ring, slot, nothing)
-        mbarrier.wait(v_ready.index(before), phase_before)
+        mbarrier.wait(v_ready.index(before), ((i - 1) // STAGES) & 1)
         mixed = warpgroup_mma(weights, v_ring.index(before), acc, is_async=True)
         s = warpgroup_mma_wait(1, deps=[s])
-        mbarrier.arrive(k_free.index(slot))
-        s = seen(s, last - i, low, high, full_first, full_stop, limit, BLOCK_K, s_layout)
+        free(slot)
+        scores = threads_of(s, BLOCK_K)
+        j = last - i
+        ahead = all_left
+        if (j < full_first) | (j >= full_stop - 1):
+            scores = _seen(scores, j, low, high, thread, limit, BLOCK_K, CLASSES)
+            base, ahead, total, energy, distance = _raised(
+                gl.max(scores * about, 2), base, total, energy, distance,
+                False, ENTROPIES, DISTANCES)  # fmt: skip
         if GRAIN > 0:
-            to = TILE_TOPS + ((last - i + 1) * parts).to(gl.int64) * top_rows
-            keep(tops, more, place, own, to, parts)
-        p, left, base, total, energy, distance, peak, best, best_tile, tops, more = _softmax(
-            s, last - i, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
+            keep(tops, more, place, TILE_TOPS + ((j + 1) * parts).to(gl.int64) * top_rows, parts)
+        p, highest, total, energy, distance, peak, best, best_tile, tops, more = _softmax(
+            scores, j, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
             BLOCK_K, CLASSES, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
         doubt(total, energy, distance, DIRTY)
-        # There is nothing left to wait for here. But the assembler moves the wait below up to the top of its
-        # block, before the exponentials that it should overlap; and this branch is where a block ends.
-        mbarrier.wait(v_ready.index(before), phase_before)
+        if CLASSES > 0 or GRAIN > 0:
+            # Here the assembler would put exponentials off until after the branch that follows.
+            highest = insist(highest, total, energy, distance)
+        base, left, total, energy, distance = _raised(
+            highest * c, base, total, energy, distance, True, ENTROPIES, DISTANCES)  # fmt: skip
         acc, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
-        mbarrier.arrive(v_free.index(before))
-        acc = rescaled(acc, left, DIM, o_layout)
-        weights = gl.convert_layout(p.to(dtype), p_layout)
+        free(STAGES + before)
+        acc = rescaled(acc, ahead * left, DIM, o_layout)
+        weights = gl.convert_layout(rescaled(p, left, BLOCK_K, s_layout).to(dtype), p_layout)
     slot = (count - 1) % STAGES
     mbarrier.wait(v_ready.index(slot), ((count - 1) // STAGES) & 1)
     mixed = warpgroup_mma(weights, v_ring.index(slot), acc, is_async=True)
     acc = warpgroup_mma_wait(0, deps=[mixed])
 
     if GRAIN > 0:
-        keep(tops, more, place, own, TILE_TOPS + ((last - count + 1) * parts).to(gl.int64) * top_rows, parts)
+        keep(tops, more, place, TILE_TOPS + ((last - count + 1) * parts).to(gl.int64) * top_rows, parts)
 
+    q_row = q_first + half * HALF + gl.arange(0, HALF, rows)
+    there = q_row < q_len
     # A dead row has total 0: output 0, lse -inf. One that is no number stays none.
     top = gl.convert_layout(gl.max(base, 1), rows)
     whole = gl.convert_layout(gl.sum(total, 1), rows)
     alive = whole != 0
     sum_log = gl.log2(gl.where(alive, whole, 1.0))
     share = gl.where(alive, 1 / gl.where(alive, whole, 1.0), 0.0)
+    spread = gl.convert_layout(gl.sum(energy, 1), rows)
+    mine = (thread * 2).to(gl.float32)
+    where = gl.convert_layout(gl.sum(distance + total * mine, 1), rows)
+    # Scores that rise beyond what an exponential holds, from one tile to the next, leave sums that are not
+    # finite. Then the output is no number either, and the block is done again.
+    share += (whole - whole) + (spread - spread) + (where - where)
     lse = gl.where(alive, top + sum_log, float("-inf"))
     kept_log = gl.full([HALF], 0.0, gl.float32, rows)
     if HAS_SINK:
@@ -230,14 +289,11 @@ def _attend(
     gl.store(DIRTY, wrong, mask=wrong > 0)
     gl.store(LSE + q_row, lse * LN2, mask=there)
     if ENTROPIES:
-        entropy = sum_log - gl.convert_layout(gl.sum(energy, 1), rows) * share - kept_log
-        entropy = kept * entropy * LN2
+        entropy = kept * (sum_log - spread * share - kept_log) * LN2
         # Rounding may leave a little less than none; what is no number stays none.
         gl.store(ENTROPY + q_row, gl.where(entropy < 0, 0.0, entropy), mask=there)
     if DISTANCES:
-        mine = (gl.arange(0, 4, gl.SliceLayout(0, total.type.layout)) * 2).to(gl.float32)
-        where = gl.convert_layout(gl.sum(distance + total * mine[None, :], 1), rows) * share
-        away = (q_row + offset).to(gl.float32) - where
+        away = (q_row + offset).to(gl.float32) - where * share
         gl.store(DISTANCE + q_row, gl.where(alive, kept * away, 0.0), mask=there)
     if PEAKS:
         highest = gl.convert_layout(gl.max(best if CLASSES > 0 else peak, 1), rows) * c
@@ -270,8 +326,7 @@ def hopper_forward_kernel(
     k_boxes, k_ring = ring(K, STAGES, BLOCK_K, DIM)
     v_boxes, v_ring = ring(V, STAGES, BLOCK_K, DIM)
     q_box, q_tile, q_ready = q_boxes.index(0), q_tiles.index(0), barriers(1, 1).index(0)
-    k_ready, k_free = barriers(STAGES, 1), barriers(STAGES, 2)
-    v_ready, v_free = barriers(STAGES, 1), barriers(STAGES, 2)
+    k_ready, v_ready = barriers(STAGES, 1), barriers(STAGES, 1)
     fence_async_shared()
 
     map_at = (batch * heads + head).to(gl.int64)
@@ -293,17 +348,17 @@ def hopper_forward_kernel(
     gl.warp_specialize(
         [
             (_attend, (
-                q_tile, k_ring, v_ring, q_ready, k_ready, k_free, v_ready, v_free,
+                q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
                 OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
                 q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 0,
                 BLOCK_K, DIM, STAGES, CLASSES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, GRAIN)),
             (_attend, (
-                q_tile, k_ring, v_ring, q_ready, k_ready, k_free, v_ready, v_free,
+                q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
                 OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
                 q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 1,
                 BLOCK_K, DIM, STAGES, CLASSES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, GRAIN)),
             (_load, (
-                Q, K, V, q_box, k_boxes, v_boxes, q_ready, k_ready, k_free, v_ready, v_free,
+                Q, K, V, q_box, k_boxes, v_boxes, q_ready, k_ready, v_ready,
                 batch, head, head // group, q_first, stop - 1, stop - first, BLOCK_K, STAGES)),
         ],
         [4, 1],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from math import inf
 
 from triton.experimental.gluon import language as gl
 
@@ -15,6 +16,10 @@ __all__ = [
     "EXCHANGE_OPERANDS",
     "EXPAND",
     "EXPAND_OPERANDS",
+    "FREE",
+    "FREE_OPERANDS",
+    "INSIST",
+    "INSIST_OPERANDS",
     "KEEP_1",
     "KEEP_1_OPERANDS",
     "KEEP_2",
@@ -25,6 +30,7 @@ __all__ = [
     "ONES_OPERANDS",
     "PLACES",
     "RAISE",
+    "RAISE_LATE",
     "RAISE_OPERANDS",
     "RECEIVE",
     "RECEIVE_OPERANDS",
@@ -32,6 +38,8 @@ __all__ = [
     "RESCALE_32_OPERANDS",
     "RESCALE_64",
     "RESCALE_64_OPERANDS",
+    "TAKE",
+    "TAKE_OPERANDS",
     "TOPS_1",
     "TOPS_1_OPERANDS",
     "TOPS_2",
@@ -40,6 +48,10 @@ __all__ = [
 
 # How far weights may go beyond 1, as a power of two, before what they are relative to is raised.
 SLACK = 8.0
+# How far that may be raised when weights were made already, as a power of two: further down there is only 0.
+MOST = 126.0
+# Threads that meet at a barrier: two warpgroups that compute, and the warp that loads.
+MEETING = 2 * 128 + 32
 # How many candidates for its top keys a query has room for.
 PLACES = gl.constexpr(32)
 
@@ -102,36 +114,49 @@ def _tops(parts: int) -> str:
 def _keep_tops(parts: int) -> str:
     """PTX: put together what `_tops` handed out, and store it.
 
-    Operands: results (none), what was handed out (four in all), the place of the thread's own, whether it is
-    there, and where places are.
+    Operands: results (none), what was handed out (four in all), the place of the thread's own, negative where
+    there is none, and where places are.
     """
-    results, *given, place, there, tops = _named(4 + 2 // parts, 2 * parts)
+    results, *given, place, tops = _named(3 + 2 // parts, 2 * parts)
     one, two, three, four = chain(*given)
     lines = ["{ .reg .pred own; .reg .u64 to; .reg .f32 top, more;"]
     lines += [f"max.f32 top, {one}, {two}; max.f32 more, {three}, {four}; max.f32 top, top, more;"]
-    lines += [f"setp.ne.u32 own, {there[0]}, 0; mad.wide.s32 to, {place[0]}, 4, {tops[0]};"]
+    lines += [f"setp.ge.s32 own, {place[0]}, 0; mad.wide.s32 to, {place[0]}, 4, {tops[0]};"]
     lines += ["@own st.global.f32 [to], top;"]
     return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
 
 
-def _raise(slack: float) -> str:
+def _meet(how: str) -> str:
+    """PTX: arrive at one of the hardware's barriers, or wait there for everybody else.
+
+    Operands: result (none), the barrier.
+    """
+    return f"bar.{how} $1, {MEETING}; mov.b32 $0, 0;"
+
+
+def _raise(most: float) -> str:
     """PTX: the score that weights of a row are relative to, raised where a thread has one far above it.
 
-    Weights may be as large as 2^slack: only beyond that do the four threads of a row look for their largest
-    score, and where no thread of a warp goes beyond, nobody waits for anybody. Two rows a thread.
+    Weights may be as large as 2^SLACK: only beyond that do the four threads of a row look for their largest
+    score, and where no thread of a warp goes beyond, nobody waits for anybody. It is raised by `most` at the
+    most, as a power of two, and beyond that it is no number. Two rows a thread.
     Operands: results, the thread's largest scores, what weights have been relative to.
     """
     results, mine, before = _named(3, 2)
     lines = ["{ .reg .pred far<2>, some; .reg .f32 limit<2>, top, other;"]
     for i in range(2):
-        lines += [f"add.f32 limit{i}, {before[i]}, {slack}; setp.gt.f32 far{i}, {mine[i]}, limit{i};"]
+        lines += [f"add.f32 limit{i}, {before[i]}, {SLACK}; setp.gt.f32 far{i}, {mine[i]}, limit{i};"]
         lines += [f"mov.f32 {results[i]}, {before[i]};"]
     lines += ["or.pred some, far0, far1; vote.sync.any.pred some, some, 0xffffffff;", "@!some bra done;"]
     for i in range(2):
         lines += [f"mov.f32 top, {mine[i]};"]
         for lane in (1, 2):
             lines += [f"shfl.sync.bfly.b32 other, top, {lane}, 31, 0xffffffff; max.f32 top, top, other;"]
-        lines += [f"setp.gt.f32 far{i}, top, limit{i};", f"selp.f32 {results[i]}, top, {before[i]}, far{i};"]
+        lines += [f"setp.gt.f32 far{i}, top, limit{i};"]
+        if most < inf:
+            lines += [f"sub.f32 other, top, {before[i]}; setp.gt.f32 some, other, {most};"]
+            lines += ["selp.f32 top, 0f7FC00000, top, some;"]
+        lines += [f"selp.f32 {results[i]}, top, {before[i]}, far{i};"]
     return "\n".join([*lines, "done: }"])
 
 
@@ -148,6 +173,20 @@ def _doubt() -> str:
     lines += [f"setp.nan.or.f32 bad, {one}, {other}, bad;" for one, other in sums[1:]]
     lines += [f"mov.b32 one, 1; @bad st.global.b32 [{dirty[0]}], one;"]
     return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
+
+
+def _insist() -> str:
+    """PTX: scores as they are, or none where sums are no numbers: who needs these scores needs the sums.
+
+    Operands: results, scores of two rows, three sums of two rows each.
+    """
+    results, scores, *sums = _named(5, 2)
+    lines = ["{ .reg .pred bad;"]
+    for row, (to, x) in enumerate(zip(results, scores, strict=True)):
+        first, second, third = (both[row] for both in sums)
+        lines += [f"setp.nan.f32 bad, {first}, {second}; setp.nan.or.f32 bad, {third}, {third}, bad;"]
+        lines += [f"selp.f32 {to}, 0fFF800000, {x}, bad;"]
+    return "\n".join([*lines, "}"])
 
 
 def _done() -> str:
@@ -254,16 +293,20 @@ def _kinds(kinds: tuple[str, ...], each: int) -> str:
     return ",".join(kind for kind in kinds for _ in range(each))
 
 
-RAISE, RAISE_OPERANDS = gl.constexpr(_raise(SLACK)), gl.constexpr(_kinds(("=&f", *"ff"), 2))
+FREE, FREE_OPERANDS = gl.constexpr(_meet("arrive")), gl.constexpr("=r,r")
+TAKE, TAKE_OPERANDS = gl.constexpr(_meet("sync")), gl.constexpr("=r,r")
+RAISE, RAISE_OPERANDS = gl.constexpr(_raise(inf)), gl.constexpr(_kinds(("=&f", *"ff"), 2))
+RAISE_LATE = gl.constexpr(_raise(MOST))
 # By how many sums a thread has.
 RESCALE_64, RESCALE_64_OPERANDS = gl.constexpr(_rescale(64)), gl.constexpr(_rescale_operands(64))
 RESCALE_32, RESCALE_32_OPERANDS = gl.constexpr(_rescale(32)), gl.constexpr(_rescale_operands(32))
 # By how many parts of a tile have largest scores of their own.
 TOPS_1, TOPS_1_OPERANDS = gl.constexpr(_tops(1)), gl.constexpr(_kinds(("=&f", "=&f", *"fr"), 2))
 TOPS_2, TOPS_2_OPERANDS = gl.constexpr(_tops(2)), gl.constexpr(_kinds(("=&f", *"fr"), 4))
-KEEP_1, KEEP_1_OPERANDS = gl.constexpr(_keep_tops(1)), gl.constexpr(_kinds(("=r", *"ffrrl"), 2))
-KEEP_2, KEEP_2_OPERANDS = gl.constexpr(_keep_tops(2)), gl.constexpr(_kinds(("=r", *"frrl"), 4))
+KEEP_1, KEEP_1_OPERANDS = gl.constexpr(_keep_tops(1)), gl.constexpr(_kinds(("=r", *"ffrl"), 2))
+KEEP_2, KEEP_2_OPERANDS = gl.constexpr(_keep_tops(2)), gl.constexpr(_kinds(("=r", *"frl"), 4))
 DOUBT, DOUBT_OPERANDS = gl.constexpr(_doubt()), gl.constexpr(_kinds(("=r", *"fffl"), 2))
+INSIST, INSIST_OPERANDS = gl.constexpr(_insist()), gl.constexpr(_kinds(("=&f", *"ffff"), 2))
 DONE, DONE_OPERANDS = gl.constexpr(_done()), gl.constexpr(_kinds(("=r", *"fl"), 2))
 EXCHANGE, EXCHANGE_OPERANDS = gl.constexpr(_exchange()), gl.constexpr(_kinds(("=&f", "=&f", *"ffr"), 2))
 RECEIVE, RECEIVE_OPERANDS = gl.constexpr(_receive()), gl.constexpr(_kinds(("=r", *"ffrrrl"), 2))

@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, feed, ring, run_of, seen, turned
+from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, feed, free, ring, run_of, seen, turned
 
 __all__ = ["hopper_queries_kernel"]
 
@@ -27,7 +27,7 @@ __all__ = ["hopper_queries_kernel"]
 # fmt: off
 @gluon.jit
 def _load_keys(
-    Q, D_OUT, K, V, q_tile, d_tile, k_ring, v_ring, own_ready, k_ready, k_free, v_ready, v_free,
+    Q, D_OUT, K, V, q_tile, d_tile, k_ring, v_ring, own_ready, k_ready, v_ready,
     batch, head, kv_head, q_first, first, count, BLOCK: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
@@ -35,14 +35,13 @@ def _load_keys(
     mbarrier.expect(own_ready, Q.block_type.nbytes + D_OUT.block_type.nbytes)
     tma.async_copy_global_to_shared(Q, [batch, head, q_first, 0], own_ready, q_tile)
     tma.async_copy_global_to_shared(D_OUT, [batch, head, q_first, 0], own_ready, d_tile)
-    feed(K, V, k_ring, v_ring, k_ready, k_free, v_ready, v_free, batch, kv_head, first, count,
-         1, BLOCK, STAGES)  # fmt: skip
+    feed(K, V, k_ring, v_ring, k_ready, v_ready, batch, kv_head, first, count, 1, BLOCK, STAGES)
 
 
 # fmt: off
 @gluon.jit
 def _to_queries(
-    q_tile, d_tile, k_ring, v_ring, own_ready, k_ready, k_free, v_ready, v_free, LSE, DELTA, DQ, LOW, HIGH,
+    q_tile, d_tile, k_ring, v_ring, own_ready, k_ready, v_ready, LSE, DELTA, DQ, LOW, HIGH,
     q_first, first, count, full_first, full_stop, q_len, c, signed_scale, half: gl.constexpr,
     BLOCK: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
 ):
@@ -75,7 +74,7 @@ def _to_queries(
     mbarrier.wait(v_ready.index(0), 0)
     dp = turned(d_out, v_ring, 0, nothing)
     s, dp = warpgroup_mma_wait(0, deps=[s, dp])
-    mbarrier.arrive(v_free.index(0))
+    free(STAGES)
     ds = gl.exp2(s * c - lse[:, None]) * (dp - delta[:, None])  # (HALF, BLOCK)
     ds = seen(ds, first, low, high, full_first, full_stop, 0.0, BLOCK, s_layout)
     weights = gl.convert_layout(ds.to(dtype), left)
@@ -94,12 +93,12 @@ def _to_queries(
         # block, before what it should overlap; and this branch is where a block ends. So below.
         mbarrier.wait(v_ready.index(slot), phase)
         dp = warpgroup_mma_wait(1, deps=[dp])
-        mbarrier.arrive(v_free.index(slot))
+        free(STAGES + slot)
         ds = p * (dp - delta[:, None])
         ds = seen(ds, first + i, low, high, full_first, full_stop, 0.0, BLOCK, s_layout)
         mbarrier.wait(k_ready.index(slot), phase)
         dq, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
-        mbarrier.arrive(k_free.index(before))
+        free(before)
         weights = gl.convert_layout(ds.to(dtype), left)
     mixed = warpgroup_mma(weights, k_ring.index((count - 1) % STAGES), dq, is_async=True)
     dq = warpgroup_mma_wait(0, deps=[mixed])
@@ -126,8 +125,7 @@ def hopper_queries_kernel(
     v_boxes, v_ring = ring(V, STAGES, BLOCK, DIM)
     q_box, q_tile, d_box, d_tile = q_boxes.index(0), q_tiles.index(0), d_boxes.index(0), d_tiles.index(0)
     own_ready = barriers(1, 1).index(0)
-    k_ready, k_free = barriers(STAGES, 1), barriers(STAGES, 2)
-    v_ready, v_free = barriers(STAGES, 1), barriers(STAGES, 2)
+    k_ready, v_ready = barriers(STAGES, 1), barriers(STAGES, 1)
     fence_async_shared()
 
     map_at = (batch * heads + head).to(gl.int64)
@@ -143,15 +141,15 @@ def hopper_queries_kernel(
     gl.warp_specialize(
         [
             (_to_queries, (
-                q_tile, d_tile, k_ring, v_ring, own_ready, k_ready, k_free, v_ready, v_free,
+                q_tile, d_tile, k_ring, v_ring, own_ready, k_ready, v_ready,
                 LSE, DELTA, DQ, LOW, HIGH, q_first, first, count, full_first, full_stop, q_len, c,
                 signed_scale, 0, BLOCK, DIM, STAGES)),
             (_to_queries, (
-                q_tile, d_tile, k_ring, v_ring, own_ready, k_ready, k_free, v_ready, v_free,
+                q_tile, d_tile, k_ring, v_ring, own_ready, k_ready, v_ready,
                 LSE, DELTA, DQ, LOW, HIGH, q_first, first, count, full_first, full_stop, q_len, c,
                 signed_scale, 1, BLOCK, DIM, STAGES)),
             (_load_keys, (
-                Q, D_OUT, K, V, q_box, d_box, k_boxes, v_boxes, own_ready, k_ready, k_free, v_ready, v_free,
+                Q, D_OUT, K, V, q_box, d_box, k_boxes, v_boxes, own_ready, k_ready, v_ready,
                 batch, head, head // group, q_first, first, count, BLOCK, STAGES)),
         ],
         [4, 1],

@@ -9,16 +9,22 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
 
+from regard.engine.triton.hopper.ptx import FREE, FREE_OPERANDS, TAKE, TAKE_OPERANDS
+
 __all__ = [
     "HALF",
     "LOG2E",
+    "PLACE",
     "barriers",
     "by_thread",
+    "columns_of",
     "feed",
+    "free",
     "line_ring",
     "ring",
     "run_of",
     "seen",
+    "take",
     "threads_of",
     "tile_of",
     "turned",
@@ -27,6 +33,8 @@ __all__ = [
 LOG2E = gl.constexpr(1.4426950408889634)
 # Rows that a warpgroup holds of its program's own.
 HALF = gl.constexpr(64)
+# The first of the hardware's sixteen barriers that the compiler has no use for: those of places in rings.
+PLACE = gl.constexpr(8)
 
 
 @gluon.jit
@@ -57,6 +65,23 @@ def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr):
 
 
 @gluon.jit
+def free(place):
+    """Say that a warpgroup is done with a place of a ring.
+
+    Nobody waits here, not even its four warps for one another, as they do for a barrier in memory.
+    """
+    number = gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0])) * 0 + (PLACE + place)
+    gl.inline_asm_elementwise(FREE, FREE_OPERANDS, [number], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def take(place):
+    """Wait until both warpgroups are done with a place: for the warp that loads."""
+    number = gl.arange(0, 32, gl.BlockedLayout([1], [32], [1], [0])) * 0 + (PLACE + place)
+    gl.inline_asm_elementwise(TAKE, TAKE_OPERANDS, [number], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
 def run_of(ORDER, BLOCKS, plane):
     """A program's block, and its run of tiles: from, to, and full ones from, to (`Schedule.blocks`)."""
     block = gl.load(ORDER + plane + gl.program_id(0))
@@ -67,19 +92,23 @@ def run_of(ORDER, BLOCKS, plane):
 # fmt: off
 @gluon.jit
 def feed(
-    K, V, k_ring, v_ring, k_ready, k_free, v_ready, v_free, batch, kv_head, first, count,
+    K, V, k_ring, v_ring, k_ready, v_ready, batch, kv_head, first, count,
     STEP: gl.constexpr, BLOCK: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """The copy engine's driver: tiles of keys and of values into two rings, upwards or downwards."""
+    """The copy engine's driver: tiles of keys and of values into two rings, upwards or downwards.
+
+    Places of keys have the first numbers, those of values the next.
+    """
     for i in range(count):
         slot = i % STAGES
-        phase = (i // STAGES) & 1
         row = (first + STEP * i) * BLOCK
-        mbarrier.wait(k_free.index(slot), phase ^ 1)
+        if i >= STAGES:
+            take(slot)
         mbarrier.expect(k_ready.index(slot), K.block_type.nbytes)
         tma.async_copy_global_to_shared(K, [batch, kv_head, row, 0], k_ready.index(slot), k_ring.index(slot))
-        mbarrier.wait(v_free.index(slot), phase ^ 1)
+        if i >= STAGES:
+            take(STAGES + slot)
         mbarrier.expect(v_ready.index(slot), V.block_type.nbytes)
         tma.async_copy_global_to_shared(V, [batch, kv_head, row, 0], v_ready.index(slot), v_ring.index(slot))
 
@@ -111,6 +140,17 @@ def tile_of(x, COLUMNS: gl.constexpr):
     """What `threads_of` made, as a tile again."""
     pairs = gl.permute(gl.reshape(x, [HALF, 4, COLUMNS // 8, 2]), (0, 2, 1, 3))
     return gl.reshape(pairs, [HALF, COLUMNS])
+
+
+@gluon.jit
+def columns_of(x, COLUMNS: gl.constexpr):
+    """The columns of what `threads_of` made, without the bits that say whose thread it is.
+
+    These are known when compiled; those bits are twice the thread's number among the four of a row.
+    """
+    layout: gl.constexpr = x.type.layout
+    own = gl.arange(0, COLUMNS // 4, gl.SliceLayout(0, gl.SliceLayout(1, layout)))
+    return ((own >> 1) * 8 + (own & 1))[None, None, :]
 
 
 @gluon.jit

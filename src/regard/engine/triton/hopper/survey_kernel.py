@@ -141,6 +141,8 @@ def _walk(
     bound = bounds.index(0).load(queries)
     full_first, full_stop = gl.load(EDGES + q_first * 2), gl.load(EDGES + q_first * 2 + 1)
     s = turned(k_ring.index(2 * which), q_ring, 0, nothing)
+    # So that the compiler has nothing left to guard against, and puts no barrier before the wait in the loop.
+    gl.thread_barrier()
     for i in range(count):
         m = i + 2 * which
         at = i & (Q_RING - 1)

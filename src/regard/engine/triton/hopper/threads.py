@@ -16,6 +16,8 @@ from regard.engine.triton.hopper.ptx import (
     EXCHANGE_OPERANDS,
     EXPAND,
     EXPAND_OPERANDS,
+    INSIST,
+    INSIST_OPERANDS,
     KEEP_1,
     KEEP_1_OPERANDS,
     KEEP_2,
@@ -25,6 +27,7 @@ from regard.engine.triton.hopper.ptx import (
     ONES,
     ONES_OPERANDS,
     RAISE,
+    RAISE_LATE,
     RAISE_OPERANDS,
     RECEIVE,
     RECEIVE_OPERANDS,
@@ -44,6 +47,7 @@ __all__ = [
     "doubt",
     "exchange",
     "hand_out",
+    "insist",
     "keep",
     "list_keys",
     "number_bits",
@@ -85,23 +89,27 @@ def hand_out(tops, more, neighbour, PARTS: gl.constexpr):
 
 
 @gluon.jit
-def keep(tops, more, place, own, to, PARTS: gl.constexpr):
+def keep(tops, more, place, to, PARTS: gl.constexpr):
     """Store the largest scores that were handed out at the last tile."""
     if PARTS == 1:
         gl.inline_asm_elementwise(
-            KEEP_1, KEEP_1_OPERANDS, [tops, more, place, own, to.to(gl.int64)],
+            KEEP_1, KEEP_1_OPERANDS, [tops, more, place, to.to(gl.int64)],
             dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
     else:
         gl.inline_asm_elementwise(
-            KEEP_2, KEEP_2_OPERANDS, [tops, place, own, to.to(gl.int64)],
+            KEEP_2, KEEP_2_OPERANDS, [tops, place, to.to(gl.int64)],
             dtype=gl.int32, is_pure=False, pack=4)  # fmt: skip
 
 
 @gluon.jit
-def raised(highest, base):
-    """What weights are relative to, raised where a thread's highest score is far above it."""
+def raised(highest, base, LATE: gl.constexpr):
+    """What weights are relative to, raised where a thread's highest score is far above it.
+
+    Where that is too far for weights that were made already, it is no number.
+    """
     return gl.inline_asm_elementwise(
-        RAISE, RAISE_OPERANDS, [highest, base], dtype=gl.float32, is_pure=False, pack=2)  # fmt: skip
+        RAISE_LATE if LATE else RAISE, RAISE_OPERANDS, [highest, base],
+        dtype=gl.float32, is_pure=False, pack=2)  # fmt: skip
 
 
 @gluon.jit
@@ -117,6 +125,14 @@ def doubt(one, two, three, dirty):
     gl.inline_asm_elementwise(
         DOUBT, DOUBT_OPERANDS, [one, two, three, dirty.to(gl.int64)],
         dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def insist(highest, one, two, three):
+    """Largest scores as they are, once sums are done."""
+    return gl.inline_asm_elementwise(
+        INSIST, INSIST_OPERANDS, [highest, one, two, three],
+        dtype=gl.float32, is_pure=False, pack=2)  # fmt: skip
 
 
 @gluon.jit
