@@ -239,7 +239,7 @@ def _attend(
             scores, j, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
             BLOCK_K, CLASSES, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
         doubt(total, energy, distance, DIRTY)
-        if CLASSES > 0 or GRAIN > 0:
+        if ENTROPIES or DISTANCES or PEAKS or GRAIN > 0:
             # Here the assembler would put exponentials off until after the branch that follows.
             highest = insist(highest, total, energy, distance)
         base, left, total, energy, distance = _raised(
