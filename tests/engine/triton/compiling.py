@@ -87,7 +87,8 @@ def compiled(kernel, launch: dict[str, Any]):
 def report(made) -> dict[str, int]:
     """Bytes of local memory per thread; how many matrix instructions of Hopper's there are; how many products
     have 32 exponentials between them and the wait for them; and, where all products but the last are waited
-    for first, the least number of exponentials before the last one is."""
+    for first, the least number of exponentials before the last one is; and the highest number of a barrier
+    that the compiler took for itself."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -102,7 +103,10 @@ def report(made) -> dict[str, int]:
     waits = re.findall(r"HGMMA[^\n]* gsb0 ;(.*?)DEPBAR\.LE", code, re.DOTALL)
     # Between the wait for all but one and the next one for all.
     spans = re.findall(r"DEPBAR\.LE gsb0, 0x1(.*?)DEPBAR\.LE gsb0, 0x0", code, re.DOTALL)
+    # Ours have their numbers in registers.
+    taken = [int(number) for number in re.findall(r"bar(?:\.warp|rier)?\.\w+\s+(\d+)", made.asm["ptx"])]
     return {
+        "barrier": max(taken, default=-1),
         "stack": int(found[1]) if found else -1,
         "wgmma": made.asm["ptx"].count("wgmma.mma_async"),
         "covered": sum(wait.count("MUFU.EX2") >= 32 for wait in waits),

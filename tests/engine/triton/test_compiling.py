@@ -60,6 +60,11 @@ def test_kernels_for_hopper_keep_everything_in_registers(kernel, reports):
     assert reports[kernel]["stack"] == 0
 
 
+@pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper")])
+def test_the_compiler_takes_no_barrier_that_places_in_rings_have(kernel, reports):
+    assert reports[kernel]["barrier"] < 8
+
+
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper_survey")])
 def test_the_second_pass_for_hopper_exponentiates_while_the_next_block_is_multiplied(kernel, reports):
     """32 exponentials a thread, for either block of either warpgroup."""
