@@ -122,6 +122,7 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
     from regard.engine.triton import backward, changes, configs, forward, operands, survey
     from regard.engine.triton.hopper import backward as hopper_backward
     from regard.engine.triton.hopper import forward as hopper_forward
+    from regard.engine.triton.hopper import peaks as hopper_peaks
     from regard.engine.triton.hopper import survey as hopper_survey
     from regard.engine.triton.hopper import tops as hopper_tops
     from regard.masks import Causal
@@ -137,6 +138,7 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
         "queries_kernel": backward,
         "hopper_forward_kernel": hopper_forward,
         "hopper_survey_kernel": hopper_survey,
+        "hopper_peaks_kernel": hopper_peaks,
         "hopper_candidates_kernel": hopper_tops,
         "hopper_keys_kernel": hopper_backward,
         "hopper_queries_kernel": hopper_backward,
@@ -147,6 +149,12 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
     everything = Riders(entropy=True, distance=True, peak=True, first=4, tops=8, grain=64)
     if module is forward:
         forward.forward(problem, Riders(entropy=True))
+    elif module is hopper_peaks:
+        forward.hopper.applicable = lambda problem: True
+        recorded(forward, "forward_kernel")
+        recorded(hopper_forward, "hopper_forward_kernel")
+        recorded(module, "sort_kernel")
+        forward.forward(problem, Riders(peak=True, first=4))
     elif module in (hopper_forward, hopper_tops):
         forward.hopper.applicable = lambda problem: True
         for other in ("forward_kernel", "peak_kernel", "first_kernel"):

@@ -48,24 +48,40 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     dirty = (torch.zeros if careful else torch.empty)(
         (*rows[:2], blocks), dtype=torch.int32, device=result.lse.device
     )
+    # The kernel for Hopper tells the tile of a row's largest score, ours that of each class of keys.
+    classes = 1 if by_hopper else CLASSES
     tiles = dirty
     if searching:
-        tiles = torch.empty(*rows, CLASSES, dtype=torch.int32, device=dirty.device)
-    run = partial(_launch, operands, cut, riders, result, tiles, dirty)
+        tiles = torch.empty(*rows, classes, dtype=torch.int32, device=dirty.device)
+    run = partial(_launch, operands, cut, riders, result, tiles, dirty, classes)
     if by_hopper:
         from regard.engine.triton.hopper.forward import launch
 
-        mend = partial(run, careful=True)
-        launch(operands, riders, result, tiles, dirty, CLASSES if searching else 0, mend)
+        launch(operands, riders, result, tiles, dirty, searching, mend=partial(run, careful=True))
     else:
         run(careful=False)
         if careful:
             run(careful=True)
-    if result.first is not None:
-        _sum_first_keys(operands, result.lse, result.first, riders.first)
-    if result.peak_key is not None:
-        _peak_keys(operands, cut, tiles, result.peak_key)
+    _look_again(operands, cut, riders.first, result, tiles, by_hopper)
     return result
+
+
+def _look_again(
+    operands: Operands, cut: Config, first: int, result: Streamed, tiles: Tensor, by_hopper: bool
+) -> None:
+    """What a pass over all tiles leaves to a second look at a few: the key of the largest score and the
+    weight of the first keys."""
+    if by_hopper and result.peak_key is not None:
+        from regard.engine.triton.hopper.peaks import MOST_FIRST, find_peaks
+
+        some = first if first <= MOST_FIRST else 0
+        find_peaks(operands, tiles, result, some, cut.block_k)
+        if some:
+            return
+    elif result.peak_key is not None:
+        _peak_keys(operands, cut, tiles, result.peak_key)
+    if result.first is not None:
+        _sum_first_keys(operands, result.lse, result.first, first)
 
 
 def _launch(
@@ -75,6 +91,7 @@ def _launch(
     result: Streamed,
     tiles: Tensor,
     dirty: Tensor,
+    classes: int,
     *,
     careful: bool,
 ) -> None:
@@ -103,7 +120,7 @@ def _launch(
         ENTROPIES=riders.entropy,
         DISTANCES=riders.distance,
         PEAKS=riders.peak and not riders.tops,
-        CLASSES=CLASSES,
+        CLASSES=classes,
         DIRTY=dirty,
         CAREFUL=careful,
     )

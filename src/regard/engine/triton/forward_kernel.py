@@ -144,6 +144,8 @@ def forward_kernel(
     out = acc * (share * kept)[:, None]
     if CAREFUL:
         out = tl.where(poison[:, None] > 0, float("nan"), out)
+        # A pass in bands asks after each of them.
+        tl.store(DIRTY + dirty_at, 0)
     else:
         tl.store(DIRTY + dirty_at, tl.max(tl.max((out != out).to(tl.int32), 1), 0))
     v_col = tl.arange(0, V_WIDTH)

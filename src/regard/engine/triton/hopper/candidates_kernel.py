@@ -21,7 +21,7 @@ from regard.engine.triton.hopper.ptx import PLACES
 from regard.engine.triton.hopper.threads import list_keys, number_bits, ones_of
 from regard.engine.triton.hopper.tops_kernel import BITS
 
-__all__ = ["WORDS", "hopper_candidates_kernel"]
+__all__ = ["WORDS", "hopper_candidates_kernel", "in_order"]
 
 # Queries that are multiplied at once, and with how many keys; words of bits that are looked at at once.
 GATHERED, PART, WORDS = gl.constexpr(64), gl.constexpr(64), gl.constexpr(256)
@@ -47,7 +47,7 @@ def _number(WANTED, NUMBERS, first, stop):
 
 
 @gluon.jit
-def _in_order(x, ROWS: gl.constexpr, DIM: gl.constexpr):
+def in_order(x, ROWS: gl.constexpr, DIM: gl.constexpr):
     """Dims in the order of a product whose queries are read eight dims at a time."""
     parts = gl.permute(gl.reshape(x, [ROWS, DIM // 32, 4, 4, 2]), (0, 1, 3, 2, 4))
     return gl.reshape(parts, [ROWS, DIM])
@@ -98,7 +98,7 @@ def hopper_candidates_kernel(
         for part in gl.static_range(GRAIN // PART):
             key = (line * GRAIN + part * PART + gl.arange(0, PART, gl.SliceLayout(1, tiles)))[:, None]
             k = gl.load(K + key.to(gl.int64) * k_n + dim, mask=key < k_len, other=0.0)
-            k_parts.index(part).store(_in_order(k, PART, DIM))
+            k_parts.index(part).store(in_order(k, PART, DIM))
         fence_async_shared()
         gl.thread_barrier()
         MARK += at_map * q_len + first_row
@@ -113,7 +113,7 @@ def hopper_candidates_kernel(
         later = gl.load(NUMBERS + GATHERED + some, mask=GATHERED + some < count, other=0)
         q, mark, low, high = _queries(Q, MARK, LOW, HIGH, query, some < count, q_n, DIM, as_read)
         for start in range(0, count, GATHERED):
-            ready = gl.convert_layout(_in_order(q, GATHERED, DIM), as_wanted)
+            ready = gl.convert_layout(in_order(q, GATHERED, DIM), as_wanted)
             length, to = (LENGTH + query)[:, None], (LISTS + query * PLACES)[:, None]
             least, from_key, to_key = mark[:, None], low[:, None], high[:, None]
             # The next queries come while these are looked at, and so do the numbers of those after them.

@@ -31,10 +31,10 @@ def launch(
     result: Streamed,
     peak_tile: Tensor,
     dirty: Tensor,
-    classes: int,
+    searching: bool,
     mend: Callable[[], None],
 ) -> None:
-    """Fill `result`, and the tiles of its peaks if there are `classes` of keys to search.
+    """Fill `result`, and if `searching` the tiles in which rows have their largest scores.
 
     Blocks of queries that come out as something else than numbers are dirty, and `mend` does them again.
     """
@@ -78,7 +78,7 @@ def launch(
             BLOCK_K=BLOCK_K,
             DIM=p.q.shape[-1],
             STAGES=STAGES,
-            CLASSES=classes,
+            SEARCHING=searching,
             HAS_SINK=p.sink is not None,
             ENTROPIES=riders.entropy,
             DISTANCES=riders.distance,

@@ -47,6 +47,8 @@ NEVER = gl.constexpr(-1e37)
 LOWEST = gl.constexpr(-1e36)
 # What rows behind the last one see: zeros, all of them. Were there nothing, they would never have a base.
 EVERYTHING = gl.constexpr(1 << 30)
+# Behind every tile.
+NO_TILE = gl.constexpr(1 << 30)
 
 
 # fmt: off
@@ -80,16 +82,16 @@ def _places(nothing, first, q_len, top_rows, BLOCK_K: gl.constexpr, PARTS: gl.co
 
 # fmt: off
 @gluon.jit
-def _seen(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, CLASSES: gl.constexpr):
+def _seen(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, RELATIVE: gl.constexpr):
 # fmt: on
     """A thread's scores of tile j, with `other` where a query may not see a key."""
     column = columns_of(scores, BLOCK_K)
-    if CLASSES > 0:
-        # Bounds against numbers that are known when compiled: there are not registers enough for columns.
+    if RELATIVE:
+        # Bounds against numbers that are known when compiled.
         first = j * BLOCK_K + thread * 2
         inside = (column >= (low - first)[:, :, None]) & (column < (high - first)[:, :, None])
     else:
-        # The same, and of this the assembler makes a better loop.
+        # The same. For each question one of both makes a better loop, over tiles that never come here.
         key = j * BLOCK_K + (column + thread[:, :, None] * 2)
         inside = (key >= low[:, :, None]) & (key < high[:, :, None])
     return gl.where(inside, scores, other)
@@ -98,9 +100,9 @@ def _seen(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, CLASSES: g
 # fmt: off
 @gluon.jit
 def _softmax(
-    scores, j, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
-    BLOCK_K: gl.constexpr, CLASSES: gl.constexpr, ENTROPIES: gl.constexpr,
-    DISTANCES: gl.constexpr, PEAKS: gl.constexpr, GRAIN: gl.constexpr,
+    scores, j, base, total, energy, distance, peak, peak_tile, tops, more, neighbour, c,
+    BLOCK_K: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
+    SEARCHING: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
     """Weights of one tile, what rows add up, and a thread's largest scores.
@@ -108,21 +110,17 @@ def _softmax(
     Weights are relative to a score that earlier tiles had, so that nobody waits for the largest.
     """
     rows: gl.constexpr = total.type.layout
-    if CLASSES > 0:
-        # Every CLASSES-th key is of one class. Tiles come last first: on a tie the earlier one wins.
-        here = gl.max(gl.reshape(tile_of(scores, BLOCK_K), [HALF, BLOCK_K // CLASSES, CLASSES]), 1)
-        better = here >= best
-        best = gl.where(better, here, best)
-        best_tile = gl.where(better, j, best_tile)
-        highest = gl.convert_layout(gl.max(threads_of(here, CLASSES), 2), rows)
-    elif GRAIN > 0:
+    if GRAIN > 0:
         parts: gl.constexpr = BLOCK_K // GRAIN
         here = gl.max(gl.reshape(scores, [HALF, 4, parts, GRAIN // 4]), 3)
         highest = gl.convert_layout(gl.max(here, 2), rows)
         tops, more = hand_out(here, more, neighbour, parts)
     else:
         highest = gl.max(scores, 2)
-    if PEAKS and CLASSES == 0:
+    if SEARCHING:
+        # Tiles come last first: on a tie the earlier one wins.
+        peak_tile = gl.where(highest >= peak, j, peak_tile)
+    if PEAKS:
         peak = gl.maximum(peak, highest)
     x = scores * c - base[:, :, None]
     p = gl.exp2(x)
@@ -133,7 +131,7 @@ def _softmax(
         # What is the same for all of a thread's columns is added at the end.
         column = columns_of(x, BLOCK_K).to(gl.float32)
         distance = distance + (mass * (j * BLOCK_K).to(gl.float32) + gl.sum(p * column, 2))
-    return tile_of(p, BLOCK_K), highest, total + mass, energy, distance, peak, best, best_tile, tops, more
+    return tile_of(p, BLOCK_K), highest, total + mass, energy, distance, peak, peak_tile, tops, more
 
 
 # fmt: off
@@ -164,8 +162,8 @@ def _attend(
     q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
     OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
     q_first, last, count, full_first, full_stop, q_len, offset, top_rows, c, half: gl.constexpr,
-    BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, CLASSES: gl.constexpr,
-    HAS_SINK: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
+    BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, HAS_SINK: gl.constexpr,
+    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, SEARCHING: gl.constexpr,
     GRAIN: gl.constexpr,
 ):
 # fmt: on
@@ -177,6 +175,7 @@ def _attend(
     o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
     dtype: gl.constexpr = k_ring.dtype
 
+    relative: gl.constexpr = SEARCHING or GRAIN == BLOCK_K
     limit = NEVER / c
     # Not c itself: the compiler would then multiply once for both, and weights would take an addition more.
     about = c * 1.000001
@@ -192,15 +191,14 @@ def _attend(
     all_left = total + 1
     peak = total + float("-inf")
     # Of these, those that nobody asks for stay what they are.
-    best, best_tile, tops, more, neighbour = total, total, total, total, total
+    peak_tile, tops, more, neighbour = total, total, total, total
     parts: gl.constexpr = BLOCK_K // GRAIN if GRAIN > 0 else 1
     if GRAIN > 0:
         tops, neighbour, place = _places(
             nothing, q_first + half * HALF, q_len, top_rows, BLOCK_K, parts)  # fmt: skip
         more = tops
-    if CLASSES > 0:
-        best = gl.max(gl.reshape(nothing, [HALF, BLOCK_K // CLASSES, CLASSES]), 1) + float("-inf")
-        best_tile = gl.full([HALF, CLASSES], -1, gl.int32, best.type.layout)
+    if SEARCHING:
+        peak_tile = gl.full([HALF, 4], NO_TILE, gl.int32, threads)
     acc = gl.full([HALF, DIM], 0.0, gl.float32, o_layout)
 
     q = q_tile.slice(half * HALF, HALF)
@@ -209,12 +207,12 @@ def _attend(
     s = turned(q, k_ring, 0, nothing)
     s = warpgroup_mma_wait(0, deps=[s])
     free(0)
-    scores = _seen(threads_of(s, BLOCK_K), last, low, high, thread, limit, BLOCK_K, CLASSES)
+    scores = _seen(threads_of(s, BLOCK_K), last, low, high, thread, limit, BLOCK_K, relative)
     base, left, total, energy, distance = _raised(
         gl.max(scores * about, 2), base, total, energy, distance, False, ENTROPIES, DISTANCES)  # fmt: skip
-    p, highest, total, energy, distance, peak, best, best_tile, tops, more = _softmax(
-        scores, last, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
-        BLOCK_K, CLASSES, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
+    p, highest, total, energy, distance, peak, peak_tile, tops, more = _softmax(
+        scores, last, base, total, energy, distance, peak, peak_tile, tops, more, neighbour, c,
+        BLOCK_K, ENTROPIES, DISTANCES, PEAKS, SEARCHING, GRAIN)  # fmt: skip
     weights = gl.convert_layout(p.to(dtype), p_layout)
     for i in range(1, count):
         slot = i % STAGES
@@ -229,17 +227,17 @@ def _attend(
         j = last - i
         ahead = all_left
         if (j < full_first) | (j >= full_stop - 1):
-            scores = _seen(scores, j, low, high, thread, limit, BLOCK_K, CLASSES)
+            scores = _seen(scores, j, low, high, thread, limit, BLOCK_K, relative)
             base, ahead, total, energy, distance = _raised(
                 gl.max(scores * about, 2), base, total, energy, distance,
                 False, ENTROPIES, DISTANCES)  # fmt: skip
         if GRAIN > 0:
             keep(tops, more, place, TILE_TOPS + ((j + 1) * parts).to(gl.int64) * top_rows, parts)
-        p, highest, total, energy, distance, peak, best, best_tile, tops, more = _softmax(
-            scores, j, base, total, energy, distance, peak, best, best_tile, tops, more, neighbour, c,
-            BLOCK_K, CLASSES, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
+        p, highest, total, energy, distance, peak, peak_tile, tops, more = _softmax(
+            scores, j, base, total, energy, distance, peak, peak_tile, tops, more, neighbour, c,
+            BLOCK_K, ENTROPIES, DISTANCES, PEAKS, SEARCHING, GRAIN)  # fmt: skip
         doubt(total, energy, distance, DIRTY)
-        if ENTROPIES or DISTANCES or PEAKS or GRAIN > 0:
+        if (ENTROPIES or DISTANCES or PEAKS) and not SEARCHING and GRAIN == 0:
             # Here the assembler would put exponentials off until after the branch that follows.
             highest = insist(highest, total, energy, distance)
         base, left, total, energy, distance = _raised(
@@ -296,15 +294,12 @@ def _attend(
         away = (q_row + offset).to(gl.float32) - where * share
         gl.store(DISTANCE + q_row, gl.where(alive, kept * away, 0.0), mask=there)
     if PEAKS:
-        highest = gl.convert_layout(gl.max(best if CLASSES > 0 else peak, 1), rows) * c
+        highest = gl.convert_layout(gl.max(peak, 1), rows) * c
         gl.store(PEAK + q_row, gl.where(alive, highest * LN2, float("-inf")), mask=there)
-    if CLASSES > 0:
-        classes: gl.constexpr = best.type.layout
-        b_row = q_first + half * HALF + gl.arange(0, HALF, gl.SliceLayout(1, classes))[:, None]
-        place = b_row.to(gl.int64) * CLASSES + gl.arange(0, CLASSES, gl.SliceLayout(0, classes))[None, :]
-        # A class that is beaten has no tile: only where classes tie is there more than one left to search.
-        won = (best == gl.max(best, 1)[:, None]) & (best > limit * 0.5)
-        gl.store(PEAK_TILE + place, gl.where(won, best_tile, -1), mask=b_row < q_len)
+    if SEARCHING:
+        won = (peak == gl.max(peak, 1)[:, None]) & (peak > limit * 0.5)
+        tile = gl.convert_layout(gl.min(gl.where(won, peak_tile, NO_TILE), 1), rows)
+        gl.store(PEAK_TILE + q_row, gl.where(tile < NO_TILE, tile, -1), mask=there)
 
 
 # fmt: off
@@ -314,8 +309,8 @@ def hopper_forward_kernel(
     Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH, BLOCKS, ORDER,
     mask_b, mask_h, scale, q_len, offset, heads, group, q_blocks, plane_stride, tops_size, top_rows,
     top_first,
-    BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, CLASSES: gl.constexpr,
-    HAS_SINK: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
+    BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, HAS_SINK: gl.constexpr,
+    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, SEARCHING: gl.constexpr,
     GRAIN: gl.constexpr,
 ):
 # fmt: on
@@ -339,7 +334,7 @@ def hopper_forward_kernel(
     ENTROPY += row_at
     DISTANCE += row_at
     PEAK += row_at
-    PEAK_TILE += row_at * CLASSES
+    PEAK_TILE += row_at
     TILE_TOPS += map_at * tops_size - top_first
     DIRTY += map_at * q_blocks + block
     SINK += head
@@ -351,12 +346,12 @@ def hopper_forward_kernel(
                 q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
                 OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
                 q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 0,
-                BLOCK_K, DIM, STAGES, CLASSES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, GRAIN)),
+                BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, SEARCHING, GRAIN)),
             (_attend, (
                 q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
                 OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
                 q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 1,
-                BLOCK_K, DIM, STAGES, CLASSES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, GRAIN)),
+                BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, SEARCHING, GRAIN)),
             (_load, (
                 Q, K, V, q_box, k_boxes, v_boxes, q_ready, k_ready, v_ready,
                 batch, head, head // group, q_first, stop - 1, stop - first, BLOCK_K, STAGES)),

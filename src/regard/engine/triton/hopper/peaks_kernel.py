@@ -1,0 +1,176 @@
+"""Which key has a row's largest score, given the tile of keys that it is in.
+
+Queries with the same tile are gathered and multiplied with it once more, as for top keys, and the first keys
+are multiplied along with it: every query comes by exactly once.
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
+# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from regard.engine.triton.hopper.candidates_kernel import in_order
+from regard.engine.triton.hopper.sharing import LOG2E
+
+__all__ = ["FIRST", "GROUP", "WORDS", "hopper_peaks_kernel", "sort_kernel"]
+
+# Queries that are multiplied at once, with how many keys, and with how many of the first keys.
+GROUP, HALF, FIRST = gl.constexpr(64), gl.constexpr(64), gl.constexpr(16)
+NO_KEY = gl.constexpr(2**31 - 1)
+# What is said of a group: its tile, where in the list it begins and ends, and one word that is left free.
+WORDS = gl.constexpr(4)
+
+
+# fmt: off
+@triton.jit(do_not_specialize=["q_len", "tiles", "part_rows", "groups"])
+def sort_kernel(
+    PEAK_TILE, ENDS, COUNT, GROUPS, NUMBERS, PEAK_KEY, MASS, q_len, tiles, part_rows, groups,
+    HAS_FIRST: tl.constexpr, GROUP: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr,
+    TILES: tl.constexpr,
+):
+# fmt: on
+    """A part of one map's queries by the tile of their largest score, cut into groups that have the same.
+
+    Those of one tile come in any order. A query whose tile is -1 sees nothing, and has its answers here.
+    """
+    at_map, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    row_at, at_part = at_map * q_len, at_map * tl.num_programs(1) + part
+    first, stop = part * part_rows, tl.minimum((part + 1) * part_rows, q_len)
+    ENDS += at_part * tiles
+    GROUPS += at_part * groups * WORDS
+    for start in range(0, tiles, TILES):
+        tile = start + tl.arange(0, TILES)
+        tl.store(ENDS + tile, 0, mask=tile < tiles)
+    tl.debug_barrier()
+    for start in range(first, stop, ROWS):
+        row = start + tl.arange(0, ROWS)
+        tile = tl.load(PEAK_TILE + row_at + row, mask=row < stop, other=-1)
+        tl.atomic_add(ENDS + tile, 1, mask=tile >= 0, sem="relaxed")
+    tl.debug_barrier()
+    before, made = first, 0
+    for start in range(0, tiles, TILES):
+        tile = start + tl.arange(0, TILES)
+        # What others have counted is not in this multiprocessor's own cache.
+        count = tl.load(ENDS + tile, mask=tile < tiles, other=0, volatile=True)
+        begin = before + tl.cumsum(count, 0) - count
+        tl.store(ENDS + tile, begin, mask=tile < tiles)
+        many = (count + GROUP - 1) // GROUP
+        to = GROUPS + (made + tl.cumsum(many, 0) - many) * WORDS
+        for i in range(tl.max(many, 0)):
+            there = i < many
+            tl.store(to + i * WORDS, tile, mask=there)
+            tl.store(to + i * WORDS + 1, begin + i * GROUP, mask=there)
+            tl.store(to + i * WORDS + 2, begin + tl.minimum(count, (i + 1) * GROUP), mask=there)
+        before += tl.sum(count, 0)
+        made += tl.sum(many, 0)
+    tl.store(COUNT + at_part, made)
+    tl.debug_barrier()
+    for start in range(first, stop, ROWS):
+        row = start + tl.arange(0, ROWS)
+        there = row < stop
+        tile = tl.load(PEAK_TILE + row_at + row, mask=there, other=-1)
+        # Each tile's place moves from its first query to behind its last.
+        place = tl.atomic_add(ENDS + tile, 1, mask=tile >= 0, sem="relaxed")
+        tl.store(NUMBERS + row_at + place, row, mask=tile >= 0)
+        dead = there & (tile < 0)
+        tl.store(PEAK_KEY + row_at + row, tl.full([ROWS], -1, tl.int64), mask=dead)
+        if HAS_FIRST:
+            tl.store(MASS + row_at + row, tl.zeros([ROWS], tl.float32), mask=dead)
+
+
+@gluon.jit
+def _keys(K, first, k_n, k_len, ROWS: gl.constexpr, DIM: gl.constexpr):
+    """A tile of keys in shared memory, its dims in the order that gathered queries make."""
+    dtype: gl.constexpr = K.dtype.element_ty
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [32 // (DIM // 8), DIM // 8], [4, 1], [1, 0])
+    shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, DIM], dtype)
+    key = (first + gl.arange(0, ROWS, gl.SliceLayout(1, layout)))[:, None]
+    dim = gl.arange(0, DIM, gl.SliceLayout(0, layout))[None, :]
+    k = gl.load(K + key.to(gl.int64) * k_n + dim, mask=key < k_len, other=0.0)
+    tile = gl.allocate_shared_memory(dtype, [ROWS, DIM], shared)
+    tile.store(in_order(k, ROWS, DIM))
+    return tile
+
+
+@gluon.jit
+def _product(q, keys, ROWS: gl.constexpr):
+    """Issue the product of gathered queries with ROWS keys."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
+    nothing = gl.full([GROUP, ROWS], 0.0, gl.float32, layout)
+    left = gl.convert_layout(q, gl.DotOperandLayout(0, layout, 2))
+    return warpgroup_mma(left, keys.permute((1, 0)), nothing, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _best(q, keys, first, low, high):
+    """The largest score that queries have among HALF keys, and the first key that has it."""
+    s = warpgroup_mma_wait(0, deps=[_product(q, keys, HALF)])
+    layout: gl.constexpr = s.type.layout
+    key = (first + gl.arange(0, HALF, gl.SliceLayout(0, layout)))[None, :]
+    s = gl.where((key >= low[:, None]) & (key < high[:, None]), s, float("-inf"))
+    top = gl.max(s, 1)
+    return top, gl.min(gl.where(s == top[:, None], key, NO_KEY), 1)
+
+
+# fmt: off
+@gluon.jit(do_not_specialize=["q_len", "k_len", "heads", "group", "parts", "groups", "first"])
+def hopper_peaks_kernel(
+    COUNT, GROUPS, NUMBERS, Q, K, LOW, HIGH, LSE, PEAK_KEY, MASS,
+    q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h, scale, q_len, k_len, heads, group, parts, groups, first,
+    DIM: gl.constexpr, BLOCK_K: gl.constexpr, HAS_FIRST: gl.constexpr,
+):
+# fmt: on
+    """A group of queries that have their largest score in the same tile: the first key that has it; and if
+    HAS_FIRST, the weight of the first keys, at most FIRST of them."""
+    few: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FIRST, 16])
+    as_read: gl.constexpr = gl.DotOperandLayout(0, few, 8)
+    by_row: gl.constexpr = gl.SliceLayout(1, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HALF, 16]))
+
+    at_part = gl.program_id(1)
+    GROUPS += (at_part * groups + gl.program_id(0)) * WORDS
+    if gl.program_id(0) < gl.load(COUNT + at_part):
+        at_map = (at_part // parts).to(gl.int64)
+        batch, head = at_map // heads, at_map % heads
+        first_key = gl.load(GROUPS) * BLOCK_K
+        slot = gl.load(GROUPS + 1) + gl.arange(0, GROUP, by_row)
+        there = slot < gl.load(GROUPS + 2)
+        query = gl.load(NUMBERS + at_map * q_len + slot, mask=there, other=0)
+        mask_at = batch * mask_b + head * mask_h + query
+        low, high = gl.load(LOW + mask_at), gl.load(HIGH + mask_at)
+        row = gl.convert_layout(query, gl.SliceLayout(1, as_read))[:, None].to(gl.int64) * q_n
+        dim = gl.arange(0, DIM, gl.SliceLayout(0, as_read))[None, :]
+        q = gl.load(Q + batch * q_b + head * q_h + row + dim)
+        K += batch * k_b + head // group * k_h
+        left = _keys(K, first_key, k_n, k_len, HALF, DIM)
+        right = _keys(K, first_key + HALF, k_n, k_len, HALF, DIM)
+        early = left
+        if HAS_FIRST:
+            early = _keys(K, first_key * 0, k_n, k_len, FIRST, DIM)
+        fence_async_shared()
+        gl.thread_barrier()
+        q = in_order(q, GROUP, DIM)
+        top, found = _best(q, left, first_key, low, high)
+        other, further = _best(q, right, first_key + HALF, low, high)
+        found = gl.where(other > top, further, found)
+        # Where no score is a number there is no key.
+        found = gl.where(found < NO_KEY, found, -1)
+        gl.store(PEAK_KEY + at_map * q_len + query, found.to(gl.int64), mask=there)
+        if HAS_FIRST:
+            lse = gl.load(LSE + at_map * q_len + query) * LOG2E
+            s = warpgroup_mma_wait(0, deps=[_product(q, early, FIRST)])
+            key = gl.arange(0, FIRST, gl.SliceLayout(0, few))[None, :]
+            low = gl.convert_layout(low, gl.SliceLayout(1, few))[:, None]
+            high = gl.convert_layout(gl.minimum(high, first), gl.SliceLayout(1, few))[:, None]
+            lse = gl.convert_layout(lse, gl.SliceLayout(1, few))[:, None]
+            weight = gl.where((key >= low) & (key < high), gl.exp2(s * (scale * LOG2E) - lse), 0.0)
+            mass = gl.convert_layout(gl.sum(weight, 1), by_row)
+            gl.store(MASS + at_map * q_len + query, mass, mask=there)
