@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,7 +37,8 @@ class _Courier:
     """Brings numbers from a device. Making one takes longer than the way: they are kept for the next call."""
 
     largest: Float[Tensor, "lse_and_score"]
-    event: torch.cuda.Event = field(default_factory=torch.cuda.Event)
+    # This kind finds the stream by itself; that of `torch.cuda` asks for it in Python, which takes longer.
+    event: torch.Event = field(default_factory=partial(torch.Event, "cuda"))
 
     def bring(self, largest: Float[Tensor, "lse_and_score"]) -> None:
         self.largest.copy_(largest, non_blocking=True)

@@ -98,7 +98,7 @@ def _room(problem: Problem, folds: Sequence[Fold]) -> Survey:
     if diagonals is not None and _is_whole(diagonals.into, (*maps, problem.q_len + problem.k_len - 1)):
         room.diagonals = diagonals.into
     if blocks is not None:
-        room.pool_sums = blocks.sums
+        room.pool_sums, room.pool_maxima = blocks.sums, blocks.tops
     return room
 
 
@@ -241,7 +241,7 @@ def _deliver(each: Fold, found) -> None:
     elif isinstance(each, kinds.BlockFold):
         if each.sums is not None and found.pool_sums is not each.sums:
             each.sums.add_(found.pool_sums)
-        if each.tops is not None:
+        if each.tops is not None and found.pool_maxima is not each.tops:
             torch.maximum(each.tops, found.pool_maxima, out=each.tops)
     elif isinstance(each, kinds.BinFold):
         each.into[..., :-1] -= found.above

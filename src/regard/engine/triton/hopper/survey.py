@@ -40,7 +40,7 @@ def survey(
     question: Question,
     room: Survey | None = None,
 ) -> Survey:
-    """Sweep the map once. What has a place in `room` is added to what is there."""
+    """Sweep the map once. Where `room` has a place for something, that is filled: it is 0 so far."""
     sweep = _Sweep(problem, lse, question, room or Survey())
     for first in range(0, sweep.q_blocks, sweep.band):
         sweep.run(range(first, min(first + sweep.band, sweep.q_blocks)))
@@ -71,7 +71,7 @@ class _Sweep:
         shape = (-(-p.q_len // pool), -(-p.k_len // pool))
         if ask.pool_sums and room.pool_sums is None:
             room.pool_sums = self._zeros(*shape)
-        if ask.pool_maxima:
+        if ask.pool_maxima and room.pool_maxima is None:
             room.pool_maxima = self._zeros(*shape)
         self.bound = self._bounds()
         self.band = self._band()
@@ -112,10 +112,8 @@ class _Sweep:
         column = self._empty(slots, self.k_blocks * SIDE) if self.receives else none
         cells = self._empty(strips.count, STRIP // 2, SIDE, 2 * SIDE) if ask.diagonals else none
         pooled = (slots * SIDE // self.part[0], self.k_blocks * SIDE // self.part[1])
-        # Blocks that are not visited leave nothing behind; without a mask there are none.
-        place = self._empty if p.mask is None else self._zeros
-        direct = ask.pool_sums and not self.from_columns
-        sums, maxima = (place(*pooled) if wanted else none for wanted in (direct, ask.pool_maxima))
+        direct = self.found.pool_sums if not self.from_columns else None
+        sums, maxima = (self._parts(total, pooled) for total in (direct, self.found.pool_maxima))
         start(
             hopper_survey_kernel,
             (p.batch * p.heads, strips.count),
@@ -128,8 +126,8 @@ class _Sweep:
             strips.table,
             column,
             cells,
-            sums,
-            maxima,
+            none if sums is None else sums,
+            none if maxima is None else maxima,
             *self.table.strides,
             self.operands.scale,
             p.q_len,
@@ -146,8 +144,8 @@ class _Sweep:
             DIM=p.q.shape[-1],
             COLUMNS=self.receives,
             DIAGONALS=ask.diagonals,
-            SUMS=direct,
-            MAXIMA=ask.pool_maxima,
+            SUMS=sums is not None,
+            MAXIMA=maxima is not None,
             POOL_Q=self.part[0],
             POOL_K=self.part[1],
             num_warps=WARPS,
@@ -156,10 +154,20 @@ class _Sweep:
             self._add_columns(column, band)
         if self.found.diagonals is not None:
             self._add_diagonals(self.found.diagonals, cells, band)
-        if self.found.pool_sums is not None and direct:
-            self._put(self.found.pool_sums, sums, self.part, band, largest=False)
-        if self.found.pool_maxima is not None:
-            self._put(self.found.pool_maxima, maxima, self.part, band, largest=True)
+        for total, part, largest in ((direct, sums, False), (self.found.pool_maxima, maxima, True)):
+            if total is not None and part is not None and part is not total:
+                self._put(total, part, self.part, band, largest=largest)
+
+    def _parts(self, total: Tensor | None, shape: tuple[int, int]) -> Tensor | None:
+        """Where a band's parts of the overview go: where they stay, if they are its blocks, and all of them.
+
+        Blocks that are not visited leave nothing behind. Without a mask there are none.
+        """
+        if total is None:
+            return None
+        if self.part == (self.pool, self.pool) and total.shape[2:] == shape and total.is_contiguous():
+            return total
+        return (self._empty if self.problem.mask is None else self._zeros)(*shape)
 
     def _add_columns(self, column: Tensor, band: range) -> None:
         """What keys received from blocks of queries: over all of them, and over blocks of keys."""
