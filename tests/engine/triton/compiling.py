@@ -140,6 +140,7 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
         "hopper_survey_kernel": hopper_survey,
         "hopper_peaks_kernel": hopper_peaks,
         "hopper_candidates_kernel": hopper_tops,
+        "hopper_marks_kernel": hopper_tops,
         "hopper_keys_kernel": hopper_backward,
         "hopper_queries_kernel": hopper_backward,
     }
@@ -159,8 +160,10 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
         forward.hopper.applicable = lambda problem: True
         for other in ("forward_kernel", "peak_kernel", "first_kernel"):
             recorded(forward, other)
-        for other in {"tops_kernel", "wanted_kernel", "hopper_candidates_kernel", "select_kernel"} - {name}:
+        kernels = {"tops_kernel", "wanted_kernel", "hopper_marks_kernel", "hopper_candidates_kernel"}
+        for other in (kernels | {"select_kernel"}) - {name}:
             recorded(hopper_tops, other)
+        hopper_tops.FEWEST = 0 if name == "hopper_marks_kernel" else LENGTH
         if module is hopper_tops:
             recorded(hopper_forward, "hopper_forward_kernel")
         recorded(survey, "top_kernel")

@@ -96,6 +96,20 @@ def test_top_keys_of_longer_texts_come_from_few_tiles(mask, dim):
     check(*tensors(batch=1, heads=4, kv_heads=2, q=2300, k=2300, dim=dim), mask)
 
 
+@pytest.mark.parametrize("mask", [None, Causal() & Window(900)], ids=["none", "window"])
+@pytest.mark.parametrize("held", [256, 512])
+def test_largest_scores_of_tiles_are_read_once_where_registers_hold_them(monkeypatch, mask, held):
+    from regard.engine.triton.hopper import tops
+
+    monkeypatch.setattr(tops, "FEWEST", 0)
+    monkeypatch.setattr(tops, "HELD", {held: tops.HELD[held]})
+    check(*tensors(batch=1, heads=4, kv_heads=2, q=2300, k=2300), mask)
+
+
+def test_top_keys_of_a_text_of_many_tiles():
+    check(*tensors(batch=1, heads=1, kv_heads=1, q=9000, k=9000), Causal())
+
+
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["none", "causal"])
 def test_every_query_may_want_the_same_tile(mask):
     q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=2300, k=2300)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.hopper.candidates_kernel import WORDS, hopper_candidates_kernel
+from regard.engine.triton.hopper.marks_kernel import QUERIES, hopper_marks_kernel
 from regard.engine.triton.hopper.ptx import PLACES
 from regard.engine.triton.hopper.tops_kernel import (
     BITS,
@@ -43,6 +44,10 @@ CLASSES = 32
 ROWS = 8
 # Tiles of which a program asks queries whether they want them.
 LINES = 16
+# Largest scores of so many tiles stay in registers while marks are found, with so many registers. With few
+# tiles it takes less to read them twice.
+FEWEST = 128
+HELD = {256: 128, 512: 232}
 # Programs that look for candidates: enough to keep the device busy, but each reads its tile of keys. Under a
 # mask some tiles are wanted more than others, and there are twice as many. Registers of theirs, by grain.
 CANDIDATES = 2048
@@ -67,6 +72,12 @@ class Tops:
         self.top = riders.tops
         self.grain = riders.grain or self.block_k // (1 if self.problem.k_len >= LONG else 2)
         self.maps = self.problem.batch * self.problem.heads
+        self.lines = -(-self.problem.k_len // self.block_k) * (self.block_k // self.grain)
+        # How many tiles a program has room for that reads their largest scores once, if there is one.
+        fitting = [lines for lines in HELD if FEWEST < self.lines <= lines]
+        self.held = min(fitting) if self.top and fitting else 0
+        if self.held and result.highest is not None:
+            result.highest.zero_()
         if self.top:
             shape = (self.problem.batch, self.problem.heads)
             new = result.lse.new_empty
@@ -80,51 +91,72 @@ class Tops:
         if not self.asked:
             yield range(blocks), None
             return
-        lines = -(-p.k_len // self.block_k) * (self.block_k // self.grain)
-        per_block = self.maps * lines * self.block_q
+        per_block = self.maps * self.lines * self.block_q
         at_once = max(BAND_BYTES // (4 * per_block), -(-PROGRAMS // self.maps))
         # Every band has the same room.
         room = self.result.lse.new_empty(per_block * min(at_once, blocks))
         for first in range(0, blocks, at_once):
             band = range(first, min(first + at_once, blocks))
-            shape = (self.maps, lines, len(band) * self.block_q)
+            shape = (self.maps, self.lines, len(band) * self.block_q)
             yield band, TileTops(room[: per_block * len(band)].view(shape), self.grain)
 
     def tell(self, tops: TileTops, band: range) -> None:
         """What a band's largest scores of tiles say about its rows and its blocks of the map."""
-        p, result, (_, lines, rows) = self.problem, self.result, tops.scores.shape
+        p, result, rows = self.problem, self.result, tops.scores.shape[2]
         table, unused = intervals(p), result.lse
         blocks, _ = table.blocks(self.block_q, self.block_k)
         plane_stride = blocks.shape[1] if table.planes > 1 else 0
-        where = (p.q_len, p.heads, plane_stride, band.start * self.block_q, rows, lines)
+        where = (p.q_len, p.heads, plane_stride, band.start * self.block_q, rows, self.lines)
         cut = {"GRAIN": tops.grain, "BLOCK_Q": self.block_q, "BLOCK_K": self.block_k}
-        start(
-            tops_kernel,
-            (len(band), self.maps),
-            tops.scores,
-            result.lse,
-            blocks,
-            self.mark if self.top else unused,
-            self.again if self.top else unused,
-            unused if result.highest is None else result.highest,
-            self.operands.scale,
-            *where,
-            *((0, 0) if result.highest is None else result.highest.shape[2:]),
-            -(-p.q_len // SIDE),
-            TOP=self.top,
-            HIGHEST=result.highest is not None,
-            CLASSES=CLASSES,
-            SIDE=SIDE,
-            **cut,
-            num_warps=1,
-        )
+        high = (0, 0) if result.highest is None else result.highest.shape[2:]
+        asked = {"TOP": self.top, "HIGHEST": result.highest is not None, "CLASSES": CLASSES, "SIDE": SIDE}
+        wanted = unused
         if self.top:
-            wanted = torch.empty(
-                self.maps, lines, rows // BITS.value, dtype=torch.int32, device=result.lse.device
+            shape = (self.maps, self.lines, rows // BITS.value)
+            wanted = torch.empty(shape, dtype=torch.int32, device=unused.device)
+        if self.held:
+            start(
+                hopper_marks_kernel,
+                (rows // QUERIES.value, self.maps),
+                tops.scores,
+                result.lse,
+                blocks,
+                self.mark,
+                self.again,
+                wanted,
+                self.again if result.highest is None else result.highest.view(torch.int32),
+                self.operands.scale,
+                *where,
+                *high,
+                self.again.shape[-1],
+                LINES=self.held,
+                **asked,
+                **cut,
+                num_warps=4,
+                maxnreg=HELD[self.held],
             )
+        else:
+            start(
+                tops_kernel,
+                (len(band), self.maps),
+                tops.scores,
+                result.lse,
+                blocks,
+                self.mark if self.top else unused,
+                self.again if self.top else unused,
+                unused if result.highest is None else result.highest,
+                self.operands.scale,
+                *where,
+                *high,
+                -(-p.q_len // SIDE),
+                **asked,
+                **cut,
+                num_warps=1,
+            )
+        if self.top and not self.held:
             start(
                 wanted_kernel,
-                (len(band), self.maps, -(-lines // LINES)),
+                (len(band), self.maps, -(-self.lines // LINES)),
                 tops.scores,
                 self.mark,
                 blocks,
@@ -134,6 +166,7 @@ class Tops:
                 **cut,
                 num_warps=4,
             )
+        if self.top:
             self._choose(tops, wanted, band.start * self.block_q)
 
     def _choose(self, tops: TileTops, wanted: Int32[Tensor, "maps lines words"], first_row: int) -> None:
