@@ -41,6 +41,28 @@ class Candidates:
                 LISTS[at_map, row, : len(found)] = entry[: ptx.PLACES.value]
 
 
+class Marks:
+    """What the kernel does that reads largest scores once, by those that read them twice."""
+
+    def __getitem__(self, grid):
+        return self.find
+
+    def find(self, scores, lse, blocks, mark, redo, wanted, high, scale, *sizes, LINES, **options):
+        maps, lines, rows = scores.shape
+        assert lines <= LINES
+        found = high.view(torch.float32)
+        some = torch.zeros_like(found)
+        del options["num_warps"], options["maxnreg"]
+        tops_kernel.tops_kernel[(rows // 128, maps)](
+            scores, lse, blocks, mark, redo, some, scale, *sizes, **options
+        )
+        torch.maximum(found, some, out=found)
+        cut = {name: options[name] for name in ("GRAIN", "BLOCK_Q", "BLOCK_K")}
+        tops_kernel.wanted_kernel[(rows // 128, maps, -(-lines // 16))](
+            scores, mark, blocks, wanted, *sizes[:6], LINES=16, **cut
+        )
+
+
 def told(tops, lse, blocks, *, scale, first=0, top=0, grain=64, classes=16, high=None):
     """Marks and blocks to do again, of (maps, lines, rows) largest scores."""
     (maps, lines, rows), q_len = tops.shape, lse.shape[-1]
@@ -217,14 +239,18 @@ def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device):
     assert redo.tolist() == [[1], [1]]
 
 
+@pytest.mark.parametrize("fewest", [0, 128], ids=["once", "twice"])
 @pytest.mark.parametrize(("mask", "band"), [(None, 1 << 29), (Causal(), 1 << 13)], ids=["whole", "bands"])
-def test_from_the_largest_scores_of_tiles_to_top_keys_and_an_overview(device, monkeypatch, mask, band):
+def test_from_the_largest_scores_of_tiles_to_top_keys_and_an_overview(
+    device, monkeypatch, mask, band, fewest
+):
     # The blocks that are searched again are those of Hopper.
     monkeypatch.setattr(operands, "config", lambda kernel, *_: configs.TABLE[kernel, 9, 64])
-    for name, value in (("BAND_BYTES", band), ("PROGRAMS", 1), ("CLASSES", 4)):
+    for name, value in (("BAND_BYTES", band), ("PROGRAMS", 1), ("CLASSES", 4), ("FEWEST", fewest)):
         monkeypatch.setattr(tops, name, value)
     if not HOPPER:
         monkeypatch.setattr(tops, "hopper_candidates_kernel", Candidates())
+        monkeypatch.setattr(tops, "hopper_marks_kernel", Marks())
     n, top = 300, 2
     q, k = (torch.randn(1, heads, n, 64).half().to(device) for heads in (2, 1))
     problem = problem_of(q, k, k, Options(mask))

@@ -102,72 +102,100 @@ class Tops:
 
     def tell(self, tops: TileTops, band: range) -> None:
         """What a band's largest scores of tiles say about its rows and its blocks of the map."""
-        p, result, rows = self.problem, self.result, tops.scores.shape[2]
-        table, unused = intervals(p), result.lse
+        wanted = self._mark_at_once(tops, band) if self.held else self._mark(tops, band)
+        if wanted is not None:
+            self._choose(tops, wanted, band.start * self.block_q)
+
+    def _mark_at_once(self, tops: TileTops, band: range) -> Int32[Tensor, "maps lines words"]:
+        """Marks, overviews, and which rows want which tiles: largest scores are read once."""
+        result, (blocks, sizes), wanted = self.result, self._visits(tops, band), self._bits(tops)
+        start(
+            hopper_marks_kernel,
+            (tops.scores.shape[2] // QUERIES.value, self.maps),
+            tops.scores,
+            result.lse,
+            blocks,
+            self.mark,
+            self.again,
+            wanted,
+            self.again if result.highest is None else result.highest.view(torch.int32),
+            self.operands.scale,
+            *sizes,
+            *self._high,
+            self.again.shape[-1],
+            HIGHEST=result.highest is not None,
+            LINES=self.held,
+            TOP=self.top,
+            CLASSES=CLASSES,
+            SIDE=SIDE,
+            **self._cut,
+            num_warps=4,
+            maxnreg=HELD[self.held],
+        )
+        return wanted
+
+    def _mark(self, tops: TileTops, band: range) -> Int32[Tensor, "maps lines words"] | None:
+        """The same by two kernels; without top keys there are only overviews."""
+        result, (blocks, sizes), unused = self.result, self._visits(tops, band), self.result.lse
+        start(
+            tops_kernel,
+            (len(band), self.maps),
+            tops.scores,
+            result.lse,
+            blocks,
+            self.mark if self.top else unused,
+            self.again if self.top else unused,
+            unused if result.highest is None else result.highest,
+            self.operands.scale,
+            *sizes,
+            *self._high,
+            -(-self.problem.q_len // SIDE),
+            HIGHEST=result.highest is not None,
+            TOP=self.top,
+            CLASSES=CLASSES,
+            SIDE=SIDE,
+            **self._cut,
+            num_warps=1,
+        )
+        if not self.top:
+            return None
+        wanted = self._bits(tops)
+        start(
+            wanted_kernel,
+            (len(band), self.maps, -(-self.lines // LINES)),
+            tops.scores,
+            self.mark,
+            blocks,
+            wanted,
+            *sizes,
+            LINES=LINES,
+            **self._cut,
+            num_warps=4,
+        )
+        return wanted
+
+    def _visits(self, tops: TileTops, band: range) -> tuple[Tensor, tuple[int, ...]]:
+        """Which tiles blocks of queries visit, and the sizes that kernels for a band share."""
+        p, table = self.problem, intervals(self.problem)
         blocks, _ = table.blocks(self.block_q, self.block_k)
         plane_stride = blocks.shape[1] if table.planes > 1 else 0
-        where = (p.q_len, p.heads, plane_stride, band.start * self.block_q, rows, self.lines)
-        cut = {"GRAIN": tops.grain, "BLOCK_Q": self.block_q, "BLOCK_K": self.block_k}
-        high = (0, 0) if result.highest is None else result.highest.shape[2:]
-        asked = {"TOP": self.top, "HIGHEST": result.highest is not None, "CLASSES": CLASSES, "SIDE": SIDE}
-        wanted = unused
-        if self.top:
-            shape = (self.maps, self.lines, rows // BITS.value)
-            wanted = torch.empty(shape, dtype=torch.int32, device=unused.device)
-        if self.held:
-            start(
-                hopper_marks_kernel,
-                (rows // QUERIES.value, self.maps),
-                tops.scores,
-                result.lse,
-                blocks,
-                self.mark,
-                self.again,
-                wanted,
-                self.again if result.highest is None else result.highest.view(torch.int32),
-                self.operands.scale,
-                *where,
-                *high,
-                self.again.shape[-1],
-                LINES=self.held,
-                **asked,
-                **cut,
-                num_warps=4,
-                maxnreg=HELD[self.held],
-            )
-        else:
-            start(
-                tops_kernel,
-                (len(band), self.maps),
-                tops.scores,
-                result.lse,
-                blocks,
-                self.mark if self.top else unused,
-                self.again if self.top else unused,
-                unused if result.highest is None else result.highest,
-                self.operands.scale,
-                *where,
-                *high,
-                -(-p.q_len // SIDE),
-                **asked,
-                **cut,
-                num_warps=1,
-            )
-        if self.top and not self.held:
-            start(
-                wanted_kernel,
-                (len(band), self.maps, -(-self.lines // LINES)),
-                tops.scores,
-                self.mark,
-                blocks,
-                wanted,
-                *where,
-                LINES=LINES,
-                **cut,
-                num_warps=4,
-            )
-        if self.top:
-            self._choose(tops, wanted, band.start * self.block_q)
+        rows = tops.scores.shape[2]
+        return blocks, (p.q_len, p.heads, plane_stride, band.start * self.block_q, rows, self.lines)
+
+    def _bits(self, tops: TileTops) -> Int32[Tensor, "maps lines words"]:
+        """Room for a bit for each row and tile."""
+        shape = (self.maps, self.lines, tops.scores.shape[2] // BITS.value)
+        return torch.empty(shape, dtype=torch.int32, device=tops.scores.device)
+
+    @property
+    def _cut(self) -> dict[str, int]:
+        return {"GRAIN": self.grain, "BLOCK_Q": self.block_q, "BLOCK_K": self.block_k}
+
+    @property
+    def _high(self) -> tuple[int, int]:
+        """How many blocks of an overview there are: none, where nobody asks."""
+        highest = self.result.highest
+        return (0, 0) if highest is None else (highest.shape[2], highest.shape[3])
 
     def _choose(self, tops: TileTops, wanted: Int32[Tensor, "maps lines words"], first_row: int) -> None:
         """The heaviest of the keys in those tiles whose largest scores are large enough."""
