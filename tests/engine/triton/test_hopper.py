@@ -307,3 +307,9 @@ def test_several_who_ask_for_the_same_are_all_told():
         keys = name in ("top_k", "more")
         pair = (x.stats[name][0] if keys else x.stats[name] for x in (got, wanted))
         close(*pair, 1e-4)
+
+
+def test_more_maps_than_a_grid_has_rows_go_to_the_other_kernels():
+    few, many = (torch.zeros(batch, 64, 16, 64, dtype=torch.bfloat16, device="cuda") for batch in (2, 1100))
+    assert hopper.applicable(problem_of(few, few, few, Options()))
+    assert not hopper.applicable(problem_of(many, many, many, Options()))

@@ -17,6 +17,8 @@ __all__ = ["ahead", "applicable"]
 # Warpgroup instructions are this generation's own: the one before has none, the one after has others.
 GENERATION = 9
 DIMS = (64, 128)
+# The second axis of a grid is no longer than this, and some kernels have a program there for every map.
+MOST_MAPS = 65535
 # From here on, at this head dim, a plain forward is faster than NVIDIA's (benchmarks/results/gpu.md).
 AHEAD_FROM, AHEAD_DIM = 8192, 128
 
@@ -31,6 +33,8 @@ def applicable(problem: Problem) -> bool:
     scoring = problem.scoring
     plain = scoring.bias is None and scoring.softcap is None and scoring.score_mod is None
     if not (half and plain and q.shape[-1] == v.shape[-1] and q.shape[-1] in DIMS):
+        return False
+    if q.shape[0] * q.shape[1] > MOST_MAPS:
         return False
     if not (Operands(problem).tma and scoring.scale):
         return False
