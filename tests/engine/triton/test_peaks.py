@@ -26,8 +26,10 @@ class Peaks:
     ):  # fmt: skip
         at_key = torch.arange(k_len)
         low, high = (x.reshape(-1, q_len, 1)[0] for x in (LOW, HIGH))
-        table, key, mass = GROUPS.view(len(COUNT), -1, 4), PEAK_KEY.view(-1, q_len), MASS.view(-1, q_len)
-        for at_part, made in enumerate(COUNT.tolist()):
+        assert all(x.data_ptr() % 16 == 0 for x in (COUNT, GROUPS, NUMBERS))
+        count = Q.shape[0] * Q.shape[1] * parts
+        table, key, mass = GROUPS.view(count, -1, 4), PEAK_KEY.view(-1, q_len), MASS.view(-1, q_len)
+        for at_part, made in enumerate(COUNT[:count].tolist()):
             at_map = at_part // parts
             q, k = Q.flatten(0, 1)[at_map], K.flatten(0, 1)[at_map // group]
             scores = (q.float() @ k.float().mT).where((at_key >= low) & (at_key < high), -torch.inf)
@@ -80,7 +82,7 @@ def test_from_tiles_to_keys_and_the_weight_of_the_first(device, monkeypatch, mas
         monkeypatch.setattr(peaks, name, value)
     n, block = 300, 128
     torch.manual_seed(0)
-    q, k = (torch.randn(1, heads, n, 64).half().to(device) for heads in (4, 2))
+    q, k = (torch.randn(1, heads, n, 64).half().to(device) for heads in (6, 3))
     problem = problem_of(q, k, k, Options(mask))
     scores = q.float() @ k.float().repeat_interleave(2, 1).mT
     if mask is not None:

@@ -35,6 +35,8 @@ def find_peaks(
     # At the most, when of every tile there is one group that is not full.
     groups = count + part_rows // GROUP.value
     sizes = (maps * parts * count, maps * parts, maps * parts * groups * WORDS.value, tiles.numel())
+    # Each begins at a multiple of 16 bytes: what does not is another kernel to the compiler.
+    sizes = [-(-size // 4) * 4 for size in sizes]
     ends, made, table, numbers = torch.empty(sum(sizes), dtype=torch.int32, device=tiles.device).split(sizes)
     mass = result.lse if result.first is None else result.first
     start(
