@@ -15,7 +15,7 @@ KERNELS = (
     "survey_kernel",
     "hopper_forward_kernel",
     "hopper_forward_kernel GRAIN=128",
-    "hopper_forward_kernel GRAIN=0 SEARCHING=1",
+    "hopper_forward_kernel GRAIN=0",
     "hopper_forward_kernel GRAIN=0 DISTANCES=0 PEAKS=0",
     "hopper_forward_kernel GRAIN=0 ENTROPIES=0 DISTANCES=0 PEAKS=0",
     "hopper_survey_kernel",

@@ -57,7 +57,7 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     if by_hopper:
         from regard.engine.triton.hopper.forward import launch
 
-        launch(operands, riders, result, tiles, dirty, searching, mend=partial(run, careful=True))
+        launch(operands, riders, result, tiles, dirty, mend=partial(run, careful=True))
     else:
         run(careful=False)
         if careful:

@@ -21,7 +21,7 @@ from regard.engine.triton.hopper.ptx import PLACES
 from regard.engine.triton.hopper.threads import list_keys, number_bits, ones_of
 from regard.engine.triton.hopper.tops_kernel import BITS
 
-__all__ = ["WORDS", "hopper_candidates_kernel", "in_order"]
+__all__ = ["WORDS", "hopper_candidates_kernel", "in_order", "keys_in_order"]
 
 # Queries that are multiplied at once, and with how many keys; words of bits that are looked at at once.
 GATHERED, PART, WORDS = gl.constexpr(64), gl.constexpr(64), gl.constexpr(256)
@@ -54,6 +54,15 @@ def in_order(x, ROWS: gl.constexpr, DIM: gl.constexpr):
 
 
 @gluon.jit
+def keys_in_order(K, first, k_n, k_len, ROWS: gl.constexpr, DIM: gl.constexpr):
+    """Some keys, their dims in that order."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [32 // (DIM // 8), DIM // 8], [4, 1], [1, 0])
+    key = (first + gl.arange(0, ROWS, gl.SliceLayout(1, layout)))[:, None]
+    dim = gl.arange(0, DIM, gl.SliceLayout(0, layout))[None, :]
+    return in_order(gl.load(K + key.to(gl.int64) * k_n + dim, mask=key < k_len, other=0.0), ROWS, DIM)
+
+
+@gluon.jit
 def _queries(Q, MARK, LOW, HIGH, query, there, q_n, DIM: gl.constexpr, as_read: gl.constexpr):
     """Some queries, their marks, and which keys they see."""
     at = gl.convert_layout(query, gl.SliceLayout(1, as_read))[:, None].to(gl.int64) * q_n
@@ -80,7 +89,6 @@ def hopper_candidates_kernel(
     as_read: gl.constexpr = gl.DotOperandLayout(0, layout, 8)
     as_wanted: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
     by_row: gl.constexpr = gl.SliceLayout(1, layout)
-    tiles: gl.constexpr = gl.BlockedLayout([1, 8], [32 // (DIM // 8), DIM // 8], [4, 1], [1, 0])
 
     # Programs of one map run together: its queries stay near.
     at_map = (gl.program_id(0) // lines).to(gl.int64)
@@ -94,11 +102,9 @@ def hopper_candidates_kernel(
         shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PART, DIM], dtype)
         k_parts = gl.allocate_shared_memory(dtype, [GRAIN // PART, PART, DIM], shared)
         K += batch * k_b + head // group * k_h
-        dim = gl.arange(0, DIM, gl.SliceLayout(0, tiles))[None, :]
         for part in gl.static_range(GRAIN // PART):
-            key = (line * GRAIN + part * PART + gl.arange(0, PART, gl.SliceLayout(1, tiles)))[:, None]
-            k = gl.load(K + key.to(gl.int64) * k_n + dim, mask=key < k_len, other=0.0)
-            k_parts.index(part).store(in_order(k, PART, DIM))
+            first_key = line * GRAIN + part * PART
+            k_parts.index(part).store(keys_in_order(K, first_key, k_n, k_len, PART, DIM))
         fence_async_shared()
         gl.thread_barrier()
         MARK += at_map * q_len + first_row

@@ -31,10 +31,9 @@ def launch(
     result: Streamed,
     peak_tile: Tensor,
     dirty: Tensor,
-    searching: bool,
     mend: Callable[[], None],
 ) -> None:
-    """Fill `result`, and if `searching` the tiles in which rows have their largest scores.
+    """Fill `result`, and where peaks are asked, but no top keys, the tiles in which rows have theirs.
 
     Blocks of queries that come out as something else than numbers are dirty, and `mend` does them again.
     """
@@ -78,7 +77,6 @@ def launch(
             BLOCK_K=BLOCK_K,
             DIM=p.q.shape[-1],
             STAGES=STAGES,
-            SEARCHING=searching,
             HAS_SINK=p.sink is not None,
             ENTROPIES=riders.entropy,
             DISTANCES=riders.distance,

@@ -102,7 +102,7 @@ def _seen(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, RELATIVE: 
 def _softmax(
     scores, j, base, total, energy, distance, peak, peak_tile, tops, more, neighbour, c,
     BLOCK_K: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
-    SEARCHING: gl.constexpr, GRAIN: gl.constexpr,
+    GRAIN: gl.constexpr,
 ):
 # fmt: on
     """Weights of one tile, what rows add up, and a thread's largest scores.
@@ -117,7 +117,7 @@ def _softmax(
         tops, more = hand_out(here, more, neighbour, parts)
     else:
         highest = gl.max(scores, 2)
-    if SEARCHING:
+    if PEAKS and GRAIN == 0:
         # Tiles come last first: on a tie the earlier one wins.
         peak_tile = gl.where(highest >= peak, j, peak_tile)
     if PEAKS:
@@ -163,8 +163,7 @@ def _attend(
     OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
     q_first, last, count, full_first, full_stop, q_len, offset, top_rows, c, half: gl.constexpr,
     BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, HAS_SINK: gl.constexpr,
-    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, SEARCHING: gl.constexpr,
-    GRAIN: gl.constexpr,
+    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
     """One warpgroup: its half of the queries against every tile of keys. Pointers are at this head's rows."""
@@ -175,7 +174,9 @@ def _attend(
     o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
     dtype: gl.constexpr = k_ring.dtype
 
-    relative: gl.constexpr = SEARCHING or GRAIN == BLOCK_K
+    # Where no tile has its largest score kept, the tile of a row's largest is.
+    searching: gl.constexpr = PEAKS and GRAIN == 0
+    relative: gl.constexpr = searching or GRAIN == BLOCK_K
     limit = NEVER / c
     # Not c itself: the compiler would then multiply once for both, and weights would take an addition more.
     about = c * 1.000001
@@ -197,7 +198,7 @@ def _attend(
         tops, neighbour, place = _places(
             nothing, q_first + half * HALF, q_len, top_rows, BLOCK_K, parts)  # fmt: skip
         more = tops
-    if SEARCHING:
+    if searching:
         peak_tile = gl.full([HALF, 4], NO_TILE, gl.int32, threads)
     acc = gl.full([HALF, DIM], 0.0, gl.float32, o_layout)
 
@@ -212,7 +213,7 @@ def _attend(
         gl.max(scores * about, 2), base, total, energy, distance, False, ENTROPIES, DISTANCES)  # fmt: skip
     p, highest, total, energy, distance, peak, peak_tile, tops, more = _softmax(
         scores, last, base, total, energy, distance, peak, peak_tile, tops, more, neighbour, c,
-        BLOCK_K, ENTROPIES, DISTANCES, PEAKS, SEARCHING, GRAIN)  # fmt: skip
+        BLOCK_K, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
     weights = gl.convert_layout(p.to(dtype), p_layout)
     for i in range(1, count):
         slot = i % STAGES
@@ -235,9 +236,9 @@ def _attend(
             keep(tops, more, place, TILE_TOPS + ((j + 1) * parts).to(gl.int64) * top_rows, parts)
         p, highest, total, energy, distance, peak, peak_tile, tops, more = _softmax(
             scores, j, base, total, energy, distance, peak, peak_tile, tops, more, neighbour, c,
-            BLOCK_K, ENTROPIES, DISTANCES, PEAKS, SEARCHING, GRAIN)  # fmt: skip
+            BLOCK_K, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
         doubt(total, energy, distance, DIRTY)
-        if (ENTROPIES or DISTANCES or PEAKS) and not SEARCHING and GRAIN == 0:
+        if (ENTROPIES or DISTANCES) and not PEAKS and GRAIN == 0:
             # Here the assembler would put exponentials off until after the branch that follows.
             highest = insist(highest, total, energy, distance)
         base, left, total, energy, distance = _raised(
@@ -296,7 +297,7 @@ def _attend(
     if PEAKS:
         highest = gl.convert_layout(gl.max(peak, 1), rows) * c
         gl.store(PEAK + q_row, gl.where(alive, highest * LN2, float("-inf")), mask=there)
-    if SEARCHING:
+    if searching:
         won = (peak == gl.max(peak, 1)[:, None]) & (peak > limit * 0.5)
         tile = gl.convert_layout(gl.min(gl.where(won, peak_tile, NO_TILE), 1), rows)
         gl.store(PEAK_TILE + q_row, gl.where(tile < NO_TILE, tile, -1), mask=there)
@@ -310,8 +311,7 @@ def hopper_forward_kernel(
     mask_b, mask_h, scale, q_len, offset, heads, group, q_blocks, plane_stride, tops_size, top_rows,
     top_first,
     BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, HAS_SINK: gl.constexpr,
-    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, SEARCHING: gl.constexpr,
-    GRAIN: gl.constexpr,
+    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
     """One program: 128 queries of one head, over the run of tiles that they see."""
@@ -346,12 +346,12 @@ def hopper_forward_kernel(
                 q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
                 OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
                 q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 0,
-                BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, SEARCHING, GRAIN)),
+                BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, GRAIN)),
             (_attend, (
                 q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
                 OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
                 q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 1,
-                BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, SEARCHING, GRAIN)),
+                BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, GRAIN)),
             (_load, (
                 Q, K, V, q_box, k_boxes, v_boxes, q_ready, k_ready, v_ready,
                 batch, head, head // group, q_first, stop - 1, stop - first, BLOCK_K, STAGES)),

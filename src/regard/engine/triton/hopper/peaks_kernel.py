@@ -18,7 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.candidates_kernel import in_order
+from regard.engine.triton.hopper.candidates_kernel import in_order, keys_in_order
 from regard.engine.triton.hopper.sharing import LOG2E
 
 __all__ = ["FIRST", "GROUP", "WORDS", "hopper_peaks_kernel", "sort_kernel"]
@@ -91,13 +91,9 @@ def sort_kernel(
 def _keys(K, first, k_n, k_len, ROWS: gl.constexpr, DIM: gl.constexpr):
     """A tile of keys in shared memory, its dims in the order that gathered queries make."""
     dtype: gl.constexpr = K.dtype.element_ty
-    layout: gl.constexpr = gl.BlockedLayout([1, 8], [32 // (DIM // 8), DIM // 8], [4, 1], [1, 0])
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, DIM], dtype)
-    key = (first + gl.arange(0, ROWS, gl.SliceLayout(1, layout)))[:, None]
-    dim = gl.arange(0, DIM, gl.SliceLayout(0, layout))[None, :]
-    k = gl.load(K + key.to(gl.int64) * k_n + dim, mask=key < k_len, other=0.0)
     tile = gl.allocate_shared_memory(dtype, [ROWS, DIM], shared)
-    tile.store(in_order(k, ROWS, DIM))
+    tile.store(keys_in_order(K, first, k_n, k_len, ROWS, DIM))
     return tile
 
 
