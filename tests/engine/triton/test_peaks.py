@@ -55,7 +55,7 @@ def test_rows_are_sorted_by_their_tile(device, rows, tiles, part_rows, first):
     made, table = ends.new_empty(3, parts), ends.new_empty(3, parts, groups, 4)
     key, mass = torch.full((3, rows), 5), torch.full((3, rows), 5.0)
     there = [x.to(device) for x in (tile, ends, made, table, numbers, key, mass)]
-    options = {"HAS_FIRST": first > 0, "GROUP": 8, "WORDS": 4, "ROWS": 32, "TILES": 8}
+    options = {"HAS_FIRST": first > 0, "GROUP": 8, "ROWS": 32, "TILES": 8}
     peaks_kernel.sort_kernel[(3, parts)](*there, rows, tiles, part_rows, groups, **options)
     _, _, made, table, numbers, key, mass = (x.cpu() for x in there)
     assert (made <= groups).all()

@@ -55,7 +55,6 @@ def find_peaks(
         groups,
         HAS_FIRST=first > 0,
         GROUP=GROUP.value,
-        WORDS=WORDS.value,
         ROWS=ROWS,
         TILES=TILES,
         num_warps=SORTING_WARPS,

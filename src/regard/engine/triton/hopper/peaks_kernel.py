@@ -34,8 +34,7 @@ WORDS = gl.constexpr(4)
 @triton.jit(do_not_specialize=["q_len", "tiles", "part_rows", "groups"])
 def sort_kernel(
     PEAK_TILE, ENDS, COUNT, GROUPS, NUMBERS, PEAK_KEY, MASS, q_len, tiles, part_rows, groups,
-    HAS_FIRST: tl.constexpr, GROUP: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr,
-    TILES: tl.constexpr,
+    HAS_FIRST: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr,
 ):
 # fmt: on
     """A part of one map's queries by the tile of their largest score, cut into groups that have the same.

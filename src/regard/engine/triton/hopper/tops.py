@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.hopper.candidates_kernel import WORDS, hopper_candidates_kernel
-from regard.engine.triton.hopper.marks_kernel import QUERIES, hopper_marks_kernel
+from regard.engine.triton.hopper.marks_kernel import hopper_marks_kernel
 from regard.engine.triton.hopper.ptx import PLACES
 from regard.engine.triton.hopper.tops_kernel import (
     BITS,
@@ -111,7 +111,7 @@ class Tops:
         result, (blocks, sizes), wanted = self.result, self._visits(tops, band), self._bits(tops)
         start(
             hopper_marks_kernel,
-            (tops.scores.shape[2] // QUERIES.value, self.maps),
+            (tops.scores.shape[2] // BITS.value, self.maps),
             tops.scores,
             result.lse,
             blocks,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["BITS", "select_kernel", "tops_kernel", "wanted_kernel"]
+__all__ = ["BITS", "FAINTEST", "SLACK", "select_kernel", "tops_kernel", "wanted_kernel"]
 
 LOG2E = tl.constexpr(1.4426950408889634)
 # Should a product round a score otherwise than the forward pass, it is still found.
