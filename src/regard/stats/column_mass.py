@@ -42,6 +42,14 @@ class ColumnMass(Statistic):
             shown.append(f"rows=<{' × '.join(str(size) for size in self.rows.shape)}>")
         return f"ColumnMass({', '.join(shown)})"
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ColumnMass):
+            return NotImplemented
+        return (self.normalise, id(self.rows)) == (other.normalise, id(other.rows))
+
+    def __hash__(self) -> int:
+        return hash((self.normalise, id(self.rows)))
+
     def check(self, frame: Frame) -> None:
         if self.rows is None:
             return

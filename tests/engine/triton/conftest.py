@@ -25,6 +25,16 @@ def _kernels():
         del os.environ["TRITON_INTERPRET"]
 
 
+@pytest.fixture(autouse=True)
+def _no_tapes():
+    """Tests put other kernels in the place of those that earlier calls started."""
+    from regard.engine.triton import replaying
+
+    replaying.forget()
+    yield
+    replaying.forget()
+
+
 @pytest.fixture
 def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"

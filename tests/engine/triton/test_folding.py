@@ -13,7 +13,7 @@ from regard import observe
 from regard.engine import observing
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Streamed
-from regard.engine.second_pass import frame_of, summarise
+from regard.engine.second_pass import summarise
 from regard.engine.torch_forward import forward
 from regard.masks import Causal, Dense, Window
 from regard.stats import (
@@ -186,7 +186,7 @@ def test_the_largest_score_is_the_heaviest_keys_where_that_was_told(monkeypatch)
         monkeypatch.setattr(
             observing, "summarise", lambda *given, to=rest: {n: to.append(n) for n in given[2]}
         )
-        _, found = observing._observed_on_gpu(problem, asked, frame_of(problem), "auto")
+        _, found = observing._observed_on_gpu(problem, asked, "auto")
         assert torch.equal(found["top_k"].key, key)
         assert rest == ([] if sink is None else ["max_score"])
         if sink is None:

@@ -6,17 +6,18 @@ few things that seldom change, and as long as they do not, the compiled kernel i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
+from threading import local
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from regard.engine.triton.configs import TRIED
 
-__all__ = ["start"]
+__all__ = ["listening", "start"]
 
 # Kernels compiled for one set of lengths, dims and questions; more than that and the oldest is asked again.
 MOST = 256
@@ -25,16 +26,55 @@ INT32_END = 1 << 31
 OPTIONS = ("num_warps", "num_stages", "maxnreg")
 
 
+class Listener(Protocol):
+    """Who wants to know what is started, to start it again with other tensors in their places."""
+
+    def started(self, run: Callable[..., None], grid: tuple[int, ...], values: tuple[Any, ...]) -> None: ...
+
+
+class _Listening(local):
+    """Whoever listens in this thread."""
+
+    to: Listener | None = None
+
+
+listening = _Listening()
+
+
 def start(kernel: Any, grid: tuple[int, ...], *given: Any, **named: Any) -> None:
     """`kernel[grid](*given, **named)`."""
+    if listening.to is None:
+        _start(kernel, grid, given, named)
+        return
+    with torch._C.DisableTorchFunction():
+        run, grid, values = _start(kernel, grid, given, named)
+    listening.to.started(run, grid, values)
+
+
+def _start(
+    kernel: Any, grid: tuple[int, ...], given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Callable[..., None], tuple[int, ...], tuple[Any, ...]]:
+    """Start a kernel, and say how to start it once more: what to call with a grid and values."""
     if not hasattr(kernel, "params") or kernel.pre_run_hooks:
         kernel[grid](*given, **named)
-        return
+        return _Plain(kernel, tuple(named)), grid, (*given, *named.values())
     # Kernels are found by their address: hashing one takes a look at its source.
     starter = _starters.get(id(kernel))
     if starter is None:
         starter = _starters[id(kernel)] = _Starter(kernel)
-    starter.start(grid, given, named)
+    return starter.start(grid, given, named)
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A kernel as everybody may call it, the last of its arguments by name."""
+
+    kernel: Any
+    names: tuple[str, ...]
+
+    def __call__(self, grid: tuple[int, ...], values: Sequence[Any]) -> None:
+        first = len(values) - len(self.names)
+        self.kernel[grid](*values[:first], **dict(zip(self.names, values[first:], strict=True)))
 
 
 @dataclass(frozen=True)
@@ -46,7 +86,9 @@ class _Starter:
     readers: dict[Any, Callable[[tuple[Any, ...]], Any]] = field(default_factory=dict)
     pickers: dict[int, Callable[[dict[str, Any]], tuple[Any, ...]]] = field(default_factory=dict)
 
-    def start(self, grid: tuple[int, ...], given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def start(
+        self, grid: tuple[int, ...], given: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Callable[..., None], tuple[int, ...], tuple[Any, ...]]:
         pick = self.pickers.get(len(given))
         if pick is None:
             pick = self.pickers[len(given)] = _picker(self.kernel.arg_names[len(given) :])
@@ -64,9 +106,10 @@ class _Starter:
                 raise TypeError(f"{self.kernel} takes {self.kernel.arg_names}, and was given {[*named]}.")
             while len(self.compiled) >= MOST:
                 del self.compiled[next(iter(self.compiled))]
-            self.compiled[key] = _again(self.kernel[grid](*values, **dict(options)), device)
+            found = self.compiled[key] = _again(self.kernel[grid](*values, **dict(options)), device)
         else:
             found((*grid, 1, 1)[:3], values)
+        return found, (*grid, 1, 1)[:3], values
 
 
 _starters: dict[int, _Starter] = {}
@@ -77,7 +120,7 @@ def _picker(names: list[str]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
     return itemgetter(*names) if len(names) > 1 else lambda named: tuple([named[name] for name in names])
 
 
-def _again(compiled: Any, device: int) -> Callable[[tuple[int, ...], tuple[Any, ...]], None]:
+def _again(compiled: Any, device: int) -> Callable[[tuple[int, ...], Sequence[Any]], None]:
     """How to start a compiled kernel on a device, given a grid and arguments.
 
     As Triton does it, less what it prepares for those who watch launches, unless somebody does.
@@ -93,7 +136,7 @@ def _again(compiled: Any, device: int) -> Callable[[tuple[int, ...], tuple[Any, 
     run: Any = compiled.run
     function, packed, watching = compiled.function, compiled.packed_metadata, knobs.runtime
 
-    def start(grid: tuple[int, ...], values: tuple[Any, ...]) -> None:
+    def start(grid: tuple[int, ...], values: Sequence[Any]) -> None:
         if watching.launch_enter_hook.calls or watching.launch_exit_hook.calls:
             compiled[grid](*values)
         else:

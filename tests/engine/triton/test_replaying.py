@@ -1,0 +1,218 @@
+"""Calls that come again give what they would have given, and those that may differ are made as ever."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from weakref import ref
+
+import pytest
+import torch
+
+from regard import Causal, ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK, Window, observe
+from regard.engine.triton import replaying
+from regard.engine.triton.replaying import replayed
+from regard.engine.triton.starting import start
+from regard.stats import Custom, MeanDistance, SinkMass
+
+STATISTICS = {
+    "rows": [Entropy(), MaxScore(), SinkMass(), MeanDistance()],
+    "everything": [Entropy(), MaxScore(), ColumnMass(), Decay(), Pooled(16, "both"), TopK(3)],
+    "columns": [ColumnMass(normalise=True)],
+}
+
+
+def tapes() -> list[bool]:
+    """Of each kind of call that is known, whether it is played."""
+    return [history.tape is not None for history in replaying._known.values()]
+
+
+def everything_of(seen) -> list[torch.Tensor]:
+    parts = [seen.out, seen.lse]
+    for value in seen.stats.values():
+        parts += [value] if isinstance(value, torch.Tensor) else list(value)
+    return parts
+
+
+@pytest.mark.parametrize("mask", [None, Causal(), Window(40)], ids=str)
+@pytest.mark.parametrize("asked", STATISTICS)
+def test_a_call_that_comes_again_gives_the_same_bits(device, asked, mask):
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+
+    def call(seed: int):
+        generator = torch.Generator().manual_seed(seed)
+        q, k, v = torch.randn(3, 1, 2, 100, 64, generator=generator).to(device, dtype).unbind()
+        return observe(q, k, v, mask, stats=STATISTICS[asked], backend="triton")
+
+    played = [call(seed) for seed in range(5)]
+    assert tapes() == [True]
+    for seed, seen in enumerate(played):
+        replaying.forget()
+        anew = call(seed)
+        assert type(anew.stats) is type(seen.stats)
+        assert [*anew.stats] == [*seen.stats]
+        for got, wanted in zip(everything_of(seen), everything_of(anew), strict=True):
+            assert got.dtype == wanted.dtype
+            assert got.stride() == wanted.stride()
+            assert torch.equal(got, wanted)
+
+
+def test_what_a_call_returned_is_its_own(device):
+    q, k, v = torch.randn(3, 1, 1, 64, 64, device=device).unbind()
+    first, *_, last = [observe(q * i, k, v, stats=[Entropy()], backend="triton") for i in range(6)]
+    assert tapes() == [True]
+    again = observe(q * 5, k, v, stats=[Entropy()], backend="triton")
+    assert again.entropy.data_ptr() != last.entropy.data_ptr()
+    assert torch.equal(again.entropy, last.entropy)
+    torch.testing.assert_close(first.entropy, torch.full_like(first.entropy, 64.0).log())
+
+
+def test_shapes_strides_masks_and_questions_are_kinds_of_their_own(device):
+    q, k, v = torch.randn(3, 1, 2, 64, 64, device=device).unbind()
+    turned = torch.randn(1, 64, 2, 64, device=device).transpose(1, 2)
+    observe(q, k, v, stats=[Entropy()], backend="triton")
+    observe(q, k, v, stats=[Entropy()], backend="triton")
+    assert len(tapes()) == 1
+    observe(q[:, :, :50], k, v, stats=[Entropy()], backend="triton")
+    observe(turned, k, v, stats=[Entropy()], backend="triton")
+    observe(q, k, v, Causal(), stats=[Entropy()], backend="triton")
+    observe(q, k, v, Window(9), stats=[Entropy()], backend="triton")
+    observe(q, k, v, stats=[Entropy().named("other")], backend="triton")
+    observe(q, k, v, stats=[Entropy()], scale=0.5, backend="triton")
+    assert len(tapes()) == 7
+    # Equal questions are one kind, and weights for queries are theirs by identity.
+    rows = torch.rand(64, device=device)
+    for some in (None, None, rows, rows, rows.clone()):
+        observe(q, k, v, stats=[ColumnMass(rows=some)], backend="triton")
+    assert len(tapes()) == 10
+
+
+def test_calls_with_gradients_or_few_queries_are_no_kind(device):
+    q, k, v = torch.randn(3, 1, 2, 64, 64, device=device).unbind()
+    for _ in range(4):
+        observe(q.clone().requires_grad_(), k, v, stats=[Entropy()], backend="triton").out.sum().backward()
+        observe(q[:, :, -1:], k, v, stats=[Entropy()], backend="triton")
+        observe(q, k, v, stats=[Entropy()], bias=torch.zeros(1, 1, 64, 64, device=device), backend="triton")
+    assert tapes() == []
+
+
+def test_statistics_of_users_are_asked_every_time(device):
+    calls = []
+
+    class Counting(Entropy):
+        def check(self, frame):
+            calls.append(frame)
+
+    q, k, v = torch.randn(3, 1, 1, 64, 64, device=device).unbind()
+    for _ in range(5):
+        observe(q, k, v, stats=[Counting().named("mine")], backend="torch" if device == "cpu" else "auto")
+        observe(q, k, v, stats=[Custom(lambda tile: tile.weights.sum((-2, -1)))])
+    assert len(calls) == 5
+    assert tapes() == []
+
+
+class Doubling:
+    """Stands in for a kernel: y = 2 x + `more`."""
+
+    def __getitem__(self, grid):
+        return lambda x, y, more: y.copy_(2 * x + more)
+
+
+DOUBLING = Doubling()
+
+
+def doubled(x: torch.Tensor, more: float = 0.0) -> torch.Tensor:
+    y = x.new_empty(x.shape)
+    start(DOUBLING, (1,), x, y, more=more)
+    return y
+
+
+def test_steps_are_played_with_other_inputs():
+    table = torch.arange(3.0)
+
+    def call(x):
+        some = SimpleNamespace(y=doubled(x, more=1.0))
+        head, tail = (some.y + table).split([1, 2])
+        return {"sum": torch.stack([head[0], tail.sum()]), "rest": (tail, 7, None)}
+
+    for i in range(6):
+        x = torch.tensor([1.0, 2.0, 3.0]) * i
+        found = replayed("kind", [x], lambda x=x: call(x))
+        y = 2 * x + 1 + table
+        torch.testing.assert_close(found["sum"], torch.stack([y[0], y[1:].sum()]))
+        torch.testing.assert_close(found["rest"][0], y[1:])
+        assert found["rest"][1:] == (7, None)
+    assert tapes() == [True]
+
+
+def test_a_tape_lets_go_of_what_it_does_not_need():
+    alive = []
+
+    class Watching(Doubling):
+        def __getitem__(self, grid):
+            def run(x, y, more):
+                alive.append([one() is not None for one in seen])
+                seen.append(ref(y))
+                y.copy_(x)
+
+            return run
+
+    watching, seen = Watching(), []
+
+    def call(x):
+        for _ in range(3):
+            y = x.new_empty(x.shape)
+            start(watching, (1,), x, y, more=0.0)
+            x = y
+        return x
+
+    x = torch.zeros(5)
+    for _ in range(3):
+        replayed("kind", [x], lambda: call(x))
+    assert tapes() == [True]
+    seen.clear()
+    alive.clear()
+    replayed("kind", [x], lambda: call(x))
+    # The third kernel reads what the second wrote; what the first wrote is gone.
+    assert alive == [[], [True], [False, True]]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, n: x + float(x.sum()),
+        lambda x, n: x[x > 0],
+        lambda x, n: doubled(x, more=float(n)),
+        lambda x, n: x + torch.from_numpy(x.numpy() * 1.0),
+        lambda x, n: x.sum() if n % 2 else x,
+        lambda x, n: (x, n),
+    ],
+    ids=["reads", "shape", "number", "unheard", "branch", "result"],
+)
+def test_calls_that_may_differ_are_made_as_ever(call):
+    for n in range(6):
+        x = torch.randn(4)
+        got = replayed("kind", [x], lambda n=n, x=x: call(x, n))
+        wanted = call(x, n)
+        torch.testing.assert_close(got, wanted)
+    assert True not in tapes()
+
+
+def test_the_oldest_kinds_are_forgotten(monkeypatch):
+    monkeypatch.setattr(replaying, "MOST", 3)
+    for kind in range(5):
+        replayed(kind, [], lambda: None)
+    assert [*replaying._known] == [2, 3, 4]
+
+
+def test_errors_are_raised_and_the_next_call_is_heard():
+    x = torch.ones(2)
+
+    def fail():
+        raise ValueError("no")
+
+    replayed("kind", [x], lambda: x + 1)
+    with pytest.raises(ValueError, match="no"):
+        replayed("kind", [x], fail)
+    for _ in range(3):
+        assert replayed("kind", [x], lambda: x + 1).tolist() == [2, 2]
+    assert tapes() == [True]
