@@ -161,12 +161,11 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
         for other in ("forward_kernel", "peak_kernel", "first_kernel"):
             recorded(forward, other)
         kernels = {"tops_kernel", "wanted_kernel", "hopper_marks_kernel", "hopper_candidates_kernel"}
-        for other in (kernels | {"select_kernel"}) - {name}:
+        for other in (kernels | {"few_kernel", "search_kernel", "select_kernel"}) - {name}:
             recorded(hopper_tops, other)
         hopper_tops.FEWEST = 0 if name == "hopper_marks_kernel" else LENGTH
         if module is hopper_tops:
             recorded(hopper_forward, "hopper_forward_kernel")
-        recorded(survey, "top_kernel")
         forward.forward(problem, everything)
     elif module is hopper_survey:
         for other in ("bounds_kernel", "columns_kernel", "diagonals_kernel"):

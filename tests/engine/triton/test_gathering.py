@@ -27,14 +27,17 @@ def test_what_keys_receive_is_added_up_per_key_and_per_block(device):
     n, blocks = 300, 5
     seen = schedule(Causal(), n, n, 0, torch.device(device)).seen
     column = torch.randn(2, 3, blocks, blocks * SIDE, device=device)
-    total, block = torch.ones(2, 3, n, device=device), torch.empty(2, 3, blocks, blocks, device=device)
+    # Two rows of blocks are somebody else's.
+    total, block = torch.ones(2, 3, n, device=device), torch.zeros(2, 3, 2 + blocks, blocks, device=device)
+    sizes = (3, 0, 0, blocks, blocks, n, 2, 2 + blocks)
     gathering.columns_kernel[(blocks, 6)](
-        column, seen, total, block, 3, 0, 0, blocks, blocks, n, COLUMNS=True, BLOCKS=True, SIDE=SIDE
+        column, seen, total, block, *sizes, COLUMNS=True, BLOCKS=True, SIDE=SIDE
     )
     q_block, key = torch.arange(blocks)[:, None], torch.arange(blocks * SIDE)[None, :]
     wanted = column.cpu() * (key // SIDE <= q_block)
     torch.testing.assert_close(total.cpu(), 1 + wanted.sum(2)[..., :n])
-    torch.testing.assert_close(block.cpu(), wanted.unflatten(3, (blocks, SIDE)).sum(4))
+    torch.testing.assert_close(block.cpu()[:, :, 2:], wanted.unflatten(3, (blocks, SIDE)).sum(4))
+    assert (block[:, :, :2] == 0).all()
 
 
 def test_what_strips_leave_behind_is_added_along_its_diagonals(device):
@@ -59,7 +62,7 @@ def test_what_strips_leave_behind_is_added_along_its_diagonals(device):
 
 
 @pytest.mark.parametrize("pool", [16, 64, 192])
-def test_bands_of_any_size_make_one_overview(monkeypatch, pool):
+def test_bands_of_any_size_make_one_overview(monkeypatch, device, pool):
     pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper")
     from regard.engine.inputs import Options, problem_of
     from regard.engine.triton.hopper import survey
@@ -70,15 +73,15 @@ def test_bands_of_any_size_make_one_overview(monkeypatch, pool):
             return lambda *_, **__: None
 
     monkeypatch.setattr(survey, "bounds_kernel", Nothing())
-    q, k = torch.zeros(2, 2, 700, 64).unbind(), torch.zeros(1, 2, 500, 64)
-    problem = problem_of(q[0][None], k, k, Options())
+    q, k = torch.zeros(1, 2, 700, 64, device=device), torch.zeros(1, 2, 500, 64, device=device)
+    problem = problem_of(q, k, k, Options())
     ask = Question(pool=pool, pool_sums=True, pool_maxima=True)
-    sweep = survey._Sweep(problem, torch.zeros(1, 2, 700), ask, Survey())
+    sweep = survey._Sweep(problem, torch.zeros(1, 2, 700, device=device), ask, Survey())
     high, wide = sweep.part
-    parts = torch.rand(1, 2, 11 * SIDE // high, 8 * SIDE // wide)
+    parts = torch.rand(1, 2, 11 * SIDE // high, 8 * SIDE // wide, device=device)
     for first in range(0, 11, 4):
         band = range(first, min(first + 4, 11))
-        some = parts[:, :, band.start * SIDE // high : band.stop * SIDE // high]
+        some = parts[:, :, band.start * SIDE // high : band.stop * SIDE // high].contiguous()
         sweep._put(sweep.found.pool_sums, some, (high, wide), band, largest=False)
         sweep._put(sweep.found.pool_maxima, some, (high, wide), band, largest=True)
     whole = torch.nn.functional.pad(

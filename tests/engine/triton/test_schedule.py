@@ -115,6 +115,16 @@ def test_the_pairs_of_a_strip_are_found_by_their_diagonal():
             assert offset == 2 * (strips.first + number)
 
 
+@pytest.mark.parametrize("name", MASKS)
+def test_blocks_in_which_somebody_sees_few_keys(name):
+    n, most = 300, 40
+    seen = allowed(MASKS[name], n).sum(-1)
+    few = ((seen > 0) & (seen < most)).any(0)
+    for rows in (range(n), range(128, 300)):
+        wanted = sorted({row // SIDE for row in rows if few[row]})
+        assert schedule(MASKS[name], n, n, 0, CPU).short(rows, most).tolist() == wanted
+
+
 def test_a_mask_with_two_intervals_in_a_row_has_no_schedule():
     mask = StreamingSinks(window=32, sinks=4)
     assert schedule(mask, 300, 300, 0, CPU) is None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["empty_list", "list_best"]
+__all__ = ["empty_list", "list_best", "store_best"]
 
 
 @triton.jit
@@ -46,3 +46,18 @@ def list_best(value, key, x, k_row, first):
         beats = (best > low) | ((best == low) & (best > float("-inf")) & (first < last))
         more = tl.max(beats.to(tl.int32), 0)
     return value, key
+
+
+@triton.jit
+def store_best(value, key, WEIGHT, KEY, there, TAKE: tl.constexpr):
+    """Write the TAKE best of each row's list as weights and keys, heaviest first, earlier keys first.
+
+    Values are logarithms of weights to base 2. Pointers are at the first entry of each row.
+    """
+    for i in range(TAKE):
+        best = tl.max(value, 1)
+        found = tl.min(tl.where((value == best[:, None]) & (key >= 0), key, 2**31 - 1), 1)
+        weight = tl.exp2(best)
+        tl.store(WEIGHT + i, weight, mask=there)
+        tl.store(KEY + i, tl.where(weight > 0, found, -1).to(tl.int64), mask=there)
+        value = tl.where(key == found[:, None], float("-inf"), value)

@@ -142,6 +142,16 @@ class Schedule(Keeper):
         first, stop = self.visited(SIDE)
         return first // SIDE, -(-stop // SIDE)
 
+    def short(self, rows: range, most: int) -> Int32[Tensor, "blocks"]:
+        """Blocks of SIDE queries in which somebody sees fewer than `most` keys; rows begin with a block."""
+        return self.once(("short", rows, most), lambda: self._short(rows, most))
+
+    def _short(self, rows: range, most: int) -> Tensor:
+        low, high = (x[..., rows.start : rows.stop] for x in self._here)
+        seen = high - low
+        some = ((seen > 0) & (seen < most)).flatten(0, 1).any(0)
+        return self._there(rows.start // SIDE + (some.nonzero().squeeze(1) // SIDE).unique())
+
     def strips(self, band: range) -> Strips:
         """The strips that some query block of a band meets, longest first."""
         return self.once(("strips", band), lambda: self._strips(band))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -19,9 +19,9 @@ from regard.engine.triton.operands import Operands
 from regard.engine.triton.plan import Plan
 from regard.engine.triton.spans import Spans
 from regard.engine.triton.starting import start
-from regard.engine.triton.survey_kernel import diagonal_kernel, survey_kernel, top_kernel
+from regard.engine.triton.survey_kernel import diagonal_kernel, pool_kernel, survey_kernel, top_kernel
 
-__all__ = ["Question", "Survey", "counts", "fill_top_keys", "put_blocks", "survey", "top_keys"]
+__all__ = ["Question", "Survey", "counts", "put_blocks", "survey", "top_keys"]
 
 # Bytes for what tiles leave behind for columns and overviews, per band of query blocks.
 BAND_BYTES = 1 << 29
@@ -29,6 +29,8 @@ BAND_BYTES = 1 << 29
 CELL_BYTES = 1 << 28
 # A diagonal of tiles is a program: longer bands would leave too few of them.
 BAND_BLOCKS = 128
+# Parts of an overview that a program puts together at a time, and how many of them in a block's row.
+POOLED, MOST_PARTS = 512, 16
 
 
 @dataclass(frozen=True)
@@ -222,25 +224,32 @@ def put_blocks(
 ) -> None:
     """Add rows of parts to the blocks of a map, or raise these to them; so many parts make one block.
 
-    The first row of parts may lie anywhere in a block: others have the rest, and what is not there adds
-    nothing.
+    Both lie packed in memory. The first row of parts may lie anywhere in a block: others have the rest, and
+    what is not there adds nothing.
     """
     high, wide = size
-    found = part
-    if wide > 1:
-        grouped = pad(found, (0, -part.shape[-1] % wide)).unflatten(-1, (-1, wide))
-        found = grouped.amax(-1) if largest else grouped.sum(-1)
-    if high > 1:
-        before = first % high
-        whole = pad(found, (0, 0, before, -(before + part.shape[-2]) % high))
-        grouped = whole.unflatten(-2, (-1, high))
-        found = grouped.amax(-2) if largest else grouped.sum(-2)
-    rows = total[..., first // high :, :][..., : found.shape[-2], :]
-    found = found[..., : rows.shape[-2], : rows.shape[-1]]
-    if largest:
-        torch.maximum(rows, found, out=rows)
-    else:
-        rows += found
+    batch, heads, total_rows, total_columns = total.shape
+    rows, columns = part.shape[2:]
+    count = -(-min(first + rows, total_rows * high) // high) - first // high
+    parts = min(MOST_PARTS, 1 << (wide - 1).bit_length())
+    blocks = POOLED // parts
+    start(
+        pool_kernel,
+        (batch * heads * count, -(-total_columns // blocks)),
+        part,
+        total,
+        rows,
+        columns,
+        total_rows,
+        total_columns,
+        count,
+        first,
+        high,
+        wide,
+        LARGEST=largest,
+        BLOCKS=blocks,
+        PARTS=parts,
+    )
 
 
 def top_keys(
@@ -259,25 +268,13 @@ def top_keys(
         return decode.heaviest(problem, lse, tops, k)  # pyright: ignore[reportArgumentType]
     weight = lse.new_empty(*lse.shape, k)
     key = torch.empty(weight.shape, dtype=torch.int64, device=weight.device)
-    fill_top_keys(Operands(replace(problem, v=problem.k)), lse, weight, key)
-    return weight, key
-
-
-def fill_top_keys(
-    operands: Operands,
-    lse: Float[Tensor, "batch heads q"],
-    weight: Float[Tensor, "batch heads q top"],
-    key: Int64[Tensor, "batch heads q top"],
-    only: Int[Tensor, "batch heads blocks"] | None = None,
-) -> None:
-    """Write the heaviest keys of each row, or of the blocks of 64 queries (Hopper's) that `only` marks."""
-    problem, cut = operands.problem, operands.config("top")
-    table, k = operands.plan(cut.blocks), weight.shape[-1]
+    operands = Operands(replace(problem, v=problem.k))
+    cut = operands.config("top")
+    table = operands.plan(cut.blocks)
     start(
         top_kernel,
         (table.q_blocks, problem.heads, problem.batch),
-        # Some blocks are few.
-        **operands.pairs(cut, engine=only is None),
+        **operands.pairs(cut),
         **operands.sizes,
         **operands.scoring,
         **operands.visits(table, table.by_query),
@@ -286,12 +283,10 @@ def fill_top_keys(
         LSE=lse.contiguous(),
         TOP_WEIGHT=weight,
         TOP_KEY=key,
-        ONLY=table.by_query.order if only is None else only,
-        q_blocks=table.q_blocks,
         TOP=max(2, 1 << (k - 1).bit_length()),
         TAKE=k,
-        SOME=only is not None,
     )
+    return weight, key
 
 
 def counts(problem: Problem, *, diagonal: bool, skip: int = 0) -> Int64[Tensor, "rows heads n"]:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from regard.engine.triton.listing import empty_list, list_best
+from regard.engine.triton.listing import empty_list, list_best, store_best
 from regard.engine.triton.tiles import LN2, LOG2E, allowed, dot, rows, score
 
-__all__ = ["diagonal_kernel", "survey_kernel", "top_kernel"]
+__all__ = ["diagonal_kernel", "pool_kernel", "survey_kernel", "top_kernel"]
 
 _LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "plane_stride", "first_block", "band", "k_blocks",
             "lines", "skip", "first_line", "chunk", "weight_b", "weight_h", "bias_b", "bias_h"]  # fmt: skip
-_TOP_LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "plane_stride", "bias_b", "bias_h", "q_blocks"]
+_TOP_LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "plane_stride", "bias_b", "bias_h"]
 
 
 # fmt: off
@@ -174,27 +174,53 @@ def diagonal_kernel(
 
 
 # fmt: off
+@triton.jit(do_not_specialize=[
+    "rows", "columns", "total_rows", "total_columns", "count", "first", "high", "wide"])
+def pool_kernel(
+    PART, TOTAL, rows, columns, total_rows, total_columns, count, first, high, wide,
+    LARGEST: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr,
+):
+# fmt: on
+    """Add parts of an overview to BLOCKS of its blocks, or raise these to them; `high` × `wide` make one.
+
+    PART has some rows of parts, which meet `count` rows of blocks; the first is number `first` of the map.
+    PARTS of a row are read at a time.
+    """
+    at_map = (tl.program_id(0) // count).to(tl.int64)
+    row = first // high + tl.program_id(0) % count
+    column = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)
+    there = column < total_columns
+    to = TOTAL + (at_map * total_rows + row) * total_columns + column
+    found = tl.load(to, mask=there, other=0.0)
+    for part_row in range(tl.maximum(row * high, first), tl.minimum(row * high + high, first + rows)):
+        for start in range(0, wide, PARTS):
+            part = start + tl.arange(0, PARTS)[None, :]
+            at = column[:, None] * wide + part
+            here = PART + (at_map * rows + part_row - first) * columns + at
+            x = tl.load(here, mask=there[:, None] & (part < wide) & (at < columns), other=0.0)
+            found = tl.maximum(found, tl.max(x, 1)) if LARGEST else found + tl.sum(x, 1)
+    tl.store(to, found, mask=there)
+
+
+# fmt: off
 @triton.jit(do_not_specialize=_TOP_LENGTHS)
 def top_kernel(
-    Q, K, LSE, TOP_WEIGHT, TOP_KEY, ONLY, BIAS, SLOPES,
+    Q, K, LSE, TOP_WEIGHT, TOP_KEY, BIAS, SLOPES,
     FULL_AT, FULL, EDGE_AT, EDGE, TILES, ORDER, LOW, HIGH, BITS,
     q_b, q_h, q_n, k_b, k_h, k_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
-    scale, softcap, q_len, k_len, offset, heads, group, plane_stride, q_blocks,
+    scale, softcap, q_len, k_len, offset, heads, group, plane_stride,
     DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr,
     HAS_BITS: tl.constexpr, HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
-    TOP: tl.constexpr, TAKE: tl.constexpr, SOME: tl.constexpr,
+    TOP: tl.constexpr, TAKE: tl.constexpr,
 ):
 # fmt: on
     """The TAKE heaviest keys of each row of one block of queries, heaviest first, earlier keys first.
 
-    Lists hold TOP keys, TAKE rounded up to a power of two. With SOME only blocks that ONLY marks are done.
+    Lists hold TOP keys, TAKE rounded up to a power of two.
     """
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     plane = batch * plane_stride
     block = tl.load(ORDER + plane + tl.program_id(0))
-    if SOME:  # noqa: SIM102 - a compile-time `if` around one of the device's
-        if tl.load(ONLY + (batch * heads + head) * q_blocks + block) == 0:
-            return
     LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
     kv_head = head // group
     BIAS += batch * bias_b + head.to(tl.int64) * bias_h
@@ -234,10 +260,4 @@ def top_kernel(
                                    q_in_block[:, None], BLOCK_Q, BLOCK_K, HAS_BITS)
                     x = tl.where(keep, x, float("-inf"))
                 best, best_key = list_best(best, best_key, x, k_row, j * BLOCK_K)
-    for i in range(TAKE):
-        value = tl.max(best, 1)
-        found = tl.min(tl.where((best == value[:, None]) & (best_key >= 0), best_key, 2**31 - 1), 1)
-        weight = tl.exp2(value)
-        tl.store(TOP_WEIGHT + row_at * TAKE + i, weight, mask=there)
-        tl.store(TOP_KEY + row_at * TAKE + i, tl.where(weight > 0, found, -1).to(tl.int64), mask=there)
-        best = tl.where(best_key == found[:, None], float("-inf"), best)
+    store_best(best, best_key, TOP_WEIGHT + row_at * TAKE, TOP_KEY + row_at * TAKE, there, TAKE)

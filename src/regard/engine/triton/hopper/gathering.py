@@ -27,15 +27,18 @@ def bounds_kernel(LSE, BOUND, q_len, SIDE: tl.constexpr):
 
 
 # fmt: off
-@triton.jit(do_not_specialize=["heads", "plane_stride", "band_first", "slots", "k_blocks", "k_len"])
+@triton.jit(do_not_specialize=[
+    "heads", "plane_stride", "band_first", "slots", "k_blocks", "k_len", "block_first", "block_rows"])
 def columns_kernel(
-    COLUMN, SEEN, TOTAL, BLOCK, heads, plane_stride, band_first, slots, k_blocks, k_len,
+    COLUMN, SEEN, TOTAL, BLOCK, heads, plane_stride, band_first, slots, k_blocks, k_len, block_first,
+    block_rows,
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, SIDE: tl.constexpr,
 ):
 # fmt: on
-    """One program: what a block of keys received from every block of queries, added up per key and per block.
+    """One program: what a block of keys received from every block of queries, added up per key and by block.
 
-    SEEN says which blocks of keys each block of queries sees: nobody wrote what the others received.
+    SEEN says which blocks of keys each block of queries sees: nobody wrote what the others received. BLOCK
+    has `block_rows` rows of blocks, and those of these queries from `block_first` on.
     """
     k_block, at_map = tl.program_id(0), tl.program_id(1).to(tl.int64)
     SEEN += (at_map // heads * plane_stride + band_first) * 2
@@ -50,7 +53,7 @@ def columns_kernel(
         at = ((at_map * slots + slot) * k_blocks + k_block)[:, None] * SIDE + key[None, :]
         found = tl.load(COLUMN + at, mask=met[:, None], other=0.0)  # (SLOTS, SIDE)
         if BLOCKS:
-            to = BLOCK + (at_map * slots + slot) * k_blocks + k_block
+            to = BLOCK + (at_map * block_rows + block_first + slot) * k_blocks + k_block
             tl.store(to, tl.sum(found, 1), mask=there)
         total += tl.sum(found, 0)
     if COLUMNS:

@@ -1,7 +1,8 @@
 """What the largest scores of tiles tell, read once: marks, which tiles are wanted, and an overview.
 
-A program holds those of 32 queries in registers, eight of them in each warp, and warps only meet to put their
-queries' bits together. That is as many tiles as registers hold; longer texts are read twice (tops_kernel.py).
+A program holds those of 32 queries in registers, a thread those of four queries and every sixteenth tile (of
+512 every 32nd). Warps only meet to rank the classes of tiles. That is as many tiles as registers hold; longer
+texts are read twice (tops_kernel.py).
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -12,9 +13,23 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from regard.engine.triton.hopper.sharing import LOG2E
+from regard.engine.triton.hopper.threads import heaviest, ranked, want
 from regard.engine.triton.hopper.tops_kernel import BITS, FAINTEST, SLACK
 
 __all__ = ["hopper_marks_kernel"]
+
+
+@gluon.jit
+def _class_tops(x, CLASSES: gl.constexpr):
+    """The largest scores of rows among the tiles of each class."""
+    return gl.max(gl.reshape(x, [x.shape[0] // CLASSES, CLASSES, x.shape[1]]), 0)
+
+
+@gluon.jit
+def _just_below(x):
+    """The next smaller number."""
+    bits = x.to(gl.int32, bitcast=True)
+    return gl.where(x > 0, bits - 1, gl.where(x < 0, bits + 1, -(2**31) + 1)).to(gl.float32, bitcast=True)
 
 
 # fmt: off
@@ -29,49 +44,78 @@ def hopper_marks_kernel(
 # fmt: on
     """`tops_kernel` and `wanted_kernel` for BITS queries of a band and at most LINES tiles.
 
-    HIGH is 0 so far, and takes weights as integers: of numbers that are not negative these have the same
-    order.
+    Equal maxima of classes count one by one here: a mark may be higher than `tops_kernel`'s. HIGH is 0
+    so far, and takes weights as integers: of numbers that are not negative these have the same order.
     """
-    layout: gl.constexpr = gl.BlockedLayout([1, 4], [16, 2], [1, 4], [1, 0])
+    gl.static_assert((CLASSES == BITS) & (TOP <= 8))
+    warps: gl.constexpr = gl.num_warps()
+    # Tiles of which a thread has four. Where queries visit none of them, they are skipped.
+    GROUP: gl.constexpr = 16 * warps
+    layout: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [warps, 1], [1, 0])
     by_line: gl.constexpr = gl.SliceLayout(1, layout)
     by_row: gl.constexpr = gl.SliceLayout(0, layout)
+    two_by_row: gl.constexpr = gl.SliceLayout(
+        0, gl.BlockedLayout([1, 4, 2], [4, 8, 1], [warps, 1, 1], [2, 1, 0]))  # fmt: skip
+    # Four threads to a row, and four warps to all: where there are eight, the others do the same.
+    ranking: gl.constexpr = gl.BlockedLayout([8, 1], [4, 8], [warps // 4, 4], [0, 1])
+    alone: gl.constexpr = gl.BlockedLayout([1], [32], [warps], [0])
     at_map = gl.program_id(1).to(gl.int64)
-    in_band = gl.program_id(0) * BITS + gl.arange(0, BITS, by_row)
-    row = first_row + in_band
-    there = row < q_len
-    run = BLOCKS + (at_map // heads * plane_stride + (first_row + gl.program_id(0) * BITS) // BLOCK_Q) * 4
+    first_row += gl.program_id(0) * BITS
+    run = BLOCKS + first_row // BLOCK_Q * 4
+    # Everything waits for this, and a division takes long.
+    if plane_stride > 0:
+        run += at_map // heads * plane_stride * 4
     first, stop = gl.load(run) * (BLOCK_K // GRAIN), gl.load(run + 1) * (BLOCK_K // GRAIN)
-    lse = gl.load(LSE + at_map * q_len + row, mask=there, other=float("-inf"))
-    alive = lse > float("-inf")
-    bound = gl.where(alive, lse, float("inf")) * LOG2E
-    c = scale * LOG2E
-    line = gl.arange(0, LINES, by_line)
+    row = first_row + gl.arange(0, BITS, gl.SliceLayout(0, ranking))
+    lse = gl.load(LSE + at_map * q_len + row, mask=row < q_len, other=float("-inf"))
+    in_word, in_group = gl.arange(0, BITS, by_row), gl.arange(0, GROUP, by_line)
     # Whole words of queries: four are read at once. What is behind the last one is nobody's, and in no sum.
     words = rows // BITS
-    at = line[:, None] * (words * BITS) + in_band[None, :]
-    visited = ((line >= first) & (line < stop))[:, None] & (in_band >= 0)[None, :]
-    x = gl.load(TILE_TOPS + at_map * lines * (words * BITS) + at, mask=visited, other=float("-inf"))
+    TILE_TOPS += at_map * lines * (words * BITS) + gl.program_id(0) * BITS
+    at = TILE_TOPS + (in_group[:, None] * (words * BITS) + in_word[None, :])
+    groups = ()
+    for start in gl.static_range(0, LINES, GROUP):
+        x = gl.full([GROUP, BITS], float("-inf"), gl.float32, layout)
+        if (start < stop) & (start + GROUP > first):
+            # Lines before the first are far behind the last, as numbers without a sign.
+            visited = (in_group + start - first).to(gl.uint32) < (stop - first).to(gl.uint32)
+            visited = visited[:, None] & (in_word >= 0)[None, :]
+            x = gl.load(at + (words * (BITS * start)).to(gl.int64), mask=visited, other=float("-inf"))
+        groups += (x,)
+    tops = _class_tops(groups[0], CLASSES)  # (CLASSES, BITS)
+    for start in gl.static_range(GROUP, LINES, GROUP):
+        tops = gl.maximum(tops, _class_tops(groups[start // GROUP], CLASSES))
 
     # Scores that are masked are far below all others: a row that needs one for its mark has too few.
-    tops = gl.max(gl.reshape(x, [LINES // CLASSES, CLASSES, BITS]), 0)
-    for _ in gl.static_range(TOP - 1):
-        # Of equal ones all go, and the mark is lower than it need be.
-        tops = gl.where(tops == gl.max(tops, 0)[None, :], float("-inf"), tops)
-    mark = gl.convert_layout(gl.max(tops, 0), by_row)
+    mark = ranked(gl.convert_layout(tops, ranking), TOP)
+    c = scale * LOG2E
+    alive = lse > float("-inf")
+    bound = gl.where(alive, lse, float("inf")) * LOG2E
     few = (mark * c < bound + FAINTEST) & alive
     mark -= SLACK * (gl.abs(mark) + gl.abs(bound) / c)
     mark = gl.where(alive & (mark > float("-inf")) & (few == 0), mark, float("inf"))
-    gl.store(MARK + at_map * q_len + row, mark, mask=there)
-    gl.store(REDO + at_map * redo_blocks + row // SIDE, 1, mask=few & there)
+    gl.store(MARK + at_map * q_len + row, mark, mask=row < q_len)
+    gl.store(REDO + at_map * redo_blocks + row // SIDE, 1, mask=few & (row < q_len))
 
-    # Nothing is at or above what is no number, not even what is nobody's.
-    least = gl.where(mark < float("inf"), mark, float("nan"))
-    bit = 1 << (in_band % BITS)
-    bits = gl.sum(gl.where(x >= least[None, :], bit[None, :], 0), 1)
-    gl.store(WANTED + at_map * lines * words + line * words + gl.program_id(0), bits, mask=line < lines)
-    if HIGHEST:
-        block = (first_row + gl.program_id(0) * BITS) // GRAIN
-        weight = gl.exp2(gl.max(x * c - bound[None, :], 1))
-        to = HIGH + (at_map * high + block) * wide + line
-        some = (line < wide) & (block < high) & (weight > 0)
-        gl.atomic_max(to, weight.to(gl.int32, bitcast=True), mask=some, sem="relaxed")
+    # Nothing is above what is no number, not even what is nobody's.
+    below = gl.where(mark < float("inf"), _just_below(mark), float("nan"))
+    # Both at once: warps wait for one another.
+    below, offset = gl.split(gl.convert_layout(gl.join(below, -bound), two_by_row))
+    below = gl.convert_layout(below, by_row)[None, :]
+    offset = gl.convert_layout(offset, by_row)[None, :]
+    block = first_row // GRAIN
+    WANTED += at_map * lines * words + gl.program_id(0)
+    HIGH += (at_map * high + block) * wide
+    # Of eight threads that have the same four tiles every other one stores what is found for one of them.
+    place = (in_word // 4)[None, :]
+    stores = place % 2 == 0
+    own = (in_group % (4 * warps))[:, None] + place // 2 * (4 * warps)  # (GROUP, BITS)
+    for start in gl.static_range(0, LINES, GROUP):
+        x, mine = groups[start // GROUP], start + own
+        if (start < stop) & (start + GROUP > first):
+            want(x, below, place, stores & (mine < lines), WANTED + mine * words)
+            if HIGHEST:
+                heaviest(x, c, offset, place, stores & (mine < wide) & (block < high), HIGH + mine)
+        else:
+            line = start + gl.arange(0, GROUP, alone)
+            gl.store(WANTED + line * words, 0, mask=line < lines)

@@ -171,8 +171,13 @@ class _Sweep:
 
     def _add_columns(self, column: Tensor, band: range) -> None:
         """What keys received from blocks of queries: over all of them, and over blocks of keys."""
-        total, seen = self.found.columns, self.table.seen
-        blocks = self._empty(len(band), self.k_blocks) if self.from_columns else column
+        total, seen, sums = self.found.columns, self.table.seen, self.found.pool_sums
+        blocks, first, height = column, 0, len(band)
+        if self.from_columns and self.pool == SIDE and sums is not None and sums.is_contiguous():
+            # The overview's blocks are these: they go where they stay.
+            blocks, first, height = sums, band.start, sums.shape[2]
+        elif self.from_columns:
+            blocks = self._empty(height, self.k_blocks)
         start(
             columns_kernel,
             (self.k_blocks, self.problem.batch * self.problem.heads),
@@ -186,12 +191,14 @@ class _Sweep:
             len(band),
             self.k_blocks,
             self.problem.k_len,
+            first,
+            height,
             COLUMNS=total is not None,
             BLOCKS=self.from_columns,
             SIDE=SIDE,
         )
-        if self.found.pool_sums is not None and self.from_columns:
-            self._put(self.found.pool_sums, blocks, (SIDE, SIDE), band, largest=False)
+        if sums is not None and self.from_columns and blocks is not sums:
+            self._put(sums, blocks, (SIDE, SIDE), band, largest=False)
 
     def _add_diagonals(self, total: Tensor, cells: Tensor, band: range) -> None:
         strips = self.table.strips(band)

@@ -16,6 +16,8 @@ from regard.engine.triton.hopper.ptx import (
     EXCHANGE_OPERANDS,
     EXPAND,
     EXPAND_OPERANDS,
+    HEAVIEST,
+    HEAVIEST_OPERANDS,
     INSIST,
     INSIST_OPERANDS,
     KEEP_1,
@@ -29,6 +31,8 @@ from regard.engine.triton.hopper.ptx import (
     RAISE,
     RAISE_LATE,
     RAISE_OPERANDS,
+    RANK,
+    RANK_OPERANDS,
     RECEIVE,
     RECEIVE_OPERANDS,
     RESCALE_32,
@@ -39,6 +43,8 @@ from regard.engine.triton.hopper.ptx import (
     TOPS_1_OPERANDS,
     TOPS_2,
     TOPS_2_OPERANDS,
+    WANT,
+    WANT_OPERANDS,
 )
 from regard.engine.triton.hopper.sharing import by_thread, threads_of, tile_of
 
@@ -46,15 +52,19 @@ __all__ = [
     "done",
     "doubt",
     "exchange",
+    "exchange_sums",
     "hand_out",
+    "heaviest",
     "insist",
     "keep",
     "list_keys",
     "number_bits",
     "ones_of",
     "raised",
+    "ranked",
     "receive",
     "rescaled",
+    "want",
 ]
 
 
@@ -63,6 +73,14 @@ def exchange(p, r, neighbour, SIDE: gl.constexpr):
     """Hand out what the keys of two blocks received, to be put together by `receive` one step later."""
     return gl.inline_asm_elementwise(
         EXCHANGE, EXCHANGE_OPERANDS, [by_thread(p, SIDE), by_thread(r, SIDE), neighbour],
+        dtype=(gl.float32, gl.float32), is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def exchange_sums(p_sums, r_sums, neighbour):
+    """`exchange` for sums that threads have made already."""
+    return gl.inline_asm_elementwise(
+        EXCHANGE, EXCHANGE_OPERANDS, [p_sums, r_sums, neighbour],
         dtype=(gl.float32, gl.float32), is_pure=False, pack=2)  # fmt: skip
 
 
@@ -167,3 +185,38 @@ def rescaled(acc, left, DIM: gl.constexpr, layout: gl.constexpr):
     sums = gl.inline_asm_elementwise(
         text, operands, [sums, factor], dtype=gl.float32, is_pure=False, pack=DIM // 2)  # fmt: skip
     return gl.convert_layout(tile_of(sums, DIM), layout)
+
+
+@gluon.jit
+def ranked(x, TOP: gl.constexpr):
+    """The TOP-th largest number of each column, TOP being eight at the most.
+
+    Of a column four neighbouring threads have eight numbers each.
+    """
+    found = gl.inline_asm_elementwise(
+        RANK, RANK_OPERANDS, [x], dtype=gl.float32, is_pure=False, pack=8)  # fmt: skip
+    rank = gl.arange(0, x.shape[0], gl.SliceLayout(1, x.type.layout)) % 8
+    return gl.max(gl.where((rank == TOP - 1)[:, None], found, float("-inf")), 0)
+
+
+@gluon.jit
+def want(x, below, place, stores, to):
+    """Store a bit for each row of a word and each line: whether its score is above what is below its mark.
+
+    A thread has four rows of four lines, as the `place`-th of eight, and where it stores a word, that is of
+    the line `place // 2`.
+    """
+    shift = (place & 1) * 4
+    first = gl.where((place & 2) > 0, 0x3715, 0x6240)
+    second = gl.where((place & 4) > 0, 0x3276, 0x5410)
+    gl.inline_asm_elementwise(
+        WANT, WANT_OPERANDS, [x, below, shift, first, second, stores.to(gl.int32), to.to(gl.int64)],
+        dtype=gl.int8, is_pure=False, pack=16)  # fmt: skip
+
+
+@gluon.jit
+def heaviest(x, factor, offset, place, stores, to):
+    """Raise weights to the largest that rows have in each line. Threads are those of `want`."""
+    gl.inline_asm_elementwise(
+        HEAVIEST, HEAVIEST_OPERANDS, [x, factor, offset, place, stores.to(gl.int32), to.to(gl.int64)],
+        dtype=gl.int8, is_pure=False, pack=16)  # fmt: skip

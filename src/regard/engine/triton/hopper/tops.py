@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int32
@@ -19,6 +20,7 @@ from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.hopper.candidates_kernel import WORDS, hopper_candidates_kernel
 from regard.engine.triton.hopper.marks_kernel import hopper_marks_kernel
 from regard.engine.triton.hopper.ptx import PLACES
+from regard.engine.triton.hopper.search_kernel import few_kernel, search_kernel
 from regard.engine.triton.hopper.tops_kernel import (
     BITS,
     select_kernel,
@@ -28,7 +30,6 @@ from regard.engine.triton.hopper.tops_kernel import (
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import SIDE, intervals
 from regard.engine.triton.starting import start
-from regard.engine.triton.survey import fill_top_keys
 
 __all__ = ["TileTops", "Tops"]
 
@@ -42,12 +43,16 @@ PROGRAMS = 128
 CLASSES = 32
 # Rows of which a warp chooses among the candidates.
 ROWS = 8
+# Blocks of queries of which a program asks whether they are to be searched.
+SEARCHED = 4
+# With fewer than so many tiles for each top key, classes of keys make better marks than classes of tiles.
+FEW = 2
 # Tiles of which a program asks queries whether they want them.
 LINES = 16
-# Largest scores of so many tiles stay in registers while marks are found, with so many registers. With few
-# tiles it takes less to read them twice.
+# Largest scores of so many tiles stay in registers while marks are found, of so many warps with so many
+# registers each thread. With few tiles it takes less to read them twice.
 FEWEST = 128
-HELD = {256: 128, 512: 232}
+HELD = {256: (4, 96), 512: (8, 128)}
 # Programs that look for candidates: enough to keep the device busy, but each reads its tile of keys. Under a
 # mask some tiles are wanted more than others, and there are twice as many. Registers of theirs, by grain.
 CANDIDATES = 2048
@@ -104,11 +109,13 @@ class Tops:
         """What a band's largest scores of tiles say about its rows and its blocks of the map."""
         wanted = self._mark_at_once(tops, band) if self.held else self._mark(tops, band)
         if wanted is not None:
+            self._mark_few(tops, wanted, band)
             self._choose(tops, wanted, band.start * self.block_q)
 
     def _mark_at_once(self, tops: TileTops, band: range) -> Int32[Tensor, "maps lines words"]:
         """Marks, overviews, and which rows want which tiles: largest scores are read once."""
         result, (blocks, sizes), wanted = self.result, self._visits(tops, band), self._bits(tops)
+        warps, registers = HELD[self.held]
         start(
             hopper_marks_kernel,
             (tops.scores.shape[2] // BITS.value, self.maps),
@@ -129,8 +136,8 @@ class Tops:
             CLASSES=CLASSES,
             SIDE=SIDE,
             **self._cut,
-            num_warps=4,
-            maxnreg=HELD[self.held],
+            num_warps=warps,
+            maxnreg=registers,
         )
         return wanted
 
@@ -173,6 +180,49 @@ class Tops:
             num_warps=4,
         )
         return wanted
+
+    def _mark_few(self, tops: TileTops, wanted: Int32[Tensor, "maps lines words"], band: range) -> None:
+        """Rows that see too few tiles for a good mark have one by classes of keys; the mask says where these
+        are."""
+        p = self.problem
+        rows = range(band.start * self.block_q, min(band.stop * self.block_q, p.q_len))
+        most = FEW * self.top * tops.grain
+        blocks = intervals(p).short(rows, most)
+        if not len(blocks):
+            return
+        start(
+            few_kernel,
+            (len(blocks), self.maps),
+            BLOCKS=blocks,
+            LSE=self.result.lse,
+            MARK=self.mark,
+            REDO=self.again,
+            WANTED=wanted,
+            first_row=rows.start,
+            band_rows=tops.scores.shape[2],
+            lines=self.lines,
+            TOP=self.top,
+            GRAIN=tops.grain,
+            MOST=most,
+            **self._rows,
+        )
+
+    @property
+    def _rows(self) -> dict[str, Any]:
+        """What kernels take that score rows of a problem once more, and say so for blocks of SIDE queries."""
+        p = self.problem
+        return {
+            **self.operands.plain,
+            **intervals(p).rows,
+            "scale": self.operands.scale,
+            "q_len": p.q_len,
+            "k_len": p.k_len,
+            "heads": p.heads,
+            "group": p.group,
+            "redo_blocks": self.again.shape[-1],
+            "DIM": p.q.shape[-1],
+            "SIDE": SIDE,
+        }
 
     def _visits(self, tops: TileTops, band: range) -> tuple[Tensor, tuple[int, ...]]:
         """Which tiles blocks of queries visit, and the sizes that kernels for a band share."""
@@ -253,7 +303,19 @@ class Tops:
         )
 
     def finish(self) -> None:
-        """Rows with more candidates than places, or too few tiles, are searched one by one."""
+        """Rows with more candidates than places, or next to no weight on other keys, are searched."""
         result = self.result
-        if result.top_weight is not None and result.top_key is not None:
-            fill_top_keys(self.operands, result.lse, result.top_weight, result.top_key, self.again)
+        if result.top_weight is None or result.top_key is None:
+            return
+        start(
+            search_kernel,
+            (-(-self.again.shape[-1] // SEARCHED), self.maps),
+            LSE=result.lse,
+            REDO=self.again,
+            WEIGHT=result.top_weight,
+            KEY=result.top_key,
+            TOP=self.top,
+            WIDE=max(2, 1 << (self.top - 1).bit_length()),
+            COUNT=SEARCHED,
+            **self._rows,
+        )

@@ -1,0 +1,121 @@
+"""Rows about which the largest scores of tiles say too little.
+
+The first rows under a causal mask see few tiles: fewer classes of them than keys are wanted, or so few that
+marks are low, and many keys above them. For these rows classes of keys take the place of classes of tiles.
+What is left then are rows with more candidates than places, and such that give hardly any weight to all but a
+few keys. These are searched key by key.
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from regard.engine.triton.hopper.tops_kernel import BITS, SLACK
+from regard.engine.triton.listing import empty_list, list_best, store_best
+from regard.engine.triton.tiles import LOG2E, dot, rows
+
+__all__ = ["few_kernel", "search_kernel"]
+
+
+# fmt: off
+@triton.jit(do_not_specialize=[
+    "q_len", "k_len", "heads", "group", "first_row", "band_rows", "lines", "redo_blocks"])
+def few_kernel(
+    BLOCKS, Q, K, LSE, LOW, HIGH, MARK, REDO, WANTED,
+    q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h,
+    scale, q_len, k_len, heads, group, first_row, band_rows, lines, redo_blocks,
+    DIM: tl.constexpr, TOP: tl.constexpr, GRAIN: tl.constexpr, MOST: tl.constexpr, SIDE: tl.constexpr,
+):
+# fmt: on
+    """Marks of rows that see fewer than MOST keys, in one of BLOCKS of SIDE queries: the first, or a higher.
+
+    Every SIDE-th key is of one class, and the TOP-th largest of a row's class maxima is no more than the
+    TOP-th largest of its scores. Where there are fewer keys, all are wanted. Who had no mark wants all tiles
+    that it sees, and REDO only keeps blocks in which somebody else has none.
+    """
+    at_map = tl.program_id(1)
+    block = tl.load(BLOCKS + tl.program_id(0))
+    batch, head = (at_map // heads).to(tl.int64), at_map % heads
+    row = block * SIDE + tl.arange(0, SIDE)
+    there = row < q_len
+    row_at = at_map.to(tl.int64) * q_len + row
+    lse = tl.load(LSE + row_at, mask=there, other=float("-inf"))
+    mark = tl.load(MARK + row_at, mask=there, other=0.0)
+    mask_at = batch * mask_b + head * mask_h + row
+    low = tl.load(LOW + mask_at, mask=there, other=0)
+    high = tl.load(HIGH + mask_at, mask=there, other=0)
+    alive = lse > float("-inf")
+    few = alive & (high - low < MOST)
+    unsure = alive & (mark == float("inf"))
+    first, stop = tl.min(tl.where(few, low, k_len), 0), tl.max(tl.where(few, high, 0), 0)
+
+    q = rows(Q, batch, head, block * SIDE, q_b, q_h, q_n, q_len, DIM, SIDE, DIM, True, False)
+    tops = tl.full([SIDE, SIDE], float("-inf"), tl.float32)
+    keys: tl.constexpr = 2 * SIDE
+    for j in range(first // keys, (stop + keys - 1) // keys):
+        k = rows(K, batch, head // group, j * keys, k_b, k_h, k_n, k_len, DIM, keys, DIM, True, False)
+        key = j * keys + tl.arange(0, keys)[None, :]
+        seen = (key >= low[:, None]) & (key < high[:, None])
+        s = tl.where(seen, dot(q, tl.trans(k)), float("-inf"))
+        tops = tl.maximum(tops, tl.max(tl.reshape(s, [SIDE, 2, SIDE]), 1))
+    for _ in range(TOP - 1):
+        # Of equal ones all go, and the mark is lower than it need be.
+        tops = tl.where(tops == tl.max(tops, 1)[:, None], float("-inf"), tops)
+    least = tl.max(tops, 1)
+    least -= SLACK * (tl.abs(least) + tl.abs(lse) / scale)
+    least = tl.where(high - low < TOP, float("-inf"), least)
+    tl.store(MARK + row_at, tl.where(unsure, least, tl.maximum(mark, least)), mask=few)
+    left = tl.max((unsure & (few == 0)).to(tl.int32), 0)
+    tl.store(REDO + at_map.to(tl.int64) * redo_blocks + block, left)
+
+    words: tl.constexpr = SIDE // BITS
+    word = (block * SIDE - first_row) // BITS + tl.arange(0, words)
+    bit = (few & unsure).to(tl.int32) << (tl.arange(0, SIDE) % BITS)
+    for line in range(first // GRAIN, (stop + GRAIN - 1) // GRAIN):
+        wants = (low < (line + 1) * GRAIN) & (high > line * GRAIN)
+        bits = tl.sum(tl.reshape(tl.where(wants, bit, 0), [words, BITS]), 1)
+        to = WANTED + (at_map.to(tl.int64) * lines + line) * (band_rows // BITS) + word
+        tl.store(to, tl.load(to) | bits)
+
+
+# fmt: off
+@triton.jit(do_not_specialize=["q_len", "k_len", "heads", "group", "redo_blocks"])
+def search_kernel(
+    Q, K, LSE, LOW, HIGH, REDO, WEIGHT, KEY, q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h,
+    scale, q_len, k_len, heads, group, redo_blocks,
+    DIM: tl.constexpr, TOP: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, COUNT: tl.constexpr,
+):
+# fmt: on
+    """The TOP heaviest keys of the rows of COUNT blocks of SIDE queries, heaviest first, of equal ones the
+    earlier key first; only of blocks that REDO marks, of which there are hardly ever any.
+
+    Lists hold WIDE keys, TOP rounded up to a power of two.
+    """
+    at_map = tl.program_id(1)
+    batch, head = (at_map // heads).to(tl.int64), at_map % heads
+    REDO += at_map.to(tl.int64) * redo_blocks
+    some = tl.program_id(0) * COUNT + tl.arange(0, COUNT)
+    if tl.max(tl.load(REDO + some, mask=some < redo_blocks, other=0), 0) == 0:
+        return
+    for block in range(tl.program_id(0) * COUNT, tl.minimum(tl.program_id(0) * COUNT + COUNT, redo_blocks)):
+        if tl.load(REDO + block) > 0:
+            row = block * SIDE + tl.arange(0, SIDE)
+            there = row < q_len
+            row_at = at_map.to(tl.int64) * q_len + row
+            lse = tl.load(LSE + row_at, mask=there, other=float("inf")) * LOG2E
+            lse = tl.where(lse == float("-inf"), float("inf"), lse)
+            mask_at = batch * mask_b + head * mask_h + row
+            low = tl.load(LOW + mask_at, mask=there, other=k_len)
+            high = tl.load(HIGH + mask_at, mask=there, other=0)
+            q = rows(Q, batch, head, block * SIDE, q_b, q_h, q_n, q_len, DIM, SIDE, DIM, True, False)
+            best, best_key = empty_list(SIDE, WIDE)
+            for j in range(tl.min(low, 0) // SIDE, (tl.max(high, 0) + SIDE - 1) // SIDE):
+                k = rows(K, batch, head // group, j * SIDE, k_b, k_h, k_n, k_len, DIM, SIDE, DIM, True, False)
+                key = j * SIDE + tl.arange(0, SIDE)
+                x = dot(q, tl.trans(k)) * (scale * LOG2E) - lse[:, None]
+                seen = (key[None, :] >= low[:, None]) & (key[None, :] < high[:, None])
+                x = tl.where(seen, x, float("-inf"))
+                best, best_key = list_best(best, best_key, x, key, j * SIDE)
+            store_best(best, best_key, WEIGHT + row_at * TOP, KEY + row_at * TOP, there, TOP)
