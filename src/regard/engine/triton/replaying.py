@@ -22,8 +22,9 @@ __all__ = ["forget", "replayed"]
 
 Result = TypeVar("Result")
 
-# Kinds of calls that are remembered; the oldest goes first.
-MOST = 256
+# Kinds of calls that are remembered, and how many more of which only a number is: a kind holds on to its
+# mask, and some come once. The oldest go first.
+MOST, MOST_NUMBERS = 64, 1024
 # What may be asked of a tensor without reading what is in it.
 ABOUT = {
     "data_ptr", "device", "dim", "dtype", "element_size", "is_contiguous", "is_cuda", "is_floating_point",
@@ -52,10 +53,12 @@ def replayed(kind: Hashable | None, inputs: Sequence[Tensor], call: Callable[[],
         return call()
     history = _known.get(kind)
     if history is None:
-        while len(_known) >= MOST:
-            del _known[next(iter(_known))]
-        _known[kind] = _History()
-        return call()
+        if hash(kind) not in _numbers_seen:
+            _make_room(_numbers_seen, MOST_NUMBERS)
+            _numbers_seen[hash(kind)] = None
+            return call()
+        _make_room(_known, MOST)
+        history = _known[kind] = _History()
     if history.tape is not None:
         return history.tape.play(inputs)
     return history.call(inputs, call)
@@ -64,6 +67,12 @@ def replayed(kind: Hashable | None, inputs: Sequence[Tensor], call: Callable[[],
 def forget() -> None:
     """Every kind of call is new again."""
     _known.clear()
+    _numbers_seen.clear()
+
+
+def _make_room(known: dict[Any, Any], most: int) -> None:
+    while len(known) >= most:
+        del known[next(iter(known))]
 
 
 @dataclass
@@ -96,6 +105,7 @@ class _History:
 
 
 _known: dict[Hashable, _History] = {}
+_numbers_seen: dict[int, None] = {}
 
 
 @dataclass(frozen=True)
