@@ -204,13 +204,33 @@ def test_heads_that_lie_beside_one_another():
     check(q, k, v, Causal())
 
 
-@pytest.mark.parametrize("size", [1, 4, 16, 128, 192])
-def test_overviews_of_any_block_size(size):
-    q, k, v = tensors()
-    statistics = [Pooled(size, "both"), Decay()]
+@pytest.mark.parametrize("mask", [None, Causal()], ids=["none", "causal"])
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 32, 64, 128, 192])
+def test_overviews_of_any_block_size(size, mask):
+    q, k, v = tensors(k=777)
+    statistics = [Pooled(size, "both"), Decay(), ColumnMass()]
+    got = observe(q, k, v, mask, stats=statistics)
+    wanted = observe(q.double(), k.double(), v.double(), mask, stats=statistics, backend="torch")
+    close(got.pooled, wanted.pooled, 1e-4)
+    close(got.decay, wanted.decay, 1e-4)
+    close(got.column_mass, wanted.column_mass, 1e-4)
+
+
+@pytest.mark.parametrize("how", ["mean", "max"])
+@pytest.mark.parametrize("size", [2, 8, 16, 32])
+def test_means_and_largest_weights_of_blocks_may_be_asked_alone(size, how):
+    q, k, v = tensors(dim=64)
+    statistics = [Pooled(size, how)]
     got = observe(q, k, v, Causal(), stats=statistics)
     wanted = observe(q.double(), k.double(), v.double(), Causal(), stats=statistics, backend="torch")
     close(got.pooled, wanted.pooled, 1e-4)
+
+
+@pytest.mark.parametrize("size", [4, 8, 16, 32])
+def test_an_overview_has_the_same_bits_every_time(size):
+    q, k, v = tensors(q=1000, k=1000)
+    first, second = (observe(q, k, v, Causal(), stats=[Pooled(size, "both")]).pooled for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_the_same_call_gives_the_same_bits():

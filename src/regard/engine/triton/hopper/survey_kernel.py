@@ -23,6 +23,17 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from regard.engine.triton.hopper.pooling import (
+    Overview,
+    finish,
+    fold_first,
+    fold_second,
+    go_on,
+    held_at_first,
+    resume,
+    sums_of,
+    there_of,
+)
 from regard.engine.triton.hopper.sharing import LOG2E, barriers, by_thread, line_ring, ring, turned
 from regard.engine.triton.hopper.threads import done, exchange, receive
 
@@ -64,32 +75,6 @@ def _load(
         tma.async_copy_global_to_shared(BOUND, [map_at, row], loaded.index(at), bounds.index(at))
 
 
-@gluon.jit
-def _pool(POOL, part, at, across, inside):
-    """Store what a block says about the overview: a part's rows are keys, the overview's are queries."""
-    layout: gl.constexpr = part.type.layout
-    key = gl.arange(0, part.shape[0], gl.SliceLayout(1, layout))[:, None]
-    query = gl.arange(0, part.shape[1], gl.SliceLayout(0, layout))[None, :]
-    gl.store(POOL + at + query * across + key, part, mask=inside & (key >= 0) & (query >= 0))
-
-
-# fmt: off
-@gluon.jit
-def _overview(
-    p, k_block, in_band, across, k_blocks, POOL_SUM, POOL_MAX,
-    SUMS: gl.constexpr, MAXIMA: gl.constexpr, POOL_Q: gl.constexpr, POOL_K: gl.constexpr,
-):
-# fmt: on
-    """A block's part of the overview, where it is not made of what keys receive."""
-    inside = (k_block >= 0) & (k_block < k_blocks)
-    at = (in_band * (SIDE // POOL_Q)) * across + k_block * (SIDE // POOL_K)
-    blocks: gl.constexpr = [SIDE // POOL_K, POOL_K, SIDE // POOL_Q, POOL_Q]
-    if SUMS:
-        _pool(POOL_SUM, gl.sum(gl.sum(gl.reshape(p, blocks), 3), 1), at, across, inside)
-    if MAXIMA:
-        _pool(POOL_MAX, gl.max(gl.max(gl.reshape(p, blocks), 3), 1), at, across, inside)
-
-
 # fmt: off
 @gluon.jit
 def _seen_by(s, q_block, first, LOW, HIGH, full_first, full_stop, row_stop, limit, layout: gl.constexpr):
@@ -109,10 +94,8 @@ def _seen_by(s, q_block, first, LOW, HIGH, full_first, full_stop, row_stop, limi
 @gluon.jit
 def _walk(
     q_ring, k_ring, bounds, loaded, finished,
-    LOW, HIGH, EDGES, COLUMN, CELLS, POOL_SUM, POOL_MAX,
-    q_first, k_first, count, band_first, row_stop, k_blocks, pools_across, c, which: gl.constexpr,
-    COLUMNS: gl.constexpr, DIAGONALS: gl.constexpr,
-    SUMS: gl.constexpr, MAXIMA: gl.constexpr, POOL_Q: gl.constexpr, POOL_K: gl.constexpr,
+    LOW, HIGH, EDGES, COLUMN, CELLS, overview, q_first, k_first, count, band_first, row_stop, k_blocks, c,
+    which: gl.constexpr, COLUMNS: gl.constexpr, DIAGONALS: gl.constexpr,
 ):
 # fmt: on
     """One warpgroup: two of the strip's four diagonals. Pointers are at this head's."""
@@ -135,6 +118,7 @@ def _walk(
     onward = (k_blocks + 1) * SIDE
     received = COLUMN + (band_row.to(gl.int64) * k_blocks + k_first + 2 * which - 1) * SIDE
     there = 0
+    held = held_at_first(nothing, overview)
 
     if count > 0:
         mbarrier.wait(loaded.index(0), 0)
@@ -152,40 +136,46 @@ def _walk(
         s = warpgroup_mma_wait(0, deps=[s])
         t = turned(k_ring.index((m + 1) & (K_RING - 1)), q_ring, at, nothing)
         s = _seen_by(s, q_block, first, LOW, HIGH, full_first, full_stop, row_stop, limit, layout)
+        held = resume(held, overview)
         p = gl.exp2(s * c - bound[None, :])
         if DIAGONALS:
             left = left + p
         if COLUMNS:
             receive(kept, given, neighbour, place, there, received)
         # Exponentials are made while that product is: the assembler would move them behind the wait for it.
-        done(by_thread(p, SIDE), EDGES)
-        _overview(p, k_block, in_band, pools_across, k_blocks, POOL_SUM, POOL_MAX,
-                  SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
+        p_sums = sums_of(p, overview, shared)
+        done(p_sums, EDGES)
+        held = fold_first(held, p, i, in_band, k_block, overview)
         # Behind the last step there is none, and its first product is made once more.
         after = gl.minimum(i + 1, count - 1)
         later = after & (Q_RING - 1)
         next_first = gl.load(EDGES + (q_first + after) * 2)
         next_stop = gl.load(EDGES + (q_first + after) * 2 + 1)
         mbarrier.wait(loaded.index(later), (after >> RING_BITS) & 1)
-        next_bound = bounds.index(later).load(queries)
+        if not (overview.SUMS or overview.MAXIMA):
+            next_bound = bounds.index(later).load(queries)
         t = warpgroup_mma_wait(0, deps=[t])
         mbarrier.arrive(finished.index(which * Q_RING + at))
         s = turned(k_ring.index((after + 2 * which) & (K_RING - 1)), q_ring, later, nothing)
         t = _seen_by(t, q_block, first + SIDE, LOW, HIGH, full_first, full_stop, row_stop, limit, layout)
+        held = go_on(held, overview)
         r = gl.exp2(t * c - bound[None, :])
+        if overview.SUMS or overview.MAXIMA:
+            # Later: an overview leaves no room for them.
+            next_bound = bounds.index(later).load(queries)
         if DIAGONALS:
             right = right + r
         if COLUMNS:
-            there = (k_block.to(gl.uint32) < k_blocks).to(gl.int32)
-            there += ((k_block + 1).to(gl.uint32) < k_blocks).to(gl.int32) * 2
+            there = there_of(k_block, k_blocks)
             received += onward
-            kept, given = exchange(p, r, neighbour, SIDE)
-        _overview(r, k_block + 1, in_band, pools_across, k_blocks, POOL_SUM, POOL_MAX,
-                  SUMS, MAXIMA, POOL_Q, POOL_K)  # fmt: skip
+            kept, given = exchange(p_sums, sums_of(r, overview, shared), neighbour)
+        held = fold_second(held, p, r, in_band, k_block, overview)
         bound, full_first, full_stop = next_bound, next_first, next_stop
     s = warpgroup_mma_wait(0, deps=[s])
     if COLUMNS:
         receive(kept, given, neighbour, place, there, received)
+    last = count - 1
+    finish(held, last, q_first - band_first + last, k_first + 2 * which + last, overview)
     if DIAGONALS:
         col = gl.arange(0, SIDE, queries)
         to = CELLS + which * (2 * SIDE * SIDE) + col[None, :] * (2 * SIDE) + in_block[:, None]
@@ -228,16 +218,17 @@ def hopper_survey_kernel(
     POOL_SUM += map_at * pool_rows * pools_across
     POOL_MAX += map_at * pool_rows * pools_across
     c = scale * LOG2E
+    # An overview has no name here: what is assigned is no longer known when compiled, its size for one.
     gl.warp_specialize(
         [
             (_walk, (
-                q_ring, k_ring, bounds, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS, POOL_SUM, POOL_MAX,
-                q_first, k_first, count, band_first, row_stop, k_blocks, pools_across, c, 0,
-                COLUMNS, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
+                q_ring, k_ring, bounds, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS,
+                Overview(SUMS, MAXIMA, POOL_Q, POOL_K, POOL_SUM, POOL_MAX, pools_across, k_blocks),
+                q_first, k_first, count, band_first, row_stop, k_blocks, c, 0, COLUMNS, DIAGONALS)),
             (_walk, (
-                q_ring, k_ring, bounds, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS, POOL_SUM, POOL_MAX,
-                q_first, k_first, count, band_first, row_stop, k_blocks, pools_across, c, 1,
-                COLUMNS, DIAGONALS, SUMS, MAXIMA, POOL_Q, POOL_K)),
+                q_ring, k_ring, bounds, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS,
+                Overview(SUMS, MAXIMA, POOL_Q, POOL_K, POOL_SUM, POOL_MAX, pools_across, k_blocks),
+                q_first, k_first, count, band_first, row_stop, k_blocks, c, 1, COLUMNS, DIAGONALS)),
             (_load, (
                 Q, K, BOUND, q_boxes, k_boxes, bound_boxes, loaded, finished,
                 batch, head, head // group, gl.program_id(0), q_first, k_first, count)),

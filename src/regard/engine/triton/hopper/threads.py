@@ -46,13 +46,12 @@ from regard.engine.triton.hopper.ptx import (
     WANT,
     WANT_OPERANDS,
 )
-from regard.engine.triton.hopper.sharing import by_thread, threads_of, tile_of
+from regard.engine.triton.hopper.sharing import threads_of, tile_of
 
 __all__ = [
     "done",
     "doubt",
     "exchange",
-    "exchange_sums",
     "hand_out",
     "heaviest",
     "insist",
@@ -69,16 +68,8 @@ __all__ = [
 
 
 @gluon.jit
-def exchange(p, r, neighbour, SIDE: gl.constexpr):
+def exchange(p_sums, r_sums, neighbour):
     """Hand out what the keys of two blocks received, to be put together by `receive` one step later."""
-    return gl.inline_asm_elementwise(
-        EXCHANGE, EXCHANGE_OPERANDS, [by_thread(p, SIDE), by_thread(r, SIDE), neighbour],
-        dtype=(gl.float32, gl.float32), is_pure=False, pack=2)  # fmt: skip
-
-
-@gluon.jit
-def exchange_sums(p_sums, r_sums, neighbour):
-    """`exchange` for sums that threads have made already."""
     return gl.inline_asm_elementwise(
         EXCHANGE, EXCHANGE_OPERANDS, [p_sums, r_sums, neighbour],
         dtype=(gl.float32, gl.float32), is_pure=False, pack=2)  # fmt: skip
