@@ -87,7 +87,8 @@ def _kind(
     if torch.compiler.is_compiling() or not (_comes_again(problem, inputs) and _is_ours(statistics)):
         return None
     looks = [(x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16, x.requires_grad) for x in inputs]
-    modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
+    device = problem.q.device.type
+    modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled(device))
     kind = (*looks, problem.mask, problem.offset, scoring.scale, scoring.softcap, asked, backend, *modes)
     try:
         hash(kind)

@@ -91,6 +91,20 @@ def test_shapes_strides_masks_and_questions_are_kinds_of_their_own(device):
     assert kinds() == 10
 
 
+def test_a_tensor_that_is_query_key_and_value_at_once_is_another_kind(device):
+    x, y, z = torch.randn(3, 1, 2, 64, 64, device=device).unbind()
+    for inputs in ((x, x, x), (x, y, y), (x, y, z), (x, y, x)):
+        for _ in range(5):
+            seen = observe(*inputs, stats=[Entropy()], backend="triton")
+        q, k, v = (each.double() for each in inputs)
+        weights = (q @ k.mT / 8).softmax(-1)
+        torch.testing.assert_close(seen.out.double(), weights @ v, rtol=1e-2, atol=1e-2)
+        torch.testing.assert_close(
+            seen.entropy.double(), -(weights * weights.log()).sum(-1), rtol=1e-2, atol=1e-2
+        )
+    assert tapes() == [True] * 4
+
+
 def test_calls_with_gradients_or_few_queries_are_no_kind(device):
     q, k, v = torch.randn(3, 1, 2, 64, 64, device=device).unbind()
     for _ in range(4):
@@ -208,10 +222,10 @@ def test_the_oldest_kinds_are_forgotten_and_what_came_once_is_not_held(monkeypat
     for kind in range(5):
         replayed(kind, [], lambda: None)
     assert not replaying._known
-    assert [*replaying._numbers_seen] == [1, 2, 3, 4]
+    assert [*replaying._numbers_seen] == [hash((kind,)) for kind in range(1, 5)]
     for kind in range(1, 5):
         replayed(kind, [], lambda: None)
-    assert [*replaying._known] == [2, 3, 4]
+    assert [*replaying._known] == [(2,), (3,), (4,)]
 
 
 def test_errors_are_raised_and_the_next_call_is_heard():

@@ -51,6 +51,9 @@ def replayed(kind: Hashable | None, inputs: Sequence[Tensor], call: Callable[[],
     """
     if kind is None:
         return call()
+    # Of a tensor that comes twice the record could not say which one is meant.
+    names = [id(x) for x in inputs]
+    kind = (kind, *(names.index(name) for name in names))
     history = _known.get(kind)
     if history is None:
         if hash(kind) not in _numbers_seen:
@@ -162,12 +165,12 @@ class _Recorder(TorchFunctionMode):
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         super().__init__()
         self.slots: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-        self.count = 0
+        for number, x in enumerate(inputs):
+            self.slots.setdefault(x, _Slot(number))
+        self.count = len(inputs)
         self.steps: list[_Start | _Step] = []
         self.result: Any = None
         self.fit = True
-        for x in inputs:
-            self._slot(x)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
