@@ -18,8 +18,6 @@ __all__ = [
     "EXPAND_OPERANDS",
     "FREE",
     "FREE_OPERANDS",
-    "HEAVIEST",
-    "HEAVIEST_OPERANDS",
     "INSIST",
     "INSIST_OPERANDS",
     "KEEP_1",
@@ -34,8 +32,6 @@ __all__ = [
     "RAISE",
     "RAISE_LATE",
     "RAISE_OPERANDS",
-    "RANK",
-    "RANK_OPERANDS",
     "RECEIVE",
     "RECEIVE_OPERANDS",
     "RESCALE_32",
@@ -48,8 +44,8 @@ __all__ = [
     "TOPS_1_OPERANDS",
     "TOPS_2",
     "TOPS_2_OPERANDS",
-    "WANT",
-    "WANT_OPERANDS",
+    "kinds",
+    "named",
 ]
 
 # How far weights may go beyond 1, as a power of two, before what they are relative to is raised.
@@ -88,7 +84,7 @@ def _exchange() -> str:
 
     Operands: results (two, two), two sums of the first block and two of the second, the thread.
     """
-    kept, given, one, other, thread = _named(5, 2)
+    kept, given, one, other, thread = named(5, 2)
     return _handed_out(one, other, thread[0], [*kept, *given])
 
 
@@ -98,7 +94,7 @@ def _receive() -> str:
     Operands: results (none), the part that was kept and what was given, the thread, the place of its key,
     which blocks there are (bits), and where the blocks are.
     """
-    results, kept, given, thread, place, inside, blocks = _named(7, 2)
+    results, kept, given, thread, place, inside, blocks = named(7, 2)
     lines = ["{ .reg .pred second, there; .reg .b32 bit; .reg .u64 to; .reg .f32 all, more;"]
     lines += [f"add.f32 all, {kept[0]}, {kept[1]}; add.f32 more, {given[0]}, {given[1]};"]
     lines += ["add.f32 all, all, more;"]
@@ -113,7 +109,7 @@ def _tops(parts: int) -> str:
 
     Operands: results (four in all), the scores, the thread.
     """
-    *results, scores, thread = _named(2 + 2 // parts, 2 * parts)
+    *results, scores, thread = named(2 + 2 // parts, 2 * parts)
     return _handed_out(scores[::2] * (2 // parts), scores[1::2] * (2 // parts), thread[0], [*chain(*results)])
 
 
@@ -123,7 +119,7 @@ def _keep_tops(parts: int) -> str:
     Operands: results (none), what was handed out (four in all), the place of the thread's own, negative where
     there is none, and where places are.
     """
-    results, *given, place, tops = _named(3 + 2 // parts, 2 * parts)
+    results, *given, place, tops = named(3 + 2 // parts, 2 * parts)
     one, two, three, four = chain(*given)
     lines = ["{ .reg .pred own; .reg .u64 to; .reg .f32 top, more;"]
     lines += [f"max.f32 top, {one}, {two}; max.f32 more, {three}, {four}; max.f32 top, top, more;"]
@@ -148,7 +144,7 @@ def _raise(most: float) -> str:
     most, as a power of two, and beyond that it is no number. Two rows a thread.
     Operands: results, the thread's largest scores, what weights have been relative to.
     """
-    results, mine, before = _named(3, 2)
+    results, mine, before = named(3, 2)
     lines = ["{ .reg .pred far<2>, some; .reg .f32 limit<2>, top, other;"]
     for i in range(2):
         lines += [f"add.f32 limit{i}, {before[i]}, {SLACK}; setp.gt.f32 far{i}, {mine[i]}, limit{i};"]
@@ -174,7 +170,7 @@ def _doubt() -> str:
 
     Operands: results (none), three sums of two rows each, and where to note.
     """
-    results, *sums, dirty = _named(5, 2)
+    results, *sums, dirty = named(5, 2)
     lines = ["{ .reg .pred bad; .reg .b32 one;", f"setp.nan.f32 bad, {sums[0][0]}, {sums[0][1]};"]
     lines += [f"setp.nan.or.f32 bad, {one}, {other}, bad;" for one, other in sums[1:]]
     lines += [f"mov.b32 one, 1; @bad st.global.b32 [{dirty[0]}], one;"]
@@ -186,7 +182,7 @@ def _insist() -> str:
 
     Operands: results, scores of two rows, three sums of two rows each.
     """
-    results, scores, *sums = _named(5, 2)
+    results, scores, *sums = named(5, 2)
     lines = ["{ .reg .pred bad;"]
     for row, (to, x) in enumerate(zip(results, scores, strict=True)):
         first, second, third = (both[row] for both in sums)
@@ -201,7 +197,7 @@ def _done() -> str:
     The assembler moves what has no effect: this has none on any result, a prefetch where there is no number.
     Operands: results (none), the sums, an address.
     """
-    results, sums, at = _named(3, 2)
+    results, sums, at = named(3, 2)
     lines = ["{ .reg .pred odd;", f"setp.nan.f32 odd, {sums[0]}, {sums[1]};"]
     lines += [f"@odd prefetch.global.L2 [{at[0]}];"]
     return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
@@ -213,7 +209,7 @@ def _rescale(count: int) -> str:
     Of every four sums the first two are of one row, the others of another. Operands: sums, which are results
     too, and a factor for each.
     """
-    sums, _, factors = _named(3, count)
+    sums, _, factors = named(3, count)
     lines = ["{ .reg .pred some;", f"setp.ne.f32 some, {factors[0]}, 0f3F800000;"]
     lines += [f"setp.ne.or.f32 some, {factors[2]}, 0f3F800000, some;"]
     lines += ["vote.sync.any.pred some, some, 0xffffffff;", "@!some bra done;"]
@@ -290,131 +286,33 @@ def _list_operands(count: int) -> str:
     )
 
 
-def _rank() -> str:
-    """PTX: the largest eight of a row's 32 numbers in order, of which four neighbouring threads have eight
-    each.
-
-    A thread puts its own in order. Of two such eights the largest eight are the larger of each one's first
-    and the other's last, and so on: two exchanges. What nobody asks for is left out by the assembler.
-
-    Operands: results, the numbers.
-    """
-    results, numbers = _named(2, 8)
-    values = [f"x{i}" for i in range(8)]
-    lines = ["{ .reg .f32 x<8>, y<8>, larger;"]
-    lines += [f"mov.f32 {value}, {number};" for value, number in zip(values, numbers, strict=True)]
-    in_order = [(0, 1), (2, 3), (4, 5), (6, 7), (0, 2), (1, 3), (4, 6), (5, 7), (1, 2), (5, 6)]
-    in_order += [(0, 4), (1, 5), (2, 6), (3, 7), (2, 4), (3, 5), (1, 2), (3, 4), (5, 6)]
-    # What is larger of two in order rises and falls: halves, quarters and pairs are left to compare.
-    rising = [(i, i + step) for step in (4, 2, 1) for i in range(8) if i & step == 0]
-    for lane, left in ((0, in_order), (1, rising), (2, rising)):
-        if lane:
-            lines += [f"shfl.sync.bfly.b32 y{i}, x{i}, {lane}, 31, 0xffffffff;" for i in range(8)]
-            lines += [f"max.f32 x{i}, x{i}, y{7 - i};" for i in range(8)]
-        for one, other in left:
-            lines += [f"max.f32 larger, x{one}, x{other}; min.f32 x{other}, x{one}, x{other};"]
-            lines += [f"mov.f32 x{one}, larger;"]
-    return "\n".join([*lines, *(f"mov.f32 {to}, x{i};" for i, to in enumerate(results)), "}"])
-
-
-def _want() -> str:
-    """PTX: a bit for each of 32 rows and some lines, set where a score is above what is just below the mark.
-
-    Eight neighbouring threads have four rows each, of four lines: bits are the signs of differences, and no
-    number has none. Two threads put four bits each together to a byte, and the bytes of four lines go to one
-    line each, so that every other thread has the word of one.
-
-    Operands: results (none, four to a register), the scores, what is just below the marks of their rows, by
-    how much the second of two threads shifts its bits, the order of bytes for either exchange, whether this
-    thread stores a word, and where to.
-    """
-    results, (scores, marks, shift, first, second, stores, to) = _of_lines(7)
-    lines = ["{ .reg .pred own; .reg .f32 below; .reg .b32 bits, other, line<4>;"]
-    lines += [f"setp.ne.u32 own, {stores[0]}, 0;"]
-    for line in range(4):
-        lines += [f"mov.b32 line{line}, 0;"]
-        for row in reversed(range(4)):
-            lines += [f"sub.f32 below, {marks[row]}, {scores[4 * line + row]};"]
-            lines += [f"mov.b32 bits, below; shf.l.wrap.b32 line{line}, bits, line{line}, 1;"]
-    lines += ["prmt.b32 line0, line0, line1, 0x0040; prmt.b32 line2, line2, line3, 0x0040;"]
-    lines += [f"prmt.b32 bits, line0, line2, 0x5410; shl.b32 bits, bits, {shift[0]};"]
-    lines += ["shfl.sync.bfly.b32 other, bits, 1, 31, 0xffffffff; or.b32 bits, bits, other;"]
-    for lane, order in ((2, first), (4, second)):
-        lines += [f"shfl.sync.bfly.b32 other, bits, {lane}, 31, 0xffffffff;"]
-        lines += [f"prmt.b32 bits, bits, other, {order[0]};"]
-    lines += [f"@own st.global.b32 [{to[0]}], bits;"]
-    return "\n".join([*lines, *(f"mov.b32 {result}, 0;" for result in results), "}"])
-
-
-def _heaviest() -> str:
-    """PTX: the largest weight that 32 rows have in some lines, and that of others that store theirs.
-
-    Threads have scores as in `_want`, and every other one ends up with the same line. Weights are not
-    negative: as integers they have the same order.
-
-    Operands: results (none, four to a register), the scores, what they are multiplied with and what is added
-    to make an exponent, the thread's place among eight, whether it stores a weight, and where to.
-    """
-    results, (scores, factor, offset, place, stores, to) = _of_lines(6)
-    lines = ["{ .reg .pred own, odd, late; .reg .b32 bit; .reg .f32 x, give, line<4>;"]
-    lines += [f"setp.ne.u32 own, {stores[0]}, 0;"]
-    lines += [f"and.b32 bit, {place[0]}, 2; setp.ne.u32 odd, bit, 0;"]
-    lines += [f"and.b32 bit, {place[0]}, 4; setp.ne.u32 late, bit, 0;"]
-    for line in range(4):
-        for row in range(4):
-            to_x = f"line{line}" if row == 0 else "x"
-            lines += [f"fma.rn.f32 {to_x}, {scores[4 * line + row]}, {factor[0]}, {offset[row]};"]
-            lines += [f"max.f32 line{line}, line{line}, x;"] if row else []
-    for lane, turn, pairs in ((4, "late", ((0, 2), (1, 3))), (2, "odd", ((0, 1),))):
-        for one, other in pairs:
-            lines += [f"selp.f32 give, line{one}, line{other}, {turn};"]
-            lines += [f"selp.f32 line{one}, line{other}, line{one}, {turn};"]
-            lines += [f"shfl.sync.bfly.b32 x, give, {lane}, 31, 0xffffffff; max.f32 line{one}, line{one}, x;"]
-    lines += ["shfl.sync.bfly.b32 x, line0, 1, 31, 0xffffffff; max.f32 x, x, line0;"]
-    lines += ["ex2.approx.ftz.f32 x, x; setp.gt.and.f32 own, x, 0f00000000, own; mov.b32 bit, x;"]
-    lines += [f"@own red.relaxed.gpu.global.max.s32 [{to[0]}], bit;"]
-    return "\n".join([*lines, *(f"mov.b32 {result}, 0;" for result in results), "}"])
-
-
-def _of_lines(count: int) -> tuple[list[str], list[list[str]]]:
-    """PTX's names of results, four to a register, and of `count` operands, for four rows of four lines."""
-    named = [f"${i}" for i in range(4 + 16 * count)]
-    return named[:4], [named[4 + 16 * i : 20 + 16 * i] for i in range(count)]
-
-
-def _of_lines_operands(kinds: str) -> str:
-    return ",".join([*["=&r"] * 4, *(kind for kind in kinds for _ in range(16))])
-
-
-def _named(count: int, each: int) -> list[list[str]]:
+def named(count: int, each: int) -> list[list[str]]:
     """PTX's names of `count` operands of so many registers each."""
     return [[f"${each * number + i}" for i in range(each)] for number in range(count)]
 
 
-def _kinds(kinds: tuple[str, ...], each: int) -> str:
-    return ",".join(kind for kind in kinds for _ in range(each))
+def kinds(letters: tuple[str, ...], each: int) -> str:
+    """PTX's kinds of operands of so many registers each."""
+    return ",".join(letter for letter in letters for _ in range(each))
 
 
 FREE, FREE_OPERANDS = gl.constexpr(_meet("arrive")), gl.constexpr("=r,r")
 TAKE, TAKE_OPERANDS = gl.constexpr(_meet("sync")), gl.constexpr("=r,r")
-RAISE, RAISE_OPERANDS = gl.constexpr(_raise(inf)), gl.constexpr(_kinds(("=&f", *"ff"), 2))
+RAISE, RAISE_OPERANDS = gl.constexpr(_raise(inf)), gl.constexpr(kinds(("=&f", *"ff"), 2))
 RAISE_LATE = gl.constexpr(_raise(MOST))
 # By how many sums a thread has.
 RESCALE_64, RESCALE_64_OPERANDS = gl.constexpr(_rescale(64)), gl.constexpr(_rescale_operands(64))
 RESCALE_32, RESCALE_32_OPERANDS = gl.constexpr(_rescale(32)), gl.constexpr(_rescale_operands(32))
 # By how many parts of a tile have largest scores of their own.
-TOPS_1, TOPS_1_OPERANDS = gl.constexpr(_tops(1)), gl.constexpr(_kinds(("=&f", "=&f", *"fr"), 2))
-TOPS_2, TOPS_2_OPERANDS = gl.constexpr(_tops(2)), gl.constexpr(_kinds(("=&f", *"fr"), 4))
-KEEP_1, KEEP_1_OPERANDS = gl.constexpr(_keep_tops(1)), gl.constexpr(_kinds(("=r", *"ffrl"), 2))
-KEEP_2, KEEP_2_OPERANDS = gl.constexpr(_keep_tops(2)), gl.constexpr(_kinds(("=r", *"frl"), 4))
-DOUBT, DOUBT_OPERANDS = gl.constexpr(_doubt()), gl.constexpr(_kinds(("=r", *"fffl"), 2))
-INSIST, INSIST_OPERANDS = gl.constexpr(_insist()), gl.constexpr(_kinds(("=&f", *"ffff"), 2))
-DONE, DONE_OPERANDS = gl.constexpr(_done()), gl.constexpr(_kinds(("=r", *"fl"), 2))
-EXCHANGE, EXCHANGE_OPERANDS = gl.constexpr(_exchange()), gl.constexpr(_kinds(("=&f", "=&f", *"ffr"), 2))
-RECEIVE, RECEIVE_OPERANDS = gl.constexpr(_receive()), gl.constexpr(_kinds(("=r", *"ffrrrl"), 2))
+TOPS_1, TOPS_1_OPERANDS = gl.constexpr(_tops(1)), gl.constexpr(kinds(("=&f", "=&f", *"fr"), 2))
+TOPS_2, TOPS_2_OPERANDS = gl.constexpr(_tops(2)), gl.constexpr(kinds(("=&f", *"fr"), 4))
+KEEP_1, KEEP_1_OPERANDS = gl.constexpr(_keep_tops(1)), gl.constexpr(kinds(("=r", *"ffrl"), 2))
+KEEP_2, KEEP_2_OPERANDS = gl.constexpr(_keep_tops(2)), gl.constexpr(kinds(("=r", *"frl"), 4))
+DOUBT, DOUBT_OPERANDS = gl.constexpr(_doubt()), gl.constexpr(kinds(("=r", *"fffl"), 2))
+INSIST, INSIST_OPERANDS = gl.constexpr(_insist()), gl.constexpr(kinds(("=&f", *"ffff"), 2))
+DONE, DONE_OPERANDS = gl.constexpr(_done()), gl.constexpr(kinds(("=r", *"fl"), 2))
+EXCHANGE, EXCHANGE_OPERANDS = gl.constexpr(_exchange()), gl.constexpr(kinds(("=&f", "=&f", *"ffr"), 2))
+RECEIVE, RECEIVE_OPERANDS = gl.constexpr(_receive()), gl.constexpr(kinds(("=r", *"ffrrrl"), 2))
 ONES, ONES_OPERANDS = gl.constexpr("popc.b32 $0, $1;"), gl.constexpr("=r,r")
 EXPAND, EXPAND_OPERANDS = gl.constexpr(_expand()), gl.constexpr("=r,r,r,l")
 LIST, LIST_OPERANDS = gl.constexpr(_list(32, PLACES.value)), gl.constexpr(_list_operands(32))
-RANK, RANK_OPERANDS = gl.constexpr(_rank()), gl.constexpr(_kinds(("=&f", "f"), 8))
-WANT, WANT_OPERANDS = gl.constexpr(_want()), gl.constexpr(_of_lines_operands("ffrrrrl"))
-HEAVIEST, HEAVIEST_OPERANDS = gl.constexpr(_heaviest()), gl.constexpr(_of_lines_operands("fffrrl"))

@@ -7,6 +7,14 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from regard.engine.triton.hopper.marks_ptx import (
+    HEAVIEST,
+    HEAVIEST_OPERANDS,
+    RANK,
+    RANK_OPERANDS,
+    WANT,
+    WANT_OPERANDS,
+)
 from regard.engine.triton.hopper.ptx import (
     DONE,
     DONE_OPERANDS,
@@ -16,8 +24,6 @@ from regard.engine.triton.hopper.ptx import (
     EXCHANGE_OPERANDS,
     EXPAND,
     EXPAND_OPERANDS,
-    HEAVIEST,
-    HEAVIEST_OPERANDS,
     INSIST,
     INSIST_OPERANDS,
     KEEP_1,
@@ -31,8 +37,6 @@ from regard.engine.triton.hopper.ptx import (
     RAISE,
     RAISE_LATE,
     RAISE_OPERANDS,
-    RANK,
-    RANK_OPERANDS,
     RECEIVE,
     RECEIVE_OPERANDS,
     RESCALE_32,
@@ -43,8 +47,6 @@ from regard.engine.triton.hopper.ptx import (
     TOPS_1_OPERANDS,
     TOPS_2,
     TOPS_2_OPERANDS,
-    WANT,
-    WANT_OPERANDS,
 )
 from regard.engine.triton.hopper.sharing import threads_of, tile_of
 

@@ -1,0 +1,182 @@
+"""Listening to a call: what it asks of the device, with slots in the place of what every call has anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+__all__ = ["Boxes", "Made", "Recorder", "Slot", "Start", "Step", "numbers", "same"]
+
+# What may be asked of a tensor without reading what is in it.
+ABOUT = {
+    "data_ptr", "device", "dim", "dtype", "element_size", "is_contiguous", "is_cuda", "is_floating_point",
+    "is_inference", "itemsize", "ndim", "numel", "requires_grad", "shape", "size", "stride", "_version",
+    "__len__", "_set_grad_enabled",
+}  # fmt: skip
+# What makes tensors of tensors, of a shape that does not depend on what is in them.
+DONE = {
+    "add", "add_", "amax", "arange", "clamp", "clone", "contiguous", "copy_", "cumsum", "detach", "div",
+    "div_", "empty", "exp", "expand", "flatten", "flip", "full", "long", "masked_fill", "max", "maximum",
+    "minimum", "mul", "mul_", "new_empty", "new_full", "new_zeros", "pad", "permute", "repeat_interleave",
+    "reshape", "select", "split", "squeeze", "stack", "sub", "sub_", "sum", "tensor", "to", "transpose",
+    "true_divide", "unbind", "unflatten", "unsqueeze", "view", "zero_", "zeros",
+    "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention", "__add__", "__eq__",
+    "__ge__", "__getitem__", "__gt__", "__iadd__", "__isub__", "__itruediv__", "__le__", "__lt__",
+    "__mul__", "__ne__", "__rsub__", "__setitem__", "__sub__", "__truediv__",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Stands for a tensor that each call has anew."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Stands for a descriptor of such a tensor."""
+
+    slot: Slot
+    kind: type
+    rest: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Made:
+    """Stands for an object that has such tensors among its fields."""
+
+    kind: type
+    parts: list[Any]
+
+
+@dataclass(frozen=True)
+class Start:
+    """A kernel that was started."""
+
+    run: Callable[..., Any]
+    grid: tuple[int, ...]
+    given: list[Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that was done to tensors, and the slots of what came out, one or several."""
+
+    run: Callable[..., Any]
+    given: list[Any]
+    named: dict[str, Any]
+    found: list[Slot | None]
+    several: bool
+
+
+class Recorder(TorchFunctionMode):
+    """Listens to one call.
+
+    Tensors that are neither its inputs nor made by it are taken for constants: those of two calls must be the
+    same.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.slots: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        for number, x in enumerate(inputs):
+            self.slots.setdefault(x, Slot(number))
+        self.count = len(inputs)
+        self.steps: list[Start | Step] = []
+        self.result: Any = None
+        self.fit = True
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            name = func.__self__.__name__
+        if name in DONE and not _is_choice(name, args):
+            self._note(func, args, kwargs or {}, result)
+        elif name not in ABOUT:
+            self.fit = False
+        return result
+
+    def started(self, run: Callable[..., None], grid: tuple[int, ...], values: Sequence[Any]) -> None:
+        """A kernel was started."""
+        self.steps.append(Start(run, grid, self.sketch(list(values))))
+
+    def sketch(self, x: Any) -> Any:
+        """An argument or a result with slots in the place of what each call has anew."""
+        if isinstance(x, Tensor):
+            return self.slots.get(x, x)
+        if isinstance(x, tuple) and hasattr(x, "_fields"):
+            return Made(type(x), [self.sketch(part) for part in x])
+        if isinstance(x, list | tuple):
+            return type(x)([self.sketch(part) for part in x])
+        if isinstance(x, dict):
+            return {name: self.sketch(part) for name, part in x.items()}
+        if hasattr(x, "block_shape"):
+            rest = {name: part for name, part in x.__dict__.items() if name != "base"}
+            slot = self.sketch(x.base)
+            return Boxes(slot, type(x), rest) if isinstance(slot, Slot) else x
+        if is_dataclass(x) and not isinstance(x, type):
+            return Made(type(x), [self.sketch(getattr(x, part.name)) for part in fields(x)])
+        return x
+
+    def _note(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        given, named = self.sketch(list(args)), self.sketch(kwargs)
+        several = isinstance(result, list | tuple)
+        found = [self._slot(x) if isinstance(x, Tensor) else None for x in (result if several else [result])]
+        self.steps.append(Step(func, given, named, found, several))
+
+    def _slot(self, x: Tensor) -> Slot:
+        slot = self.slots.get(x)
+        if slot is None:
+            slot = self.slots[x] = Slot(self.count)
+            self.count += 1
+        return slot
+
+
+def _is_choice(name: str, args: Sequence[Any]) -> bool:
+    """Whether tensors say which elements are taken: then a shape may depend on what is in them."""
+    return name in ("__getitem__", "__setitem__") and any(
+        isinstance(x, Tensor) for x in (args[1] if isinstance(args[1], tuple) else args[1:2])
+    )
+
+
+def numbers(x: Any) -> Iterator[int]:
+    """The numbers of the slots in a sketch."""
+    if isinstance(x, Slot):
+        yield x.number
+    elif isinstance(x, Boxes):
+        yield x.slot.number
+    elif isinstance(x, Made):
+        yield from numbers(x.parts)
+    elif isinstance(x, Start):
+        yield from numbers(x.given)
+    elif isinstance(x, Step):
+        yield from numbers([x.given, x.named, x.found])
+    elif isinstance(x, list | tuple):
+        for part in x:
+            yield from numbers(part)
+    elif isinstance(x, dict):
+        yield from numbers([*x.values()])
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two sketches are of the same thing: the same slots, the very same tensors, equal numbers."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Tensor):
+        return a is b
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[name], b[name]) for name in a)
+    if isinstance(a, Start | Step | Boxes | Made):
+        return all(same(getattr(a, part.name), getattr(b, part.name)) for part in fields(a))
+    return bool(a == b)
