@@ -33,19 +33,21 @@ def everything_of(seen) -> list[torch.Tensor]:
     return parts
 
 
-@pytest.mark.parametrize("mask", [None, Causal(), Window(40)], ids=str)
+@pytest.mark.parametrize("mask", [None, Causal(), Window(20)], ids=str)
 @pytest.mark.parametrize("asked", STATISTICS)
 def test_a_call_that_comes_again_gives_the_same_bits(device, asked, mask):
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    # The interpreter takes seconds for a hundred tokens.
+    n, dtype = (100, torch.bfloat16) if device == "cuda" else (40, torch.float32)
 
     def call(seed: int):
         generator = torch.Generator().manual_seed(seed)
-        q, k, v = torch.randn(3, 1, 2, 100, 64, generator=generator).to(device, dtype).unbind()
+        q, k, v = torch.randn(3, 1, 2, n, 64, generator=generator).to(device, dtype).unbind()
         return observe(q, k, v, mask, stats=STATISTICS[asked], backend="triton")
 
-    played = [call(seed) for seed in range(5)]
+    found = [call(seed) for seed in range(5)]
     assert tapes() == [True]
-    for seed, seen in enumerate(played):
+    # The first was made, two were heard, and these were played.
+    for seed, seen in [*enumerate(found)][3:]:
         replaying.forget()
         anew = call(seed)
         assert type(anew.stats) is type(seen.stats)
