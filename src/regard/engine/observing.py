@@ -42,8 +42,6 @@ ROWS = (Entropy, MaxScore, MeanDistance)
 GRAINS = (64, 128)
 # Where statistics of this package are.
 OURS = "regard.stats."
-# So few queries are decoding.
-FEW = 8
 
 
 def observed(
@@ -107,9 +105,8 @@ def _comes_again(problem: Problem, inputs: Sequence[Tensor]) -> bool:
     repeatable = mask is None or mask.repeatable
     tensors = all(type(x) is Tensor for x in inputs)
     differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    return (
-        plain and repeatable and tensors and problem.q_len > FEW and not (differentiated or problem.dropout)
-    )
+    decoding = problem.q_len <= gpu.MOST_QUERIES
+    return plain and repeatable and tensors and not (differentiated or decoding or problem.dropout)
 
 
 def _is_ours(statistics: Mapping[str, Statistic]) -> bool:

@@ -16,10 +16,11 @@ from regard.engine.triton.decode_kernel import best_kernel, decode_kernel, merge
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import has_intervals, intervals
 from regard.engine.triton.starting import start
+from regard.engine.triton.support import MOST_QUERIES
 
 __all__ = ["applicable", "decode", "heaviest"]
 
-MOST_QUERIES, MOST_ROWS = 8, 64
+MOST_ROWS = 64
 # Programs per multiprocessor: enough loads in flight to keep memory busy.
 PER_PROCESSOR = 2
 PIECE = 2048

@@ -13,11 +13,13 @@ from regard.engine.triton.configs import WIDTHS, generation, interpreted
 from regard.scores import ALiBi
 from regard.stats.folds import BlockFold, DivergenceFold, Fold, TopFold
 
-__all__ = ["MOST_KEYS", "MOST_TOLD", "cannot_fold", "fits", "refusal", "sums_first_keys"]
+__all__ = ["MOST_KEYS", "MOST_QUERIES", "MOST_TOLD", "cannot_fold", "fits", "refusal", "sums_first_keys"]
 
 MOST_KEYS = 64
 # How many of a row's heaviest keys a forward can tell.
 MOST_TOLD = 8
+# So few queries are a decode step.
+MOST_QUERIES = 8
 OLDEST = 8
 # Blocks of an overview lie within tiles, or hold whole tiles, whatever the size of tiles.
 LARGEST_TILE = 128
