@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-__all__ = ["kept"]
+__all__ = ["kept", "make_room"]
 
 Made = TypeVar("Made")
 
@@ -28,3 +28,9 @@ def kept(make: Callable[..., Made]) -> Callable[..., Made]:
             return make(mask, *rest)
 
     return find
+
+
+def make_room(known: dict[Any, Any], most: int) -> None:
+    """Let go of the oldest, so that one more is no more than `most`."""
+    while len(known) >= most:
+        del known[next(iter(known))]

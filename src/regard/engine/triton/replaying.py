@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from regard.engine.triton.keeping import make_room
 from regard.engine.triton.starting import listening
 from regard.engine.triton.steps import Boxes, Made, Recorder, Slot, Start, Step, numbers, same
 
@@ -29,20 +30,23 @@ MOST, MOST_NUMBERS = 64, 1024
 def replayed(kind: Hashable | None, inputs: Sequence[Tensor], call: Callable[[], Result]) -> Result:
     """What `call` returns, which depends on nothing but the kind of call and its inputs.
 
-    None is no kind: such a call is made as it is.
+    None is no kind, and what has no hash is none: such a call is made as it is.
     """
     if kind is None:
         return call()
     # Of a tensor that comes twice the record could not say which one is meant.
     names = [id(x) for x in inputs]
     kind = (kind, *(names.index(name) for name in names))
-    history = _known.get(kind)
+    try:
+        history = _known.get(kind)
+    except TypeError:
+        return call()
     if history is None:
         if hash(kind) not in _numbers_seen:
-            _make_room(_numbers_seen, MOST_NUMBERS)
+            make_room(_numbers_seen, MOST_NUMBERS)
             _numbers_seen[hash(kind)] = None
             return call()
-        _make_room(_known, MOST)
+        make_room(_known, MOST)
         history = _known[kind] = _History()
     if history.tape is not None:
         return history.tape.play(inputs)
@@ -53,11 +57,6 @@ def forget() -> None:
     """Every kind of call is new again."""
     _known.clear()
     _numbers_seen.clear()
-
-
-def _make_room(known: dict[Any, Any], most: int) -> None:
-    while len(known) >= most:
-        del known[next(iter(known))]
 
 
 @dataclass

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.triton.configs import TRIED
+from regard.engine.triton.keeping import make_room
 
 __all__ = ["listening", "start"]
 
@@ -104,8 +105,7 @@ class _Starter:
         if found is None:
             if len(given) + len(named) > len(values) + len(options):
                 raise TypeError(f"{self.kernel} takes {self.kernel.arg_names}, and was given {[*named]}.")
-            while len(self.compiled) >= MOST:
-                del self.compiled[next(iter(self.compiled))]
+            make_room(self.compiled, MOST)
             found = self.compiled[key] = _again(self.kernel[grid](*values, **dict(options)), device)
         else:
             found((*grid, 1, 1)[:3], values)
