@@ -204,25 +204,28 @@ class Tops:
             TOP=self.top,
             GRAIN=tops.grain,
             MOST=most,
-            **self._rows,
+            **self._searched,
         )
 
     @property
-    def _rows(self) -> dict[str, Any]:
-        """What kernels take that score rows of a problem once more, and say so for blocks of SIDE queries."""
+    def _scored(self) -> dict[str, Any]:
+        """What kernels take that score rows of a problem once more."""
         p = self.problem
         return {
             **self.operands.plain,
             **intervals(p).rows,
-            "scale": self.operands.scale,
             "q_len": p.q_len,
             "k_len": p.k_len,
             "heads": p.heads,
             "group": p.group,
-            "redo_blocks": self.again.shape[-1],
             "DIM": p.q.shape[-1],
-            "SIDE": SIDE,
         }
+
+    @property
+    def _searched(self) -> dict[str, Any]:
+        """The same for those who look after blocks of SIDE queries that are to be done again."""
+        more = {"scale": self.operands.scale, "redo_blocks": self.again.shape[-1], "SIDE": SIDE}
+        return {**self._scored, **more}
 
     def _visits(self, tops: TileTops, band: range) -> tuple[Tensor, tuple[int, ...]]:
         """Which tiles blocks of queries visit, and the sizes that kernels for a band share."""
@@ -257,23 +260,17 @@ class Tops:
         start(
             hopper_candidates_kernel,
             (maps * lines, -(-words // span)),
-            **self.operands.plain,
-            **intervals(p).rows,
+            **self._scored,
             WANTED=wanted,
             # The largest scores of tiles are not needed any more.
             NUMBERS=tops.scores.view(torch.int32),
             MARK=self.mark,
             LENGTH=length,
             LISTS=lists,
-            q_len=p.q_len,
-            k_len=p.k_len,
-            heads=p.heads,
-            group=p.group,
             first_row=first_row,
             rows=rows,
             lines=lines,
             span=span,
-            DIM=p.q.shape[-1],
             GRAIN=tops.grain,
             num_warps=4,
             maxnreg=REGISTERS[tops.grain],
@@ -317,5 +314,5 @@ class Tops:
             TOP=self.top,
             WIDE=max(2, 1 << (self.top - 1).bit_length()),
             COUNT=SEARCHED,
-            **self._rows,
+            **self._searched,
         )
