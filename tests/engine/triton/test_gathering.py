@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.engine.triton.hopper import gathering
-from regard.engine.triton.schedule import SIDE, STRIP, schedule
+from regard.engine.triton.schedule import SIDE, schedule
 from regard.masks import Causal
 
 
@@ -40,24 +40,39 @@ def test_what_keys_receive_is_added_up_per_key_and_per_block(device):
     assert (block[:, :, :2] == 0).all()
 
 
-def test_what_strips_leave_behind_is_added_along_its_diagonals(device):
+def left_behind(tile: torch.Tensor) -> torch.Tensor:
+    """What a warpgroup leaves behind of 2 SIDE keys and SIDE queries: see hopper/diagonals.py."""
+    from regard.engine.triton.hopper.diagonals import LEFT
+
+    key, query = torch.arange(2 * SIDE)[:, None], torch.arange(SIDE)[None, :]
+    warp, second, row = key % SIDE // 16, key % 16 // 8, key % 8
+    line = torch.where(key < SIDE, 9, 1) - second + query // 8
+    at = line * 256 + warp * 64 + row * 8 + query % 8
+    left = torch.zeros(*tile.shape[:-2], LEFT.value, device=tile.device)
+    return left.index_add_(-1, at.flatten().to(tile.device), tile.flatten(-2))
+
+
+@pytest.mark.parametrize("wide", [2, 3])
+def test_what_strips_leave_behind_is_added_along_its_diagonals(device, wide):
+    pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper")
     n, blocks = 300, 5
-    strips = schedule(Causal(), n, n, 0, torch.device(device)).strips(range(blocks))
-    parts = STRIP // 2
-    cells = torch.randn(2, 3, strips.count, parts, SIDE, 2 * SIDE, device=device)
+    strips = schedule(Causal(), n, n, 0, torch.device(device)).strips(range(blocks), wide)
+    tiles = torch.randn(2, 3, strips.count, wide, 2 * SIDE, SIDE, device=device)
+    left = left_behind(tiles)
     total = torch.ones(2, 3, 2 * n - 1, device=device)
     pairs = strips.pairs.shape[1]
-    sizes = (3, parts * strips.count, 0, strips.first, pairs, n, 2 * n - 1)
-    gathering.diagonals_kernel[(2 * (pairs + 1), 6)](cells, strips.pairs, total, *sizes, SIDE=SIDE)
+    sizes = (3, wide * strips.count, 0, strips.first, pairs, n, 2 * n - 1)
+    kernel = gathering.diagonals_kernel[(2 * (pairs + 1), 6)]
+    kernel(left, strips.pairs, total, *sizes, SIDE=SIDE, LEFT=left.shape[-1])
     wanted = torch.ones(2, 3, 2 * n - 1)
-    row, col = torch.arange(SIDE)[:, None], torch.arange(2 * SIDE)[None, :]
+    key, query = torch.arange(2 * SIDE)[:, None], torch.arange(SIDE)[None, :]
     for strip in range(strips.count):
         offset = int(strips.table[0, strip, 2])
-        assert offset % STRIP == 0
-        for part in range(parts):
-            at = ((offset + 2 * part) * SIDE + col - row + n - 1).flatten()
+        assert offset % (2 * wide) == 0
+        for part in range(wide):
+            at = ((offset + 2 * part) * SIDE + key - query + n - 1).flatten()
             there = (at >= 0) & (at < 2 * n - 1)
-            wanted.index_add_(2, at[there], cells[:, :, strip, part].flatten(2)[..., there].cpu())
+            wanted.index_add_(2, at[there], tiles[:, :, strip, part].flatten(2)[..., there.to(device)].cpu())
     torch.testing.assert_close(total.cpu(), wanted, rtol=1e-5, atol=1e-4)
 
 

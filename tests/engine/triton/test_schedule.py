@@ -7,7 +7,7 @@ import torch
 
 from engine.harness import every_mask
 from regard.engine.inputs import Options, problem_of
-from regard.engine.triton.schedule import SIDE, STRIP, intervals, schedule
+from regard.engine.triton.schedule import SIDE, intervals, schedule
 from regard.errors import BackendError
 from regard.masks import Causal, Chunk, Documents, StreamingSinks, Window
 
@@ -86,9 +86,10 @@ def test_what_a_block_of_queries_sees_lies_between_its_first_and_last_block_of_k
 
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("band", [range(5), range(2, 4)])
-def test_strips_meet_every_block_that_is_seen_once(name, band):
+@pytest.mark.parametrize("wide", [2, 3])
+def test_strips_meet_every_block_that_is_seen_once(name, band, wide):
     n = 300
-    strips = schedule(MASKS[name], n, n, 0, CPU).strips(band)
+    strips = schedule(MASKS[name], n, n, 0, CPU).strips(band, wide)
     seen = allowed(MASKS[name], n)
     blocks = -(-n // SIDE)
     for plane in range(seen.shape[0]):
@@ -96,7 +97,7 @@ def test_strips_meet_every_block_that_is_seen_once(name, band):
         for first, count, offset in strips.table[plane].tolist():
             for q in range(first, first + count):
                 assert q in band
-                for k in range(q + offset, q + offset + STRIP):
+                for k in range(q + offset, q + offset + 2 * wide):
                     if 0 <= k < blocks:
                         met[q, k] += 1
         assert met.max() <= 1
@@ -106,12 +107,12 @@ def test_strips_meet_every_block_that_is_seen_once(name, band):
                     assert met[q, k] == 1
 
 
-def test_the_pairs_of_a_strip_are_found_by_their_diagonal():
-    parts = STRIP // 2
-    strips = schedule(Causal(), 1000, 1000, 0, CPU).strips(range(16))
+@pytest.mark.parametrize("wide", [2, 3])
+def test_the_pairs_of_a_strip_are_found_by_their_diagonal(wide):
+    strips = schedule(Causal(), 1000, 1000, 0, CPU).strips(range(16), wide)
     for number, place in enumerate(strips.pairs[0].tolist()):
         if place >= 0:
-            offset = int(strips.table[0, place // parts, 2]) + 2 * (place % parts)
+            offset = int(strips.table[0, place // wide, 2]) + 2 * (place % wide)
             assert offset == 2 * (strips.first + number)
 
 

@@ -22,10 +22,10 @@ from regard.engine.triton.spans import bounds, spans_of
 from regard.errors import BackendError
 from regard.masks import Mask
 
-__all__ = ["SIDE", "STRIP", "Schedule", "Strips", "has_intervals", "intervals", "schedule"]
+__all__ = ["SIDE", "Schedule", "Strips", "has_intervals", "intervals", "schedule"]
 
-# The second pass walks down diagonals in steps of SIDE, STRIP blocks of SIDE keys at a time.
-SIDE, STRIP = 64, 4
+# The second pass walks down diagonals in steps of SIDE queries and keys.
+SIDE = 64
 PAIRS = 1 << 24
 
 
@@ -33,8 +33,8 @@ PAIRS = 1 << 24
 class Strips:
     """Diagonal strips of a band of query blocks, for the second pass.
 
-    Row of `table`: first block of queries, how many, key block - query block. `pairs` says where the tile of
-    diagonals number (pair of key blocks - `first`) is kept, -1 where it is not there.
+    Row of `table`: first block of queries, how many, key block - query block. `pairs` says where the sums of
+    diagonals number (pair of key blocks - `first`) are kept, -1 where they are not there.
     """
 
     table: Int32[Tensor, "planes strips 3"]
@@ -152,15 +152,15 @@ class Schedule(Keeper):
         some = ((seen > 0) & (seen < most)).flatten(0, 1).any(0)
         return self._there(rows.start // SIDE + (some.nonzero().squeeze(1) // SIDE).unique())
 
-    def strips(self, band: range) -> Strips:
-        """The strips that some query block of a band meets, longest first."""
-        return self.once(("strips", band), lambda: self._strips(band))
+    def strips(self, band: range, wide: int) -> Strips:
+        """The strips that some query block of a band meets, longest first: so many pairs of blocks wide."""
+        return self.once(("strips", band, wide), lambda: self._strips(band, wide))
 
-    def _strips(self, band: range) -> Strips:
+    def _strips(self, band: range, wide: int) -> Strips:
         first, stop = (x[:, band.start : band.stop] for x in self.visited(SIDE))
         block = torch.arange(band.start, band.stop)
         seen = stop > first
-        low, high = (first // SIDE - block) // STRIP, ((stop - 1) // SIDE - block) // STRIP
+        low, high = (first // SIDE - block) // (2 * wide), ((stop - 1) // SIDE - block) // (2 * wide)
         base = int(low[seen].min()) if seen.any() else 0
         count = int(high[seen].max()) - base + 1 if seen.any() else 1
         strip = torch.arange(count) + base
@@ -169,15 +169,14 @@ class Schedule(Keeper):
         end = (len(block) - met.flip(1).to(torch.int8).argmax(1)) * met.any(1)
         length = (end - begin).clamp(min=0)
         order = length.argsort(dim=1, descending=True, stable=True)
-        offset = (strip * STRIP).expand_as(begin)
+        offset = (strip * 2 * wide).expand_as(begin)
         table = torch.stack([begin + band.start, length, offset], 2)
         table = table.gather(1, order[..., None].expand_as(table))
         kept = int((length > 0).sum(1).max())
         place = torch.empty_like(order).scatter_(1, order, torch.arange(count).expand_as(order))
-        parts = STRIP // 2
-        pairs = (parts * place[..., None] + torch.arange(parts)).flatten(1)
-        pairs = pairs.where(pairs < parts * kept, -1)
-        return Strips(self._there(table[:, : max(1, kept)]), self._there(pairs), parts * base)
+        pairs = (wide * place[..., None] + torch.arange(wide)).flatten(1)
+        pairs = pairs.where(pairs < wide * kept, -1)
+        return Strips(self._there(table[:, : max(1, kept)]), self._there(pairs), wide * base)
 
     def _there(self, x: Tensor) -> Int32[Tensor, "..."]:
         return x.to(self.low.device, torch.int32).contiguous()

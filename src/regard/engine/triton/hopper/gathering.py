@@ -62,31 +62,35 @@ def columns_kernel(
         tl.store(to, tl.load(to, mask=k_row < k_len, other=0.0) + total, mask=k_row < k_len)
 
 
-@triton.jit(do_not_specialize=["heads", "tiles", "plane_stride", "first", "pairs", "q_len", "length"])
+@triton.jit(do_not_specialize=["heads", "parts", "plane_stride", "first", "pairs", "q_len", "length"])
 def diagonals_kernel(
-    CELLS, PAIRS, TOTAL, heads, tiles, plane_stride, first, pairs, q_len, length, SIDE: tl.constexpr
+    CELLS, PAIRS, TOTAL, heads, parts, plane_stride, first, pairs, q_len, length,
+    SIDE: tl.constexpr, LEFT: tl.constexpr,
 ):  # fmt: skip
-    """Add what strips left behind along its diagonals, SIDE of them per program.
+    """Add what warpgroups left behind along its diagonals, SIDE of them per program.
 
-    A tile of SIDE queries and 2 SIDE keys that begins at key - query = 2 SIDE u holds diagonals from there:
-    the first SIDE of them whole, the next SIDE together with the tile after it.
+    A part begins at key - query = 2 SIDE u and has diagonals from there: the first SIDE of them whole, the
+    next SIDE together with the part after it. Of each diagonal 32 rows of eight threads have a number; the
+    rows of a part, LEFT // 256 lines of them, lie eight queries apart, those of a line one or 16 keys.
     """
     at_map = tl.program_id(1)
     batch = at_map // heads
-    # The first tile's lower corner is on diagonals before its own.
+    # The first part's lower corner is on diagonals before its own.
     u = tl.program_id(0) // 2 - 1
     later = tl.program_id(0) % 2
     x = tl.arange(0, SIDE)[:, None]
-    r = tl.arange(0, SIDE)[None, :]
+    row = tl.arange(0, 32)[None, :]
+    key = row // 8 * 16 + row % 8
     found = tl.zeros([SIDE], tl.float32)
     for back in tl.static_range(2):
         number = u + back
         known = (number >= 0) & (number < pairs) & ((back == 0) | (later == 1))
-        tile = tl.load(PAIRS + batch * plane_stride + number, mask=known, other=-1)
-        c = x + r + later * SIDE - back * 2 * SIDE
-        at = (at_map.to(tl.int64) * tiles + tile) * (2 * SIDE * SIDE) + r * (2 * SIDE) + c
-        cells = tl.load(CELLS + at, mask=(tile >= 0) & (c >= 0) & (c < 2 * SIDE), other=0.0)
-        found += tl.sum(cells, 1)
+        part = tl.load(PAIRS + batch * plane_stride + number, mask=known, other=-1)
+        # Queries from the first of the first line on, which is 72 before the part's own.
+        query = key + 72 - (x + later * SIDE - back * 2 * SIDE)
+        at = (at_map.to(tl.int64) * parts + part) * LEFT + (query >> 3) * 256 + row * 8 + (query & 7)
+        there = (part >= 0) & (query >= 0) & (query < LEFT // 32)
+        found += tl.sum(tl.load(CELLS + at, mask=there, other=0.0), 1)
     diagonal = (first + u) * (2 * SIDE) + later * SIDE + tl.arange(0, SIDE) + q_len - 1
     there = (diagonal >= 0) & (diagonal < length)
     to = TOTAL + at_map.to(tl.int64) * length + diagonal

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from regard.engine.problem import Problem
 from regard.engine.triton.hopper.boxes import boxes, lines
+from regard.engine.triton.hopper.diagonals import LEFT
 from regard.engine.triton.hopper.gathering import bounds_kernel, columns_kernel, diagonals_kernel
 from regard.engine.triton.hopper.survey_kernel import BY_WARP, hopper_survey_kernel
 from regard.engine.triton.operands import Operands
-from regard.engine.triton.schedule import SIDE, STRIP, intervals
+from regard.engine.triton.schedule import SIDE, intervals
 from regard.engine.triton.starting import start
 from regard.engine.triton.survey import Question, Survey, put_blocks
 
@@ -24,7 +25,7 @@ __all__ = ["can_survey", "survey"]
 # Bytes for what a sweep needs beside what it finds; bands of queries are as large as that allows.
 BAND_BYTES = 1 << 30
 # Programs enough for every multiprocessor to have several.
-PROGRAMS = 1024
+PROGRAMS = 512
 WARPS = 4
 
 
@@ -63,6 +64,9 @@ class _Sweep:
         self.pool, self.part = pool, (min(pool, SIDE), min(pool, BY_WARP.value))
         self.from_columns = ask.pool_sums and pool % SIDE == 0
         self.receives = ask.columns or self.from_columns
+        # Warpgroups that walk, two diagonals each. An overview of small blocks leaves registers for two.
+        small = ask.pool_maxima or (ask.pool_sums and not self.from_columns)
+        self.walkers = 2 if small else 3
         self.found = room
         if ask.columns and room.columns is None:
             room.columns = self._zeros(p.k_len)
@@ -95,8 +99,8 @@ class _Sweep:
         parts = SIDE // self.part[0] * (SIDE // self.part[1])
         cells = parts * (ask.pool_maxima + (ask.pool_sums and not self.from_columns))
         bytes_per_block = 4 * self.k_blocks * (cells + (SIDE + 1) * self.receives)
-        strips = -(-self.k_blocks // STRIP) * maps
-        room = BAND_BYTES - 4 * STRIP * SIDE * SIDE * strips * ask.diagonals
+        strips = -(-self.k_blocks // (2 * self.walkers)) * maps
+        room = BAND_BYTES - 4 * LEFT.value * self.walkers * strips * ask.diagonals
         fits = room // max(1, bytes_per_block * maps)
         busy = self.q_blocks * strips // PROGRAMS if strips < PROGRAMS else self.q_blocks
         most = max(1, min(fits, max(busy, 32), self.q_blocks))
@@ -106,11 +110,11 @@ class _Sweep:
     def run(self, band: range) -> None:
         """One band of query blocks, and what it says added to the rest."""
         p, ask, none = self.problem, self.question, self.lse
-        strips = self.table.strips(band)
+        strips = self.table.strips(band, self.walkers)
         row_stop = min(p.q_len, band.stop * SIDE)
         slots = len(band)
         column = self._empty(slots, self.k_blocks * SIDE) if self.receives else none
-        cells = self._empty(strips.count, STRIP // 2, SIDE, 2 * SIDE) if ask.diagonals else none
+        cells = self._empty(strips.count, self.walkers, LEFT.value) if ask.diagonals else none
         pooled = (slots * SIDE // self.part[0], self.k_blocks * SIDE // self.part[1])
         direct = self.found.pool_sums if not self.from_columns else None
         sums, maxima = (self._parts(total, pooled) for total in (direct, self.found.pool_maxima))
@@ -148,6 +152,7 @@ class _Sweep:
             MAXIMA=maxima is not None,
             POOL_Q=self.part[0],
             POOL_K=self.part[1],
+            WALKERS=self.walkers,
             num_warps=WARPS,
         )
         if self.receives:
@@ -201,7 +206,7 @@ class _Sweep:
             self._put(sums, blocks, (SIDE, SIDE), band, largest=False)
 
     def _add_diagonals(self, total: Tensor, cells: Tensor, band: range) -> None:
-        strips = self.table.strips(band)
+        strips = self.table.strips(band, self.walkers)
         pairs = strips.pairs.shape[1]
         start(
             diagonals_kernel,
@@ -210,13 +215,14 @@ class _Sweep:
             strips.pairs,
             total,
             self.problem.heads,
-            strips.count * (STRIP // 2),
+            strips.count * self.walkers,
             pairs if self.table.planes > 1 else 0,
             strips.first,
             pairs,
             self.problem.q_len,
             total.shape[-1],
             SIDE=SIDE,
+            LEFT=LEFT.value,
         )
 
     def _put(self, total: Tensor, part: Tensor, size: tuple[int, int], band: range, *, largest: bool) -> None:

@@ -1,12 +1,13 @@
 """The second pass for Hopper: columns, diagonals and the overview, in one sweep.
 
-A program walks down a strip of four diagonals of blocks, 64 by 64 cells each, two diagonals per warpgroup. At
-every step one block of queries and one of keys come in, and what is read feeds four blocks of the map. While
-a warpgroup folds one block, the product of its next is under way. Products keep shared memory busy, and
-nobody waits for what else comes through it: bounds are loaded a block ahead, and what threads tell one
-another is added up a step later. A block lies with its keys as rows: what a key receives is then a sum within
-a thread, and cells of one diagonal lie on top of one another in registers. Nothing is added up in an order
-that could change.
+A program walks down a strip of six diagonals of blocks, 64 by 64 cells each, two diagonals per warpgroup. At
+every step one block of queries and one of keys come in, and what is read feeds six blocks of the map. While a
+warpgroup folds one block, the product of its next is under way, and so are those of two others. An overview
+of small blocks takes registers: there a strip has four diagonals, for two warpgroups. Products keep shared
+memory busy, and nobody waits for what else comes through it: bounds are loaded a block ahead, and what
+threads tell one another is added up a step later. A block lies with its keys as rows: what a key receives is
+then a sum within a thread, and so is what lies on a diagonal, as far as the thread knows of it. Nothing is
+added up in an order that could change.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -23,6 +24,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from regard.engine.triton.hopper.diagonals import (
+    LEFT,
+    add_first,
+    add_second,
+    diagonals_at_first,
+    store_diagonals,
+)
+from regard.engine.triton.hopper.hiding import hidden
 from regard.engine.triton.hopper.pooling import (
     Overview,
     finish,
@@ -43,69 +52,49 @@ NEVER = gl.constexpr(-1e37)
 SIDE = gl.constexpr(64)
 # Rows of a block that one warp holds: the overview's parts are a warp's.
 BY_WARP = gl.constexpr(16)
-# Blocks of queries and of keys in shared memory: a step needs one of the first and four of the second.
-Q_RING, K_RING, RING_BITS = gl.constexpr(4), gl.constexpr(8), gl.constexpr(2)
+# Blocks of queries in shared memory, of which a step needs one. Of keys it needs two for each warpgroup, and
+# there are as many more.
+Q_RING, RING_BITS = gl.constexpr(4), gl.constexpr(2)
 
 
-# fmt: off
 @gluon.jit
-def _load(
-    Q, K, BOUND, q_ring, k_ring, bounds, loaded, finished,
-    batch, head, kv_head, map_at, q_first, k_first, count,
-):
-# fmt: on
-    """The copy engine's driver: four blocks of keys for the first step, then one of each at every step."""
+def _load(common, WALKERS: gl.constexpr):
+    """The copy engine's driver: all blocks of keys for the first step, then one of each at every step."""
+    Q, K, BOUND = common[0]
+    q_ring, k_ring, bounds, loaded, finished = common[1]
+    batch, head, kv_head, map_at, q_first, k_first, count = common[2]
     more: gl.constexpr = Q.block_type.nbytes + K.block_type.nbytes + BOUND.block_type.nbytes
+    ahead: gl.constexpr = 2 * WALKERS - 1
     if count > 0:
-        mbarrier.expect(loaded.index(0), more + 3 * K.block_type.nbytes)
-        for m in gl.static_range(3):
+        mbarrier.expect(loaded.index(0), more + ahead * K.block_type.nbytes)
+        for m in gl.static_range(ahead):
             row = (k_first + m) * SIDE
             tma.async_copy_global_to_shared(K, [batch, kv_head, row, 0], loaded.index(0), k_ring.index(m))
     for i in range(count):
         at = i & (Q_RING - 1)
-        # Both warpgroups are done with the step whose places this one takes.
-        mbarrier.wait(finished.index(at), ((i >> RING_BITS) & 1) ^ 1)
-        mbarrier.wait(finished.index(Q_RING + at), ((i >> RING_BITS) & 1) ^ 1)
+        # All warpgroups are done with the step whose places this one takes.
+        for which in gl.static_range(WALKERS):
+            mbarrier.wait(finished.index(which * Q_RING + at), ((i >> RING_BITS) & 1) ^ 1)
         if i > 0:
             mbarrier.expect(loaded.index(at), more)
-        row, k_row = (q_first + i) * SIDE, (k_first + i + 3) * SIDE
+        row, k_row = (q_first + i) * SIDE, (k_first + i + ahead) * SIDE
         tma.async_copy_global_to_shared(Q, [batch, head, row, 0], loaded.index(at), q_ring.index(at))
-        slot = k_ring.index((i + 3) & (K_RING - 1))
+        slot = k_ring.index((i + ahead) % k_ring.shape[0])
         tma.async_copy_global_to_shared(K, [batch, kv_head, k_row, 0], loaded.index(at), slot)
         tma.async_copy_global_to_shared(BOUND, [map_at, row], loaded.index(at), bounds.index(at))
 
 
-# fmt: off
 @gluon.jit
-def _seen_by(s, q_block, first, LOW, HIGH, full_first, full_stop, row_stop, limit, layout: gl.constexpr):
-# fmt: on
-    """Scores of a block, its keys as rows, where a query may see a key; nothing to do where all see all."""
-    if (first < full_first) | (first + SIDE > full_stop):
-        q_row = q_block * SIDE + gl.arange(0, SIDE, gl.SliceLayout(0, layout))
-        is_row = q_row < row_stop
-        low = gl.load(LOW + q_row, mask=is_row, other=0)[None, :]
-        high = gl.load(HIGH + q_row, mask=is_row, other=0)[None, :]
-        k_row = (first + gl.arange(0, SIDE, gl.SliceLayout(1, layout)))[:, None]
-        s = gl.where((k_row >= low) & (k_row < high), s, limit)
-    return s
-
-
-# fmt: off
-@gluon.jit
-def _walk(
-    q_ring, k_ring, bounds, loaded, finished,
-    LOW, HIGH, EDGES, COLUMN, CELLS, overview, q_first, k_first, count, band_first, row_stop, k_blocks, c,
-    which: gl.constexpr, COLUMNS: gl.constexpr, DIAGONALS: gl.constexpr,
-):
-# fmt: on
-    """One warpgroup: two of the strip's four diagonals. Pointers are at this head's."""
+def _walk(common, overview, which: gl.constexpr, COLUMNS: gl.constexpr, DIAGONALS: gl.constexpr):
+    """One warpgroup: two of the strip's diagonals. Pointers are at this head's."""
+    q_ring, k_ring, bounds, loaded, finished = common[0]
+    LOW, HIGH, EDGES, COLUMN, CELLS = common[1]
+    q_first, k_first, count, band_first, row_stop, k_blocks, c = common[2]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, SIDE, 16])
-    keys: gl.constexpr = gl.SliceLayout(1, layout)
     queries: gl.constexpr = gl.SliceLayout(0, layout)
     nothing = gl.full([SIDE, SIDE], 0.0, gl.float32, layout)
-    left, right = nothing, nothing
-    limit = NEVER / c
-    in_block = gl.arange(0, SIDE, keys)
+    diagonals = diagonals_at_first(nothing)
+    never = NEVER / c
     # Of four threads that share two keys of each block, each stores one.
     kept = by_thread(nothing, SIDE)
     given = kept
@@ -134,12 +123,12 @@ def _walk(
         in_band = q_block - band_first
         first = k_block * SIDE
         s = warpgroup_mma_wait(0, deps=[s])
-        t = turned(k_ring.index((m + 1) & (K_RING - 1)), q_ring, at, nothing)
-        s = _seen_by(s, q_block, first, LOW, HIGH, full_first, full_stop, row_stop, limit, layout)
+        t = turned(k_ring.index((m + 1) % k_ring.shape[0]), q_ring, at, nothing)
+        s = hidden(s, q_block * SIDE, first, full_first, full_stop, row_stop, LOW, HIGH, never)
         held = resume(held, overview)
         p = gl.exp2(s * c - bound[None, :])
         if DIAGONALS:
-            left = left + p
+            diagonals = add_first(diagonals, p)
         if COLUMNS:
             receive(kept, given, neighbour, place, there, received)
         # Exponentials are made while that product is: the assembler would move them behind the wait for it.
@@ -156,15 +145,15 @@ def _walk(
             next_bound = bounds.index(later).load(queries)
         t = warpgroup_mma_wait(0, deps=[t])
         mbarrier.arrive(finished.index(which * Q_RING + at))
-        s = turned(k_ring.index((after + 2 * which) & (K_RING - 1)), q_ring, later, nothing)
-        t = _seen_by(t, q_block, first + SIDE, LOW, HIGH, full_first, full_stop, row_stop, limit, layout)
+        s = turned(k_ring.index((after + 2 * which) % k_ring.shape[0]), q_ring, later, nothing)
+        t = hidden(t, q_block * SIDE, first + SIDE, full_first, full_stop, row_stop, LOW, HIGH, never)
         held = go_on(held, overview)
         r = gl.exp2(t * c - bound[None, :])
         if overview.SUMS or overview.MAXIMA:
             # Later: an overview leaves no room for them.
             next_bound = bounds.index(later).load(queries)
         if DIAGONALS:
-            right = right + r
+            diagonals = add_second(diagonals, r)
         if COLUMNS:
             there = there_of(k_block, k_blocks)
             received += onward
@@ -177,10 +166,7 @@ def _walk(
     last = count - 1
     finish(held, last, q_first - band_first + last, k_first + 2 * which + last, overview)
     if DIAGONALS:
-        col = gl.arange(0, SIDE, queries)
-        to = CELLS + which * (2 * SIDE * SIDE) + col[None, :] * (2 * SIDE) + in_block[:, None]
-        gl.store(to, left)
-        gl.store(to + SIDE, right)
+        store_diagonals(diagonals, CELLS + which * LEFT)
 
 
 # fmt: off
@@ -193,7 +179,7 @@ def hopper_survey_kernel(
     slots, k_blocks, pool_rows, pools_across,
     DIM: gl.constexpr, COLUMNS: gl.constexpr,
     DIAGONALS: gl.constexpr, SUMS: gl.constexpr, MAXIMA: gl.constexpr, POOL_Q: gl.constexpr,
-    POOL_K: gl.constexpr,
+    POOL_K: gl.constexpr, WALKERS: gl.constexpr,
 ):
 # fmt: on
     """One program: a strip of one head's map, over the query blocks of a band that meet it."""
@@ -203,9 +189,9 @@ def hopper_survey_kernel(
     q_first, count = gl.load(strip), gl.load(strip + 1)
     k_first = q_first + gl.load(strip + 2)
     q_boxes, q_ring = ring(Q, Q_RING, SIDE, DIM)
-    k_boxes, k_ring = ring(K, K_RING, SIDE, DIM)
+    k_boxes, k_ring = ring(K, 2 * WALKERS + Q_RING, SIDE, DIM)
     bound_boxes, bounds = line_ring(BOUND, Q_RING, SIDE)
-    loaded, finished = barriers(Q_RING, 1), barriers(2 * Q_RING, 1)
+    loaded, finished = barriers(Q_RING, 1), barriers(WALKERS * Q_RING, 1)
     fence_async_shared()
 
     map_at = gl.program_id(0).to(gl.int64)
@@ -214,25 +200,39 @@ def hopper_survey_kernel(
     HIGH += mask_at
     EDGES += batch * edge_stride
     COLUMN += map_at * slots * k_blocks * SIDE
-    CELLS += (map_at * strips + gl.program_id(1)) * (4 * SIDE * SIDE)
+    CELLS += (map_at * strips + gl.program_id(1)) * (WALKERS * LEFT)
     POOL_SUM += map_at * pool_rows * pools_across
     POOL_MAX += map_at * pool_rows * pools_across
-    c = scale * LOG2E
+    overview = (POOL_SUM, POOL_MAX, pools_across, k_blocks)
+    loading = (
+        (Q, K, BOUND),
+        (q_boxes, k_boxes, bound_boxes, loaded, finished),
+        (batch, head, head // group, gl.program_id(0), q_first, k_first, count),
+    )
+    walking = (
+        (q_ring, k_ring, bounds, loaded, finished),
+        (LOW, HIGH, EDGES, COLUMN, CELLS),
+        (q_first, k_first, count, band_first, row_stop, k_blocks, scale * LOG2E),
+    )
     # An overview has no name here: what is assigned is no longer known when compiled, its size for one.
-    gl.warp_specialize(
-        [
-            (_walk, (
-                q_ring, k_ring, bounds, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS,
-                Overview(SUMS, MAXIMA, POOL_Q, POOL_K, POOL_SUM, POOL_MAX, pools_across, k_blocks),
-                q_first, k_first, count, band_first, row_stop, k_blocks, c, 0, COLUMNS, DIAGONALS)),
-            (_walk, (
-                q_ring, k_ring, bounds, loaded, finished, LOW, HIGH, EDGES, COLUMN, CELLS,
-                Overview(SUMS, MAXIMA, POOL_Q, POOL_K, POOL_SUM, POOL_MAX, pools_across, k_blocks),
-                q_first, k_first, count, band_first, row_stop, k_blocks, c, 1, COLUMNS, DIAGONALS)),
-            (_load, (
-                Q, K, BOUND, q_boxes, k_boxes, bound_boxes, loaded, finished,
-                batch, head, head // group, gl.program_id(0), q_first, k_first, count)),
-        ],
-        [4, 1],
-        [240, 24],
-    )  # fmt: skip
+    if WALKERS == 3:
+        gl.warp_specialize(
+            [
+                (_walk, (walking, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *overview), 0, COLUMNS, DIAGONALS)),
+                (_walk, (walking, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *overview), 1, COLUMNS, DIAGONALS)),
+                (_walk, (walking, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *overview), 2, COLUMNS, DIAGONALS)),
+                (_load, (loading, WALKERS)),
+            ],
+            [4, 4, 1],
+            [160, 160, 32],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (_walk, (walking, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *overview), 0, COLUMNS, DIAGONALS)),
+                (_walk, (walking, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *overview), 1, COLUMNS, DIAGONALS)),
+                (_load, (loading, WALKERS)),
+            ],
+            [4, 1],
+            [240, 24],
+        )

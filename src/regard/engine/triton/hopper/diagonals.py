@@ -1,0 +1,88 @@
+"""Sums along the diagonals of two neighbouring blocks of cells, as far as a thread knows of them.
+
+Of a block of 64 keys (its rows) and 64 queries a thread has two keys, eight apart, and two of every eight
+queries. So a cell of its second key is on the diagonal of the cell of the first key eight queries before, and
+one sum does for both. Two blocks with the same queries, and keys next to one another, have 17 sums by two
+queries in a thread, where a sum for each cell would be 32 by two. Other threads know of the same diagonals:
+these are put together once, behind the last step (`diagonals_kernel`).
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportOperatorIssue=false, reportReturnType=false
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+__all__ = ["LEFT", "add_first", "add_second", "diagonals_at_first", "store_diagonals"]
+
+# Sums of a thread, by two queries, and what all threads of a warpgroup have of one of them.
+SUMS, ACROSS = gl.constexpr(17), gl.constexpr(256)
+# How many numbers a warpgroup leaves behind.
+LEFT = gl.constexpr(17 * 256)
+
+
+@gluon.jit
+def diagonals_at_first(nothing):
+    """No sums yet, of blocks like this one."""
+    sums = _by_eight(_by_key(nothing)[0])
+    return sums + sums + sums[:1]
+
+
+@gluon.jit
+def add_first(sums, p):
+    """Sums with the first of two blocks: the one whose keys come first."""
+    first_key, second_key = _by_key(p)
+    return _added(_added(sums, _by_eight(first_key), 9), _by_eight(second_key), 8)
+
+
+@gluon.jit
+def add_second(sums, p):
+    """Sums with the second block. Its first diagonal is the last of the first one."""
+    first_key, second_key = _by_key(p)
+    return _added(_added(sums, _by_eight(first_key), 1), _by_eight(second_key), 0)
+
+
+@gluon.jit
+def store_diagonals(sums, to):
+    """Store a warpgroup's sums, SUMS × ACROSS numbers: warp, row of eight, column of eight."""
+    layout: gl.constexpr = sums[0].type.layout
+    warp: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
+    row: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
+    pair: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, layout)))
+    column: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+    to += gl.arange(0, 4, warp)[:, None, None, None] * 64 + gl.arange(0, 8, row)[None, :, None, None] * 8
+    to += gl.arange(0, 4, pair)[None, None, :, None] * 2 + gl.arange(0, 2, column)[None, None, None, :]
+    for i in gl.static_range(SUMS):
+        gl.store(to + i * ACROSS, sums[i])
+
+
+@gluon.jit
+def _added(sums, more, FIRST: gl.constexpr):
+    """Sums of which eight, from the FIRST on, have more."""
+    a, b, c, d, e, f, g, h = more
+    some = sums[FIRST : FIRST + 8]
+    four = (some[0] + a, some[1] + b, some[2] + c, some[3] + d)
+    last = (some[4] + e, some[5] + f, some[6] + g, some[7] + h)
+    return sums[:FIRST] + four + last + sums[FIRST + 8 :]
+
+
+@gluon.jit
+def _by_key(p):
+    """A block's cells of the first key of each thread, and of the second: warp, row, pair, column, eights."""
+    cells = gl.reshape(p, [4, 2, 8, 2, 2, 2, 4, 2])
+    return gl.split(gl.permute(cells, (0, 2, 6, 7, 5, 4, 3, 1)))
+
+
+@gluon.jit
+def _by_eight(cells):
+    """Cells of one key of each thread, by which eight queries they are of."""
+    before, behind = gl.split(cells)
+    return _by_four(before) + _by_four(behind)
+
+
+@gluon.jit
+def _by_four(cells):
+    before, behind = gl.split(cells)
+    return gl.split(before) + gl.split(behind)
