@@ -207,7 +207,7 @@ def _attend(
     mbarrier.wait(k_ready.index(0), 0)
     s = turned(q, k_ring, 0, nothing)
     s = warpgroup_mma_wait(0, deps=[s])
-    free(0)
+    free(0, 2)
     scores = _seen(threads_of(s, BLOCK_K), last, low, high, thread, limit, BLOCK_K, relative)
     base, left, total, energy, distance = _raised(
         gl.max(scores * about, 2), base, total, energy, distance, False, ENTROPIES, DISTANCES)  # fmt: skip
@@ -223,7 +223,7 @@ def _attend(
         mbarrier.wait(v_ready.index(before), ((i - 1) // STAGES) & 1)
         mixed = warpgroup_mma(weights, v_ring.index(before), acc, is_async=True)
         s = warpgroup_mma_wait(1, deps=[s])
-        free(slot)
+        free(slot, 2)
         scores = threads_of(s, BLOCK_K)
         j = last - i
         ahead = all_left
@@ -244,7 +244,7 @@ def _attend(
         base, left, total, energy, distance = _raised(
             highest * c, base, total, energy, distance, True, ENTROPIES, DISTANCES)  # fmt: skip
         acc, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
-        free(STAGES + before)
+        free(STAGES + before, 2)
         acc = rescaled(acc, ahead * left, DIM, o_layout)
         weights = gl.convert_layout(rescaled(p, left, BLOCK_K, s_layout).to(dtype), p_layout)
     slot = (count - 1) % STAGES

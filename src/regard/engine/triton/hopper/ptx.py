@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from math import inf
 
+from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 __all__ = [
@@ -16,8 +17,6 @@ __all__ = [
     "EXCHANGE_OPERANDS",
     "EXPAND",
     "EXPAND_OPERANDS",
-    "FREE",
-    "FREE_OPERANDS",
     "INSIST",
     "INSIST_OPERANDS",
     "KEEP_1",
@@ -26,6 +25,7 @@ __all__ = [
     "KEEP_2_OPERANDS",
     "LIST",
     "LIST_OPERANDS",
+    "MEET_OPERANDS",
     "ONES",
     "ONES_OPERANDS",
     "PLACES",
@@ -38,13 +38,12 @@ __all__ = [
     "RESCALE_32_OPERANDS",
     "RESCALE_64",
     "RESCALE_64_OPERANDS",
-    "TAKE",
-    "TAKE_OPERANDS",
     "TOPS_1",
     "TOPS_1_OPERANDS",
     "TOPS_2",
     "TOPS_2_OPERANDS",
     "kinds",
+    "meet",
     "named",
 ]
 
@@ -52,8 +51,6 @@ __all__ = [
 SLACK = 8.0
 # How far that may be raised when weights were made already, as a power of two: further down there is only 0.
 MOST = 126.0
-# Threads that meet at a barrier: two warpgroups that compute, and the warp that loads.
-MEETING = 2 * 128 + 32
 # How many candidates for its top keys a query has room for.
 PLACES = gl.constexpr(32)
 
@@ -128,12 +125,13 @@ def _keep_tops(parts: int) -> str:
     return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
 
 
-def _meet(how: str) -> str:
-    """PTX: arrive at one of the hardware's barriers, or wait there for everybody else.
+@gluon.constexpr_function
+def meet(how: str, warpgroups: int) -> str:
+    """PTX: arrive at one of the hardware's barriers ("arrive"), or wait there for everybody else ("sync").
 
-    Operands: result (none), the barrier.
+    These are so many warpgroups that compute, and the warp that loads. Operands: result (none), the barrier.
     """
-    return f"bar.{how} $1, {MEETING}; mov.b32 $0, 0;"
+    return f"bar.{how} $1, {warpgroups * 128 + 32}; mov.b32 $0, 0;"
 
 
 def _raise(most: float) -> str:
@@ -296,8 +294,7 @@ def kinds(letters: tuple[str, ...], each: int) -> str:
     return ",".join(letter for letter in letters for _ in range(each))
 
 
-FREE, FREE_OPERANDS = gl.constexpr(_meet("arrive")), gl.constexpr("=r,r")
-TAKE, TAKE_OPERANDS = gl.constexpr(_meet("sync")), gl.constexpr("=r,r")
+MEET_OPERANDS = gl.constexpr("=r,r")
 RAISE, RAISE_OPERANDS = gl.constexpr(_raise(inf)), gl.constexpr(kinds(("=&f", *"ff"), 2))
 RAISE_LATE = gl.constexpr(_raise(MOST))
 # By how many sums a thread has.

@@ -9,7 +9,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
 
-from regard.engine.triton.hopper.ptx import FREE, FREE_OPERANDS, TAKE, TAKE_OPERANDS
+from regard.engine.triton.hopper.ptx import MEET_OPERANDS, meet
 
 __all__ = [
     "HALF",
@@ -65,20 +65,22 @@ def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr):
 
 
 @gluon.jit
-def free(place):
-    """Say that a warpgroup is done with a place of a ring.
+def free(place, WARPGROUPS: gl.constexpr):
+    """Say that a warpgroup, one of so many, is done with a place of a ring.
 
     Nobody waits here, not even its four warps for one another, as they do for a barrier in memory.
     """
     number = gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0])) * 0 + (PLACE + place)
-    gl.inline_asm_elementwise(FREE, FREE_OPERANDS, [number], dtype=gl.int32, is_pure=False, pack=1)
+    text: gl.constexpr = meet("arrive", WARPGROUPS)
+    gl.inline_asm_elementwise(text, MEET_OPERANDS, [number], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
-def take(place):
-    """Wait until both warpgroups are done with a place: for the warp that loads."""
+def take(place, WARPGROUPS: gl.constexpr):
+    """Wait until all warpgroups are done with a place: for the warp that loads."""
     number = gl.arange(0, 32, gl.BlockedLayout([1], [32], [1], [0])) * 0 + (PLACE + place)
-    gl.inline_asm_elementwise(TAKE, TAKE_OPERANDS, [number], dtype=gl.int32, is_pure=False, pack=1)
+    text: gl.constexpr = meet("sync", WARPGROUPS)
+    gl.inline_asm_elementwise(text, MEET_OPERANDS, [number], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
@@ -104,11 +106,11 @@ def feed(
         slot = i % STAGES
         row = (first + STEP * i) * BLOCK
         if i >= STAGES:
-            take(slot)
+            take(slot, 2)
         mbarrier.expect(k_ready.index(slot), K.block_type.nbytes)
         tma.async_copy_global_to_shared(K, [batch, kv_head, row, 0], k_ready.index(slot), k_ring.index(slot))
         if i >= STAGES:
-            take(STAGES + slot)
+            take(STAGES + slot, 2)
         mbarrier.expect(v_ready.index(slot), V.block_type.nbytes)
         tma.async_copy_global_to_shared(V, [batch, kv_head, row, 0], v_ready.index(slot), v_ring.index(slot))
 

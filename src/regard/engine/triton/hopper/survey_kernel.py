@@ -4,8 +4,8 @@ A program walks down a strip of six diagonals of blocks, 64 by 64 cells each, tw
 every step one block of queries and one of keys come in, and what is read feeds six blocks of the map. While a
 warpgroup folds one block, the product of its next is under way, and so are those of two others. An overview
 of small blocks takes registers: there a strip has four diagonals, for two warpgroups. Products keep shared
-memory busy, and nobody waits for what else comes through it: bounds are loaded a block ahead, and what
-threads tell one another is added up a step later. A block lies with its keys as rows: what a key receives is
+memory busy, and nobody waits for what else comes through it: what threads tell one
+another is added up a step later. A block lies with its keys as rows: what a key receives is
 then a sum within a thread, and so is what lies on a diagonal, as far as the thread knows of it. Nothing is
 added up in an order that could change.
 """
@@ -43,7 +43,16 @@ from regard.engine.triton.hopper.pooling import (
     sums_of,
     there_of,
 )
-from regard.engine.triton.hopper.sharing import LOG2E, barriers, by_thread, line_ring, ring, turned
+from regard.engine.triton.hopper.sharing import (
+    LOG2E,
+    barriers,
+    by_thread,
+    free,
+    line_ring,
+    ring,
+    take,
+    turned,
+)
 from regard.engine.triton.hopper.threads import done, exchange, receive
 
 __all__ = ["hopper_survey_kernel"]
@@ -52,16 +61,16 @@ NEVER = gl.constexpr(-1e37)
 SIDE = gl.constexpr(64)
 # Rows of a block that one warp holds: the overview's parts are a warp's.
 BY_WARP = gl.constexpr(16)
-# Blocks of queries in shared memory, of which a step needs one. Of keys it needs two for each warpgroup, and
-# there are as many more.
-Q_RING, RING_BITS = gl.constexpr(4), gl.constexpr(2)
+# Blocks of queries and of keys in shared memory: a step needs one of the first, and of the second two for
+# each warpgroup. The next step's are there or on their way.
+Q_RING, K_RING = gl.constexpr(2), gl.constexpr(8)
 
 
 @gluon.jit
 def _load(common, WALKERS: gl.constexpr):
     """The copy engine's driver: all blocks of keys for the first step, then one of each at every step."""
     Q, K, BOUND = common[0]
-    q_ring, k_ring, bounds, loaded, finished = common[1]
+    q_ring, k_ring, bounds, loaded = common[1]
     batch, head, kv_head, map_at, q_first, k_first, count = common[2]
     more: gl.constexpr = Q.block_type.nbytes + K.block_type.nbytes + BOUND.block_type.nbytes
     ahead: gl.constexpr = 2 * WALKERS - 1
@@ -73,21 +82,27 @@ def _load(common, WALKERS: gl.constexpr):
     for i in range(count):
         at = i & (Q_RING - 1)
         # All warpgroups are done with the step whose places this one takes.
-        for which in gl.static_range(WALKERS):
-            mbarrier.wait(finished.index(which * Q_RING + at), ((i >> RING_BITS) & 1) ^ 1)
+        take(at, WALKERS)
         if i > 0:
             mbarrier.expect(loaded.index(at), more)
         row, k_row = (q_first + i) * SIDE, (k_first + i + ahead) * SIDE
         tma.async_copy_global_to_shared(Q, [batch, head, row, 0], loaded.index(at), q_ring.index(at))
-        slot = k_ring.index((i + ahead) % k_ring.shape[0])
+        slot = k_ring.index((i + ahead) & (K_RING - 1))
         tma.async_copy_global_to_shared(K, [batch, kv_head, k_row, 0], loaded.index(at), slot)
         tma.async_copy_global_to_shared(BOUND, [map_at, row], loaded.index(at), bounds.index(at))
 
 
 @gluon.jit
-def _walk(common, overview, which: gl.constexpr, COLUMNS: gl.constexpr, DIAGONALS: gl.constexpr):
+def _walk(
+    common,
+    overview,
+    which: gl.constexpr,
+    COLUMNS: gl.constexpr,
+    DIAGONALS: gl.constexpr,
+    WALKERS: gl.constexpr,
+):
     """One warpgroup: two of the strip's diagonals. Pointers are at this head's."""
-    q_ring, k_ring, bounds, loaded, finished = common[0]
+    q_ring, k_ring, bounds, loaded = common[0]
     LOW, HIGH, EDGES, COLUMN, CELLS = common[1]
     q_first, k_first, count, band_first, row_stop, k_blocks, c = common[2]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, SIDE, 16])
@@ -109,6 +124,8 @@ def _walk(common, overview, which: gl.constexpr, COLUMNS: gl.constexpr, DIAGONAL
     there = 0
     held = held_at_first(nothing, overview)
 
+    for place_of_ring in gl.static_range(Q_RING):
+        free(place_of_ring, WALKERS)
     if count > 0:
         mbarrier.wait(loaded.index(0), 0)
     bound = bounds.index(0).load(queries)
@@ -123,7 +140,7 @@ def _walk(common, overview, which: gl.constexpr, COLUMNS: gl.constexpr, DIAGONAL
         in_band = q_block - band_first
         first = k_block * SIDE
         s = warpgroup_mma_wait(0, deps=[s])
-        t = turned(k_ring.index((m + 1) % k_ring.shape[0]), q_ring, at, nothing)
+        t = turned(k_ring.index((m + 1) & (K_RING - 1)), q_ring, at, nothing)
         s = hidden(s, q_block * SIDE, first, full_first, full_stop, row_stop, LOW, HIGH, never)
         held = resume(held, overview)
         p = gl.exp2(s * c - bound[None, :])
@@ -140,18 +157,15 @@ def _walk(common, overview, which: gl.constexpr, COLUMNS: gl.constexpr, DIAGONAL
         later = after & (Q_RING - 1)
         next_first = gl.load(EDGES + (q_first + after) * 2)
         next_stop = gl.load(EDGES + (q_first + after) * 2 + 1)
-        mbarrier.wait(loaded.index(later), (after >> RING_BITS) & 1)
-        if not (overview.SUMS or overview.MAXIMA):
-            next_bound = bounds.index(later).load(queries)
+        mbarrier.wait(loaded.index(later), (after // Q_RING) & 1)
         t = warpgroup_mma_wait(0, deps=[t])
-        mbarrier.arrive(finished.index(which * Q_RING + at))
-        s = turned(k_ring.index((after + 2 * which) % k_ring.shape[0]), q_ring, later, nothing)
+        free(at, WALKERS)
+        s = turned(k_ring.index((after + 2 * which) & (K_RING - 1)), q_ring, later, nothing)
         t = hidden(t, q_block * SIDE, first + SIDE, full_first, full_stop, row_stop, LOW, HIGH, never)
         held = go_on(held, overview)
         r = gl.exp2(t * c - bound[None, :])
-        if overview.SUMS or overview.MAXIMA:
-            # Later: an overview leaves no room for them.
-            next_bound = bounds.index(later).load(queries)
+        # Not before: two steps' bounds would be in registers, and one would have to be moved.
+        next_bound = bounds.index(later).load(queries)
         if DIAGONALS:
             diagonals = add_second(diagonals, r)
         if COLUMNS:
@@ -189,9 +203,9 @@ def hopper_survey_kernel(
     q_first, count = gl.load(strip), gl.load(strip + 1)
     k_first = q_first + gl.load(strip + 2)
     q_boxes, q_ring = ring(Q, Q_RING, SIDE, DIM)
-    k_boxes, k_ring = ring(K, 2 * WALKERS + Q_RING, SIDE, DIM)
+    k_boxes, k_ring = ring(K, K_RING, SIDE, DIM)
     bound_boxes, bounds = line_ring(BOUND, Q_RING, SIDE)
-    loaded, finished = barriers(Q_RING, 1), barriers(WALKERS * Q_RING, 1)
+    loaded = barriers(Q_RING, 1)
     fence_async_shared()
 
     map_at = gl.program_id(0).to(gl.int64)
@@ -203,25 +217,25 @@ def hopper_survey_kernel(
     CELLS += (map_at * strips + gl.program_id(1)) * (WALKERS * LEFT)
     POOL_SUM += map_at * pool_rows * pools_across
     POOL_MAX += map_at * pool_rows * pools_across
-    overview = (POOL_SUM, POOL_MAX, pools_across, k_blocks)
+    pooled = (POOL_SUM, POOL_MAX, pools_across, k_blocks)
     loading = (
         (Q, K, BOUND),
-        (q_boxes, k_boxes, bound_boxes, loaded, finished),
+        (q_boxes, k_boxes, bound_boxes, loaded),
         (batch, head, head // group, gl.program_id(0), q_first, k_first, count),
     )
-    walking = (
-        (q_ring, k_ring, bounds, loaded, finished),
+    shared = (
+        (q_ring, k_ring, bounds, loaded),
         (LOW, HIGH, EDGES, COLUMN, CELLS),
         (q_first, k_first, count, band_first, row_stop, k_blocks, scale * LOG2E),
     )
-    # An overview has no name here: what is assigned is no longer known when compiled, its size for one.
+    # None of this has a name here: what is assigned is no longer known when compiled.
     if WALKERS == 3:
         gl.warp_specialize(
             [
-                (_walk, (walking, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *overview), 0, COLUMNS, DIAGONALS)),
-                (_walk, (walking, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *overview), 1, COLUMNS, DIAGONALS)),
-                (_walk, (walking, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *overview), 2, COLUMNS, DIAGONALS)),
-                (_load, (loading, WALKERS)),
+                (_walk, (shared, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *pooled), 0, COLUMNS, DIAGONALS, 3)),
+                (_walk, (shared, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *pooled), 1, COLUMNS, DIAGONALS, 3)),
+                (_walk, (shared, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *pooled), 2, COLUMNS, DIAGONALS, 3)),
+                (_load, (loading, 3)),
             ],
             [4, 4, 1],
             [160, 160, 32],
@@ -229,10 +243,10 @@ def hopper_survey_kernel(
     else:
         gl.warp_specialize(
             [
-                (_walk, (walking, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *overview), 0, COLUMNS, DIAGONALS)),
-                (_walk, (walking, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *overview), 1, COLUMNS, DIAGONALS)),
-                (_load, (loading, WALKERS)),
+                (_walk, (shared, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *pooled), 0, COLUMNS, DIAGONALS, 2)),
+                (_walk, (shared, Overview(SUMS, MAXIMA, POOL_Q, POOL_K, *pooled), 1, COLUMNS, DIAGONALS, 2)),
+                (_load, (loading, 2)),
             ],
             [4, 1],
-            [240, 24],
+            [232, 32],
         )
