@@ -53,17 +53,19 @@ def left_behind(tile: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("wide", [2, 3])
-def test_what_strips_leave_behind_is_added_along_its_diagonals(device, wide):
+@pytest.mark.parametrize("bands", [(range(5),), (range(2), range(2, 5))], ids=["whole", "cut"])
+def test_what_strips_leave_behind_is_added_along_its_diagonals(device, wide, bands):
     pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper")
-    n, blocks = 300, 5
-    strips = schedule(Causal(), n, n, 0, torch.device(device)).strips(range(blocks), wide)
+    n = 300
+    strips = schedule(Causal(), n, n, 0, torch.device(device)).strips(bands, wide)
     tiles = torch.randn(2, 3, strips.count, wide, 2 * SIDE, SIDE, device=device)
     left = left_behind(tiles)
     total = torch.ones(2, 3, 2 * n - 1, device=device)
-    pairs = strips.pairs.shape[1]
-    sizes = (3, wide * strips.count, 0, strips.first, pairs, n, 2 * n - 1)
-    kernel = gathering.diagonals_kernel[(2 * (pairs + 1), 6)]
-    kernel(left, strips.pairs, total, *sizes, SIDE=SIDE, LEFT=left.shape[-1])
+    for some, first in zip(strips.pairs, strips.first, strict=True):
+        pairs = some.shape[1]
+        sizes = (3, wide * strips.count, 0, first, pairs, n, 2 * n - 1)
+        kernel = gathering.diagonals_kernel[(2 * (pairs + 1), 6)]
+        kernel(left, some, total, *sizes, SIDE=SIDE, LEFT=left.shape[-1])
     wanted = torch.ones(2, 3, 2 * n - 1)
     key, query = torch.arange(2 * SIDE)[:, None], torch.arange(SIDE)[None, :]
     for strip in range(strips.count):

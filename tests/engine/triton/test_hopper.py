@@ -299,9 +299,24 @@ def test_long_texts_are_swept_in_bands(monkeypatch):
     for module in (tops, survey):
         monkeypatch.setattr(module, "BAND_BYTES", 1 << 20)
         monkeypatch.setattr(module, "PROGRAMS", 4)
+    monkeypatch.setattr(survey, "SHORTEST", 1)
     bands = observe(q, k, v, Causal(), stats=asked)
     for name in whole.stats:
         close(bands.stats[name], whole.stats[name], 1e-5)
+
+
+@pytest.mark.parametrize("size", [16, 64])
+def test_strips_of_few_maps_are_cut(monkeypatch, size):
+    from regard.engine.triton.hopper import survey
+
+    q, k, v = tensors(heads=1, kv_heads=1, batch=1, q=1500, k=1400)
+    asked = [ColumnMass(), Decay(signed=True), Pooled(size, "both")]
+    whole = observe(q, k, v, Causal(), stats=asked)
+    monkeypatch.setattr(survey, "PROGRAMS", 64)
+    monkeypatch.setattr(survey, "SHORTEST", 5)
+    cut = observe(q, k, v, Causal(), stats=asked)
+    for name in whole.stats:
+        close(cut.stats[name], whole.stats[name], 1e-5)
 
 
 def test_columns_alone():

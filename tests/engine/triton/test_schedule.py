@@ -85,11 +85,11 @@ def test_what_a_block_of_queries_sees_lies_between_its_first_and_last_block_of_k
 
 
 @pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("band", [range(5), range(2, 4)])
+@pytest.mark.parametrize("bands", [(range(5),), (range(2, 4),), (range(1), range(1, 4), range(4, 5))])
 @pytest.mark.parametrize("wide", [2, 3])
-def test_strips_meet_every_block_that_is_seen_once(name, band, wide):
-    n = 300
-    strips = schedule(MASKS[name], n, n, 0, CPU).strips(band, wide)
+def test_strips_meet_every_block_that_is_seen_once(name, bands, wide):
+    n, band = 300, range(bands[0].start, bands[-1].stop)
+    strips = schedule(MASKS[name], n, n, 0, CPU).strips(bands, wide)
     seen = allowed(MASKS[name], n)
     blocks = -(-n // SIDE)
     for plane in range(seen.shape[0]):
@@ -109,11 +109,17 @@ def test_strips_meet_every_block_that_is_seen_once(name, band, wide):
 
 @pytest.mark.parametrize("wide", [2, 3])
 def test_the_pairs_of_a_strip_are_found_by_their_diagonal(wide):
-    strips = schedule(Causal(), 1000, 1000, 0, CPU).strips(range(16), wide)
-    for number, place in enumerate(strips.pairs[0].tolist()):
-        if place >= 0:
-            offset = int(strips.table[0, place // wide, 2]) + 2 * (place % wide)
-            assert offset == 2 * (strips.first + number)
+    bands = (range(9), range(9, 16))
+    strips = schedule(Causal(), 1000, 1000, 0, CPU).strips(bands, wide)
+    places = []
+    for band, pairs, base in zip(bands, strips.pairs, strips.first, strict=True):
+        for number, place in enumerate(pairs[0].tolist()):
+            if place >= 0:
+                first, count, offset = strips.table[0, place // wide].tolist()
+                assert band.start <= first <= first + count <= band.stop
+                assert offset + 2 * (place % wide) == 2 * (base + number)
+                places.append(place)
+    assert sorted(places) == [*range(wide * strips.count)]
 
 
 @pytest.mark.parametrize("name", MASKS)

@@ -31,15 +31,15 @@ PAIRS = 1 << 24
 
 @dataclass(frozen=True)
 class Strips:
-    """Diagonal strips of a band of query blocks, for the second pass.
+    """Diagonal strips of bands of query blocks, for the second pass.
 
-    Row of `table`: first block of queries, how many, key block - query block. `pairs` says where the sums of
-    diagonals number (pair of key blocks - `first`) are kept, -1 where they are not there.
+    Row of `table`: first block of queries, how many, key block - query block. Of each band `pairs` says where
+    the sums of diagonals number (pair of key blocks - `first`) are kept, -1 where they are not there.
     """
 
     table: Int32[Tensor, "planes strips 3"]
-    pairs: Int32[Tensor, "planes pairs"]
-    first: int
+    pairs: tuple[Int32[Tensor, "planes pairs"], ...]
+    first: tuple[int, ...]
 
     @property
     def count(self) -> int:
@@ -152,11 +152,28 @@ class Schedule(Keeper):
         some = ((seen > 0) & (seen < most)).flatten(0, 1).any(0)
         return self._there(rows.start // SIDE + (some.nonzero().squeeze(1) // SIDE).unique())
 
-    def strips(self, band: range, wide: int) -> Strips:
-        """The strips that some query block of a band meets, longest first: so many pairs of blocks wide."""
-        return self.once(("strips", band, wide), lambda: self._strips(band, wide))
+    def strips(self, bands: tuple[range, ...], wide: int) -> Strips:
+        """The strips that query blocks of some bands meet, longest first: so many pairs of blocks wide."""
+        return self.once(("strips", bands, wide), lambda: self._strips(bands, wide))
 
-    def _strips(self, band: range, wide: int) -> Strips:
+    def _strips(self, bands: tuple[range, ...], wide: int) -> Strips:
+        tables, bases = zip(*(self._strips_of(band, wide) for band in bands), strict=True)
+        table = torch.cat(tables, 1)
+        length = table[..., 1]
+        order = length.argsort(dim=1, descending=True, stable=True)
+        kept = max(1, int((length > 0).sum(1).max()))
+        place = torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1]).expand_as(order))
+        places = place.split([some.shape[1] for some in tables], 1)
+        pairs = [(wide * some[..., None] + torch.arange(wide)).flatten(1) for some in places]
+        table = table.gather(1, order[..., None].expand_as(table))[:, :kept]
+        return Strips(
+            self._there(table),
+            tuple(self._there(some.where(some < wide * kept, -1)) for some in pairs),
+            tuple(wide * base for base in bases),
+        )
+
+    def _strips_of(self, band: range, wide: int) -> tuple[Int[Tensor, "planes strips 3"], int]:
+        """The strips of one band, in order, and the number of the first."""
         first, stop = (x[:, band.start : band.stop] for x in self.visited(SIDE))
         block = torch.arange(band.start, band.stop)
         seen = stop > first
@@ -168,15 +185,8 @@ class Schedule(Keeper):
         begin = met.to(torch.int8).argmax(1)
         end = (len(block) - met.flip(1).to(torch.int8).argmax(1)) * met.any(1)
         length = (end - begin).clamp(min=0)
-        order = length.argsort(dim=1, descending=True, stable=True)
         offset = (strip * 2 * wide).expand_as(begin)
-        table = torch.stack([begin + band.start, length, offset], 2)
-        table = table.gather(1, order[..., None].expand_as(table))
-        kept = int((length > 0).sum(1).max())
-        place = torch.empty_like(order).scatter_(1, order, torch.arange(count).expand_as(order))
-        pairs = (wide * place[..., None] + torch.arange(wide)).flatten(1)
-        pairs = pairs.where(pairs < wide * kept, -1)
-        return Strips(self._there(table[:, : max(1, kept)]), self._there(pairs), wide * base)
+        return torch.stack([begin + band.start, length, offset], 2), base
 
     def _there(self, x: Tensor) -> Int32[Tensor, "..."]:
         return x.to(self.low.device, torch.int32).contiguous()

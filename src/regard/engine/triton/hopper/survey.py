@@ -16,7 +16,7 @@ from regard.engine.triton.hopper.diagonals import LEFT
 from regard.engine.triton.hopper.gathering import bounds_kernel, columns_kernel, diagonals_kernel
 from regard.engine.triton.hopper.survey_kernel import BY_WARP, hopper_survey_kernel
 from regard.engine.triton.operands import Operands
-from regard.engine.triton.schedule import SIDE, intervals
+from regard.engine.triton.schedule import SIDE, Strips, intervals
 from regard.engine.triton.starting import start
 from regard.engine.triton.survey import Question, Survey, put_blocks
 
@@ -24,8 +24,11 @@ __all__ = ["can_survey", "survey"]
 
 # Bytes for what a sweep needs beside what it finds; bands of queries are as large as that allows.
 BAND_BYTES = 1 << 30
-# Programs enough for every multiprocessor to have several.
-PROGRAMS = 512
+# Programs enough for every multiprocessor to have several, and steps that are enough for a program: with
+# more, some multiprocessors would wait long for the last ones.
+PROGRAMS, STEPS = 512, 320
+# Bands are not cut into shorter strips than these, in blocks of queries.
+SHORTEST = 32
 WARPS = 4
 
 
@@ -78,7 +81,7 @@ class _Sweep:
         if ask.pool_maxima and room.pool_maxima is None:
             room.pool_maxima = self._zeros(*shape)
         self.bound = self._bounds()
-        self.band = self._band()
+        self.band, self.cuts = self._band()
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(*self.maps, *shape, dtype=torch.float32, device=self.device)
@@ -93,24 +96,31 @@ class _Sweep:
         start(bounds_kernel, (self.q_blocks, maps), self.lse, bound, q_len, SIDE=SIDE)
         return bound
 
-    def _band(self) -> int:
-        """How many blocks of queries to sweep at once: few enough to fit, and to keep the device busy."""
+    def _band(self) -> tuple[int, int]:
+        """How many blocks of queries to sweep at once, as many as fit, and into how many parts to cut their
+        strips, to keep the device busy."""
         ask, maps = self.question, self.problem.batch * self.problem.heads
         parts = SIDE // self.part[0] * (SIDE // self.part[1])
         cells = parts * (ask.pool_maxima + (ask.pool_sums and not self.from_columns))
         bytes_per_block = 4 * self.k_blocks * (cells + (SIDE + 1) * self.receives)
         strips = -(-self.k_blocks // (2 * self.walkers)) * maps
-        room = BAND_BYTES - 4 * LEFT.value * self.walkers * strips * ask.diagonals
-        fits = room // max(1, bytes_per_block * maps)
-        busy = self.q_blocks * strips // PROGRAMS if strips < PROGRAMS else self.q_blocks
-        most = max(1, min(fits, max(busy, 32), self.q_blocks))
+        cuts = -(-PROGRAMS // strips)
+        room = BAND_BYTES - 4 * LEFT.value * self.walkers * strips * cuts * ask.diagonals
+        most = max(1, min(room // max(1, bytes_per_block * maps), self.q_blocks))
         # All as large as one another, rather than full ones and a rest.
-        return -(-self.q_blocks // -(-self.q_blocks // most))
+        band = -(-self.q_blocks // -(-self.q_blocks // most))
+        return band, max(1, min(max(cuts, -(-band // STEPS)), band // SHORTEST))
+
+    def _strips(self, band: range) -> Strips:
+        step = -(-len(band) // self.cuts)
+        starts = range(band.start, band.stop, step)
+        bands = tuple(range(first, min(first + step, band.stop)) for first in starts)
+        return self.table.strips(bands, self.walkers)
 
     def run(self, band: range) -> None:
         """One band of query blocks, and what it says added to the rest."""
         p, ask, none = self.problem, self.question, self.lse
-        strips = self.table.strips(band, self.walkers)
+        strips = self._strips(band)
         row_stop = min(p.q_len, band.stop * SIDE)
         slots = len(band)
         column = self._empty(slots, self.k_blocks * SIDE) if self.receives else none
@@ -206,24 +216,25 @@ class _Sweep:
             self._put(sums, blocks, (SIDE, SIDE), band, largest=False)
 
     def _add_diagonals(self, total: Tensor, cells: Tensor, band: range) -> None:
-        strips = self.table.strips(band, self.walkers)
-        pairs = strips.pairs.shape[1]
-        start(
-            diagonals_kernel,
-            (2 * (pairs + 1), self.problem.batch * self.problem.heads),
-            cells,
-            strips.pairs,
-            total,
-            self.problem.heads,
-            strips.count * self.walkers,
-            pairs if self.table.planes > 1 else 0,
-            strips.first,
-            pairs,
-            self.problem.q_len,
-            total.shape[-1],
-            SIDE=SIDE,
-            LEFT=LEFT.value,
-        )
+        strips = self._strips(band)
+        for some, first in zip(strips.pairs, strips.first, strict=True):
+            pairs = some.shape[1]
+            start(
+                diagonals_kernel,
+                (2 * (pairs + 1), self.problem.batch * self.problem.heads),
+                cells,
+                some,
+                total,
+                self.problem.heads,
+                strips.count * self.walkers,
+                pairs if self.table.planes > 1 else 0,
+                first,
+                pairs,
+                self.problem.q_len,
+                total.shape[-1],
+                SIDE=SIDE,
+                LEFT=LEFT.value,
+            )
 
     def _put(self, total: Tensor, part: Tensor, size: tuple[int, int], band: range, *, largest: bool) -> None:
         """The band's part of the overview, whose blocks are put together from parts of a size."""
