@@ -1,4 +1,4 @@
-"""Kernels for Hopper alone, in Gluon: one warp feeds two warpgroups through the copy engine."""
+"""Kernels for Hopper alone, in Gluon: one warp feeds two or three warpgroups through the copy engine."""
 
 from regard.engine.triton.hopper.support import ahead, applicable
 

@@ -124,8 +124,8 @@ def _walk(
     there = 0
     held = held_at_first(nothing, overview)
 
-    for place_of_ring in gl.static_range(Q_RING):
-        free(place_of_ring, WALKERS)
+    for slot in gl.static_range(Q_RING):
+        free(slot, WALKERS)
     if count > 0:
         mbarrier.wait(loaded.index(0), 0)
     bound = bounds.index(0).load(queries)
