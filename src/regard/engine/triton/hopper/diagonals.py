@@ -20,7 +20,7 @@ __all__ = ["LEFT", "add_first", "add_second", "diagonals_at_first", "store_diago
 # Sums of a thread, by two queries, and what all threads of a warpgroup have of one of them.
 SUMS, ACROSS = gl.constexpr(17), gl.constexpr(256)
 # How many numbers a warpgroup leaves behind.
-LEFT = gl.constexpr(17 * 256)
+LEFT = gl.constexpr(SUMS.value * ACROSS.value)
 
 
 @gluon.jit

@@ -67,7 +67,7 @@ class _Sweep:
         self.pool, self.part = pool, (min(pool, SIDE), min(pool, BY_WARP.value))
         self.from_columns = ask.pool_sums and pool % SIDE == 0
         self.receives = ask.columns or self.from_columns
-        # Warpgroups that walk, two diagonals each. An overview of small blocks leaves registers for two.
+        # Warpgroups that walk, two diagonals each. With an overview of small blocks two are faster.
         small = ask.pool_maxima or (ask.pool_sums and not self.from_columns)
         self.walkers = 2 if small else 3
         self.found = room

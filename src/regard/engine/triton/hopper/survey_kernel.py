@@ -2,12 +2,12 @@
 
 A program walks down a strip of six diagonals of blocks, 64 by 64 cells each, two diagonals per warpgroup. At
 every step one block of queries and one of keys come in, and what is read feeds six blocks of the map. While a
-warpgroup folds one block, the product of its next is under way, and so are those of two others. An overview
-of small blocks takes registers: there a strip has four diagonals, for two warpgroups. Products keep shared
-memory busy, and nobody waits for what else comes through it: what threads tell one
-another is added up a step later. A block lies with its keys as rows: what a key receives is
-then a sum within a thread, and so is what lies on a diagonal, as far as the thread knows of it. Nothing is
-added up in an order that could change.
+warpgroup folds one block, the product of its next is under way, and so are those of two others. With an
+overview of small blocks threads talk a lot: there a strip has four diagonals, for two warpgroups. Products
+keep shared memory busy, and nobody waits for what else comes through it: what threads tell one another is
+added up a step later. A block lies with its keys as rows: what a key receives is then a sum within a thread,
+and so is what lies on a diagonal, as far as the thread knows of it. Nothing is added up in an order that
+could change.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
