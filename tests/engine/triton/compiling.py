@@ -85,10 +85,10 @@ def compiled(kernel, launch: dict[str, Any]):
 
 
 def report(made) -> dict[str, int]:
-    """Bytes of local memory per thread, and how often loops with products use them; how many matrix
-    instructions of Hopper's there are; how many products have 32 exponentials between them and the wait for
-    them; and, where all products but the last are waited for first, the least number of exponentials before
-    the last one is; and the highest number of a barrier that the compiler took for itself."""
+    """Bytes of local memory per thread; how many matrix instructions of Hopper's there are; how many products
+    have 32 exponentials between them and the wait for them; and, where all products but the last are waited
+    for first, the least number of exponentials before the last one is; and the highest number of a barrier
+    that the compiler took for itself."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -108,28 +108,10 @@ def report(made) -> dict[str, int]:
     return {
         "barrier": max(taken, default=-1),
         "stack": int(found[1]) if found else -1,
-        "looped": _in_loops(code),
         "wgmma": made.asm["ptx"].count("wgmma.mma_async"),
         "covered": sum(wait.count("MUFU.EX2") >= 32 for wait in waits),
         "meanwhile": min((span.count("MUFU.EX2") for span in spans), default=0),
     }
-
-
-def _in_loops(code: str) -> int:
-    """How many instructions of the innermost loops with products read or write local memory."""
-    found = re.findall(r"/\*([0-9a-f]{4,5})\*/\s+(?:@!?U?P\w+ )?(\S+)(.*?);", code)
-    steps = [(int(at, 16), name, rest) for at, name, rest in found]
-    back = [(re.search(r"0x([0-9a-f]+)", rest), at) for at, name, rest in steps if name == "BRA"]
-    loops = [(int(to[1], 16), at) for to, at in back if to and int(to[1], 16) < at]
-    products = [at for at, name, _ in steps if name.startswith("HGMMA")]
-    loops = [(low, high) for low, high in loops if any(low <= at <= high for at in products)]
-    inner = [
-        (low, high)
-        for low, high in loops
-        if not any((low, high) != other and low <= other[0] and other[1] <= high for other in loops)
-    ]
-    local = [at for at, name, _ in steps if name.startswith(("LDL", "STL"))]
-    return sum(low <= at <= high for low, high in inner for at in local)
 
 
 @cache

@@ -66,12 +66,8 @@ def test_the_forward_spills_next_to_nothing(reports):
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper")])
 def test_kernels_for_hopper_keep_everything_in_registers(kernel, reports):
-    """Where something is left over, the assembler also makes products wait for one another.
-
-    A number or two that the second pass needs again behind its loop, for an overview, may wait elsewhere.
-    """
-    assert reports[kernel]["looped"] == 0
-    assert reports[kernel]["stack"] <= (16 if "WALKERS=2" in kernel else 0)
+    """Where something is left over, the assembler also makes products wait for one another."""
+    assert reports[kernel]["stack"] == 0
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper")])

@@ -168,7 +168,7 @@ class _Sweep:
         if self.receives:
             self._add_columns(column, band)
         if self.found.diagonals is not None:
-            self._add_diagonals(self.found.diagonals, cells, band)
+            self._add_diagonals(self.found.diagonals, cells, strips)
         for total, part, largest in ((direct, sums, False), (self.found.pool_maxima, maxima, True)):
             if total is not None and part is not None and part is not total:
                 self._put(total, part, self.part, band, largest=largest)
@@ -215,8 +215,7 @@ class _Sweep:
         if sums is not None and self.from_columns and blocks is not sums:
             self._put(sums, blocks, (SIDE, SIDE), band, largest=False)
 
-    def _add_diagonals(self, total: Tensor, cells: Tensor, band: range) -> None:
-        strips = self._strips(band)
+    def _add_diagonals(self, total: Tensor, cells: Tensor, strips: Strips) -> None:
         for some, first in zip(strips.pairs, strips.first, strict=True):
             pairs = some.shape[1]
             start(

@@ -83,8 +83,8 @@ def _load(common, WALKERS: gl.constexpr):
         at = i & (Q_RING - 1)
         # All warpgroups are done with the step whose places this one takes.
         take(at, WALKERS)
-        if i > 0:
-            mbarrier.expect(loaded.index(at), more)
+        # Not in a branch: the loop would be taken apart for it, and the warp that loads has few registers.
+        mbarrier.expect(loaded.index(at), more, pred=i > 0)
         row, k_row = (q_first + i) * SIDE, (k_first + i + ahead) * SIDE
         tma.async_copy_global_to_shared(Q, [batch, head, row, 0], loaded.index(at), q_ring.index(at))
         slot = k_ring.index((i + ahead) & (K_RING - 1))
@@ -228,7 +228,7 @@ def hopper_survey_kernel(
         (LOW, HIGH, EDGES, COLUMN, CELLS),
         (q_first, k_first, count, band_first, row_stop, k_blocks, scale * LOG2E),
     )
-    # None of this has a name here: what is assigned is no longer known when compiled.
+    # Overviews have no name here: what is assigned is no longer known when compiled, their size for one.
     if WALKERS == 3:
         gl.warp_specialize(
             [
@@ -248,5 +248,5 @@ def hopper_survey_kernel(
                 (_load, (loading, 2)),
             ],
             [4, 1],
-            [232, 32],
+            [240, 24],
         )
