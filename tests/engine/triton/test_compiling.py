@@ -15,6 +15,8 @@ KERNELS = (
     "survey_kernel",
     "hopper_forward_kernel",
     "hopper_forward_kernel GRAIN=128",
+    "hopper_forward_kernel ENTROPIES=0 DISTANCES=0 PEAKS=0",
+    "hopper_forward_kernel DIM=64",
     "hopper_forward_kernel GRAIN=0",
     "hopper_forward_kernel GRAIN=0 DISTANCES=0 PEAKS=0",
     "hopper_forward_kernel GRAIN=0 ENTROPIES=0 DISTANCES=0 PEAKS=0",

@@ -37,7 +37,7 @@ from regard.engine.triton.hopper.sharing import (
     tile_of,
     turned,
 )
-from regard.engine.triton.hopper.threads import doubt, hand_out, insist, keep, raised, rescaled
+from regard.engine.triton.hopper.threads import doubt, insist, raised, rescaled, tell
 
 __all__ = ["hopper_forward_kernel"]
 
@@ -91,16 +91,44 @@ def _seen(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, RELATIVE: 
         first = j * BLOCK_K + thread * 2
         inside = (column >= (low - first)[:, :, None]) & (column < (high - first)[:, :, None])
     else:
-        # The same. For each question one of both makes a better loop, over tiles that never come here.
+        # The same. Where nothing is asked this makes a better loop, over tiles that never come here.
         key = j * BLOCK_K + (column + thread[:, :, None] * 2)
         inside = (key >= low[:, :, None]) & (key < high[:, :, None])
     return gl.where(inside, scores, other)
 
 
+@gluon.jit
+def _walked(total, walked, p, _):
+    """Sums that have come by one weight more: of weights, and of all such sums so far.
+
+    For columns that one thread holds, which it adds up by itself, from the first to the last.
+    """
+    total = total + p
+    return total, walked + total
+
+
+@gluon.jit
+def _masses(p, BLOCK_K: gl.constexpr):
+    """A thread's weights added up, and the same by how far they are from the end of the tile.
+
+    A thread's columns are pairs, eight apart, and what is the same for all of them is left out. Each sum on
+    the way from the first pair to the last counts a weight once more, so sums of these sums are weights by
+    distance, in eights. No weight is multiplied by its column: then the assembler adds up what exponentials
+    have made when all of them are, and not meanwhile, which takes 5 % longer.
+    """
+    rows: gl.constexpr = gl.SliceLayout(2, p.type.layout)
+    pairs = gl.reshape(p, [HALF, 4, BLOCK_K // 8, 2])
+    total, walked = gl.reduce((pairs, pairs), 2, _walked)
+    # Of a pair the second is nearer by one.
+    second = gl.arange(0, 2, gl.SliceLayout(0, gl.SliceLayout(1, total.type.layout)))[None, None, :]
+    before = 8 * gl.sum(walked, 2) - gl.sum(total * second.to(gl.float32), 2)
+    return gl.convert_layout(gl.sum(total, 2), rows), gl.convert_layout(before, rows)
+
+
 # fmt: off
 @gluon.jit
 def _softmax(
-    scores, j, base, total, energy, distance, peak, peak_tile, tops, more, neighbour, c,
+    scores, j, base, total, energy, distance, peak, peak_tile, tops, c,
     BLOCK_K: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
     GRAIN: gl.constexpr,
 ):
@@ -111,10 +139,8 @@ def _softmax(
     """
     rows: gl.constexpr = total.type.layout
     if GRAIN > 0:
-        parts: gl.constexpr = BLOCK_K // GRAIN
-        here = gl.max(gl.reshape(scores, [HALF, 4, parts, GRAIN // 4]), 3)
-        highest = gl.convert_layout(gl.max(here, 2), rows)
-        tops, more = hand_out(here, more, neighbour, parts)
+        tops = gl.max(gl.reshape(scores, [HALF, 4, BLOCK_K // GRAIN, GRAIN // 4]), 3)
+        highest = gl.convert_layout(gl.max(tops, 2), rows)
     else:
         highest = gl.max(scores, 2)
     if PEAKS and GRAIN == 0:
@@ -124,14 +150,14 @@ def _softmax(
         peak = gl.maximum(peak, highest)
     x = scores * c - base[:, :, None]
     p = gl.exp2(x)
-    mass = gl.sum(p, 2)
+    if DISTANCES:
+        mass, before = _masses(p, BLOCK_K)
+        distance = distance + (mass * ((j + 1) * BLOCK_K).to(gl.float32) - before)
+    else:
+        mass = gl.sum(p, 2)
     if ENTROPIES:
         energy = energy + gl.sum(p * x, 2)
-    if DISTANCES:
-        # What is the same for all of a thread's columns is added at the end.
-        column = columns_of(x, BLOCK_K).to(gl.float32)
-        distance = distance + (mass * (j * BLOCK_K).to(gl.float32) + gl.sum(p * column, 2))
-    return tile_of(p, BLOCK_K), highest, total + mass, energy, distance, peak, peak_tile, tops, more
+    return tile_of(p, BLOCK_K), highest, total + mass, energy, distance, peak, peak_tile, tops
 
 
 # fmt: off
@@ -176,7 +202,7 @@ def _attend(
 
     # Where no tile has its largest score kept, the tile of a row's largest is.
     searching: gl.constexpr = PEAKS and GRAIN == 0
-    relative: gl.constexpr = searching or GRAIN == BLOCK_K
+    relative: gl.constexpr = ENTROPIES or DISTANCES or PEAKS or GRAIN > 0
     limit = NEVER / c
     # Not c itself: the compiler would then multiply once for both, and weights would take an addition more.
     about = c * 1.000001
@@ -192,12 +218,11 @@ def _attend(
     all_left = total + 1
     peak = total + float("-inf")
     # Of these, those that nobody asks for stay what they are.
-    peak_tile, tops, more, neighbour = total, total, total, total
+    peak_tile, tops, neighbour = total, total, total
     parts: gl.constexpr = BLOCK_K // GRAIN if GRAIN > 0 else 1
     if GRAIN > 0:
         tops, neighbour, place = _places(
             nothing, q_first + half * HALF, q_len, top_rows, BLOCK_K, parts)  # fmt: skip
-        more = tops
     if searching:
         peak_tile = gl.full([HALF, 4], NO_TILE, gl.int32, threads)
     acc = gl.full([HALF, DIM], 0.0, gl.float32, o_layout)
@@ -211,8 +236,8 @@ def _attend(
     scores = _seen(threads_of(s, BLOCK_K), last, low, high, thread, limit, BLOCK_K, relative)
     base, left, total, energy, distance = _raised(
         gl.max(scores * about, 2), base, total, energy, distance, False, ENTROPIES, DISTANCES)  # fmt: skip
-    p, highest, total, energy, distance, peak, peak_tile, tops, more = _softmax(
-        scores, last, base, total, energy, distance, peak, peak_tile, tops, more, neighbour, c,
+    p, highest, total, energy, distance, peak, peak_tile, tops = _softmax(
+        scores, last, base, total, energy, distance, peak, peak_tile, tops, c,
         BLOCK_K, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
     weights = gl.convert_layout(p.to(dtype), p_layout)
     for i in range(1, count):
@@ -222,20 +247,21 @@ def _attend(
         s = turned(q, k_ring, slot, nothing)
         mbarrier.wait(v_ready.index(before), ((i - 1) // STAGES) & 1)
         mixed = warpgroup_mma(weights, v_ring.index(before), acc, is_async=True)
+        j = last - i
+        if GRAIN > 0:
+            # Nobody waits for it, and before the product there is nothing else to do.
+            tell(tops, neighbour, place, TILE_TOPS + ((j + 1) * parts).to(gl.int64) * top_rows, parts)
         s = warpgroup_mma_wait(1, deps=[s])
         free(slot, 2)
         scores = threads_of(s, BLOCK_K)
-        j = last - i
         ahead = all_left
         if (j < full_first) | (j >= full_stop - 1):
             scores = _seen(scores, j, low, high, thread, limit, BLOCK_K, relative)
             base, ahead, total, energy, distance = _raised(
                 gl.max(scores * about, 2), base, total, energy, distance,
                 False, ENTROPIES, DISTANCES)  # fmt: skip
-        if GRAIN > 0:
-            keep(tops, more, place, TILE_TOPS + ((j + 1) * parts).to(gl.int64) * top_rows, parts)
-        p, highest, total, energy, distance, peak, peak_tile, tops, more = _softmax(
-            scores, j, base, total, energy, distance, peak, peak_tile, tops, more, neighbour, c,
+        p, highest, total, energy, distance, peak, peak_tile, tops = _softmax(
+            scores, j, base, total, energy, distance, peak, peak_tile, tops, c,
             BLOCK_K, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
         doubt(total, energy, distance, DIRTY)
         if (ENTROPIES or DISTANCES) and not PEAKS and GRAIN == 0:
@@ -253,7 +279,7 @@ def _attend(
     acc = warpgroup_mma_wait(0, deps=[mixed])
 
     if GRAIN > 0:
-        keep(tops, more, place, TILE_TOPS + ((last - count + 1) * parts).to(gl.int64) * top_rows, parts)
+        tell(tops, neighbour, place, TILE_TOPS + ((last - count + 1) * parts).to(gl.int64) * top_rows, parts)
 
     q_row = q_first + half * HALF + gl.arange(0, HALF, rows)
     there = q_row < q_len

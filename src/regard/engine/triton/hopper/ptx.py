@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from math import inf
 
 from triton.experimental import gluon
@@ -19,10 +18,6 @@ __all__ = [
     "EXPAND_OPERANDS",
     "INSIST",
     "INSIST_OPERANDS",
-    "KEEP_1",
-    "KEEP_1_OPERANDS",
-    "KEEP_2",
-    "KEEP_2_OPERANDS",
     "LIST",
     "LIST_OPERANDS",
     "MEET_OPERANDS",
@@ -38,10 +33,10 @@ __all__ = [
     "RESCALE_32_OPERANDS",
     "RESCALE_64",
     "RESCALE_64_OPERANDS",
-    "TOPS_1",
-    "TOPS_1_OPERANDS",
-    "TOPS_2",
-    "TOPS_2_OPERANDS",
+    "TELL_1",
+    "TELL_1_OPERANDS",
+    "TELL_2",
+    "TELL_2_OPERANDS",
     "kinds",
     "meet",
     "named",
@@ -101,25 +96,18 @@ def _receive() -> str:
     return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
 
 
-def _tops(parts: int) -> str:
-    """PTX: hand out the largest scores of two rows, of one part of a tile or of two.
+def _tell(parts: int) -> str:
+    """PTX: let each thread of a row have the largest score of one part of a tile, and store it.
 
-    Operands: results (four in all), the scores, the thread.
+    The tile has one part or two, a thread two rows of each.
+    Operands: results (none), the scores, the thread, the place of its own, negative where there is none, and
+    where places are.
     """
-    *results, scores, thread = named(2 + 2 // parts, 2 * parts)
-    return _handed_out(scores[::2] * (2 // parts), scores[1::2] * (2 // parts), thread[0], [*chain(*results)])
-
-
-def _keep_tops(parts: int) -> str:
-    """PTX: put together what `_tops` handed out, and store it.
-
-    Operands: results (none), what was handed out (four in all), the place of the thread's own, negative where
-    there is none, and where places are.
-    """
-    results, *given, place, tops = named(3 + 2 // parts, 2 * parts)
-    one, two, three, four = chain(*given)
-    lines = ["{ .reg .pred own; .reg .u64 to; .reg .f32 top, more;"]
-    lines += [f"max.f32 top, {one}, {two}; max.f32 more, {three}, {four}; max.f32 top, top, more;"]
+    results, scores, thread, place, tops = named(5, 2 * parts)
+    given = [f"given{i}" for i in range(4)]
+    lines = ["{ .reg .pred own; .reg .u64 to; .reg .f32 top, more, given<4>;"]
+    lines += [_handed_out(scores[::2] * (2 // parts), scores[1::2] * (2 // parts), thread[0], given)]
+    lines += ["max.f32 top, given0, given1; max.f32 more, given2, given3; max.f32 top, top, more;"]
     lines += [f"setp.ge.s32 own, {place[0]}, 0; mad.wide.s32 to, {place[0]}, 4, {tops[0]};"]
     lines += ["@own st.global.f32 [to], top;"]
     return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
@@ -301,10 +289,8 @@ RAISE_LATE = gl.constexpr(_raise(MOST))
 RESCALE_64, RESCALE_64_OPERANDS = gl.constexpr(_rescale(64)), gl.constexpr(_rescale_operands(64))
 RESCALE_32, RESCALE_32_OPERANDS = gl.constexpr(_rescale(32)), gl.constexpr(_rescale_operands(32))
 # By how many parts of a tile have largest scores of their own.
-TOPS_1, TOPS_1_OPERANDS = gl.constexpr(_tops(1)), gl.constexpr(kinds(("=&f", "=&f", *"fr"), 2))
-TOPS_2, TOPS_2_OPERANDS = gl.constexpr(_tops(2)), gl.constexpr(kinds(("=&f", *"fr"), 4))
-KEEP_1, KEEP_1_OPERANDS = gl.constexpr(_keep_tops(1)), gl.constexpr(kinds(("=r", *"ffrl"), 2))
-KEEP_2, KEEP_2_OPERANDS = gl.constexpr(_keep_tops(2)), gl.constexpr(kinds(("=r", *"frl"), 4))
+TELL_1, TELL_1_OPERANDS = gl.constexpr(_tell(1)), gl.constexpr(kinds(("=r", *"frrl"), 2))
+TELL_2, TELL_2_OPERANDS = gl.constexpr(_tell(2)), gl.constexpr(kinds(("=r", *"frrl"), 4))
 DOUBT, DOUBT_OPERANDS = gl.constexpr(_doubt()), gl.constexpr(kinds(("=r", *"fffl"), 2))
 INSIST, INSIST_OPERANDS = gl.constexpr(_insist()), gl.constexpr(kinds(("=&f", *"ffff"), 2))
 DONE, DONE_OPERANDS = gl.constexpr(_done()), gl.constexpr(kinds(("=r", *"fl"), 2))

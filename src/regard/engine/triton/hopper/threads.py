@@ -26,10 +26,6 @@ from regard.engine.triton.hopper.ptx import (
     EXPAND_OPERANDS,
     INSIST,
     INSIST_OPERANDS,
-    KEEP_1,
-    KEEP_1_OPERANDS,
-    KEEP_2,
-    KEEP_2_OPERANDS,
     LIST,
     LIST_OPERANDS,
     ONES,
@@ -43,10 +39,10 @@ from regard.engine.triton.hopper.ptx import (
     RESCALE_32_OPERANDS,
     RESCALE_64,
     RESCALE_64_OPERANDS,
-    TOPS_1,
-    TOPS_1_OPERANDS,
-    TOPS_2,
-    TOPS_2_OPERANDS,
+    TELL_1,
+    TELL_1_OPERANDS,
+    TELL_2,
+    TELL_2_OPERANDS,
 )
 from regard.engine.triton.hopper.sharing import threads_of, tile_of
 
@@ -54,10 +50,8 @@ __all__ = [
     "done",
     "doubt",
     "exchange",
-    "hand_out",
     "heaviest",
     "insist",
-    "keep",
     "list_keys",
     "number_bits",
     "ones_of",
@@ -65,6 +59,7 @@ __all__ = [
     "ranked",
     "receive",
     "rescaled",
+    "tell",
     "want",
 ]
 
@@ -86,30 +81,13 @@ def receive(kept, given, neighbour, place, there, to):
 
 
 @gluon.jit
-def hand_out(tops, more, neighbour, PARTS: gl.constexpr):
-    """Let each thread of a row have the largest score of one part of the tile, as four numbers that `keep`
-    puts together one step later."""
-    if PARTS == 1:
-        tops, more = gl.inline_asm_elementwise(
-            TOPS_1, TOPS_1_OPERANDS, [tops, neighbour],
-            dtype=(gl.float32, gl.float32), is_pure=False, pack=2)  # fmt: skip
-    else:
-        tops = gl.inline_asm_elementwise(
-            TOPS_2, TOPS_2_OPERANDS, [tops, neighbour], dtype=gl.float32, is_pure=False, pack=4)  # fmt: skip
-    return tops, more
-
-
-@gluon.jit
-def keep(tops, more, place, to, PARTS: gl.constexpr):
-    """Store the largest scores that were handed out at the last tile."""
-    if PARTS == 1:
-        gl.inline_asm_elementwise(
-            KEEP_1, KEEP_1_OPERANDS, [tops, more, place, to.to(gl.int64)],
-            dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
-    else:
-        gl.inline_asm_elementwise(
-            KEEP_2, KEEP_2_OPERANDS, [tops, place, to.to(gl.int64)],
-            dtype=gl.int32, is_pure=False, pack=4)  # fmt: skip
+def tell(tops, neighbour, place, to, PARTS: gl.constexpr):
+    """Store the largest scores of a tile's parts, of which four threads of a row know a part each."""
+    text: gl.constexpr = TELL_1 if PARTS == 1 else TELL_2
+    operands: gl.constexpr = TELL_1_OPERANDS if PARTS == 1 else TELL_2_OPERANDS
+    gl.inline_asm_elementwise(
+        text, operands, [tops, neighbour, place, to.to(gl.int64)],
+        dtype=gl.int32, is_pure=False, pack=2 * PARTS)  # fmt: skip
 
 
 @gluon.jit
