@@ -91,7 +91,8 @@ def _seen(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, RELATIVE: 
         first = j * BLOCK_K + thread * 2
         inside = (column >= (low - first)[:, :, None]) & (column < (high - first)[:, :, None])
     else:
-        # The same. Where nothing is asked this makes a better loop, over tiles that never come here.
+        # The same. Where nothing more than entropies is asked this makes a better loop, over tiles that never
+        # come here.
         key = j * BLOCK_K + (column + thread[:, :, None] * 2)
         inside = (key >= low[:, :, None]) & (key < high[:, :, None])
     return gl.where(inside, scores, other)
@@ -202,7 +203,7 @@ def _attend(
 
     # Where no tile has its largest score kept, the tile of a row's largest is.
     searching: gl.constexpr = PEAKS and GRAIN == 0
-    relative: gl.constexpr = ENTROPIES or DISTANCES or PEAKS or GRAIN > 0
+    relative: gl.constexpr = DISTANCES or PEAKS or GRAIN > 0
     limit = NEVER / c
     # Not c itself: the compiler would then multiply once for both, and weights would take an addition more.
     about = c * 1.000001
