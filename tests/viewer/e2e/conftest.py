@@ -19,6 +19,10 @@ from viewer.samples import layer, recording, saved
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'regard[test]'")
 SRC = Path(regard.__file__).parents[1]
 LAPTOP = {"width": 1280, "height": 800}
+# How long to wait for anything, in ms: on two busy cores the first page takes long to open a recording. What
+# a test waits for must come all the same.
+PATIENCE = 15_000
+playwright.expect.set_options(timeout=PATIENCE)
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -107,7 +111,7 @@ def windows(browser: playwright.Browser) -> Callable[..., playwright.BrowserCont
     def window(kind: str, **options: object) -> playwright.BrowserContext:
         if kind not in found:
             found[kind] = browser.new_context(accept_downloads=True, **options)  # pyright: ignore
-            found[kind].set_default_timeout(15_000)
+            found[kind].set_default_timeout(PATIENCE)
             found[kind].new_page()  # stays, and so does the window
         return found[kind]
 
