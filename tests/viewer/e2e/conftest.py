@@ -14,14 +14,12 @@ import pytest
 
 import regard
 from regard.models import Recording
+from viewer.e2e.waiting import PATIENCE
 from viewer.samples import layer, recording, saved
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'regard[test]'")
 SRC = Path(regard.__file__).parents[1]
 LAPTOP = {"width": 1280, "height": 800}
-# How long to wait for anything, in ms: on two busy cores the first page takes long to open a recording. What
-# a test waits for must come all the same.
-PATIENCE = 15_000
 playwright.expect.set_options(timeout=PATIENCE)
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 

@@ -38,8 +38,6 @@ widget"""
 MOVE = """\
 print("at", round(widget.x), round(widget.y))
 widget.head = 2"""
-# A kernel has to start and to import torch before it answers.
-PATIENCE = 60_000
 
 
 @pytest.fixture
@@ -115,18 +113,18 @@ def run_cell(page: Page, number: int) -> None:
 def test_a_recording_is_panned_and_read_in_a_notebook(page: Page, jupyter: str, small: Recording):
     page.goto(f"{jupyter}/doc/tree/look.ipynb")
     # A run before the kernel is there would be lost.
-    expect(page.get_by_text("| Idle")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("| Idle")).to_be_visible()
     run_cell(page, 0)
     shown = page.get_by_test_id("regard-widget")
     failed = page.locator(".jp-CodeCell [data-mime-type$='stderr'], .jp-CodeCell [data-mime-type$='error']")
-    expect(shown.or_(failed).first).to_be_visible(timeout=PATIENCE)
+    expect(shown.or_(failed).first).to_be_visible()
     assert failed.all_inner_texts() == []
     shown.scroll_into_view_if_needed()
     map_is_drawn(page)
     assert weight_shown(page) == pytest.approx(float(small.maps[0][0, 3, 200, 180]), rel=1e-5)
     # The picture is there for a page without a kernel, and out of the way where there is one.
     still = page.locator("[data-regard-still]")
-    expect(still).to_have_count(1, timeout=PATIENCE)
+    expect(still).to_have_count(1)
     expect(still).to_be_hidden()
 
     before = page.evaluate("window.regard.map.camera()")
@@ -146,7 +144,7 @@ def test_a_recording_is_panned_and_read_in_a_notebook(page: Page, jupyter: str, 
     page.wait_for_timeout(500)
     run_cell(page, 1)
     output = page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea-output").first
-    expect(output).to_contain_text("at", timeout=PATIENCE)
+    expect(output).to_contain_text("at")
     told = [int(word) for word in output.inner_text().split()[1:]]
     assert told == pytest.approx([camera["x"], camera["y"]], abs=1)
     expect(page.get_by_test_id("pick-head")).to_have_value("2")

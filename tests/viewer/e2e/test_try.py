@@ -12,7 +12,7 @@ def test_a_text_grows_token_by_token_and_opens_as_a_recording(page: Page, server
     page.goto(f"{server}/#/try?n=5&temperature=0")
     page.get_by_test_id("try-text").fill("The old dog and the <b>young</b> dog went to the")
     page.get_by_test_id("generate").click()
-    page.get_by_test_id("open-recording").wait_for(timeout=30_000)
+    page.get_by_test_id("open-recording").wait_for()
     made = page.get_by_test_id("growing").locator("[role=option]")
     expect(made).to_have_count(5)
     expect(page.get_by_test_id("alternatives").locator("tbody tr").first).to_contain_text("%")
@@ -28,7 +28,7 @@ def test_a_text_grows_token_by_token_and_opens_as_a_recording(page: Page, server
 def test_arrow_keys_walk_through_what_was_made(page: Page, server):
     page.goto(f"{server}/#/try?n=3&temperature=0&text=Once+upon+a")
     page.get_by_test_id("generate").click()
-    page.get_by_test_id("open-recording").wait_for(timeout=30_000)
+    page.get_by_test_id("open-recording").wait_for()
     page.get_by_role("listbox", name="New tokens").focus()
     page.keyboard.press("ArrowLeft")
     expect(page.get_by_test_id("made-1")).to_have_attribute("aria-selected", "true")
@@ -38,9 +38,9 @@ def test_arrow_keys_walk_through_what_was_made(page: Page, server):
 def test_a_generation_can_be_stopped(page: Page, server):
     page.goto(f"{server}/#/try?n=200&text=Once+upon+a+time")
     page.get_by_test_id("generate").click()
-    page.get_by_test_id("made-0").wait_for(timeout=30_000)
+    page.get_by_test_id("made-0").wait_for()
     page.get_by_test_id("cancel").click()
-    expect(page.get_by_text("Stopped.")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("Stopped.")).to_be_visible()
     expect(page.get_by_test_id("generate")).to_be_enabled()
     assert page.get_by_test_id("growing").locator("[role=option]").count() < 200
 
@@ -49,5 +49,5 @@ def test_a_recorded_text_leads_to_its_map(page: Page, server):
     page.goto(f"{server}/#/try")
     page.get_by_test_id("try-text").fill("A short text.")
     page.get_by_test_id("record").click()
-    expect(page.get_by_test_id("view-map")).to_be_visible(timeout=30_000)
+    expect(page.get_by_test_id("view-map")).to_be_visible()
     expect(page.get_by_test_id("pick-recording")).to_contain_text("A short text.")

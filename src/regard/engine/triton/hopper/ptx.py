@@ -56,7 +56,7 @@ def _handed_out(one: list[str], other: list[str], thread: str, results: list[str
     A thread has two of `one` and two of `other`, and one of these four is its own: by the lowest bit of its
     number from one or other, by the next the first or second. It keeps its part of that and gives three away,
     one to each neighbour. What it is given comes through shared memory, and late where products keep that
-    busy: the four results are put together one step later.
+    busy: the four results are put together one step later, or where there is nothing else to do.
     """
     lines = ["{ .reg .pred second, later; .reg .b32 bit; .reg .f32 near<2>, far<2>;"]
     lines += [f"and.b32 bit, {thread}, 1; setp.ne.u32 second, bit, 0;"]
