@@ -108,6 +108,18 @@ def test_strips_meet_every_block_that_is_seen_once(name, bands, wide):
 
 
 @pytest.mark.parametrize("wide", [2, 3])
+@pytest.mark.parametrize("n", [256, 300, 1000, 2048])
+def test_the_longest_strips_under_a_causal_mask_have_no_pair_that_nobody_sees(wide, n):
+    strips = schedule(Causal(), n, n, 0, CPU).strips((range(-(-n // SIDE)),), wide)
+    _, count, offset = strips.table[0].unbind(1)
+    assert offset[0] + 2 * wide - 2 == 0
+    assert count[0] == count.max() == -(-n // SIDE)
+    # As many pairs as there are, up to whole strips.
+    pairs = -(-n // SIDE) // 2 + 1
+    assert strips.count == -(-pairs // wide)
+
+
+@pytest.mark.parametrize("wide", [2, 3])
 def test_the_pairs_of_a_strip_are_found_by_their_diagonal(wide):
     bands = (range(9), range(9, 16))
     strips = schedule(Causal(), 1000, 1000, 0, CPU).strips(bands, wide)

@@ -157,7 +157,7 @@ class Schedule(Keeper):
         return self.once(("strips", bands, wide), lambda: self._strips(bands, wide))
 
     def _strips(self, bands: tuple[range, ...], wide: int) -> Strips:
-        tables, bases = zip(*(self._strips_of(band, wide) for band in bands), strict=True)
+        tables, first = zip(*(self._strips_of(band, wide) for band in bands), strict=True)
         table = torch.cat(tables, 1)
         length = table[..., 1]
         order = length.argsort(dim=1, descending=True, stable=True)
@@ -169,24 +169,30 @@ class Schedule(Keeper):
         return Strips(
             self._there(table),
             tuple(self._there(some.where(some < wide * kept, -1)) for some in pairs),
-            tuple(wide * base for base in bases),
+            first,
         )
 
     def _strips_of(self, band: range, wide: int) -> tuple[Int[Tensor, "planes strips 3"], int]:
-        """The strips of one band, in order, and the number of the first."""
+        """The strips of one band, in order, and the number of the first pair of diagonals.
+
+        The last one ends with the last pair that anybody sees: under a causal mask that is the longest.
+        """
         first, stop = (x[:, band.start : band.stop] for x in self.visited(SIDE))
         block = torch.arange(band.start, band.stop)
         seen = stop > first
-        low, high = (first // SIDE - block) // (2 * wide), ((stop - 1) // SIDE - block) // (2 * wide)
+        low, high = ((x - block) // 2 for x in (first // SIDE, (stop - 1) // SIDE))  # pairs
+        behind = int(high[seen].max()) + 1 if seen.any() else wide
+        turn = behind % wide
+        low, high = ((x - turn) // wide for x in (low, high))
         base = int(low[seen].min()) if seen.any() else 0
-        count = int(high[seen].max()) - base + 1 if seen.any() else 1
+        count = behind // wide - base
         strip = torch.arange(count) + base
         met = (strip >= low[..., None]) & (strip <= high[..., None]) & seen[..., None]
         begin = met.to(torch.int8).argmax(1)
         end = (len(block) - met.flip(1).to(torch.int8).argmax(1)) * met.any(1)
         length = (end - begin).clamp(min=0)
-        offset = (strip * 2 * wide).expand_as(begin)
-        return torch.stack([begin + band.start, length, offset], 2), base
+        offset = (2 * (strip * wide + turn)).expand_as(begin)
+        return torch.stack([begin + band.start, length, offset], 2), base * wide + turn
 
     def _there(self, x: Tensor) -> Int32[Tensor, "..."]:
         return x.to(self.low.device, torch.int32).contiguous()
