@@ -18,7 +18,7 @@ def _nothing_waits(monkeypatch):
 
 def pending(lost: int, done: bool) -> overflow.Pending:
     lse = torch.tensor([torch.nan] * lost + [0.0] * (10 - lost)).view(1, 1, 10)
-    return overflow.Pending(lse.max()[None], lse, torch.float32, lambda: done)
+    return overflow.Pending(lse.max()[None, None], lse, torch.float32, lambda: done)
 
 
 def test_what_has_not_arrived_is_not_waited_for():
@@ -43,9 +43,9 @@ def test_the_next_call_says_what_the_last_one_found():
 
 
 def test_who_brought_the_numbers_is_free_for_the_next_call(monkeypatch):
-    monkeypatch.setattr(overflow, "_couriers", {(torch.device("cpu"), torch.float32, 1): []})
+    monkeypatch.setattr(overflow, "_couriers", {(torch.device("cpu"), torch.float32, torch.Size([1, 1])): []})
     arrived = pending(0, True)
     courier = overflow._Courier(arrived.largest, event=None)
     overflow._waiting.append(replace(arrived, by=courier))
     overflow.settle(wait=False)
-    assert overflow._couriers == {(torch.device("cpu"), torch.float32, 1): [courier]}
+    assert overflow._couriers == {(torch.device("cpu"), torch.float32, torch.Size([1, 1])): [courier]}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ from regard.stats import (
     MaxScore,
     MeanDistance,
     Pooled,
+    PooledMaps,
     RowMaximum,
     SinkMass,
     Statistic,
@@ -136,9 +138,14 @@ def _observed_on_gpu(
     result = attend(problem, "triton", riders)
     found = _read(riding, {}, frame, result, differentiable=False)
     found |= _read_top_keys(statistics, result)
-    if problem.sink is None:
-        found |= _read_peaks(riding, result)
-    return result, _with_rest(found, problem, statistics, backend, result)
+    maxima = {name: s for name, s in statistics.items() if _is_told(s, result)}
+    found |= {name: result.highest for name, s in maxima.items() if s.how == "max"}
+    left = {**statistics, **{name: replace(s, how="mean") for name, s in maxima.items()}}
+    found = _with_rest(found, problem, left, backend, result)
+    for name, s in maxima.items():
+        if s.how == "both" and result.highest is not None:
+            found[name] = PooledMaps(found[name], result.highest)
+    return result, found
 
 
 def _read_top_keys(statistics: Mapping[str, Statistic], result: Streamed) -> dict[str, TopKeys]:
@@ -150,12 +157,11 @@ def _read_top_keys(statistics: Mapping[str, Statistic], result: Streamed) -> dic
     return {name: TopKeys(*(x[..., :k].contiguous() for x in (weight, key))) for name, k in asked.items()}
 
 
-def _read_peaks(riding: Mapping[str, Statistic], result: Streamed) -> dict[str, RowMaximum]:
-    """The largest score is the heaviest key's, where that was told; a sink may leave nothing to any key."""
-    if result.peak is None or result.peak_key is not None or result.top_key is None:
-        return {}
-    peak = RowMaximum(result.peak, result.top_key[..., 0].contiguous())
-    return {name: peak for name, s in riding.items() if type(s) is MaxScore}
+def _is_told(statistic: Statistic, result: Streamed) -> TypeGuard[Pooled]:
+    """Whether a forward pass told the largest weights of an overview's own blocks."""
+    if not isinstance(statistic, Pooled) or type(statistic) is not Pooled or statistic.how == "mean":
+        return False
+    return result.highest is not None and statistic.size == result.grain
 
 
 def _tops(statistics: Mapping[str, Statistic]) -> int:

@@ -19,9 +19,9 @@ class Riders:
     distance: the sum over keys of w_ij (position of i - position of j).
     peak: the largest score of each row and its key.
     first: how many first keys are asked what weight they have together; 0 for none.
-    tops: how many of each row's heaviest keys are asked, where the pass can tell them; 0 for none. A pass
-        that does leaves the key of `peak` to the first of them. A decode step tells the largest raw score of
-        each tile instead.
+    tops: how many of each row's heaviest keys are asked, where the pass can tell them; 0 for none. The first
+        of them is the key of `peak`, unless there is a sink: then it is left to whoever asks. A decode step
+        tells the largest raw score of each tile instead.
     grain: the side of the blocks of which the largest weight is asked, where the pass can; 0 for none.
     """
 

@@ -23,7 +23,7 @@ def counts_shape(frame: Frame) -> tuple[int, int]:
     (1, 1)
     """
     if frame.mask is None:
-        return frame.batch, frame.heads
+        return 1, 1
     mask = frame.mask.bind(frame.batch, frame.heads)
     return mask.batch or 1, mask.heads or 1
 

@@ -12,9 +12,10 @@ from engine.triton.test_forward import close, leaves
 from regard import observe
 from regard.engine import observing
 from regard.engine.inputs import Options, problem_of
-from regard.engine.riders import Streamed
+from regard.engine.riders import Riders, Streamed
 from regard.engine.second_pass import summarise
 from regard.engine.torch_forward import forward
+from regard.engine.triton import forward as gpu_forward
 from regard.masks import Causal, Dense, Window
 from regard.stats import (
     ColumnMass,
@@ -178,10 +179,14 @@ def test_the_largest_score_is_the_heaviest_keys_where_that_was_told(monkeypatch)
     q, k, v = torch.randn(3, 1, 2, 9, 16).unbind()
     asked = by_name([MaxScore(), TopK(3)])
     weight, key = torch.rand(1, 2, 9, 3), torch.randint(9, (1, 2, 9, 3))
-    told = Streamed(v, torch.zeros(1, 2, 9), peak=torch.randn(1, 2, 9), top_weight=weight, top_key=key)
-    monkeypatch.setattr(observing, "attend", lambda *_: told)
     for sink in (None, torch.zeros(2)):
         problem = problem_of(q, k, v, Options(sink=sink))
+        room = gpu_forward._empty(problem, Riders(peak=True, tops=3))
+        assert (room.peak_key is None) is (sink is not None)
+        told = replace(room, peak=torch.randn(1, 2, 9), top_weight=weight, top_key=key)
+        if room.peak_key is not None:
+            room.peak_key.copy_(key[..., 0])
+        monkeypatch.setattr(observing, "attend", lambda *_, told=told: told)
         rest: list[str] = []
         monkeypatch.setattr(
             observing, "summarise", lambda *given, to=rest: {n: to.append(n) for n in given[2]}
@@ -192,3 +197,23 @@ def test_the_largest_score_is_the_heaviest_keys_where_that_was_told(monkeypatch)
         if sink is None:
             assert torch.equal(found["max_score"].value, told.peak)
             assert torch.equal(found["max_score"].key, key[..., 0])
+
+
+@pytest.mark.parametrize(("size", "how"), [(64, "max"), (64, "both"), (64, "mean"), (128, "both")])
+def test_largest_weights_of_an_overviews_own_blocks_are_those_that_were_told(monkeypatch, size, how):
+    q, k, v = torch.randn(3, 1, 2, 9, 16).unbind()
+    told = Streamed(v, torch.zeros(1, 2, 9), highest=torch.rand(1, 2, 1, 1), grain=64)
+    asked: list[Pooled] = []
+    monkeypatch.setattr(observing, "attend", lambda *_: told)
+    monkeypatch.setattr(
+        observing, "summarise", lambda *given: {n: asked.append(s) for n, s in given[2].items()}
+    )
+    statistics = by_name([Pooled(size, how).named("far"), ColumnMass()])
+    _, found = observing._observed_on_gpu(problem_of(q, k, v, Options()), statistics, "auto")
+    assert [*found] == ["far", "column_mass"]
+    pooled = [s for s in asked if isinstance(s, Pooled)]
+    if size == 64 and how != "mean":
+        assert pooled == ([] if how == "max" else [Pooled(64)])
+        assert (found["far"] if how == "max" else found["far"].max) is told.highest
+    else:
+        assert pooled == [statistics["far"]]

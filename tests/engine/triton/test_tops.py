@@ -223,10 +223,11 @@ def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device):
     lse[:, 10 + 9] = -torch.inf
     got, key = torch.empty(2, 30, k, device=device), torch.empty(2, 30, k, dtype=torch.int64, device=device)
     redo = torch.zeros(2, 1, dtype=torch.int32, device=device)
+    peak_key, counted = key.new_empty(2, 30), length.to(device, copy=True)
     entries = ((scores.view(torch.int32).long() << 32) | lists).to(device)
     tops_kernel.select_kernel[(2, 2)](
-        lse.to(device), length.to(device), entries, got, key, redo, 0.4, rows, SIDE, 30, 10, 1,
-        TOP=k, WIDE=4, PLACES=places, ROWS=16, SIDE=SIDE,
+        lse.to(device), counted, entries, got, key, peak_key, redo, 0.4, rows, SIDE, 30, 10, 1,
+        TOP=k, WIDE=4, PLACES=places, ROWS=16, SIDE=SIDE, PEAKS=True,
     )  # fmt: skip
     for at_map in range(2):
         for row in range(rows):
@@ -237,6 +238,10 @@ def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device):
             assert got[at_map, 10 + row].tolist() == pytest.approx([weight for weight, _ in pairs], rel=1e-5)
             assert key[at_map, 10 + row].tolist() == [number for _, number in pairs]
     assert redo.tolist() == [[1], [1]]
+    assert torch.equal(peak_key[:, 10:], key[:, 10:, 0])
+    # The next band begins with empty lists.
+    assert not counted[:, :rows].any()
+    assert torch.equal(counted[:, rows:].cpu(), length[:, rows:])
 
 
 @pytest.mark.parametrize("fewest", [0, 128], ids=["once", "twice"])

@@ -41,7 +41,7 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     searching = riders.peak and not riders.tops
     # Blocks that the kernel for Hopper leaves dirty are done again by ours: they must be the same blocks.
     cut = operands.config("rows" if by_hopper or riders.peak or riders.distance else "forward")
-    result = _empty(problem, riders, searching)
+    result = _empty(problem, riders)
     rows, blocks = result.lse.shape, -(-problem.q_len // cut.block_q)
     # Garbage behind a mask makes blocks of queries dirty, and so do scores that leap, on Hopper.
     careful = by_hopper or (problem.mask is not None and not tidy)
@@ -62,23 +62,23 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
         run(careful=False)
         if careful:
             run(careful=True)
-    _look_again(operands, cut, riders.first, result, tiles, by_hopper)
+    _look_again(operands, cut, riders.first, result, tiles if searching else None, by_hopper)
     return result
 
 
 def _look_again(
-    operands: Operands, cut: Config, first: int, result: Streamed, tiles: Tensor, by_hopper: bool
+    operands: Operands, cut: Config, first: int, result: Streamed, tiles: Tensor | None, by_hopper: bool
 ) -> None:
-    """What a pass over all tiles leaves to a second look at a few: the key of the largest score and the
-    weight of the first keys."""
-    if by_hopper and result.peak_key is not None:
+    """What a pass over all tiles leaves to a second look at a few: the key of the largest score, where the
+    tiles that have it are given, and the weight of the first keys."""
+    if by_hopper and tiles is not None:
         from regard.engine.triton.hopper.peaks import MOST_FIRST, find_peaks
 
         some = first if first <= MOST_FIRST else 0
         find_peaks(operands, tiles, result, some, cut.block_k)
         if some:
             return
-    elif result.peak_key is not None:
+    elif tiles is not None and result.peak_key is not None:
         _peak_keys(operands, cut, tiles, result.peak_key)
     if result.first is not None:
         _sum_first_keys(operands, result.lse, result.first, first)
@@ -176,13 +176,15 @@ def _told(riders: Riders, by_hopper: bool) -> Riders:
     return riders if tops == riders.tops else replace(riders, tops=tops)
 
 
-def _empty(problem: Problem, riders: Riders, searching: bool) -> Streamed:
+def _empty(problem: Problem, riders: Riders) -> Streamed:
     q, shape = problem.q, (problem.batch, problem.heads, problem.q_len)
 
     def rows(wanted: bool) -> Tensor | None:
         return q.new_empty(shape, dtype=torch.float32) if wanted else None
 
     weight = key = highest = None
+    # Where a sink leaves nothing to any key, the first of the top keys is none.
+    with_key = riders.peak and not (riders.tops and problem.sink is not None)
     if riders.tops:
         weight = q.new_empty((*shape, riders.tops), dtype=torch.float32)
         key = q.new_empty(weight.shape, dtype=torch.int64)
@@ -195,7 +197,7 @@ def _empty(problem: Problem, riders: Riders, searching: bool) -> Streamed:
         entropy=rows(riders.entropy),
         distance=rows(riders.distance),
         peak=rows(riders.peak),
-        peak_key=q.new_empty(shape, dtype=torch.int64) if searching else None,
+        peak_key=q.new_empty(shape, dtype=torch.int64) if with_key else None,
         first=rows(riders.first > 0),
         top_weight=weight,
         top_key=key,

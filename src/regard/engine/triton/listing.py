@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["empty_list", "list_best", "store_best"]
+__all__ = ["best_of", "empty_list", "list_best", "store_best"]
 
 
 @triton.jit
@@ -55,9 +55,14 @@ def store_best(value, key, WEIGHT, KEY, there, TAKE: tl.constexpr):
     Values are logarithms of weights to base 2. Pointers are at the first entry of each row.
     """
     for i in range(TAKE):
-        best = tl.max(value, 1)
-        found = tl.min(tl.where((value == best[:, None]) & (key >= 0), key, 2**31 - 1), 1)
-        weight = tl.exp2(best)
+        weight, found = best_of(value, key)
         tl.store(WEIGHT + i, weight, mask=there)
         tl.store(KEY + i, tl.where(weight > 0, found, -1).to(tl.int64), mask=there)
         value = tl.where(key == found[:, None], float("-inf"), value)
+
+
+@triton.jit
+def best_of(value, key):
+    """The weight of the heaviest entry of each row's list, and its key."""
+    best = tl.max(value, 1)
+    return tl.exp2(best), tl.min(tl.where((value == best[:, None]) & (key >= 0), key, 2**31 - 1), 1)

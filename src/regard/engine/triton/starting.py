@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.engine.triton.configs import TRIED
 from regard.engine.triton.keeping import make_room
 
-__all__ = ["listening", "start"]
+__all__ = ["aligned", "listening", "start"]
 
 # Kernels compiled for one set of lengths, dims and questions; more than that and the oldest is asked again.
 MOST = 256
@@ -40,6 +40,14 @@ class _Listening(local):
 
 
 listening = _Listening()
+
+
+def aligned(size: int) -> int:
+    """So many 32-bit numbers, and up to three more: what comes behind them begins at a multiple of 16 bytes.
+
+    Where it does not, that is another kernel to the compiler.
+    """
+    return -(-size // 4) * 4
 
 
 def start(kernel: Any, grid: tuple[int, ...], *given: Any, **named: Any) -> None:

@@ -12,7 +12,7 @@ from regard.engine.riders import Streamed
 from regard.engine.triton.hopper.peaks_kernel import FIRST, GROUP, WORDS, hopper_peaks_kernel, sort_kernel
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
-from regard.engine.triton.starting import start
+from regard.engine.triton.starting import aligned, start
 
 __all__ = ["MOST_FIRST", "find_peaks"]
 
@@ -35,8 +35,7 @@ def find_peaks(
     # At the most, when of every tile there is one group that is not full.
     groups = count + part_rows // GROUP.value
     sizes = (maps * parts * count, maps * parts, maps * parts * groups * WORDS.value, tiles.numel())
-    # Each begins at a multiple of 16 bytes: what does not is another kernel to the compiler.
-    sizes = [-(-size // 4) * 4 for size in sizes]
+    sizes = [aligned(size) for size in sizes]
     ends, made, table, numbers = torch.empty(sum(sizes), dtype=torch.int32, device=tiles.device).split(sizes)
     mass = result.lse if result.first is None else result.first
     start(

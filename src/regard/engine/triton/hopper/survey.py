@@ -211,6 +211,7 @@ class _Sweep:
             COLUMNS=total is not None,
             BLOCKS=self.from_columns,
             SIDE=SIDE,
+            num_warps=1,
         )
         if sums is not None and self.from_columns and blocks is not sums:
             self._put(sums, blocks, (SIDE, SIDE), band, largest=False)

@@ -29,7 +29,7 @@ from regard.engine.triton.hopper.tops_kernel import (
 )
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import SIDE, intervals
-from regard.engine.triton.starting import start
+from regard.engine.triton.starting import aligned, start
 
 __all__ = ["TileTops", "Tops"]
 
@@ -81,29 +81,37 @@ class Tops:
         # How many tiles a program has room for that reads their largest scores once, if there is one.
         fitting = [lines for lines in HELD if FEWEST < self.lines <= lines]
         self.held = min(fitting) if self.top and fitting else 0
+        # Blocks of queries to do together: all, but for the room that the largest scores of tiles take.
+        self.blocks = self.at_once = -(-self.problem.q_len // self.block_q)
+        self.per_block = self.maps * self.lines * self.block_q
+        if self.asked:
+            few = max(BAND_BYTES // (4 * self.per_block), -(-PROGRAMS // self.maps))
+            self.at_once = min(few, self.blocks)
         if self.held and result.highest is not None:
             result.highest.zero_()
         if self.top:
             shape = (self.problem.batch, self.problem.heads)
             new = result.lse.new_empty
             self.mark = new(*shape, self.problem.q_len)
-            self.again = new(*shape, -(-self.problem.q_len // SIDE), dtype=torch.int32).zero_()
+            # Which blocks are to be searched, and how long the lists of a band are: 0 again after each.
+            searched = self.maps * -(-self.problem.q_len // SIDE)
+            sizes = [aligned(searched), self.maps * self.at_once * self.block_q]
+            again, self.length = torch.zeros(sum(sizes), dtype=torch.int32, device=self.mark.device).split(
+                sizes
+            )
+            self.again = again[:searched].view(*shape, -1)
 
     def bands(self) -> Iterator[tuple[range, TileTops | None]]:
-        """Blocks of queries to do together: all, but for the room that the largest scores of tiles take."""
-        p = self.problem
-        blocks = -(-p.q_len // self.block_q)
+        """Blocks of queries to do together."""
         if not self.asked:
-            yield range(blocks), None
+            yield range(self.blocks), None
             return
-        per_block = self.maps * self.lines * self.block_q
-        at_once = max(BAND_BYTES // (4 * per_block), -(-PROGRAMS // self.maps))
         # Every band has the same room.
-        room = self.result.lse.new_empty(per_block * min(at_once, blocks))
-        for first in range(0, blocks, at_once):
-            band = range(first, min(first + at_once, blocks))
+        room = self.result.lse.new_empty(self.per_block * self.at_once)
+        for first in range(0, self.blocks, self.at_once):
+            band = range(first, min(first + self.at_once, self.blocks))
             shape = (self.maps, self.lines, len(band) * self.block_q)
-            yield band, TileTops(room[: per_block * len(band)].view(shape), self.grain)
+            yield band, TileTops(room[: self.per_block * len(band)].view(shape), self.grain)
 
     def tell(self, tops: TileTops, band: range) -> None:
         """What a band's largest scores of tiles say about its rows and its blocks of the map."""
@@ -253,7 +261,7 @@ class Tops:
     def _choose(self, tops: TileTops, wanted: Int32[Tensor, "maps lines words"], first_row: int) -> None:
         """The heaviest of the keys in those tiles whose largest scores are large enough."""
         p, result, (maps, lines, rows) = self.problem, self.result, tops.scores.shape
-        length = torch.zeros(maps, rows, dtype=torch.int32, device=result.lse.device)
+        length = self.length[: maps * rows].view(maps, rows)
         lists = length.new_empty(maps, rows, PLACES.value, dtype=torch.int64)
         words, programs = rows // BITS.value, CANDIDATES * (1 if p.mask is None else 2)
         span = WORDS.value * -(-words * maps * lines // (WORDS.value * programs))
@@ -284,6 +292,7 @@ class Tops:
             lists,
             result.top_weight,
             result.top_key,
+            result.top_key if result.peak_key is None else result.peak_key,
             self.again,
             self.operands.scale,
             band_rows,
@@ -296,6 +305,7 @@ class Tops:
             PLACES=PLACES.value,
             ROWS=ROWS,
             SIDE=SIDE,
+            PEAKS=result.peak_key is not None,
             num_warps=1,
         )
 
@@ -311,6 +321,8 @@ class Tops:
             REDO=self.again,
             WEIGHT=result.top_weight,
             KEY=result.top_key,
+            PEAK_KEY=result.top_key if result.peak_key is None else result.peak_key,
+            PEAKS=result.peak_key is not None,
             TOP=self.top,
             WIDE=max(2, 1 << (self.top - 1).bit_length()),
             COUNT=SEARCHED,

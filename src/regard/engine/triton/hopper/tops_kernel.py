@@ -109,8 +109,9 @@ def wanted_kernel(
 # fmt: off
 @triton.jit
 def _choose(
-    length, there, in_band, to, lse, LISTS, WEIGHT, KEY, scale,
+    length, there, in_band, row_at, lse, LISTS, WEIGHT, KEY, PEAK_KEY, scale,
     TOP: tl.constexpr, WIDE: tl.constexpr, PLACES: tl.constexpr, FIRST: tl.constexpr, ROWS: tl.constexpr,
+    PEAKS: tl.constexpr,
 ):
 # fmt: on
     """Write the TOP heaviest of the candidates in the FIRST places."""
@@ -127,39 +128,47 @@ def _choose(
         best, chosen = tl.where(turn == i, largest, best), tl.where(turn == i, first, chosen)
         x = tl.where(key == first, float("-inf"), x)
     weight = tl.exp2(best * (scale * LOG2E) - lse[:, None])
-    to = to[:, None] + turn
+    chosen = tl.where(weight > 0, chosen, -1)
+    to = row_at[:, None] * TOP + turn
     wanted = there[:, None] & (turn < TOP)
     tl.store(WEIGHT + to, weight, mask=wanted)
-    tl.store(KEY + to, tl.where(weight > 0, chosen, -1).to(tl.int64), mask=wanted)
+    tl.store(KEY + to, chosen.to(tl.int64), mask=wanted)
+    if PEAKS:
+        heaviest = tl.max(tl.where(turn == 0, chosen, -1), 1)
+        tl.store(PEAK_KEY + row_at, heaviest.to(tl.int64), mask=there)
 
 
 # fmt: off
 @triton.jit(do_not_specialize=["band_rows", "list_rows", "q_len", "first_row", "redo_blocks"])
 def select_kernel(
-    LSE, LENGTH, LISTS, WEIGHT, KEY, REDO, scale, band_rows, list_rows, q_len, first_row, redo_blocks,
+    LSE, LENGTH, LISTS, WEIGHT, KEY, PEAK_KEY, REDO, scale, band_rows, list_rows, q_len, first_row,
+    redo_blocks,
     TOP: tl.constexpr, WIDE: tl.constexpr, PLACES: tl.constexpr, ROWS: tl.constexpr, SIDE: tl.constexpr,
+    PEAKS: tl.constexpr,
 ):
 # fmt: on
     """The TOP heaviest of each row's candidates, heaviest first, of equal ones the earlier key first.
 
     Few rows use more than half of their places. A row with more candidates than places says so for its block
-    of SIDE queries in REDO.
+    of SIDE queries in REDO. With PEAKS the first key goes to PEAK_KEY too. LENGTH is 0 again afterwards.
     """
     at_map = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = row < band_rows
     in_band, q_row = at_map * list_rows + row, first_row + row
     length = tl.load(LENGTH + in_band, mask=there, other=0)
-    to = (at_map * q_len + q_row) * TOP
-    lse = tl.load(LSE + at_map * q_len + q_row, mask=there, other=0.0) * LOG2E
+    row_at = at_map * q_len + q_row
+    lse = tl.load(LSE + row_at, mask=there, other=0.0) * LOG2E
     # A dead row has lse -inf, and no candidates.
     lse = tl.where(lse == float("-inf"), 0.0, lse)
     most = tl.max(length, 0)
     if most > PLACES // 2:
-        _choose(length, there, in_band, to, lse, LISTS, WEIGHT, KEY, scale,
-                TOP, WIDE, PLACES, PLACES, ROWS)  # fmt: skip
+        _choose(length, there, in_band, row_at, lse, LISTS, WEIGHT, KEY, PEAK_KEY, scale,
+                TOP, WIDE, PLACES, PLACES, ROWS, PEAKS)  # fmt: skip
     else:
-        _choose(length, there, in_band, to, lse, LISTS, WEIGHT, KEY, scale,
-                TOP, WIDE, PLACES, PLACES // 2, ROWS)  # fmt: skip
+        _choose(length, there, in_band, row_at, lse, LISTS, WEIGHT, KEY, PEAK_KEY, scale,
+                TOP, WIDE, PLACES, PLACES // 2, ROWS, PEAKS)  # fmt: skip
     block = at_map * redo_blocks + (first_row + tl.program_id(0) * ROWS) // SIDE
     tl.store(REDO + block, 1, mask=most > PLACES)
+    # At the end: before lists are read it takes a seventh longer.
+    tl.store(LENGTH + in_band, tl.zeros([ROWS], tl.int32), mask=there)
