@@ -18,7 +18,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from regard.engine.triton.hopper.ptx import PLACES
-from regard.engine.triton.hopper.threads import list_keys, number_bits, ones_of
+from regard.engine.triton.hopper.sharing import columns_apart
+from regard.engine.triton.hopper.threads import keep_keys, list_keys, number_bits, ones_of
 from regard.engine.triton.hopper.tops_kernel import BITS
 
 __all__ = ["WORDS", "hopper_candidates_kernel", "in_order", "keys_in_order"]
@@ -114,14 +115,22 @@ def hopper_candidates_kernel(
         LENGTH += at_map * rows
         LISTS += at_map * rows * PLACES
         nothing = gl.full([GATHERED, PART], 0.0, gl.float32, layout)
+        # Four threads share a row. What one lists of it has its place only when the next rows are looked at.
+        one = columns_apart(nothing)[0]
+        shared_row: gl.constexpr = gl.SliceLayout(1, one.type.layout)
+        place, key, score = one.to(gl.int32) + PLACES, one.to(gl.int32), one
         some = gl.arange(0, GATHERED, by_row)
         query = gl.load(NUMBERS + some, mask=some < count, other=0)
         later = gl.load(NUMBERS + GATHERED + some, mask=GATHERED + some < count, other=0)
+        before = LISTS + gl.convert_layout(query, shared_row)[:, None] * PLACES
         q, mark, low, high = _queries(Q, MARK, LOW, HIGH, query, some < count, q_n, DIM, as_read)
         for start in range(0, count, GATHERED):
             ready = gl.convert_layout(in_order(q, GATHERED, DIM), as_wanted)
-            length, to = (LENGTH + query)[:, None], (LISTS + query * PLACES)[:, None]
-            least, from_key, to_key = mark[:, None], low[:, None], high[:, None]
+            row = gl.convert_layout(query, shared_row)[:, None]
+            length, to = LENGTH + row, LISTS + row * PLACES
+            least = gl.convert_layout(mark, shared_row)[:, None]
+            from_key = gl.convert_layout(low, shared_row)[:, None]
+            to_key = gl.convert_layout(high, shared_row)[:, None]
             # The next queries come while these are looked at, and so do the numbers of those after them.
             left = count - start - some
             query = later
@@ -131,4 +140,9 @@ def hopper_candidates_kernel(
                 keys = k_parts.index(i).permute((1, 0))
                 s = warpgroup_mma(ready, keys, nothing, use_acc=False, is_async=True)
                 s, ready = warpgroup_mma_wait(0, deps=[s, ready])
-                list_keys(s, least, line * GRAIN + i * PART, from_key, to_key, length, to)
+                first_key = line * GRAIN + i * PART
+                found = list_keys(columns_apart(s), least, first_key, from_key, to_key, length, to)
+                keep_keys(place, key, score, before)
+                place, key, score = found
+                before = to
+        keep_keys(place, key, score, before)

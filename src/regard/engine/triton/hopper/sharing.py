@@ -17,6 +17,7 @@ __all__ = [
     "PLACE",
     "barriers",
     "by_thread",
+    "columns_apart",
     "columns_of",
     "feed",
     "free",
@@ -153,6 +154,26 @@ def columns_of(x, COLUMNS: gl.constexpr):
     layout: gl.constexpr = x.type.layout
     own = gl.arange(0, COLUMNS // 4, gl.SliceLayout(0, gl.SliceLayout(1, layout)))
     return ((own >> 1) * 8 + (own & 1))[None, None, :]
+
+
+@gluon.jit
+def columns_apart(x):
+    """The 16 columns that one thread holds of a tile with 64, each (HALF, 4): four threads share a row."""
+    bits = gl.reshape(threads_of(x, HALF), [HALF, 4, 2, 2, 2, 2])
+    before, behind = gl.split(gl.permute(bits, (0, 1, 5, 4, 3, 2)))
+    return _eight(before) + _eight(behind)
+
+
+@gluon.jit
+def _eight(x):
+    before, behind = gl.split(x)
+    return _four(before) + _four(behind)
+
+
+@gluon.jit
+def _four(x):
+    before, behind = gl.split(x)
+    return gl.split(before) + gl.split(behind)
 
 
 @gluon.jit

@@ -26,6 +26,8 @@ from regard.engine.triton.hopper.ptx import (
     EXPAND_OPERANDS,
     INSIST,
     INSIST_OPERANDS,
+    KEEP,
+    KEEP_OPERANDS,
     LIST,
     LIST_OPERANDS,
     ONES,
@@ -52,6 +54,7 @@ __all__ = [
     "exchange",
     "heaviest",
     "insist",
+    "keep_keys",
     "list_keys",
     "number_bits",
     "ones_of",
@@ -139,11 +142,24 @@ def number_bits(bits, first, to):
 
 
 @gluon.jit
-def list_keys(s, mark, first, low, high, length, to):
-    """List the keys of 64 × 64 scores that are at or above the mark of their row, and that the row sees."""
+def list_keys(scores, mark, first, low, high, length, to):
+    """List the keys of 64 × 64 scores (`columns_apart`) that are at or above the mark of their row, and that
+    the row sees.
+
+    What a thread lists by itself is a place in the list, a key and a score: for `keep_keys`.
+    """
+    about = (mark, first, low, high, length.to(gl.int64), to.to(gl.int64))
+    return gl.inline_asm_elementwise(
+        LIST, LIST_OPERANDS, scores + about,
+        dtype=(gl.int32, gl.int32, gl.float32), is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def keep_keys(place, key, score, to):
+    """Write what `list_keys` has found."""
     gl.inline_asm_elementwise(
-        LIST, LIST_OPERANDS, [s, mark, first, low, high, length.to(gl.int64), to.to(gl.int64)],
-        dtype=gl.int8, is_pure=False, pack=32)  # fmt: skip
+        KEEP, KEEP_OPERANDS, [place, key, score, to.to(gl.int64)],
+        dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
 
 
 @gluon.jit
