@@ -26,6 +26,8 @@ __all__ = ["forward"]
 # Every so many keys of a tile are searched together for the largest score.
 CLASSES = 16
 PEAK_ROWS, FIRST_ROWS = 32, 128
+# Blocks of queries of which a program asks whether they are to be done again.
+MENDED = 8
 
 
 def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
@@ -99,7 +101,7 @@ def _launch(
     table = operands.plan(cut.blocks)
     start(
         forward_kernel,
-        (table.q_blocks, problem.heads, problem.batch),
+        (-(-table.q_blocks // (MENDED if careful else 1)), problem.heads, problem.batch),
         # Hardly ever is there something to do again.
         **operands.pairs(cut, engine=not careful),
         **operands.values(cut, engine=not careful),
@@ -123,6 +125,7 @@ def _launch(
         CLASSES=classes,
         DIRTY=dirty,
         CAREFUL=careful,
+        AT_ONCE=MENDED,
     )
 
 

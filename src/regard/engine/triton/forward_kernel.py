@@ -15,10 +15,11 @@ _PEAK_LENGTHS = [*_LENGTHS, "k_blocks"]
 
 
 # fmt: off
-@triton.jit(do_not_specialize=_LENGTHS)
-def forward_kernel(
+@triton.jit
+def _attend(
+    batch, head, block,
     Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, DIRTY, SINK, BIAS, SLOPES,
-    FULL_AT, FULL, EDGE_AT, EDGE, TILES, ORDER, LOW, HIGH, BITS,
+    FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
     scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride,
     DIM: tl.constexpr, V_DIM: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
@@ -28,23 +29,14 @@ def forward_kernel(
     DISTANCES: tl.constexpr, PEAKS: tl.constexpr, CLASSES: tl.constexpr, CAREFUL: tl.constexpr,
 ):
 # fmt: on
-    """One program: one block of queries of one head, over every run of keys it can see.
-
-    Garbage in V behind the mask would leak, since 0 · NaN is NaN; but to look for it in every tile is dear.
-    So a block whose output is not all numbers says so in DIRTY, and a second, CAREFUL launch does such blocks
-    again.
+    """One block of queries of one head, over every run of keys it can see.
 
     Full runs come first: they settle the running maximum. A row that has seen nothing is shifted by 0 and not
     by its maximum, since -inf - -inf is NaN.
     """
-    head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    plane = batch * plane_stride
-    block = tl.load(ORDER + plane + tl.program_id(0))
-    dirty_at = (batch * heads + head) * q_blocks + block
-    if CAREFUL:  # noqa: SIM102 - a compile-time `if` around one of the device's
-        if tl.load(DIRTY + dirty_at) == 0:
-            return
     LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
+    plane = batch * plane_stride
+    dirty_at = (batch * heads + head) * q_blocks + block
     kv_head = head // group
     BIAS += batch * bias_b + head.to(tl.int64) * bias_h
     slope = tl.load(SLOPES + head) if ALIBI else 0.0
@@ -168,6 +160,57 @@ def forward_kernel(
         # A class that is beaten has no tile: only where classes tie is there more than one left to search.
         won = best == tl.max(best, 1)[:, None]
         tl.store(PEAK_TILE + places, tl.where(won, best_tile, -1), mask=there[:, None])
+
+
+# fmt: off
+@triton.jit(do_not_specialize=_LENGTHS)
+def forward_kernel(
+    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, DIRTY, SINK, BIAS, SLOPES,
+    FULL_AT, FULL, EDGE_AT, EDGE, TILES, ORDER, LOW, HIGH, BITS,
+    q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
+    scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride,
+    DIM: tl.constexpr, V_DIM: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr, HAS_BITS: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, HAS_SINK: tl.constexpr, ENTROPIES: tl.constexpr,
+    DISTANCES: tl.constexpr, PEAKS: tl.constexpr, CLASSES: tl.constexpr, CAREFUL: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+):
+# fmt: on
+    """One program: one block of queries of one head, or those of AT_ONCE that are to be done again.
+
+    Garbage in V behind the mask would leak, since 0 · NaN is NaN; but to look for it in every tile is dear.
+    So a block whose output is not all numbers says so in DIRTY, and a second, CAREFUL launch does such blocks
+    again. There are hardly ever any, and a program looks after several so that there are few of these.
+    """
+    head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    if CAREFUL:
+        dirty = DIRTY + (batch * heads + head) * q_blocks
+        first = tl.program_id(0) * AT_ONCE
+        some = first + tl.arange(0, AT_ONCE)
+        if tl.max(tl.load(dirty + some, mask=some < q_blocks, other=0), 0) == 0:
+            return
+        for block in range(first, tl.minimum(first + AT_ONCE, q_blocks)):
+            if tl.load(dirty + block) != 0:
+                _attend(
+                    batch, head, block,
+                    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, DIRTY, SINK, BIAS, SLOPES,
+                    FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
+                    q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k,
+                    mask_b, mask_h, scale, softcap, q_len, k_len, offset, heads, group, q_blocks,
+                    plane_stride, DIM, V_DIM, WIDTH, V_WIDTH, BLOCK_Q, BLOCK_K, TMA, HAS_BITS,
+                    HAS_BIAS, ALIBI, SOFTCAP, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, CLASSES,
+                    CAREFUL)  # fmt: skip
+    else:
+        block = tl.load(ORDER + batch * plane_stride + tl.program_id(0))
+        _attend(
+            batch, head, block,
+            Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, DIRTY, SINK, BIAS, SLOPES,
+            FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
+            q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
+            scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride,
+            DIM, V_DIM, WIDTH, V_WIDTH, BLOCK_Q, BLOCK_K, TMA, HAS_BITS,
+            HAS_BIAS, ALIBI, SOFTCAP, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, CLASSES, CAREFUL)  # fmt: skip
 
 
 # fmt: off
