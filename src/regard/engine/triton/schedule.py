@@ -22,13 +22,11 @@ from regard.engine.triton.spans import bounds, spans_of
 from regard.errors import BackendError
 from regard.masks import Mask
 
-__all__ = ["SIDE", "Schedule", "Strips", "grid_of", "has_intervals", "intervals", "schedule"]
+__all__ = ["SIDE", "Schedule", "Strips", "has_intervals", "intervals", "schedule"]
 
 # The second pass walks down diagonals in steps of SIDE queries and keys.
 SIDE = 64
 PAIRS = 1 << 24
-# With more blocks in a map the device hardly waits for the last ones.
-FEW_BLOCKS = 32
 
 
 @dataclass(frozen=True)
@@ -225,18 +223,6 @@ def _hull(met: Bool[Tensor, "planes blocks tiles"]) -> tuple[Tensor, Tensor]:
     """The first place that is met and the one behind the last; 0 and 0 where there is none."""
     first, back = met.to(torch.int8).argmax(-1), met.flip(-1).to(torch.int8).argmax(-1)
     return first, (met.shape[-1] - back) * met.any(-1)
-
-
-def grid_of(problem: Problem, blocks: int, heads: int) -> tuple[tuple[int, int, int], int]:
-    """A grid of programs for blocks of a problem's heads, and whether it goes across these.
-
-    Programs begin in the order of the first axis, which is a head's blocks: they read the same keys. Where
-    there are few, and of many lengths, it goes across heads, so that the longest blocks of all heads come
-    first, and no long one is left for the end.
-    """
-    across = problem.mask is not None and blocks <= FEW_BLOCKS
-    grid = (heads, blocks, problem.batch) if across else (blocks, heads, problem.batch)
-    return grid, int(across)
 
 
 def has_intervals(problem: Problem) -> bool:

@@ -11,7 +11,7 @@ from regard.engine.triton.hopper.boxes import boxes, lines
 from regard.engine.triton.hopper.keys_kernel import hopper_keys_kernel
 from regard.engine.triton.hopper.queries_kernel import hopper_queries_kernel
 from regard.engine.triton.operands import Operands
-from regard.engine.triton.schedule import grid_of, intervals
+from regard.engine.triton.schedule import intervals
 from regard.engine.triton.starting import start
 
 __all__ = ["launch"]
@@ -34,10 +34,9 @@ def _keys(operands: Operands, changes: Changes, dk: Tensor, dv: Tensor) -> None:
     p, table = operands.problem, intervals(operands.problem)
     blocks, order = table.key_blocks(BLOCK, OWN)
     low, high = table.whole(OWN)
-    grid, across = grid_of(p, order.shape[1], p.k.shape[1])
     start(
         hopper_keys_kernel,
-        grid,
+        (order.shape[1], p.k.shape[1], p.batch),
         boxes(operands.q, BLOCK),
         boxes(operands.k, OWN),
         boxes(operands.v, OWN),
@@ -56,7 +55,6 @@ def _keys(operands: Operands, changes: Changes, dk: Tensor, dv: Tensor) -> None:
         p.heads,
         p.group,
         order.shape[1] if table.planes > 1 else 0,
-        across,
         BLOCK=BLOCK,
         DIM=p.q.shape[-1],
         STAGES=STAGES,
@@ -68,10 +66,9 @@ def _queries(operands: Operands, changes: Changes, dq: Tensor) -> None:
     """The gradient of queries."""
     p, table = operands.problem, intervals(operands.problem)
     blocks, order = table.blocks(OWN, BLOCK)
-    grid, across = grid_of(p, order.shape[1], p.heads)
     start(
         hopper_queries_kernel,
-        grid,
+        (order.shape[1], p.heads, p.batch),
         boxes(operands.q, OWN),
         boxes(operands.k, BLOCK),
         boxes(operands.v, BLOCK),
@@ -91,7 +88,6 @@ def _queries(operands: Operands, changes: Changes, dq: Tensor) -> None:
         p.heads,
         p.group,
         order.shape[1] if table.planes > 1 else 0,
-        across,
         BLOCK=BLOCK,
         DIM=p.q.shape[-1],
         STAGES=STAGES,

@@ -17,7 +17,7 @@ from regard.engine.triton.hopper.boxes import boxes
 from regard.engine.triton.hopper.forward_kernel import hopper_forward_kernel
 from regard.engine.triton.hopper.tops import Tops
 from regard.engine.triton.operands import Operands
-from regard.engine.triton.schedule import grid_of, intervals
+from regard.engine.triton.schedule import intervals
 from regard.engine.triton.starting import start
 
 __all__ = ["launch"]
@@ -46,10 +46,9 @@ def launch(
         if len(band) < order.shape[1]:
             some = table.once(("order", band), partial(_part, order, band))
         _, lines, rows = (0, 0, 0) if tops is None else tops.scores.shape
-        grid, across = grid_of(p, len(band), p.heads)
         start(
             hopper_forward_kernel,
-            grid,
+            (len(band), p.heads, p.batch),
             boxes(operands.q, BLOCK_Q),
             boxes(operands.k, BLOCK_K),
             boxes(operands.v, BLOCK_K),
@@ -75,7 +74,6 @@ def launch(
             lines * rows,
             rows,
             band.start * BLOCK_Q,
-            across,
             BLOCK_K=BLOCK_K,
             DIM=p.q.shape[-1],
             STAGES=STAGES,

@@ -31,7 +31,6 @@ from regard.engine.triton.hopper.sharing import (
     columns_of,
     feed,
     free,
-    head_of,
     ring,
     run_of,
     threads_of,
@@ -333,19 +332,18 @@ def _attend(
 
 # fmt: off
 @gluon.jit(do_not_specialize=[
-    "q_len", "offset", "heads", "group", "q_blocks", "plane_stride", "tops_size", "top_rows", "top_first",
-    "across"])
+    "q_len", "offset", "heads", "group", "q_blocks", "plane_stride", "tops_size", "top_rows", "top_first"])
 def hopper_forward_kernel(
     Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH, BLOCKS, ORDER,
     mask_b, mask_h, scale, q_len, offset, heads, group, q_blocks, plane_stride, tops_size, top_rows,
-    top_first, across,
+    top_first,
     BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, HAS_SINK: gl.constexpr,
     ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
     """One program: 128 queries of one head, over the run of tiles that they see."""
-    head, batch = head_of(across), gl.program_id(2)
-    block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride, across)
+    head, batch = gl.program_id(1), gl.program_id(2)
+    block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride)
     q_boxes, q_tiles = ring(Q, 1, 2 * HALF, DIM)
     k_boxes, k_ring = ring(K, STAGES, BLOCK_K, DIM)
     v_boxes, v_ring = ring(V, STAGES, BLOCK_K, DIM)

@@ -21,7 +21,6 @@ __all__ = [
     "columns_of",
     "feed",
     "free",
-    "head_of",
     "line_ring",
     "ring",
     "run_of",
@@ -86,15 +85,9 @@ def take(place, WARPGROUPS: gl.constexpr):
 
 
 @gluon.jit
-def head_of(across):
-    """A program's head, in a grid that goes `across` heads or not (`grid_of`)."""
-    return gl.where(across > 0, gl.program_id(0), gl.program_id(1))
-
-
-@gluon.jit
-def run_of(ORDER, BLOCKS, plane, across):
+def run_of(ORDER, BLOCKS, plane):
     """A program's block, and its run of tiles: from, to, and full ones from, to (`Schedule.blocks`)."""
-    block = gl.load(ORDER + plane + gl.where(across > 0, gl.program_id(1), gl.program_id(0)))
+    block = gl.load(ORDER + plane + gl.program_id(0))
     bounds = BLOCKS + (plane + block) * 4
     return block, gl.load(bounds), gl.load(bounds + 1), gl.load(bounds + 2), gl.load(bounds + 3)
 
