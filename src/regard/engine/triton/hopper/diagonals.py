@@ -15,6 +15,8 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from regard.engine.triton.hopper.sharing import eighths
+
 __all__ = ["LEFT", "add_first", "add_second", "diagonals_at_first", "store_diagonals"]
 
 # Sums of a thread, by two queries, and what all threads of a warpgroup have of one of them.
@@ -26,7 +28,7 @@ LEFT = gl.constexpr(SUMS.value * ACROSS.value)
 @gluon.jit
 def diagonals_at_first(nothing):
     """No sums yet, of blocks like this one."""
-    sums = _by_eight(_by_key(nothing)[0])
+    sums = eighths(_by_key(nothing)[0])
     return sums + sums + sums[:1]
 
 
@@ -34,14 +36,14 @@ def diagonals_at_first(nothing):
 def add_first(sums, p):
     """Sums with the first of two blocks: the one whose keys come first."""
     first_key, second_key = _by_key(p)
-    return _added(_added(sums, _by_eight(first_key), 9), _by_eight(second_key), 8)
+    return _added(_added(sums, eighths(first_key), 9), eighths(second_key), 8)
 
 
 @gluon.jit
 def add_second(sums, p):
     """Sums with the second block. Its first diagonal is the last of the first one."""
     first_key, second_key = _by_key(p)
-    return _added(_added(sums, _by_eight(first_key), 1), _by_eight(second_key), 0)
+    return _added(_added(sums, eighths(first_key), 1), eighths(second_key), 0)
 
 
 @gluon.jit
@@ -70,19 +72,7 @@ def _added(sums, more, FIRST: gl.constexpr):
 
 @gluon.jit
 def _by_key(p):
-    """A block's cells of the first key of each thread, and of the second: warp, row, pair, column, eights."""
+    """A block's cells of the first key of each thread, and of the second: warp, row, pair, column, and by
+    which eight queries they are of."""
     cells = gl.reshape(p, [4, 2, 8, 2, 2, 2, 4, 2])
     return gl.split(gl.permute(cells, (0, 2, 6, 7, 5, 4, 3, 1)))
-
-
-@gluon.jit
-def _by_eight(cells):
-    """Cells of one key of each thread, by which eight queries they are of."""
-    before, behind = gl.split(cells)
-    return _by_four(before) + _by_four(behind)
-
-
-@gluon.jit
-def _by_four(cells):
-    before, behind = gl.split(cells)
-    return gl.split(before) + gl.split(behind)

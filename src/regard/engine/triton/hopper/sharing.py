@@ -19,6 +19,7 @@ __all__ = [
     "by_thread",
     "columns_apart",
     "columns_of",
+    "eighths",
     "feed",
     "free",
     "line_ring",
@@ -161,11 +162,12 @@ def columns_apart(x):
     """The 16 columns that one thread holds of a tile with 64, each (HALF, 4): four threads share a row."""
     bits = gl.reshape(threads_of(x, HALF), [HALF, 4, 2, 2, 2, 2])
     before, behind = gl.split(gl.permute(bits, (0, 1, 5, 4, 3, 2)))
-    return _eight(before) + _eight(behind)
+    return eighths(before) + eighths(behind)
 
 
 @gluon.jit
-def _eight(x):
+def eighths(x):
+    """A tensor whose last three axes are of length 2 as eight tensors, by the bits from the last axis on."""
     before, behind = gl.split(x)
     return _four(before) + _four(behind)
 
