@@ -159,7 +159,7 @@ def _read_top_keys(statistics: Mapping[str, Statistic], result: Streamed) -> dic
 
 def _is_told(statistic: Statistic, result: Streamed) -> TypeGuard[Pooled]:
     """Whether a forward pass told the largest weights of an overview's own blocks."""
-    if not isinstance(statistic, Pooled) or type(statistic) is not Pooled or statistic.how == "mean":
+    if type(statistic) is not Pooled or statistic.how == "mean":
         return False
     return result.highest is not None and statistic.size == result.grain
 
