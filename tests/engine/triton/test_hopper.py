@@ -12,6 +12,7 @@ import torch
 from regard import attention, observe
 from regard.engine.inputs import Options, problem_of
 from regard.engine.triton import hopper
+from regard.engine.triton.hopper import turns
 from regard.maps import overflow
 from regard.masks import Causal, Chunk, Documents, Window
 from regard.stats import ColumnMass, Decay, Entropy, MaxScore, MeanDistance, Pooled, SinkMass, TopK
@@ -197,6 +198,23 @@ def test_queries_that_stand_at_the_end_of_a_longer_text():
 def test_grouped_heads_half_precision_and_a_sink():
     q, k, v = tensors(heads=8, kv_heads=2, dtype=torch.float16)
     check(q, k, v, Causal(), sink=torch.linspace(-2, 2, 8, device="cuda"))
+
+
+@pytest.mark.parametrize("kv_heads", [6, 3, 1])
+@pytest.mark.parametrize("dim", [64, 128])
+def test_heads_that_take_turns_give_the_same_bits_as_one_after_the_other(monkeypatch, kv_heads, dim):
+    inputs = [x.requires_grad_() for x in tensors(heads=6, kv_heads=kv_heads, dim=dim)]
+    check(*(x.detach() for x in inputs), Causal())
+    found = []
+    for near in (turns.NEAR, 0):
+        monkeypatch.setattr(turns, "NEAR", near)
+        assert (turns.heads_across(problem_of(*inputs, Options(Causal())), *inputs) > 0) == (near > 0)
+        out = attention(*inputs, Causal(), backend="triton")
+        seen = observe(*(x.detach() for x in inputs), Causal(), stats=[*ROWS, TopK(8)])
+        rest = [seen.out, seen.lse, seen.entropy, seen.mean_distance, *seen.max_score, *seen.top_k]
+        found.append([out, *torch.autograd.grad(out.float().square().sum(), inputs), *rest])
+    for taking_turns, in_a_row in zip(*found, strict=True):
+        assert torch.equal(taking_turns, in_a_row)
 
 
 def test_heads_that_lie_beside_one_another():

@@ -10,6 +10,7 @@ from regard.engine.triton.changes import LINE, Changes
 from regard.engine.triton.hopper.boxes import boxes, lines
 from regard.engine.triton.hopper.keys_kernel import hopper_keys_kernel
 from regard.engine.triton.hopper.queries_kernel import hopper_queries_kernel
+from regard.engine.triton.hopper.turns import grid, heads_across
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
 from regard.engine.triton.starting import start
@@ -25,22 +26,23 @@ BLOCK, STAGES = 64, 4
 
 def launch(operands: Operands, changes: Changes, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
     """Fill the gradients."""
-    _keys(operands, changes, dk, dv)
-    _queries(operands, changes, dq)
+    across = heads_across(operands.problem, operands.q, operands.k, operands.v, changes.d_out)
+    _keys(operands, changes, dk, dv, across)
+    _queries(operands, changes, dq, across)
 
 
-def _keys(operands: Operands, changes: Changes, dk: Tensor, dv: Tensor) -> None:
+def _keys(operands: Operands, changes: Changes, dk: Tensor, dv: Tensor, across: int) -> None:
     """The gradients of keys and values."""
     p, table = operands.problem, intervals(operands.problem)
     blocks, order = table.key_blocks(BLOCK, OWN)
-    low, high = table.whole(OWN)
+    low, high, shared = *table.whole(OWN), across // p.group
     start(
         hopper_keys_kernel,
-        (order.shape[1], p.k.shape[1], p.batch),
-        boxes(operands.q, BLOCK),
-        boxes(operands.k, OWN),
-        boxes(operands.v, OWN),
-        boxes(changes.d_out, BLOCK),
+        grid(order.shape[1], p.k.shape[1], p.batch, shared),
+        boxes(operands.q, BLOCK, across),
+        boxes(operands.k, OWN, shared),
+        boxes(operands.v, OWN, shared),
+        boxes(changes.d_out, BLOCK, across),
         lines(changes.lse, BLOCK),
         lines(changes.delta, BLOCK),
         dk,
@@ -52,9 +54,10 @@ def _keys(operands: Operands, changes: Changes, dk: Tensor, dv: Tensor) -> None:
         *(low.stride(i) if low.shape[i] > 1 else 0 for i in (0, 1)),
         operands.scale,
         p.k_len,
-        p.heads,
+        across or p.heads,
         p.group,
         order.shape[1] if table.planes > 1 else 0,
+        across,
         BLOCK=BLOCK,
         DIM=p.q.shape[-1],
         STAGES=STAGES,
@@ -62,17 +65,17 @@ def _keys(operands: Operands, changes: Changes, dk: Tensor, dv: Tensor) -> None:
     )
 
 
-def _queries(operands: Operands, changes: Changes, dq: Tensor) -> None:
+def _queries(operands: Operands, changes: Changes, dq: Tensor, across: int) -> None:
     """The gradient of queries."""
     p, table = operands.problem, intervals(operands.problem)
     blocks, order = table.blocks(OWN, BLOCK)
     start(
         hopper_queries_kernel,
-        (order.shape[1], p.heads, p.batch),
-        boxes(operands.q, OWN),
-        boxes(operands.k, BLOCK),
-        boxes(operands.v, BLOCK),
-        boxes(changes.d_out, OWN),
+        grid(order.shape[1], p.heads, p.batch, across),
+        boxes(operands.q, OWN, across),
+        boxes(operands.k, BLOCK, across // p.group),
+        boxes(operands.v, BLOCK, across // p.group),
+        boxes(changes.d_out, OWN, across),
         changes.lse,
         changes.delta,
         dq,
@@ -85,9 +88,10 @@ def _queries(operands: Operands, changes: Changes, dq: Tensor) -> None:
         float(p.scoring.scale),
         p.q_len,
         changes.lse.shape[1],
-        p.heads,
+        across or p.heads,
         p.group,
         order.shape[1] if table.planes > 1 else 0,
+        across,
         BLOCK=BLOCK,
         DIM=p.q.shape[-1],
         STAGES=STAGES,

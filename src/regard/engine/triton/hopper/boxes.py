@@ -18,9 +18,13 @@ __all__ = ["boxes", "lines"]
 TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
-def boxes(x: Tensor, rows: int) -> TensorDescriptor:
-    """A descriptor of `rows` rows at a time."""
-    return _of(x, _boxes(x.shape, x.stride(), x.dtype, rows))
+def boxes(x: Tensor, rows: int, heads: int = 0) -> TensorDescriptor:
+    """A descriptor of `rows` rows at a time; of so many heads at a time as if they were a batch row."""
+    shape, strides = x.shape, x.stride()
+    if heads:
+        batch, count, *rest = shape
+        shape, strides = (batch * count // heads, heads, *rest), (heads * strides[1], *strides[1:])
+    return _of(x, _boxes(shape, strides, x.dtype, rows))
 
 
 def lines(x: Tensor, count: int) -> TensorDescriptor:

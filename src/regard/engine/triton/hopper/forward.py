@@ -16,6 +16,7 @@ from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.hopper.boxes import boxes
 from regard.engine.triton.hopper.forward_kernel import hopper_forward_kernel
 from regard.engine.triton.hopper.tops import Tops
+from regard.engine.triton.hopper.turns import grid, heads_across
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
 from regard.engine.triton.starting import start
@@ -41,6 +42,7 @@ def launch(
     table, unused = intervals(p), result.lse
     blocks, order = table.blocks(BLOCK_Q, BLOCK_K)
     telling = Tops(operands, riders, result, (BLOCK_Q, BLOCK_K))
+    across = heads_across(p, operands.q, operands.k, operands.v)
     for band, tops in telling.bands():
         some = order
         if len(band) < order.shape[1]:
@@ -48,10 +50,10 @@ def launch(
         _, lines, rows = (0, 0, 0) if tops is None else tops.scores.shape
         start(
             hopper_forward_kernel,
-            (len(band), p.heads, p.batch),
-            boxes(operands.q, BLOCK_Q),
-            boxes(operands.k, BLOCK_K),
-            boxes(operands.v, BLOCK_K),
+            grid(len(band), p.heads, p.batch, across),
+            boxes(operands.q, BLOCK_Q, across),
+            boxes(operands.k, BLOCK_K, across // p.group),
+            boxes(operands.v, BLOCK_K, across // p.group),
             result.out,
             result.lse,
             *(_or(x, unused) for x in (result.entropy, result.distance, result.peak)),
@@ -67,13 +69,14 @@ def launch(
             operands.scale,
             p.q_len,
             p.offset,
-            p.heads,
+            across or p.heads,
             p.group,
             blocks.shape[1],
             blocks.shape[1] if table.planes > 1 else 0,
             lines * rows,
             rows,
             band.start * BLOCK_Q,
+            across,
             BLOCK_K=BLOCK_K,
             DIM=p.q.shape[-1],
             STAGES=STAGES,

@@ -27,6 +27,7 @@ from regard.engine.triton.hopper.sharing import (
     HALF,
     LOG2E,
     barriers,
+    block_and_head,
     by_thread,
     columns_of,
     feed,
@@ -332,18 +333,20 @@ def _attend(
 
 # fmt: off
 @gluon.jit(do_not_specialize=[
-    "q_len", "offset", "heads", "group", "q_blocks", "plane_stride", "tops_size", "top_rows", "top_first"])
+    "q_len", "offset", "heads", "group", "q_blocks", "plane_stride", "tops_size", "top_rows", "top_first",
+    "across"])
 def hopper_forward_kernel(
     Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH, BLOCKS, ORDER,
     mask_b, mask_h, scale, q_len, offset, heads, group, q_blocks, plane_stride, tops_size, top_rows,
-    top_first,
+    top_first, across,
     BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, HAS_SINK: gl.constexpr,
     ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
     """One program: 128 queries of one head, over the run of tiles that they see."""
-    head, batch = gl.program_id(1), gl.program_id(2)
-    block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride)
+    number, head = block_and_head(across)
+    batch = gl.program_id(2)
+    block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride, number)
     q_boxes, q_tiles = ring(Q, 1, 2 * HALF, DIM)
     k_boxes, k_ring = ring(K, STAGES, BLOCK_K, DIM)
     v_boxes, v_ring = ring(V, STAGES, BLOCK_K, DIM)

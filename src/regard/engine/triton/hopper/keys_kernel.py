@@ -20,7 +20,16 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, line_ring, ring, run_of, turned
+from regard.engine.triton.hopper.sharing import (
+    HALF,
+    LOG2E,
+    barriers,
+    block_and_head,
+    line_ring,
+    ring,
+    run_of,
+    turned,
+)
 
 __all__ = ["hopper_keys_kernel"]
 
@@ -158,17 +167,18 @@ def _to_keys(
 
 
 # fmt: off
-@gluon.jit(do_not_specialize=["k_len", "heads", "group", "plane_stride"])
+@gluon.jit(do_not_specialize=["k_len", "heads", "group", "plane_stride", "across"])
 def hopper_keys_kernel(
     Q, K, V, D_OUT, LSE, DELTA, DK, DV, LOW, HIGH, BLOCKS, ORDER,
-    mask_b, mask_h, scale, k_len, heads, group, plane_stride,
+    mask_b, mask_h, scale, k_len, heads, group, plane_stride, across,
     BLOCK: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
     """One program: the gradients of 128 keys and values, over the run of tiles of queries that see them, of
     every head that shares them."""
-    kv_head, batch = gl.program_id(1), gl.program_id(2)
-    block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride)
+    number, kv_head = block_and_head(across)
+    batch = gl.program_id(2)
+    block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride, number)
     k_boxes, k_tile = ring(K, 1, 2 * HALF, DIM)
     v_boxes, v_tile = ring(V, 1, 2 * HALF, DIM)
     q_boxes, q_ring = ring(Q, STAGES, BLOCK, DIM)

@@ -19,7 +19,18 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.sharing import HALF, LOG2E, barriers, feed, free, ring, run_of, seen, turned
+from regard.engine.triton.hopper.sharing import (
+    HALF,
+    LOG2E,
+    barriers,
+    block_and_head,
+    feed,
+    free,
+    ring,
+    run_of,
+    seen,
+    turned,
+)
 
 __all__ = ["hopper_queries_kernel"]
 
@@ -109,16 +120,17 @@ def _to_queries(
 
 
 # fmt: off
-@gluon.jit(do_not_specialize=["q_len", "rows", "heads", "group", "plane_stride"])
+@gluon.jit(do_not_specialize=["q_len", "rows", "heads", "group", "plane_stride", "across"])
 def hopper_queries_kernel(
     Q, K, V, D_OUT, LSE, DELTA, DQ, LOW, HIGH, BLOCKS, ORDER,
-    mask_b, mask_h, scale, signed_scale, q_len, rows, heads, group, plane_stride,
+    mask_b, mask_h, scale, signed_scale, q_len, rows, heads, group, plane_stride, across,
     BLOCK: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
     """One program: the gradient of 128 queries of one head, over the run of tiles of keys that they see."""
-    head, batch = gl.program_id(1), gl.program_id(2)
-    block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride)
+    number, head = block_and_head(across)
+    batch = gl.program_id(2)
+    block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride, number)
     q_boxes, q_tiles = ring(Q, 1, 2 * HALF, DIM)
     d_boxes, d_tiles = ring(D_OUT, 1, 2 * HALF, DIM)
     k_boxes, k_ring = ring(K, STAGES, BLOCK, DIM)

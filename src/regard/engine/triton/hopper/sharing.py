@@ -16,6 +16,7 @@ __all__ = [
     "LOG2E",
     "PLACE",
     "barriers",
+    "block_and_head",
     "by_thread",
     "columns_apart",
     "columns_of",
@@ -86,9 +87,17 @@ def take(place, WARPGROUPS: gl.constexpr):
 
 
 @gluon.jit
-def run_of(ORDER, BLOCKS, plane):
-    """A program's block, and its run of tiles: from, to, and full ones from, to (`Schedule.blocks`)."""
-    block = gl.load(ORDER + plane + gl.program_id(0))
+def block_and_head(across):
+    """The number of a program's block and its head: where heads take turns (`turns.py`), these come first."""
+    one, other = gl.program_id(0), gl.program_id(1)
+    return gl.where(across > 0, other, one), gl.where(across > 0, one, other)
+
+
+@gluon.jit
+def run_of(ORDER, BLOCKS, plane, number):
+    """The block with that number in an order, and its run of tiles: from, to, and full ones from, to
+    (`Schedule.blocks`)."""
+    block = gl.load(ORDER + plane + number)
     bounds = BLOCKS + (plane + block) * 4
     return block, gl.load(bounds), gl.load(bounds + 1), gl.load(bounds + 2), gl.load(bounds + 3)
 
