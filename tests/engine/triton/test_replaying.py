@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard import Causal, ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK, Window, observe
-from regard.engine.triton import replaying
+from regard.engine.triton import replaying, starting
 from regard.engine.triton.replaying import replayed
 from regard.engine.triton.starting import start
 from regard.stats import Custom, MeanDistance, SinkMass
@@ -163,6 +163,28 @@ def test_steps_are_played_with_other_inputs():
         torch.testing.assert_close(found["rest"][0], y[1:])
         assert found["rest"][1:] == (7, None)
     assert tapes() == [True]
+
+
+def test_compiled_kernels_are_played_with_addresses(monkeypatch):
+    table, started = torch.arange(3.0), []
+
+    def run(grid, values):
+        started.append((grid, values))
+
+    run.by_address = True
+    monkeypatch.setattr(starting, "_start", lambda kernel, grid, given, named: (run, grid, given))
+
+    def call(x):
+        y = x.new_empty(x.shape)
+        start(DOUBLING, (1,), x, y, table, 0.5)
+        return y
+
+    first, x = torch.zeros(3), torch.zeros(3)
+    for _ in range(3):
+        replayed("kind", [first], lambda: call(first))
+    assert tapes() == [True]
+    y = replayed("kind", [x], lambda: call(x))
+    assert started == [((1,), [x.data_ptr(), y.data_ptr(), table.data_ptr(), 0.5])]
 
 
 def test_a_tape_lets_go_of_what_it_does_not_need():

@@ -134,11 +134,16 @@ class Triton:
 
     function, packed_metadata = "function", "packed"
 
-    def __init__(self) -> None:
-        self.asked, self.started = [], []
+    def __init__(self, room: int = 0) -> None:
+        from triton.backends.nvidia.driver import CudaLauncher
 
-    def run(self, *given) -> None:
-        self.started.append(given)
+        self.asked, self.started = [], []
+        # Triton's own, but for what it compiles to start a kernel.
+        self.run = object.__new__(CudaLauncher)
+        self.run.launch = lambda *given: self.started.append(given)
+        self.run.global_scratch_size, self.run.profile_scratch_size = room, 0
+        self.run.global_scratch_align = self.run.profile_scratch_align = self.run.num_ctas = 1
+        self.run.launch_cooperative_grid, self.run.launch_pdl = "cooperative", "dependent"
 
     def __getitem__(self, grid):
         return lambda *values: self.asked.append((grid, values))
@@ -156,9 +161,18 @@ def compiled(monkeypatch) -> Triton:
 
 def test_a_compiled_kernel_is_started_as_triton_would(compiled):
     starting._again(compiled, 3)((5, 2, 1), (X, 16))
-    [(*where, x, stride)] = compiled.started
-    assert where == [5, 2, 1, "stream of 3", "function", "packed", None, None, None]
-    assert (x is X, stride, compiled.asked) == (True, 16, [])
+    compiled.run(5, 2, 1, "stream of 3", "function", "packed", None, None, None, X, 16)
+    ours, tritons = compiled.started
+    assert len(ours) == len(tritons)
+    assert all(a is b or a == b for a, b in zip(ours, tritons, strict=True))
+    assert compiled.asked == []
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_kernel_that_wants_room_of_its_own_is_started_by_triton():
+    greedy = Triton(room=16)
+    starting._again(greedy, 3)((5, 2, 1), (X, 16))
+    assert (greedy.asked, greedy.started) == ([((5, 2, 1), (X, 16))], [])
 
 
 def test_who_watches_launches_sees_them(compiled, monkeypatch):

@@ -122,6 +122,8 @@ def _function(step: Start | Step) -> Callable[[list[Any]], None]:
     run, given, holes = step.run, step.given, _holes(step.given)
     if isinstance(step, Start):
         grid = step.grid
+        if getattr(run, "by_address", False):
+            return _ByAddress(step, [x.data_ptr() if isinstance(x, Tensor) else x for x in given], holes)
         return lambda slots: run(grid, _with(given, holes, slots))
     named, several = step.named, step.several
     changing = any(True for _ in numbers(named))
@@ -138,6 +140,24 @@ def _function(step: Start | Step) -> Callable[[list[Any]], None]:
                     slots[number] = x
 
     return do
+
+
+@dataclass(frozen=True)
+class _ByAddress:
+    """A kernel that is started with addresses in the place of tensors, which spares it to ask for them.
+
+    Those of tensors that all calls share are known: the step holds on to these.
+    """
+
+    step: Start
+    known: list[Any]
+    holes: list[tuple[int, Any]]
+
+    def __call__(self, slots: list[Any]) -> None:
+        values = self.known.copy()
+        for i, x in self.holes:
+            values[i] = slots[x].data_ptr() if type(x) is int else _filled(x, slots)
+        self.step.run(self.step.grid, values)
 
 
 def _holes(values: list[Any]) -> list[tuple[int, Any]]:

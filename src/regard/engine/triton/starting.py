@@ -131,7 +131,8 @@ def _picker(names: list[str]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
 def _again(compiled: Any, device: int) -> Callable[[tuple[int, ...], Sequence[Any]], None]:
     """How to start a compiled kernel on a device, given a grid and arguments.
 
-    As Triton does it, less what it prepares for those who watch launches, unless somebody does.
+    As Triton does it, less what it prepares for those who watch launches, unless somebody does, and for
+    kernels that want room of their own, which ours do not.
     """
     import triton
 
@@ -141,15 +142,21 @@ def _again(compiled: Any, device: int) -> Callable[[tuple[int, ...], Sequence[An
     from triton.runtime import driver
 
     active: Any = driver.active
-    run: Any = compiled.run
-    function, packed, watching = compiled.function, compiled.packed_metadata, knobs.runtime
+    launcher: Any = compiled.run
+    if launcher.global_scratch_size or launcher.profile_scratch_size:
+        return lambda grid, values: compiled[grid](*values)
+    launch, stream = launcher.launch, active.get_current_stream
+    how = (launcher.launch_cooperative_grid, launcher.launch_pdl, None, None, compiled.packed_metadata)
+    function, watching = compiled.function, knobs.runtime
 
     def start(grid: tuple[int, ...], values: Sequence[Any]) -> None:
         if watching.launch_enter_hook.calls or watching.launch_exit_hook.calls:
             compiled[grid](*values)
         else:
-            run(*grid, active.get_current_stream(device), function, packed, None, None, None, *values)
+            launch(*grid, stream(device), function, *how, None, None, None, *values)
 
+    # An address will do for a tensor.
+    start.by_address = True  # pyright: ignore[reportFunctionMemberAccess]
     return start
 
 

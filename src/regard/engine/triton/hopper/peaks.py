@@ -36,7 +36,8 @@ def find_peaks(
     groups = count + part_rows // GROUP.value
     sizes = (maps * parts * count, maps * parts, maps * parts * groups * WORDS.value, tiles.numel())
     sizes = [aligned(size) for size in sizes]
-    ends, made, table, numbers = torch.empty(sum(sizes), dtype=torch.int32, device=tiles.device).split(sizes)
+    room = torch.empty(sum(sizes), dtype=torch.int32, device=tiles.device)
+    ends, made, table, numbers = room.split_with_sizes(sizes)
     mass = result.lse if result.first is None else result.first
     start(
         sort_kernel,

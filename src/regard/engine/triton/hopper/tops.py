@@ -96,9 +96,8 @@ class Tops:
             # Which blocks are to be searched, and how long the lists of a band are: 0 again after each.
             searched = self.maps * -(-self.problem.q_len // SIDE)
             sizes = [aligned(searched), self.maps * self.at_once * self.block_q]
-            again, self.length = torch.zeros(sum(sizes), dtype=torch.int32, device=self.mark.device).split(
-                sizes
-            )
+            zeros = torch.zeros(sum(sizes), dtype=torch.int32, device=self.mark.device)
+            again, self.length = zeros.split_with_sizes(sizes)
             self.again = again[:searched].view(*shape, -1)
 
     def bands(self) -> Iterator[tuple[range, TileTops | None]]:
