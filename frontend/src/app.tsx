@@ -43,7 +43,6 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
   const { entries, open, failure, retry } = useRecording(source, state);
   const view = state.view.value;
   const Active = TABS[view].component;
-  const tryable = view === "try"; // needs no recording: it makes one
   return (
     <div class="shell">
       <header class="app-bar">
@@ -63,12 +62,13 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
       </div>
       <main id="view" class={`view view-${view}`} role="tabpanel" aria-labelledby={`tab-${view}`} data-testid={`view-${view}`}>
         {failure && <Failure text={failure} onRetry={retry} />}
-        {open ? (
+        {view === "try" ? (
+          // Needs no recording, and makes one: what is being typed is left alone when another opens meanwhile.
+          <TryView source={source} />
+        ) : open ? (
           <OpenProvider value={open}>
             <Active key={`${view} ${open.recording.id} ${open.stack.role}`} source={source} />
           </OpenProvider>
-        ) : tryable ? (
-          <Active source={source} />
         ) : (
           !failure && <p class="notice" role="status">Opening the recording…</p>
         )}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import httpx
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 
 def test_a_text_grows_token_by_token_and_opens_as_a_recording(page: Page, server):
@@ -51,3 +51,21 @@ def test_a_recorded_text_leads_to_its_map(page: Page, server):
     page.get_by_test_id("record").click()
     expect(page.get_by_test_id("view-map")).to_be_visible()
     expect(page.get_by_test_id("pick-recording")).to_contain_text("A short text.")
+
+
+def test_what_is_being_typed_outlives_the_opening_of_a_recording(page: Page, server):
+    held: list[Route] = []
+    page.route("**/api/recordings", lambda route: held.append(route))
+    page.goto(f"{server}/#/try")
+    text = page.get_by_test_id("try-text")
+    text.fill("")
+    page.keyboard.type("The ti")
+    with page.expect_response("**/api/recordings"):
+        held.pop(0).continue_()
+    page.unroute("**/api/recordings")
+    for route in held:
+        route.continue_()
+    expect(page.locator(".app-note")).to_contain_text("tokens")
+    page.keyboard.type("ger.")
+    expect(text).to_be_focused()
+    expect(text).to_have_value("The tiger.")
