@@ -68,10 +68,20 @@ def test_a_sink_that_is_not_passed_is_fetched_from_the_module():
     assert call_of(Module(), *qkv(), None, s_aux=module.sinks).sink.shape == (4,)
 
 
-@pytest.mark.parametrize("name", ["indices", "block_indices", "cache"])
-def test_attention_that_chooses_its_keys_elsewhere_is_refused(name):
+@pytest.mark.parametrize("name", ["indices", "block_indices", "cache", "sinks"])
+def test_attention_that_needs_more_than_a_mask_is_refused(name):
     with pytest.raises(RegardError, match=rf"Module passes {name}=, because it .* layers=\[...\]"):
         call_of(Module(), *qkv(), None, **{name: torch.zeros(1)})
+
+
+def eager_attention_forward(module, query, key, value, attention_mask, scaling, temperature=None, **kwargs):
+    """The name that a model's file gives its own attention; this one reads something nobody else knows."""
+
+
+def test_what_only_a_models_own_attention_reads_is_refused_and_not_missed():
+    with pytest.raises(RegardError, match=r"Module passes temperature=, because it .* knows nothing of"):
+        call_of(Module(), *qkv(), None, temperature=torch.ones(1))
+    assert call_of(Module(), *qkv(), None, temperature=None, position_ids=torch.ones(1)).mask is None
 
 
 def test_a_mask_of_other_lengths_is_refused():

@@ -52,7 +52,7 @@ def test_gradients_of_a_step_that_is_read_are_those_of_any_other(make_llama, ids
 
 def test_gradient_checkpointing_and_accumulation_count_each_layer_once(make_llama, ids):
     model = make_llama().train()
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.activation_checkpointing_enable({"use_reentrant": False})
     telemetry = Telemetry(model, every=1)
     with telemetry.step(0):
         for _ in range(2):

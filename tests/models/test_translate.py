@@ -30,6 +30,9 @@ def dense(mask, frame: Frame, batch: int = 2) -> torch.Tensor:
     return matrix.expand(batch, 1, frame.q, frame.k)
 
 
+PREFILL = Frame(9, 9)
+
+
 @st.composite
 def frames(draw) -> Frame:
     """Prefill, decoding, sliding caches that dropped keys, static caches with spare keys, other texts."""
@@ -60,6 +63,61 @@ def functions(draw, length: int = 24):
     return chosen[0] if len(chosen) == 1 else join(*chosen)
 
 
+@st.composite
+def packings(draw, length: int = 24):
+    """Several texts in one row, as transformers joins their mask with another; sometimes only one."""
+    rows = torch.Generator().manual_seed(draw(st.integers(0, 99)))
+    begins = torch.rand(2, length, generator=rows) < draw(st.sampled_from([0.0, 0.2, 0.5]))
+    begins[:, 0] = False
+    place = torch.arange(length).expand(2, -1)
+    first = torch.where(begins, place, 0).cummax(-1).values
+    positions = place - first + draw(st.integers(0, 3))
+    if draw(st.booleans()):
+        # Not as a text is counted: nothing may be concluded from distances.
+        positions = positions * 2
+    # Positions are indices for these, and go further than the row is long where they go up by two.
+    inner = draw(functions(2 * length + 8))
+    return made.packed_sequence_compatibility_function(inner, positions, begins.cumsum(-1))
+
+
+@settings(max_examples=150)
+@given(function=packings(), frame=frames())
+def test_packed_texts_see_the_pairs_the_function_allows(function, frame):
+    assert torch.equal(dense(translate(function, frame), frame), oracle(function, frame))
+
+
+@pytest.mark.parametrize(
+    ("inner", "shape"),
+    [
+        (made.causal_mask_function, Causal()),
+        (made.bidirectional_mask_function, None),
+        (made.sliding_window_causal_mask_function(4), Window(4) & Causal()),
+        (made.sliding_window_bidirectional_mask_function(3), Window(4)),
+        (
+            made.chunked_causal_mask_function(3, torch.zeros(1, dtype=int)),
+            Documents(ids=torch.tensor([[0, 0, 0, 1, 2, 2, 2, 3, 3]])) & Causal(),
+        ),
+    ],
+)
+def test_packed_texts_keep_the_shape_of_their_mask(inner, shape):
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
+    texts = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1]])
+    packed = Documents(ids=texts)
+    mask = translate(made.packed_sequence_compatibility_function(inner, positions, texts), PREFILL)
+    assert mask == (packed if shape is None else shape & packed)
+
+
+def even(b, h, q, k):
+    return k % 2 == 0
+
+
+def test_a_function_of_ones_own_in_packed_texts_keeps_its_name():
+    positions, texts = torch.tensor([[0, 1, 0, 1, 2]]), torch.tensor([[0, 0, 1, 1, 1]])
+    inner = made.and_masks(made.causal_mask_function, even)
+    mask = translate(made.packed_sequence_compatibility_function(inner, positions, texts), Frame(5, 5))
+    assert str(mask) == "Causal() & Where(even) & Documents(ids=<1 × 5>)"
+
+
 @settings(max_examples=150)
 @given(function=functions(), frame=frames())
 def test_a_translated_mask_allows_the_pairs_the_function_allows(function, frame):
@@ -77,9 +135,6 @@ def test_a_translated_mask_calls_no_tile_empty_that_has_a_pair(function, frame):
         allowed = oracle(function, frame)
         assert coverage != 0 or not allowed.any()
         assert coverage != 2 or allowed.all()
-
-
-PREFILL = Frame(9, 9)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
+from functools import cache
+from inspect import signature
 from typing import Any
 
 import torch
@@ -21,6 +24,7 @@ REFUSED = {
     "indices": "chooses keys for each query while it runs (sparse attention)",
     "block_indices": "chooses blocks of keys while it runs (sparse attention)",
     "cache": "keeps its keys in pages (continuous batching)",
+    "sinks": "gives every query a sink of its own",
 }
 
 
@@ -69,8 +73,9 @@ def call_of(
     **kwargs: Any,
 ) -> AttentionCall:
     """Read the arguments that transformers gives an attention function; its signature is the registry's."""
-    for name, reason in REFUSED.items():
+    for name in (*REFUSED, *_read_by_its_own(type(module))):
         if kwargs.get(name) is not None:
+            reason = REFUSED.get(name, "gives its own attention something that regard knows nothing of")
             raise ModelError(
                 f"{type(module).__name__} passes {name}=, because it {reason}; regard cannot watch that. "
                 "Use the model's own attention, or watch other layers with layers=[...]."
@@ -91,6 +96,15 @@ def call_of(
     if not causal or query.shape[2] == 1 or query.shape[2] != key.shape[2]:
         return call
     return replace(call, mask=Causal() if sliding_window is None else Causal() & Window(sliding_window))
+
+
+@cache
+def _read_by_its_own(kind: type[torch.nn.Module]) -> tuple[str, ...]:
+    """What the attention in a model's own file reads and `call_of` does not: to leave it out is a mistake."""
+    own = getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None)
+    if own is None:
+        return ()
+    return tuple(set(signature(own).parameters) - set(signature(call_of).parameters))
 
 
 def _sink(module: torch.nn.Module, given: Tensor | None, query: Tensor) -> Tensor | None:

@@ -5,11 +5,15 @@ packed documents, padding, joined by `and_masks` and `or_masks`. They are closur
 taken apart again: a function made by `sliding_window_overlay` has that factory's code and holds the window in
 its closure. What is recognised becomes a shape that knows its empty tiles; what is not stays a function, as
 `Where`.
+
+Where several texts are packed into one row, newer releases ask their functions about positions within each
+text. Within one text these are as far apart as the indices are, so what speaks of distances alone stays what
+it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from operator import and_, or_
@@ -91,7 +95,7 @@ def _rules() -> dict[CodeType | None, Callable[[dict[str, Any], Frame], Answer]]
         made.and_masks(): _all_of,
         made.or_masks(): _any_of,
         made.causal_mask_function: _causal,
-        made.bidirectional_mask_function: lambda held, frame: ALL,
+        made.bidirectional_mask_function: _everything,
         made.sliding_window_overlay(1): _window,
         made.sliding_window_bidirectional_overlay(1): _two_sided_window,
         made.chunked_overlay(1, nothing): _chunks,
@@ -106,14 +110,69 @@ def _kept_as_function(function: MaskFunction, frame: Frame) -> Mask:
     def indexed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return function(b, h, q + frame.q_shift, k + frame.k_start)
 
-    indexed.__name__ = getattr(function, "__qualname__", type(function).__name__).split(".<locals>")[0]
+    named = _held(function)["mask_function"] if _code(function) == _remapping() else function
+    indexed.__name__ = getattr(named, "__qualname__", type(named).__name__).split(".<locals>")[0]
     return Where(indexed)
 
 
 def _all_of(held: dict[str, Any], frame: Frame) -> Answer:
-    answers = [_answer(function, frame) for function in held["mask_functions"]]
+    answers = [_answer(function, frame) for function in _unpacked(held["mask_functions"])]
     parts = [part for part in answers if not isinstance(part, str)]
     return reduce(and_, _tidied(parts, frame)) if parts else ALL
+
+
+@cache
+def _remapping() -> CodeType | None:
+    """The code of functions that ask another one about positions within each text; None in older releases."""
+    from transformers import masking_utils as made
+
+    make = getattr(made, "remap_positions_for_packed_sequence", None)
+    return None if make is None else make(made.causal_mask_function, torch.zeros(0)).__code__
+
+
+def _unpacked(functions: Sequence[MaskFunction]) -> list[MaskFunction]:
+    """The same as these functions together, with as few as possible that ask about positions in texts."""
+    from transformers import masking_utils as made
+
+    packing = made.packed_sequence_mask_function(torch.zeros(0)).__code__
+    texts = next((_held(each)["packed_sequence_mask"] for each in functions if _code(each) == packing), None)
+    told: list[MaskFunction] = []
+    others: list[MaskFunction] = []
+    for function in functions:
+        if texts is not None and _code(function) == _remapping() and _one_by_one(texts, function):
+            told += _of_indices(function, texts)
+        else:
+            others.append(function)
+    return told + others
+
+
+def _one_by_one(texts: Tensor, remapped: MaskFunction) -> bool:
+    """Whether every text lies in one piece and its positions go up by one."""
+    places, next_text = _held(remapped)["position_ids"], texts.diff()
+    return bool(((next_text > 0) | ((next_text == 0) & (places.diff() == 1))).all())
+
+
+def _of_indices(remapped: MaskFunction, texts: Tensor) -> list[MaskFunction]:
+    """What a function says of pairs within one text, each part in terms of indices where that can be."""
+    from transformers import masking_utils as made
+
+    inner, places = _held(remapped)["mask_function"], _held(remapped)["position_ids"]
+    joined = _rules().get(_code(inner)) is _all_of
+    said: list[MaskFunction] = []
+    for part in _held(inner)["mask_functions"] if joined else [inner]:
+        rule = _rules().get(_code(part))
+        if rule in (_causal, _everything, _window, _two_sided_window):
+            said.append(part)
+        elif rule is _chunks:
+            held = _held(part)
+            chunk = (places - held["left_padding"].view(-1, 1)).div(held["chunk_size"], rounding_mode="floor")
+            begins = (texts.diff() != 0) | (chunk.diff() != 0)
+            said.append(
+                made.packed_sequence_mask_function(torch.nn.functional.pad(begins, (1, 0)).cumsum(-1))
+            )
+        else:
+            said.append(made.remap_positions_for_packed_sequence(part, places))
+    return said
 
 
 def _any_of(held: dict[str, Any], frame: Frame) -> Answer:
@@ -133,6 +192,10 @@ def _tidied(parts: list[Mask], frame: Frame) -> list[Mask]:
         Window(part.left) if causal and isinstance(part, Window) and part.left > frame.shift else part
         for part in parts
     ]
+
+
+def _everything(held: dict[str, Any], frame: Frame) -> Answer:
+    return ALL
 
 
 def _causal(held: dict[str, Any], frame: Frame) -> Answer:
