@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
@@ -246,6 +246,14 @@ def test_the_path_test_sees_machine_paths_and_no_others():
     somewhere = "/".join(["", "root", "x"])
     assert MACHINE_PATH.search(f"open('{somewhere}')")
     assert not MACHINE_PATH.search(f"https://example.org{somewhere} framework/x <{somewhere[:5]}>")
+
+
+def test_everything_the_project_asks_for_is_held_to_one_release():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    held = {line.split("==")[0] for line in lines if "==" in line}
+    assert {re.split(r"[^\w-]", line)[0] for line in asked} - {"regard"} == held
 
 
 def test_the_version_has_one_source():
