@@ -53,8 +53,8 @@ def _mend(interpreter) -> None:
 def _hasten(interpreter) -> None:
     """Half of the interpreter's time is spent on doing again what it has done.
 
-    It prepares the language for every function that a kernel calls, as it did for the kernel, and makes a
-    table of dtypes whenever it looks one up.
+    It prepares the language for every function that a kernel calls, as it did for the kernel, makes a table
+    of dtypes whenever it looks one up, and writes down every shape as a tuple that has a type and a name.
     """
     language, prepare, dtype_of = interpreter.tl, interpreter._patch_lang, interpreter._get_np_dtype
     prepared: set[int] = set()
@@ -83,5 +83,27 @@ def _hasten(interpreter) -> None:
         kind = kind.scalar
         return dtype_of(kind) if kind.is_ptr() else known(kind)
 
+    core = language.core
+
+    @cache
+    def written(*sizes):
+        """A shape as a tensor has it and as its type has it, and how many numbers that is."""
+        numel = core.validate_block_shape(sizes)
+        return core.tuple([core.constexpr(size) for size in sizes]), core.tuple(sizes), numel
+
+    def make_tensor(self, handle, kind) -> None:
+        core.base_value.__init__(self)
+        self.shape, _, numel = written(*kind.shape) if kind.is_block() else written()
+        self.handle, self.type, self.dtype, self.numel = handle, kind, kind.scalar, core.constexpr(numel)
+
+    def make_type(self, element_ty, shape) -> None:
+        if not shape:
+            raise TypeError("0d block_type is forbidden")
+        self.element_ty = element_ty
+        _, self.shape, self.numel = written(*core._unwrap_shape(shape))
+
+    core.tensor.__init__ = make_tensor
+    core.block_type.__init__ = make_type
+    core.block_type.name = property(lambda self: f"<{self.shape}, {self.element_ty}>")
     interpreter._patch_lang = prepare_once
     interpreter._get_np_dtype = looked_up
