@@ -18,7 +18,7 @@ import torch
 from regard import masks
 from regard.errors import MaskError, ShapeError
 from regard.masks import Causal, Dense, Window
-from regard.plots import heatmap, ink, mask_figure, shade
+from regard.plots import curves, heatmap, ink, mask_figure, shade
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
@@ -182,6 +182,17 @@ def test_a_mask_figure_refuses_what_is_not_there():
         MaskError, match="mask_figure got 0 queries and 0 keys; there must be at least one of each"
     ):
         mask_figure(Causal(), 0)
+
+
+@pytest.mark.parametrize(("count", "outside"), [(3, False), (40, True)])
+def test_names_of_lines_stand_where_they_cover_none(count, outside):
+    lines = {f"line {i}": ([1.0, 2.0, 4.0], [1.0, 0.5 / i, 0.1 / i]) for i in range(1, count + 1)}
+    figure = curves(lines, x_title="x", y_title="y", emphasis=["line 2"])
+    figure.draw_without_rendering()
+    [legend] = figure.legends if outside else [figure.axes[0].get_legend()]
+    assert [text.get_text() for text in legend.get_texts()] == ["line 2"]
+    covered = legend.get_window_extent().overlaps(figure.axes[0].get_tightbbox())
+    assert covered != outside
 
 
 def test_figures_leave_pyplot_alone():

@@ -60,6 +60,9 @@ def curves(
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, labelcolor=SOFT, color=SOFT)
     axes.grid(color="#eceef1", linewidth=0.8)
-    if bright:
+    if len(lines) > NAMED and bright:
+        # Among so many lines there is hardly a free place, and to look for one takes longer than to draw.
+        figure.legend(loc="outside lower center", ncols=min(3, len(bright)), frameon=False, fontsize=8)
+    elif bright:
         axes.legend(frameon=False, fontsize=8)
     return figure
