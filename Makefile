@@ -33,10 +33,13 @@ help:
 view: $(VENV)/.installed
 	$(BIN)/regard view $(REGARD_ARGS)
 
+# The system's packages and Python's are installed side by side.
+#
 # One worker more than there are cores, since some wait for a browser or a program, and each keeps to one thread; types
 # are checked beside them. What programs compile is kept for the next one that a test starts, whatever the environment
 # says.
-test: lint chromium
+test:
+	@$(MAKE) --no-print-directory -j 2 lint chromium GOAL=test
 	@$(TYPES) & types=$$!; \
 	workers=$$($(BIN)/python -c 'import os; \
 		print(1 + len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)))'); \
@@ -97,7 +100,7 @@ $(VENV)/.created:
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "regard needs Python 3.11 or newer with venv, and found none on the PATH." >&2; \
 		echo "Install one (Debian, Ubuntu: apt install python3 python3-venv), or name one:" >&2; \
-		echo "  make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; \
+		echo "  make $(or $(GOAL),$(MAKECMDGOALS)) PYTHON=/path/to/python" >&2; \
 		exit 1; fi
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
