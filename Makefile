@@ -24,7 +24,7 @@ PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do 
 	if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo $$candidate; break; fi; done)
 
-.PHONY: help view test check lint chromium frontend docs bench clean
+.PHONY: help view test suite check lint types page chromium frontend docs bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -33,21 +33,25 @@ help:
 view: $(VENV)/.installed
 	$(BIN)/regard view $(REGARD_ARGS)
 
-# The system's packages and Python's are installed side by side.
-#
-# One worker more than there are cores, since some wait for a browser or a program, and each keeps to one thread; types
-# are checked beside them. What programs compile is kept for the next one that a test starts, whatever the environment
-# says.
+# Side by side: packages from PyPI, the page, the system's browser; then types, and all other tests.
 test:
-	@$(MAKE) --no-print-directory -j 2 lint chromium GOAL=test
-	@$(TYPES) & types=$$!; \
-	workers=$$($(BIN)/python -c 'import os; \
-		print(1 + len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)))'); \
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$workers; tests=$$?; \
-	wait $$types && exit $$tests
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 page chromium lint types suite GOAL=test
 
-check: lint
+# One worker more than there are cores, since some wait for a browser or a program, and each keeps to one thread. What
+# programs compile is kept for the next one that a test starts, whatever the environment says.
+suite: lint chromium $(VENV)/.compiled
+	@workers=$$($(BIN)/python -c 'import os; \
+		print(1 + len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)))'); \
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$workers
+
+types: $(VENV)/.installed-test
 	$(TYPES)
+
+# Where there is a Node the page is built while packages are fetched; an install waits for it, and builds it elsewhere.
+page:
+	@if command -v npm >/dev/null 2>&1; then $(PYTHON) -m building.frontend >/dev/null 2>&1 || true; fi
+
+check: lint types
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -92,6 +96,11 @@ $(VENV)/.installed-test: pyproject.toml constraints.txt $(PAGE) | $(VENV)/.creat
 	$(PIP_INSTALL) -e '.[test]'
 	@touch $@
 
+# Whatever tests import is compiled once, and not by every worker for itself.
+$(VENV)/.compiled: $(VENV)/.installed-test
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1 || true
+	@touch $@
+
 $(VENV)/.installed-docs: pyproject.toml constraints.txt $(PAGE) | $(VENV)/.created
 	$(PIP_INSTALL) -e '.[docs]'
 	@touch $@
@@ -103,4 +112,5 @@ $(VENV)/.created:
 		echo "  make $(or $(GOAL),$(MAKECMDGOALS)) PYTHON=/path/to/python" >&2; \
 		exit 1; fi
 	$(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) --quiet --upgrade pip # the one that Python brings may be years old, and takes half as long again
 	@touch $@

@@ -12,7 +12,15 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 __all__ = ["build", "requirements"]
 
@@ -39,18 +47,31 @@ def build(root: Path) -> list[Path]:
     """
     if not (root / SOURCE).is_dir():
         return _files(root)
-    if not _is_current(root):
-        try:
-            _make(root)
-        except BuildError as error:
-            if not _files(root):
-                raise
-            _complain(f"{error}\nThe page built earlier is kept; it may not match the server.")
+    with _one_at_a_time(root):
+        if not _is_current(root):
+            try:
+                _make(root)
+            except BuildError as error:
+                if not _files(root):
+                    raise
+                _complain(f"{error}\nThe page built earlier is kept; it may not match the server.")
     return _files(root)
 
 
 class BuildError(RuntimeError):
     """The page cannot be built; the message says why and what to do."""
+
+
+@contextmanager
+def _one_at_a_time(root: Path) -> Iterator[None]:
+    """Whoever comes while the page is being built waits for it, and finds it built."""
+    if fcntl is None:
+        yield
+        return
+    name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
+    with open(Path(tempfile.gettempdir()) / f"regard-page-{os.getuid()}-{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _make(root: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,21 @@ def test_nothing_runs_when_nothing_changed(npm: Npm, root: Path):
     npm.calls.clear()
     assert frontend.build(root) == first
     assert npm.calls == []
+
+
+@pytest.mark.skipif(frontend.fcntl is None, reason="no locks on files here")
+def test_two_builds_at_once_make_the_page_once(npm: Npm, root: Path, monkeypatch: pytest.MonkeyPatch):
+    class SlowNpm(Npm):
+        def __call__(self, command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+            time.sleep(0.05)
+            return super().__call__(command, **options)
+
+    player = SlowNpm()
+    monkeypatch.setattr(frontend.subprocess, "run", player)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(frontend.build, [root, root])
+    assert first == second
+    assert player.calls == ["ci", "build"]
 
 
 def test_a_changed_source_is_built_without_installing_again(npm: Npm, root: Path):
