@@ -15,7 +15,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Fifteen thousand files are installed, of which few are ever imported: those are compiled then, and not all of them now.
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt
-TYPES := $(BIN)/pyright --pythonpath $(BIN)/python
 REGARD_ARGS ?=
 
 # A name on the PATH is not yet a Python that runs, so each one is asked; venv and ensurepip because some
@@ -45,7 +44,7 @@ suite: lint chromium $(VENV)/.compiled
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$workers
 
 types: $(VENV)/.installed-test
-	$(TYPES)
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 # Where there is a Node the page is built while packages are fetched; an install waits for it, and builds it elsewhere.
 page:

@@ -19,7 +19,7 @@ from regard.models.translate import Frame
 
 __all__ = ["AttentionCall", "call_of"]
 
-# These say which pairs a layer computes and reach the attention function beside the mask, not in it.
+# These reach the attention function beside the mask: which pairs a layer computes, what else takes weight.
 REFUSED = {
     "indices": "chooses keys for each query while it runs (sparse attention)",
     "block_indices": "chooses blocks of keys while it runs (sparse attention)",

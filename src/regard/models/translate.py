@@ -132,10 +132,8 @@ def _remapping() -> CodeType | None:
 
 def _unpacked(functions: Sequence[MaskFunction]) -> list[MaskFunction]:
     """The same as these functions together, with as few as possible that ask about positions in texts."""
-    from transformers import masking_utils as made
-
-    packing = made.packed_sequence_mask_function(torch.zeros(0)).__code__
-    texts = next((_held(each)["packed_sequence_mask"] for each in functions if _code(each) == packing), None)
+    packed = (each for each in functions if _rules().get(_code(each)) is _documents)
+    texts = next((_held(each)["packed_sequence_mask"] for each in packed), None)
     told: list[MaskFunction] = []
     others: list[MaskFunction] = []
     for function in functions:
@@ -164,12 +162,9 @@ def _of_indices(remapped: MaskFunction, texts: Tensor) -> list[MaskFunction]:
         if rule in (_causal, _everything, _window, _two_sided_window):
             said.append(part)
         elif rule is _chunks:
-            held = _held(part)
-            chunk = (places - held["left_padding"].view(-1, 1)).div(held["chunk_size"], rounding_mode="floor")
-            begins = (texts.diff() != 0) | (chunk.diff() != 0)
-            said.append(
-                made.packed_sequence_mask_function(torch.nn.functional.pad(begins, (1, 0)).cumsum(-1))
-            )
+            begins = (texts.diff() != 0) | (_chunk_of(places, _held(part)).diff() != 0)
+            chunks = torch.nn.functional.pad(begins, (1, 0)).cumsum(-1)
+            said.append(made.packed_sequence_mask_function(chunks))
         else:
             said.append(made.remap_positions_for_packed_sequence(part, places))
     return said
@@ -218,10 +213,14 @@ def _chunks(held: dict[str, Any], frame: Frame) -> Answer:
         return None
     if frame.k_start % size == 0 and not bool(pad.any()):
         return Chunk(size)
-    # Every row starts its chunks where its padding ends, so chunks are documents, one layout per row.
-    places = torch.arange(frame.k, device=pad.device) + frame.k_start
-    chunk = (places - pad.view(-1, 1)).div(size, rounding_mode="floor")
+    chunk = _chunk_of(torch.arange(frame.k, device=pad.device) + frame.k_start, held)
     return Documents(ids=chunk - chunk.min())
+
+
+def _chunk_of(places: Tensor, held: dict[str, Any]) -> Tensor:
+    """The chunk of each place. Every row starts its chunks where its padding ends: one layout per row."""
+    pad = torch.as_tensor(held["left_padding"]).view(-1, 1)
+    return (places - pad).div(held["chunk_size"], rounding_mode="floor")
 
 
 def _padding(held: dict[str, Any], frame: Frame) -> Answer:
