@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeGuard
@@ -18,7 +18,7 @@ from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.second_pass import frame_of, on_gpu, summarise
 from regard.engine.triton import vendor
-from regard.engine.triton.replaying import replayed
+from regard.engine.triton.kinds import again
 from regard.errors import BackendError, StatisticError
 from regard.stats import (
     ColumnStatistic,
@@ -56,9 +56,10 @@ def observed(
     rest.
     """
     if not differentiable and (backend == "triton" or on_gpu(problem, backend)):
-        inputs = [x for x in (problem.q, problem.k, problem.v, problem.sink) if x is not None]
-        again = partial(_observed_on_gpu, problem, statistics, backend)
-        return replayed(_kind(problem, statistics, backend, inputs), inputs, again)
+        call = partial(_observed_on_gpu, problem, statistics, backend)
+        if not _is_ours(statistics):
+            return call()
+        return again(problem, (), ("observe", tuple(statistics.items()), backend), call)
     frame = _checked_frame(problem, statistics)
     columns = {name: s.columns(frame) for name, s in statistics.items() if isinstance(s, ColumnStatistic)}
     riding = {name: s for name, s in statistics.items() if _can_ride(s, columns.get(name), problem.group)}
@@ -77,33 +78,6 @@ def _checked_frame(problem: Problem, statistics: Mapping[str, Statistic]) -> Fra
     for statistic in statistics.values():
         statistic.check(frame)
     return frame
-
-
-def _kind(
-    problem: Problem, statistics: Mapping[str, Statistic], backend: str, inputs: Sequence[Tensor]
-) -> Hashable | None:
-    """All that a call on a GPU depends on but what is in its inputs; None where it may depend on more."""
-    scoring, asked = problem.scoring, tuple(statistics.items())
-    if torch.compiler.is_compiling() or not (_comes_again(problem, inputs) and _is_ours(statistics)):
-        return None
-    looks = [(x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16, x.requires_grad) for x in inputs]
-    device = problem.q.device.type
-    modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled(device))
-    return (*looks, problem.mask, problem.offset, scoring.scale, scoring.softcap, asked, backend, *modes)
-
-
-def _comes_again(problem: Problem, inputs: Sequence[Tensor]) -> bool:
-    """Whether a problem may be one of several that differ in nothing but what is in their tensors.
-
-    Decoding comes with another length each time.
-    """
-    scoring, mask = problem.scoring, problem.mask
-    plain = scoring.bias is None and scoring.score_mod is None and scoring.score.is_dot
-    repeatable = mask is None or mask.repeatable
-    tensors = all(type(x) is Tensor for x in inputs)
-    differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    decoding = problem.q_len <= gpu.MOST_QUERIES
-    return plain and repeatable and tensors and not (differentiated or decoding or problem.dropout)
 
 
 def _is_ours(statistics: Mapping[str, Statistic]) -> bool:

@@ -8,7 +8,7 @@ from weakref import ref
 import pytest
 import torch
 
-from regard import Causal, ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK, Window, observe
+from regard import Causal, ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK, Window, attention, observe
 from regard.engine.triton import replaying, starting
 from regard.engine.triton.replaying import replayed
 from regard.engine.triton.starting import start
@@ -107,28 +107,68 @@ def test_a_tensor_that_is_query_key_and_value_at_once_is_another_kind(device):
     assert tapes() == [True] * 4
 
 
-def test_calls_with_gradients_or_few_queries_are_no_kind(device):
+def test_a_few_queries_or_a_bias_are_no_kind(device):
     q, k, v = torch.randn(3, 1, 2, 64, 64, device=device).unbind()
     for _ in range(4):
-        observe(q.clone().requires_grad_(), k, v, stats=[Entropy()], backend="triton").out.sum().backward()
         observe(q[:, :, -1:], k, v, stats=[Entropy()], backend="triton")
         observe(q, k, v, stats=[Entropy()], bias=torch.zeros(1, 1, 64, 64, device=device), backend="triton")
     assert kinds() == 0
 
 
+@pytest.mark.parametrize("with_sink", [False, True], ids=["plain", "sink"])
+@pytest.mark.parametrize("mask", [None, Causal()], ids=str)
+def test_training_comes_again_with_the_same_bits(device, mask, with_sink):
+    n, dtype = (100, torch.bfloat16) if device == "cuda" else (40, torch.float32)
+
+    def gradients(seed: int) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        q, k, v, upstream = torch.randn(4, 1, 2, n, 64, generator=generator).to(device, dtype).unbind()
+        own = [x.clone().requires_grad_() for x in (q, k, v)]
+        sink = torch.nn.Parameter(torch.randn(2, generator=generator).to(device)) if with_sink else None
+        out = attention(*own, mask, sink=sink, backend="triton")
+        return [out, *torch.autograd.grad(out, own if sink is None else [*own, sink], upstream)]
+
+    found = [gradients(seed) for seed in range(5)]
+    # The forward is one kind of call, the backward another.
+    assert tapes() == [True, True]
+    for seed in (3, 4):
+        replaying.forget()
+        for got, wanted in zip(found[seed], gradients(seed), strict=True):
+            assert torch.equal(got, wanted)
+            assert got.dtype == wanted.dtype
+
+
+def test_gradients_of_lse_are_another_kind_than_those_of_the_output(device):
+    q, k, v = torch.randn(3, 1, 1, 40, 64, device=device).unbind()
+    x = q.clone().requires_grad_()
+    for of_lse in (False, True) * 5:
+        seen = observe(x, k, v, stats=[Entropy()], backend="triton")
+        (got,) = torch.autograd.grad(seen.out.sum() + (seen.lse.sum() if of_lse else 0), x)
+        truth = observe(x, k, v, stats=[Entropy()], backend="torch")
+        (wanted,) = torch.autograd.grad(truth.out.sum() + (truth.lse.sum() if of_lse else 0), x)
+        torch.testing.assert_close(got, wanted, atol=1e-2, rtol=1e-2)
+    # One forward, and a backward of each.
+    assert tapes() == [True] * 3
+
+
 def test_statistics_of_users_are_asked_every_time(device):
-    calls = []
+    calls, tiles = [], []
 
     class Counting(Entropy):
         def check(self, frame):
             calls.append(frame)
 
+    def measure(tile):
+        tiles.append(tile)
+        return tile.weights.sum((-2, -1))
+
     q, k, v = torch.randn(3, 1, 1, 64, 64, device=device).unbind()
     for _ in range(5):
         observe(q, k, v, stats=[Counting().named("mine")], backend="torch" if device == "cpu" else "auto")
-        observe(q, k, v, stats=[Custom(lambda tile: tile.weights.sum((-2, -1)))])
+        observe(q, k, v, stats=[Custom(measure)])
     assert len(calls) == 5
-    assert kinds() == 0
+    assert len(tiles) % 5 == 0
+    assert tiles
 
 
 class Doubling:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import hopper, vendor
+from regard.engine.triton.kinds import again
 
 __all__ = ["attend"]
 
@@ -15,6 +17,12 @@ NOBODY = Riders()
 
 def attend(problem: Problem, riders: Riders) -> Streamed:
     """Output, lse and what rides along; plain calls are NVIDIA's where it is ahead, few queries decoded."""
+    if riders.columns is not None:
+        return _attend(problem, riders)
+    return again(problem, (), ("attend", riders), partial(_attend, problem, riders))
+
+
+def _attend(problem: Problem, riders: Riders) -> Streamed:
     from regard.engine.triton import decode
     from regard.engine.triton.forward import forward
 

@@ -4,6 +4,8 @@
 # pyright: reportArgumentType=false
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -13,6 +15,7 @@ from regard.engine.sums import over_rows
 from regard.engine.triton import hopper
 from regard.engine.triton.backward_kernel import keys_kernel, queries_kernel
 from regard.engine.triton.changes import Changes, prepared
+from regard.engine.triton.kinds import again
 from regard.engine.triton.operands import Operands, described, strides
 from regard.engine.triton.starting import start
 
@@ -27,6 +30,14 @@ def backward(
     d_lse: Float[Tensor, "batch heads q"] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Gradients of q, k, v and the sink, recomputed from the log-sum-exp of every row."""
+    given = (out, lse, d_out) if d_lse is None else (out, lse, d_out, d_lse)
+    asked = ("backward", d_lse is None)
+    return again(problem, given, asked, partial(_backward, problem, out, lse, d_out, d_lse))
+
+
+def _backward(
+    problem: Problem, out: Tensor, lse: Tensor, d_out: Tensor, d_lse: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     operands, changes = prepared(problem, out, lse, d_out, d_lse)
     dq, dk, dv = (
         torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (problem.q, problem.k, problem.v)

@@ -27,13 +27,11 @@ Result = TypeVar("Result")
 MOST, MOST_NUMBERS = 64, 1024
 
 
-def replayed(kind: Hashable | None, inputs: Sequence[Tensor], call: Callable[[], Result]) -> Result:
+def replayed(kind: Hashable, inputs: Sequence[Tensor], call: Callable[[], Result]) -> Result:
     """What `call` returns, which depends on nothing but the kind of call and its inputs.
 
-    None is no kind, and what has no hash is none: such a call is made as it is.
+    What has no hash is no kind: such a call is made as it is.
     """
-    if kind is None:
-        return call()
     # Of a tensor that comes twice the record could not say which one is meant.
     names = [id(x) for x in inputs]
     kind = (kind, *(names.index(name) for name in names))

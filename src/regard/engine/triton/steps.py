@@ -21,13 +21,14 @@ ABOUT = {
 # What makes tensors of tensors, of a shape that does not depend on what is in them.
 DONE = {
     "add", "add_", "amax", "arange", "clamp", "clone", "contiguous", "copy_", "cumsum", "detach", "div",
-    "div_", "empty", "exp", "expand", "flatten", "flip", "full", "long", "masked_fill", "max", "maximum",
-    "minimum", "mul", "mul_", "new_empty", "new_full", "new_zeros", "pad", "permute", "repeat_interleave",
-    "reshape", "select", "split", "split_with_sizes", "squeeze", "stack", "sub", "sub_", "sum", "tensor",
-    "to", "transpose", "true_divide", "unbind", "unflatten", "unsqueeze", "view", "zero_", "zeros",
-    "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention", "__add__", "__eq__",
-    "__ge__", "__getitem__", "__gt__", "__iadd__", "__isub__", "__itruediv__", "__le__", "__lt__",
-    "__mul__", "__ne__", "__rsub__", "__setitem__", "__sub__", "__truediv__",
+    "div_", "empty", "empty_like", "exp", "expand", "flatten", "flip", "full", "long", "masked_fill",
+    "max", "maximum", "minimum", "mul", "mul_", "nan_to_num", "neg", "new_empty", "new_full", "new_zeros",
+    "pad", "permute", "repeat_interleave", "reshape", "select", "split", "split_with_sizes", "squeeze",
+    "stack", "sub", "sub_", "sum", "tensor", "to", "transpose", "true_divide", "unbind", "unflatten",
+    "unsqueeze", "view", "zero_", "zeros", "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_flash_attention", "__add__", "__eq__", "__ge__", "__getitem__", "__gt__",
+    "__iadd__", "__isub__", "__itruediv__", "__le__", "__lt__", "__mul__", "__ne__", "__rsub__",
+    "__setitem__", "__sub__", "__truediv__",
 }  # fmt: skip
 
 
