@@ -6,6 +6,7 @@ One pass over the tiles, queries times keys only, serves however many statistics
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
 from regard.engine.riders import Streamed
 from regard.engine.schedule import Row
+from regard.engine.triton.blank import Blank
 from regard.errors import BackendError
 from regard.stats import Frame, MapTile, State, Statistic, folds_of
 from regard.stats.folds import Fold
@@ -54,11 +56,13 @@ def summarise(
     Either is one pass over the map (two if some must see all heads at once). What the forward pass brought
     along spares kernels for GPUs some of it.
     """
-    frame = frame_of(problem)
-    states: dict[str, State] = {name: statistic.init(frame) for name, statistic in statistics.items()}
+    frame, blank, by_gpu = frame_of(problem), Blank(), on_gpu(problem, backend)
+    roomy = replace(frame, make_sums=blank) if by_gpu else frame
+    states: dict[str, State] = {name: statistic.init(roomy) for name, statistic in statistics.items()}
     folded: set[str] = set()
-    if on_gpu(problem, backend):
-        folded = _fold_on_gpu(problem, lse, frame, statistics, states, backend, streamed)
+    if by_gpu:
+        folded = _fold_on_gpu(problem, lse, frame, statistics, states, backend, streamed, blank)
+        blank.clear_all()
     elif native.refusal(problem, backend, lse) is None:
         folded = _fold(problem, lse, frame, statistics, states)
     shown = {name: s for name, s in statistics.items() if name not in folded}
@@ -112,6 +116,7 @@ def _fold_on_gpu(
     states: Mapping[str, State],
     backend: str,
     streamed: Streamed | None,
+    blank: Blank,
 ) -> set[str]:
     """The same by kernels for GPUs; what they cannot do is refused where they were asked for by name."""
     from regard.engine.triton.folding import fold
@@ -125,7 +130,7 @@ def _fold_on_gpu(
             folds[name] = found
         elif backend == "triton":
             raise BackendError(f"backend='triton' cannot run {statistic!r}: {why}. Use backend='torch'.")
-    fold(problem, lse, [each for some in folds.values() for each in some], streamed)
+    fold(problem, lse, [each for some in folds.values() for each in some], streamed, blank)
     return set(folds)
 
 

@@ -64,9 +64,9 @@ class ColumnMass(Statistic):
             )
 
     def init(self, frame: Frame) -> State:
-        state = {"sums": frame.zeros(frame.batch, frame.heads, frame.k)}
+        state = {"sums": frame.sums(frame.batch, frame.heads, frame.k)}
         if self.normalise:
-            state["counts"] = frame.zeros(*counts_shape(frame), frame.k, dtype=torch.int64)
+            state["counts"] = frame.sums(*counts_shape(frame), frame.k, dtype=torch.int64)
         return state
 
     def update(self, state: State, tile: MapTile) -> None:

@@ -61,8 +61,8 @@ class Decay(Statistic):
     def init(self, frame: Frame) -> State:
         length = diagonals(frame)
         return {
-            "sums": frame.zeros(frame.batch, frame.heads, length),
-            "counts": frame.zeros(*counts_shape(frame), length, dtype=torch.int64),
+            "sums": frame.sums(frame.batch, frame.heads, length),
+            "counts": frame.sums(*counts_shape(frame), length, dtype=torch.int64),
         }
 
     def update(self, state: State, tile: MapTile) -> None:

@@ -53,7 +53,7 @@ class Pooled(Statistic):
     def init(self, frame: Frame) -> State:
         shape = (frame.batch, frame.heads, -(-frame.q // self.size), -(-frame.k // self.size))
         kept = {"mean": ("sum",), "max": ("max",), "both": ("sum", "max")}[self.how]
-        return {name: frame.zeros(*shape) for name in kept}
+        return {name: frame.sums(*shape) for name in kept}
 
     def update(self, state: State, tile: MapTile) -> None:
         columns = tuple(_pieces(tile.cols, self.size))

@@ -37,7 +37,7 @@ class ReceptiveWindow(Statistic):
             raise StatisticError(f"ReceptiveWindow got share={self.share!r}; wanted more than 0, at most 1.")
 
     def init(self, frame: Frame) -> State:
-        return {"diagonals": frame.zeros(frame.batch, frame.heads, diagonals(frame))}
+        return {"diagonals": frame.sums(frame.batch, frame.heads, diagonals(frame))}
 
     def update(self, state: State, tile: MapTile) -> None:
         of_diagonals(tile.of_heads(state["diagonals"]), tile).add_(tile.diagonal_sums)

@@ -34,6 +34,8 @@ class Frame:
     values: Float[Tensor, "batch kv_heads k v_dim"] | None = None
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    # Makes room for sums that folds go into. A pass that knows who adds to them first need not clear it.
+    make_sums: Callable[..., Tensor] = torch.zeros
 
     @property
     def offset(self) -> int:
@@ -42,6 +44,10 @@ class Frame:
 
     def zeros(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         return torch.zeros(shape, dtype=dtype or self.dtype, device=self.device)
+
+    def sums(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Zeros for a state whose statistic says in `folds` what is added to them."""
+        return self.make_sums(shape, dtype=dtype or self.dtype, device=self.device)
 
 
 @dataclass(frozen=True)

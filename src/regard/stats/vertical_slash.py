@@ -57,8 +57,8 @@ class VerticalSlash(Statistic):
 
     def init(self, frame: Frame) -> State:
         return {
-            "columns": frame.zeros(frame.batch, frame.heads, frame.k),
-            "diagonals": frame.zeros(frame.batch, frame.heads, diagonals(frame)),
+            "columns": frame.sums(frame.batch, frame.heads, frame.k),
+            "diagonals": frame.sums(frame.batch, frame.heads, diagonals(frame)),
         }
 
     def update(self, state: State, tile: MapTile) -> None:

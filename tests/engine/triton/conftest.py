@@ -36,5 +36,19 @@ def _no_tapes():
 
 
 @pytest.fixture
+def _dirty_sums(monkeypatch):
+    """What sums are made of is full of garbage until somebody clears or writes it."""
+    from regard.engine.triton.blank import Blank
+
+    make = Blank.__call__
+
+    def dirty(self, shape, **options):
+        made = make(self, shape, **options)
+        return made.fill_(torch.nan if made.is_floating_point() else -(2**40))
+
+    monkeypatch.setattr(Blank, "__call__", dirty)
+
+
+@pytest.fixture
 def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -33,6 +33,7 @@ from regard.stats import (
     by_name,
 )
 
+pytestmark = pytest.mark.usefixtures("_dirty_sums")
 STATISTICS = {
     "column mass": ColumnMass(),
     "normalised column mass": ColumnMass(normalise=True),

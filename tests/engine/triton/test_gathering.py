@@ -23,19 +23,21 @@ def test_bounds_are_in_units_of_log_2_and_infinite_where_there_is_nothing(device
     torch.testing.assert_close(bound[:, :70][:, alive], lse[:, alive] / math.log(2))
 
 
-def test_what_keys_receive_is_added_up_per_key_and_per_block(device):
+@pytest.mark.parametrize("before", [0, 1])
+def test_what_keys_receive_is_added_up_per_key_and_per_block(device, before):
     n, blocks = 300, 5
     seen = schedule(Causal(), n, n, 0, torch.device(device)).seen
     column = torch.randn(2, 3, blocks, blocks * SIDE, device=device)
     # Two rows of blocks are somebody else's.
-    total, block = torch.ones(2, 3, n, device=device), torch.zeros(2, 3, 2 + blocks, blocks, device=device)
-    sizes = (3, 0, 0, blocks, blocks, n, 2, 2 + blocks)
+    total = torch.full((2, 3, n), 1.0 if before else torch.nan, device=device)
+    block = torch.zeros(2, 3, 2 + blocks, blocks, device=device)
+    sizes = (3, 0, 0, blocks, blocks, n, 2, 2 + blocks, before)
     gathering.columns_kernel[(blocks, 6)](
         column, seen, total, block, *sizes, COLUMNS=True, BLOCKS=True, SIDE=SIDE
     )
     q_block, key = torch.arange(blocks)[:, None], torch.arange(blocks * SIDE)[None, :]
     wanted = column.cpu() * (key // SIDE <= q_block)
-    torch.testing.assert_close(total.cpu(), 1 + wanted.sum(2)[..., :n])
+    torch.testing.assert_close(total.cpu(), before + wanted.sum(2)[..., :n])
     torch.testing.assert_close(block.cpu()[:, :, 2:], wanted.unflatten(3, (blocks, SIDE)).sum(4))
     assert (block[:, :, :2] == 0).all()
 
@@ -63,7 +65,7 @@ def test_what_strips_leave_behind_is_added_along_its_diagonals(device, wide, ban
     total = torch.ones(2, 3, 2 * n - 1, device=device)
     for some, first in zip(strips.pairs, strips.first, strict=True):
         pairs = some.shape[1]
-        sizes = (3, wide * strips.count, 0, first, pairs, n, 2 * n - 1)
+        sizes = (3, wide * strips.count, 0, first, pairs, n, 2 * n - 1, 1)
         kernel = gathering.diagonals_kernel[(2 * (pairs + 1), 6)]
         kernel(left, some, total, *sizes, SIDE=SIDE, LEFT=left.shape[-1])
     wanted = torch.ones(2, 3, 2 * n - 1)
@@ -79,10 +81,27 @@ def test_what_strips_leave_behind_is_added_along_its_diagonals(device, wide, ban
     torch.testing.assert_close(total.cpu(), wanted, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize(("q", "k"), [(300, 300), (70, 500), (500, 70), (64, 64), (1, 130)])
+@pytest.mark.parametrize("wide", [2, 3])
+def test_without_a_mask_every_diagonal_is_written(device, wide, q, k):
+    pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper")
+    from regard.engine.triton.hopper.diagonals import LEFT
+
+    strips = schedule(None, q, k, k - q, torch.device(device)).strips((range(-(-q // SIDE)),), wide)
+    left = torch.zeros(1, 1, strips.count, wide, LEFT.value, device=device)
+    total = torch.full((1, 1, q + k - 1), torch.nan, device=device)
+    ((some, first),) = zip(strips.pairs, strips.first, strict=True)
+    pairs = some.shape[1]
+    sizes = (1, wide * strips.count, 0, first, pairs, q, q + k - 1, 0)
+    gathering.diagonals_kernel[(2 * (pairs + 1), 1)](left, some, total, *sizes, SIDE=SIDE, LEFT=LEFT.value)
+    assert (total == 0).all()
+
+
 @pytest.mark.parametrize("pool", [16, 64, 192])
 def test_bands_of_any_size_make_one_overview(monkeypatch, device, pool):
     pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper")
     from regard.engine.inputs import Options, problem_of
+    from regard.engine.triton.blank import Blank
     from regard.engine.triton.hopper import survey
     from regard.engine.triton.survey import Question, Survey
 
@@ -94,7 +113,8 @@ def test_bands_of_any_size_make_one_overview(monkeypatch, device, pool):
     q, k = torch.zeros(1, 2, 700, 64, device=device), torch.zeros(1, 2, 500, 64, device=device)
     problem = problem_of(q, k, k, Options())
     ask = Question(pool=pool, pool_sums=True, pool_maxima=True)
-    sweep = survey._Sweep(problem, torch.zeros(1, 2, 700, device=device), ask, Survey())
+    sweep = survey._Sweep(problem, torch.zeros(1, 2, 700, device=device), ask, Survey(), Blank())
+    sweep.blank.clear_all()
     high, wide = sweep.part
     parts = torch.rand(1, 2, 11 * SIDE // high, 8 * SIDE // wide, device=device)
     for first in range(0, 11, 4):

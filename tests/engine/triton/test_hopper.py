@@ -17,9 +17,13 @@ from regard.maps import overflow
 from regard.masks import Causal, Chunk, Documents, Window
 from regard.stats import ColumnMass, Decay, Entropy, MaxScore, MeanDistance, Pooled, SinkMass, TopK
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper GPU"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9,
+        reason="needs a Hopper GPU",
+    ),
+    pytest.mark.usefixtures("_dirty_sums"),
+]
 MASKS = {
     "none": None,
     "causal": Causal(),

@@ -178,7 +178,7 @@ def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(grain, dim
     by_size = scores.sort(-1, descending=True).values
     mark = torch.full((2, q_len), torch.inf, device="cuda")
     mark[:, first:] = (by_size[..., 4] + by_size[..., 5]) / 2
-    mark[:, -9] = (by_size[:, -9, 39] + by_size[:, -9, 40]) / 2
+    mark[:, -9] = (by_size[:, -9, places + 7] + by_size[:, -9, places + 8]) / 2
     mark[:, -5] = torch.inf
     mark = mark.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
     above = scores >= mark[:, first:, None]

@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import decode, hopper
+from regard.engine.triton.blank import Blank
 from regard.engine.triton.forward import forward
 from regard.engine.triton.survey import Question, Survey, counts, put_blocks, survey, top_keys
 from regard.stats import folds as kinds
@@ -28,15 +29,19 @@ def fold(
     lse: Float[Tensor, "batch heads q"],
     folds: Sequence[Fold],
     streamed: Streamed | None = None,
+    blank: Blank | None = None,
 ) -> None:
-    """Add what every fold asks for to where it goes; what the forward pass told is not asked again."""
-    streamed = streamed or Streamed(problem.v, lse)
+    """Add what every fold asks for to where it goes; what the forward pass told is not asked again.
+
+    Where that is still blank it is written.
+    """
+    streamed, blank = streamed or Streamed(problem.v, lse), blank or Blank()
     fast = hopper.applicable(problem) and not decode.applicable(problem)
-    peaks, folds = _peaks(folds, streamed), _untold(folds, streamed)
+    peaks, folds = _peaks(folds, streamed), _untold(folds, streamed, blank)
     _fold_rows(problem, [each for each in folds if peaks is None or not isinstance(each, kinds.PeakFold)])
     for each in folds:
         if isinstance(each, kinds.PairFold):
-            _count(problem, each)
+            _count(problem, each, blank)
         elif isinstance(each, kinds.MixFold):
             each.into.add_(_mixed(problem, lse, each))
         elif isinstance(each, kinds.TopFold):
@@ -44,9 +49,9 @@ def fold(
             each.weight.copy_(weight)
             each.key.copy_(key)
     for question, members in _questions(folds):
-        found = _swept(problem, lse, question, _room(problem, members) if fast else None)
+        found = _swept(problem, lse, question, _room(problem, members) if fast else None, blank)
         for each in members:
-            _deliver(each, found)
+            _deliver(each, found, blank)
     for each in folds:
         if peaks is not None and isinstance(each, kinds.PeakFold):
             _deliver_peaks(problem, each, *peaks)
@@ -69,7 +74,7 @@ def _deliver_peaks(problem: Problem, each: kinds.PeakFold, peak: Tensor, heavies
     each.key.copy_(heaviest)
 
 
-def _untold(folds: Sequence[Fold], streamed: Streamed) -> list[Fold]:
+def _untold(folds: Sequence[Fold], streamed: Streamed, blank: Blank) -> list[Fold]:
     """Folds without the overviews' maxima, where blocks are made of those that the forward pass told of."""
     left: list[Fold] = []
     for each in folds:
@@ -80,6 +85,7 @@ def _untold(folds: Sequence[Fold], streamed: Streamed) -> list[Fold]:
             and each.size % streamed.grain == 0
         ):
             parts = each.size // streamed.grain
+            blank.clear(each.tops)
             put_blocks(each.tops, streamed.highest, (parts, parts), largest=True)
             each = replace(each, tops=None)
             if each.sums is None:
@@ -112,14 +118,16 @@ def _is_whole(x: Tensor, shape: tuple[int, ...]) -> bool:
     return x.shape == shape and x.dtype == torch.float32 and x.is_contiguous()
 
 
-def _swept(problem: Problem, lse: Tensor, question: Question, room: Survey | None) -> Survey:
+def _swept(problem: Problem, lse: Tensor, question: Question, room: Survey | None, blank: Blank) -> Survey:
     """By the sweep for Hopper, where there is `room` for what it finds, and it can."""
     if room is None:
         return survey(problem, lse, question)
     from regard.engine.triton.hopper.survey import can_survey
     from regard.engine.triton.hopper.survey import survey as sweep
 
-    return sweep(problem, lse, question, room) if can_survey(question) else survey(problem, lse, question)
+    if can_survey(question):
+        return sweep(problem, lse, question, room, blank)
+    return survey(problem, lse, question)
 
 
 def _fold_rows(problem: Problem, folds: Sequence[Fold]) -> None:
@@ -169,15 +177,15 @@ def _end(columns: Float[Tensor, "batch heads k extra"]) -> int:
     return int(used[-1]) + 1 if len(used) else 1
 
 
-def _count(problem: Problem, each: kinds.PairFold) -> None:
+def _count(problem: Problem, each: kinds.PairFold, blank: Blank) -> None:
     if each.along == "diagonals":
-        each.into.add_(counts(problem, diagonal=True, skip=each.first))
+        blank.add(each.into, counts(problem, diagonal=True, skip=each.first))
         return
     columns = counts(problem, diagonal=False)
     if each.along == "map":
-        each.into.add_(columns.sum(-1, keepdim=True))
+        blank.add(each.into, columns.sum(-1, keepdim=True))
     else:
-        each.into.add_(columns[..., each.first : each.first + each.into.shape[-1]])
+        blank.add(each.into, columns[..., each.first : each.first + each.into.shape[-1]])
 
 
 def _questions(folds: Sequence[Fold]) -> list[tuple[Question, list[Fold]]]:
@@ -230,18 +238,19 @@ def _joined(a: Question, b: Question) -> Question | None:
     )
 
 
-def _deliver(each: Fold, found) -> None:
+def _deliver(each: Fold, found, blank: Blank) -> None:
     """What a sweep found, to who asked and has not given it a place."""
     if isinstance(each, kinds.ColumnFold):
         if found.columns is not each.into:
-            each.into.add_(found.columns[..., each.first : each.first + each.into.shape[-1]])
+            blank.add(each.into, found.columns[..., each.first : each.first + each.into.shape[-1]])
     elif isinstance(each, kinds.DiagonalFold):
         if found.diagonals is not each.into:
-            each.into.add_(found.diagonals)
+            blank.add(each.into, found.diagonals)
     elif isinstance(each, kinds.BlockFold):
         if each.sums is not None and found.pool_sums is not each.sums:
-            each.sums.add_(found.pool_sums)
+            blank.add(each.sums, found.pool_sums)
         if each.tops is not None and found.pool_maxima is not each.tops:
+            blank.clear(each.tops)
             torch.maximum(each.tops, found.pool_maxima, out=each.tops)
     elif isinstance(each, kinds.BinFold):
         each.into[..., :-1] -= found.above

@@ -25,7 +25,7 @@ __all__ = ["forward"]
 
 # Every so many keys of a tile are searched together for the largest score.
 CLASSES = 16
-PEAK_ROWS, FIRST_ROWS = 32, 128
+PEAK_ROWS, FIRST_ROWS = 32, 32
 # Blocks of queries of which a program asks whether they are to be done again.
 MENDED = 8
 

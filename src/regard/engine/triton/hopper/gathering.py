@@ -28,17 +28,19 @@ def bounds_kernel(LSE, BOUND, q_len, SIDE: tl.constexpr):
 
 # fmt: off
 @triton.jit(do_not_specialize=[
-    "heads", "plane_stride", "band_first", "slots", "k_blocks", "k_len", "block_first", "block_rows"])
+    "heads", "plane_stride", "band_first", "slots", "k_blocks", "k_len", "block_first", "block_rows",
+    "before"])
 def columns_kernel(
     COLUMN, SEEN, TOTAL, BLOCK, heads, plane_stride, band_first, slots, k_blocks, k_len, block_first,
-    block_rows,
+    block_rows, before,
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, SIDE: tl.constexpr,
 ):
 # fmt: on
     """One program: what a block of keys received from every block of queries, added up per key and by block.
 
     SEEN says which blocks of keys each block of queries sees: nobody wrote what the others received. BLOCK
-    has `block_rows` rows of blocks, and those of these queries from `block_first` on.
+    has `block_rows` rows of blocks, and those of these queries from `block_first` on. TOTAL is written, or
+    added to where there was something `before`.
     """
     k_block, at_map = tl.program_id(0), tl.program_id(1).to(tl.int64)
     SEEN += (at_map // heads * plane_stride + band_first) * 2
@@ -59,15 +61,16 @@ def columns_kernel(
     if COLUMNS:
         k_row = k_block * SIDE + key
         to = TOTAL + at_map * k_len + k_row
-        tl.store(to, tl.load(to, mask=k_row < k_len, other=0.0) + total, mask=k_row < k_len)
+        tl.store(to, tl.load(to, mask=(k_row < k_len) & (before > 0), other=0.0) + total, mask=k_row < k_len)
 
 
-@triton.jit(do_not_specialize=["heads", "parts", "plane_stride", "first", "pairs", "q_len", "length"])
+@triton.jit(do_not_specialize=[
+    "heads", "parts", "plane_stride", "first", "pairs", "q_len", "length", "before"])
 def diagonals_kernel(
-    CELLS, PAIRS, TOTAL, heads, parts, plane_stride, first, pairs, q_len, length,
+    CELLS, PAIRS, TOTAL, heads, parts, plane_stride, first, pairs, q_len, length, before,
     SIDE: tl.constexpr, LEFT: tl.constexpr,
 ):  # fmt: skip
-    """Add what warpgroups left behind along its diagonals, SIDE of them per program.
+    """Add what warpgroups left behind along its diagonals, SIDE of them per program, to those of `before`.
 
     A part begins at key - query = 2 SIDE u and has diagonals from there: the first SIDE of them whole, the
     next SIDE together with the part after it. Of each diagonal 32 rows of eight threads have a number; the
@@ -94,4 +97,4 @@ def diagonals_kernel(
     diagonal = (first + u) * (2 * SIDE) + later * SIDE + tl.arange(0, SIDE) + q_len - 1
     there = (diagonal >= 0) & (diagonal < length)
     to = TOTAL + at_map.to(tl.int64) * length + diagonal
-    tl.store(to, tl.load(to, mask=there, other=0.0) + found, mask=there)
+    tl.store(to, tl.load(to, mask=there & (before > 0), other=0.0) + found, mask=there)

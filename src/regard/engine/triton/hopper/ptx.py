@@ -49,7 +49,7 @@ SLACK = 8.0
 # How far that may be raised when weights were made already, as a power of two: further down there is only 0.
 MOST = 126.0
 # How many candidates for its top keys a query has room for.
-PLACES = gl.constexpr(32)
+PLACES = gl.constexpr(64)
 
 
 def _handed_out(one: list[str], other: list[str], thread: str, results: list[str]) -> str:

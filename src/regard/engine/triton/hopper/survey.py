@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.engine.problem import Problem
+from regard.engine.triton.blank import Blank
 from regard.engine.triton.hopper.boxes import boxes, lines
 from regard.engine.triton.hopper.diagonals import LEFT
 from regard.engine.triton.hopper.gathering import bounds_kernel, columns_kernel, diagonals_kernel
@@ -43,19 +44,22 @@ def survey(
     lse: Float[Tensor, "batch heads q"],
     question: Question,
     room: Survey | None = None,
+    blank: Blank | None = None,
 ) -> Survey:
-    """Sweep the map once. Where `room` has a place for something, that is filled: it is 0 so far."""
-    sweep = _Sweep(problem, lse, question, room or Survey())
+    """Sweep the map once. Where `room` has a place for something, that is filled: it is 0 or blank so far."""
+    sweep = _Sweep(problem, lse, question, room or Survey(), blank or Blank())
     for first in range(0, sweep.q_blocks, sweep.band):
         sweep.run(range(first, min(first + sweep.band, sweep.q_blocks)))
+    # Where there is nothing to sweep nobody has written.
+    sweep.blank.clear(*vars(sweep.found).values())
     return sweep.found
 
 
 class _Sweep:
     """The cut of a sweep, and what has been found so far."""
 
-    def __init__(self, problem: Problem, lse: Tensor, question: Question, room: Survey) -> None:
-        p, ask = problem, question
+    def __init__(self, problem: Problem, lse: Tensor, question: Question, room: Survey, blank: Blank) -> None:
+        p, ask, self.blank = problem, question, blank
         self.problem, self.question, self.lse = p, ask, lse.contiguous()
         self.operands = Operands(replace(p, v=p.k))
         self.table = intervals(p)
@@ -72,19 +76,22 @@ class _Sweep:
         self.walkers = 2 if small else 3
         self.found = room
         if ask.columns and room.columns is None:
-            room.columns = self._zeros(p.k_len)
+            room.columns = self._blank(p.k_len)
         if ask.diagonals and room.diagonals is None:
-            room.diagonals = self._zeros(p.q_len + p.k_len - 1)
+            room.diagonals = self._blank(p.q_len + p.k_len - 1)
         shape = (-(-p.q_len // pool), -(-p.k_len // pool))
         if ask.pool_sums and room.pool_sums is None:
-            room.pool_sums = self._zeros(*shape)
+            room.pool_sums = self._blank(*shape)
         if ask.pool_maxima and room.pool_maxima is None:
-            room.pool_maxima = self._zeros(*shape)
+            room.pool_maxima = self._blank(*shape)
         self.bound = self._bounds()
         self.band, self.cuts = self._band()
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(*self.maps, *shape, dtype=torch.float32, device=self.device)
+
+    def _blank(self, *shape: int) -> Tensor:
+        return self.blank((*self.maps, *shape), dtype=torch.float32, device=self.device)
 
     def _empty(self, *shape: int) -> Tensor:
         return torch.empty(*self.maps, *shape, dtype=torch.float32, device=self.device)
@@ -180,9 +187,15 @@ class _Sweep:
         """
         if total is None:
             return None
+        unmasked = self.problem.mask is None
         if self.part == (self.pool, self.pool) and total.shape[2:] == shape and total.is_contiguous():
+            if unmasked:
+                self.blank.take(total)
+            else:
+                self.blank.clear(total)
             return total
-        return (self._empty if self.problem.mask is None else self._zeros)(*shape)
+        self.blank.clear(total)
+        return (self._empty if unmasked else self._zeros)(*shape)
 
     def _add_columns(self, column: Tensor, band: range) -> None:
         """What keys received from blocks of queries: over all of them, and over blocks of keys."""
@@ -190,6 +203,7 @@ class _Sweep:
         blocks, first, height = column, 0, len(band)
         if self.from_columns and self.pool == SIDE and sums is not None and sums.is_contiguous():
             # The overview's blocks are these: they go where they stay.
+            self.blank.take(sums)
             blocks, first, height = sums, band.start, sums.shape[2]
         elif self.from_columns:
             blocks = self._empty(height, self.k_blocks)
@@ -208,17 +222,23 @@ class _Sweep:
             self.problem.k_len,
             first,
             height,
+            0 if total is None or self.blank.take(total) else 1,
             COLUMNS=total is not None,
             BLOCKS=self.from_columns,
             SIDE=SIDE,
             num_warps=1,
         )
         if sums is not None and self.from_columns and blocks is not sums:
+            self.blank.clear(sums)
             self._put(sums, blocks, (SIDE, SIDE), band, largest=False)
 
     def _add_diagonals(self, total: Tensor, cells: Tensor, strips: Strips) -> None:
+        # Without a mask there is no diagonal that one part of a whole map does not have.
+        whole = self.problem.mask is None and self.band == self.q_blocks and len(strips.pairs) == 1
+        if not whole:
+            self.blank.clear(total)
         for some, first in zip(strips.pairs, strips.first, strict=True):
-            pairs = some.shape[1]
+            pairs, before = some.shape[1], 0 if self.blank.take(total) else 1
             start(
                 diagonals_kernel,
                 (2 * (pairs + 1), self.problem.batch * self.problem.heads),
@@ -232,6 +252,7 @@ class _Sweep:
                 pairs,
                 self.problem.q_len,
                 total.shape[-1],
+                before,
                 SIDE=SIDE,
                 LEFT=LEFT.value,
             )

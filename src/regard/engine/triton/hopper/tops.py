@@ -41,12 +41,13 @@ LONG = 8192
 PROGRAMS = 128
 # Tiles are of so many classes, whose largest scores bound those of the heaviest keys from below.
 CLASSES = 32
-# Rows of which a warp chooses among the candidates.
-ROWS = 8
+# Rows of which a warp chooses among the candidates, and its registers: with as many as rows with the most
+# candidates want, all others would wait for one another.
+ROWS, CHOOSING = 8, 72
 # Blocks of queries of which a program asks whether they are to be searched.
 SEARCHED = 4
 # With fewer than so many tiles for each top key, classes of keys make better marks than classes of tiles.
-FEW = 2
+FEW = 1.25
 # Tiles of which a program asks queries whether they want them.
 LINES = 16
 # Largest scores of so many tiles stay in registers while marks are found, of so many warps with so many
@@ -193,7 +194,7 @@ class Tops:
         are."""
         p = self.problem
         rows = range(band.start * self.block_q, min(band.stop * self.block_q, p.q_len))
-        most = FEW * self.top * tops.grain
+        most = int(FEW * self.top * tops.grain)
         blocks = intervals(p).short(rows, most)
         if not len(blocks):
             return
@@ -306,6 +307,7 @@ class Tops:
             SIDE=SIDE,
             PEAKS=result.peak_key is not None,
             num_warps=1,
+            maxnreg=CHOOSING,
         )
 
     def finish(self) -> None:

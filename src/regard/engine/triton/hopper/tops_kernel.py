@@ -149,8 +149,8 @@ def select_kernel(
 # fmt: on
     """The TOP heaviest of each row's candidates, heaviest first, of equal ones the earlier key first.
 
-    Few rows use more than half of their places. A row with more candidates than places says so for its block
-    of SIDE queries in REDO. With PEAKS the first key goes to PEAK_KEY too. LENGTH is 0 again afterwards.
+    Few rows use more than a quarter of their places. A row with more candidates than places says so for its
+    block of SIDE queries in REDO. With PEAKS the first key goes to PEAK_KEY too. LENGTH is 0 afterwards.
     """
     at_map = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -165,9 +165,12 @@ def select_kernel(
     if most > PLACES // 2:
         _choose(length, there, in_band, row_at, lse, LISTS, WEIGHT, KEY, PEAK_KEY, scale,
                 TOP, WIDE, PLACES, PLACES, ROWS, PEAKS)  # fmt: skip
-    else:
+    elif most > PLACES // 4:
         _choose(length, there, in_band, row_at, lse, LISTS, WEIGHT, KEY, PEAK_KEY, scale,
                 TOP, WIDE, PLACES, PLACES // 2, ROWS, PEAKS)  # fmt: skip
+    else:
+        _choose(length, there, in_band, row_at, lse, LISTS, WEIGHT, KEY, PEAK_KEY, scale,
+                TOP, WIDE, PLACES, PLACES // 4, ROWS, PEAKS)  # fmt: skip
     block = at_map * redo_blocks + (first_row + tl.program_id(0) * ROWS) // SIDE
     tl.store(REDO + block, 1, mask=most > PLACES)
     # At the end: before lists are read it takes a seventh longer.
