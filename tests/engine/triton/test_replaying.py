@@ -115,8 +115,7 @@ def test_a_few_queries_or_a_bias_are_no_kind(device):
     assert kinds() == 0
 
 
-@pytest.mark.parametrize("with_sink", [False, True], ids=["plain", "sink"])
-@pytest.mark.parametrize("mask", [None, Causal()], ids=str)
+@pytest.mark.parametrize(("mask", "with_sink"), [(None, False), (Causal(), True)], ids=["plain", "sink"])
 def test_training_comes_again_with_the_same_bits(device, mask, with_sink):
     n, dtype = (100, torch.bfloat16) if device == "cuda" else (40, torch.float32)
 

@@ -255,6 +255,7 @@ class _Sweep:
                 before,
                 SIDE=SIDE,
                 LEFT=LEFT.value,
+                num_warps=2,
             )
 
     def _put(self, total: Tensor, part: Tensor, size: tuple[int, int], band: range, *, largest: bool) -> None:
