@@ -37,25 +37,24 @@ def everything_of(seen) -> list[torch.Tensor]:
 @pytest.mark.parametrize("asked", STATISTICS)
 def test_a_call_that_comes_again_gives_the_same_bits(device, asked, mask):
     # The interpreter takes seconds for a hundred tokens.
-    n, dtype = (100, torch.bfloat16) if device == "cuda" else (40, torch.float32)
+    heads, n, dtype = (2, 100, torch.bfloat16) if device == "cuda" else (1, 40, torch.float32)
 
     def call(seed: int):
         generator = torch.Generator().manual_seed(seed)
-        q, k, v = torch.randn(3, 1, 2, n, 64, generator=generator).to(device, dtype).unbind()
+        q, k, v = torch.randn(3, 1, heads, n, 64, generator=generator).to(device, dtype).unbind()
         return observe(q, k, v, mask, stats=STATISTICS[asked], backend="triton")
 
-    found = [call(seed) for seed in range(5)]
+    # The first is made, two are heard, and the last is played.
+    *_, seen = [call(seed) for seed in range(4)]
     assert tapes() == [True]
-    # The first was made, two were heard, and these were played.
-    for seed, seen in [*enumerate(found)][3:]:
-        replaying.forget()
-        anew = call(seed)
-        assert type(anew.stats) is type(seen.stats)
-        assert [*anew.stats] == [*seen.stats]
-        for got, wanted in zip(everything_of(seen), everything_of(anew), strict=True):
-            assert got.dtype == wanted.dtype
-            assert got.stride() == wanted.stride()
-            assert torch.equal(got, wanted)
+    replaying.forget()
+    anew = call(3)
+    assert type(anew.stats) is type(seen.stats)
+    assert [*anew.stats] == [*seen.stats]
+    for got, wanted in zip(everything_of(seen), everything_of(anew), strict=True):
+        assert got.dtype == wanted.dtype
+        assert got.stride() == wanted.stride()
+        assert torch.equal(got, wanted)
 
 
 def test_what_a_call_returned_is_its_own(device):
@@ -127,14 +126,13 @@ def test_training_comes_again_with_the_same_bits(device, mask, with_sink):
         out = attention(*own, mask, sink=sink, backend="triton")
         return [out, *torch.autograd.grad(out, own if sink is None else [*own, sink], upstream)]
 
-    found = [gradients(seed) for seed in range(5)]
+    *_, found = [gradients(seed) for seed in range(4)]
     # The forward is one kind of call, the backward another.
     assert tapes() == [True, True]
-    for seed in (3, 4):
-        replaying.forget()
-        for got, wanted in zip(found[seed], gradients(seed), strict=True):
-            assert torch.equal(got, wanted)
-            assert got.dtype == wanted.dtype
+    replaying.forget()
+    for got, wanted in zip(found, gradients(3), strict=True):
+        assert torch.equal(got, wanted)
+        assert got.dtype == wanted.dtype
 
 
 def test_gradients_of_lse_are_another_kind_than_those_of_the_output(device):
