@@ -59,8 +59,7 @@ def observed(
         call = partial(_observed_on_gpu, problem, statistics, backend)
         if not _is_ours(statistics):
             return call()
-        asked = ("observe", tuple(statistics.items()), backend, _goes_to_cudnn(problem, statistics))
-        return again(problem, (), asked, call)
+        return again(problem, (), ("observe", tuple(statistics.items()), backend), call)
     frame = _checked_frame(problem, statistics)
     columns = {name: s.columns(frame) for name, s in statistics.items() if isinstance(s, ColumnStatistic)}
     riding = {name: s for name, s in statistics.items() if _can_ride(s, columns.get(name), problem.group)}
@@ -79,12 +78,6 @@ def _checked_frame(problem: Problem, statistics: Mapping[str, Statistic]) -> Fra
     for statistic in statistics.values():
         statistic.check(frame)
     return frame
-
-
-def _goes_to_cudnn(problem: Problem, statistics: Mapping[str, Statistic]) -> bool:
-    """Whether nobody rides in the forward, and it goes to cuDNN: a record of another kernel is none of it."""
-    rides = any(type(s) in (*ROWS, SinkMass, TopK) for s in statistics.values())
-    return not rides and vendor.applicable(problem) and vendor.visit(problem)
 
 
 def _is_ours(statistics: Mapping[str, Statistic]) -> bool:

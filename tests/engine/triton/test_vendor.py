@@ -1,4 +1,4 @@
-"""Which of NVIDIA's kernels a shape goes to: cuDNN thinks about each one, and only some come often enough."""
+"""Which of NVIDIA's kernels a call goes to: cuDNN thinks about every shape, and not all are worth it."""
 
 from __future__ import annotations
 
@@ -10,61 +10,33 @@ from regard.engine.inputs import Options, problem_of
 from regard.engine.triton import vendor
 
 
-@pytest.fixture(autouse=True)
-def _nothing_seen():
-    vendor._spent.clear()
-    yield
-    vendor._spent.clear()
-
-
-def problem(n: int, mask=None, heads: int = 2, q: int | None = None):
-    q_len = n if q is None else q
-    x, y = (torch.empty(1, heads, m, 128, dtype=torch.bfloat16) for m in (q_len, n))
+def problem(n: int, mask=None, heads: int = 32, q: int | None = None, batch: int = 1):
+    shapes = ((batch, heads, n if q is None else q, 128), (batch, heads, n, 128))
+    x, y = (torch.empty(shape, dtype=torch.bfloat16) for shape in shapes)
     return problem_of(x, y, y, Options(mask))
 
 
-def calls(make, learns: bool = False, most: int = 100_000) -> int:
-    """How many calls of a shape do not go to cuDNN."""
-    return next(i for i in range(most) if vendor.visit(make(), learns))
+def test_much_work_is_worth_the_thought():
+    assert vendor.deserves_thought(problem(4096))
+    assert vendor.deserves_thought(problem(4096, mask=Causal()))
+    assert vendor.deserves_thought(problem(1024, batch=16, heads=16))
+    assert vendor.deserves_thought(problem(1024, batch=16, heads=16, mask=Causal()))
 
 
-def test_a_shape_goes_to_cudnn_when_it_has_come_for_long_enough():
-    short, long = problem(1000, heads=64), problem(4000, heads=64)
-    many, few = calls(lambda: short), calls(lambda: long)
-    assert 14 * few < many < 18 * few
-    # From then on always.
-    assert vendor.visit(short)
-    assert vendor.visit(long)
+def test_a_short_prompt_is_not():
+    assert not vendor.deserves_thought(problem(1000))
+    assert not vendor.deserves_thought(problem(1500, mask=Causal()))
 
 
-def test_a_shape_that_is_new_does_not():
-    assert calls(lambda: problem(4000, heads=64)) > 0
-    for other in (problem(4001, heads=64), problem(4000, heads=64, mask=Causal()), problem(4000, heads=32)):
-        assert not vendor.visit(other)
-    # Nor does one token after the other.
-    assert not any(vendor.visit(problem(n, q=1)) for n in range(5000, 5100) for _ in range(32))
+def test_nor_is_a_step_of_an_answer_however_long_that_is():
+    assert not vendor.deserves_thought(problem(100_000, q=1, heads=2))
+    assert not vendor.deserves_thought(problem(500_000, q=8, heads=1, batch=1))
 
 
-def test_with_gradients_there_is_more_to_think_about_and_more_to_lose():
-    wanted = problem(4000, heads=64)
-    forward = calls(lambda: wanted)
-    assert calls(lambda: wanted, learns=True) == forward
-
-
-def test_who_asks_for_the_same_bits_has_cudnn_at_once():
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert vendor.visit(problem(100))
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert not vendor.visit(problem(100))
-
-
-def test_only_so_many_shapes_are_remembered(monkeypatch):
-    monkeypatch.setattr(vendor, "MOST", 3)
-    for n in range(1, 10):
-        vendor.visit(problem(n))
-    assert len(vendor._spent) == 3
+def test_what_came_before_does_not_matter():
+    short, long = problem(1000), problem(4096)
+    answers = [[vendor.deserves_thought(x) for x in (short, long)] for _ in range(1000)]
+    assert answers == [[False, True]] * 1000
 
 
 @pytest.mark.skipif(
@@ -72,7 +44,8 @@ def test_only_so_many_shapes_are_remembered(monkeypatch):
 )
 @pytest.mark.parametrize("kv_heads", [4, 2])
 @pytest.mark.parametrize("mask", [None, Causal()], ids=str)
-def test_both_kernels_agree_and_records_follow_the_change(monkeypatch, mask, kv_heads):
+@pytest.mark.parametrize("quick", [torch.inf, 0.0], ids=["flash", "cudnn"])
+def test_both_kernels_are_right_and_only_one_is_asked(monkeypatch, quick, mask, kv_heads):
     torch.manual_seed(0)
     q, k, v = (
         torch.randn(2, heads, 300, 128, dtype=torch.bfloat16, device="cuda")
@@ -82,23 +55,18 @@ def test_both_kernels_agree_and_records_follow_the_change(monkeypatch, mask, kv_
     exact = attention(*wide, mask, backend="torch")
     upstream = torch.randn_like(q)
     changes = torch.autograd.grad(exact, wide, upstream.double())
-    mass = observe(
-        q.double(), k.double(), v.double(), mask, stats=[ColumnMass()], backend="torch"
-    ).column_mass
-    name = vendor.CUDNN
-    for patience in (torch.inf, 0.0):
-        monkeypatch.setattr(vendor, "PATIENCE", patience)
-        # A kernel that must not be asked for is not there.
-        monkeypatch.setattr(vendor, "CUDNN" if patience else "FLASH", "no such kernel")
-        monkeypatch.setattr(vendor, "_has_cudnn", lambda device: True)
-        for _ in range(5):
-            outs = [attention(q, k, v, mask), attention(q, k, v, mask, backend="triton")]
-            seen = observe(q, k, v, mask, stats=[ColumnMass()])
-            own = [x.clone().requires_grad_() for x in (q, k, v)]
-            outs += [seen.out, attention(*own, mask)]
-            found = [(out, exact) for out in outs]
-            found += zip(torch.autograd.grad(outs[-1], own, upstream), changes, strict=True)
-            for got, wanted in found:
-                assert (got.double() - wanted).norm() < 0.01 * wanted.norm()
-            torch.testing.assert_close(seen.column_mass.double(), mass, rtol=1e-3, atol=1e-3)
-        monkeypatch.setattr(vendor, "CUDNN", name)
+    mass = observe(*(x.detach() for x in wide), mask, stats=[ColumnMass()], backend="torch").column_mass
+    monkeypatch.setattr(vendor, "QUICK", quick)
+    # A kernel that must not be asked for is not there.
+    monkeypatch.setattr(vendor, "CUDNN" if quick else "FLASH", "no such kernel")
+    monkeypatch.setattr(vendor, "_has_cudnn", lambda device: True)
+    for _ in range(5):
+        outs = [attention(q, k, v, mask), attention(q, k, v, mask, backend="triton")]
+        seen = observe(q, k, v, mask, stats=[ColumnMass()])
+        own = [x.clone().requires_grad_() for x in (q, k, v)]
+        outs += [seen.out, attention(*own, mask)]
+        found = [(out, exact) for out in outs]
+        found += zip(torch.autograd.grad(outs[-1], own, upstream), changes, strict=True)
+        for got, wanted in found:
+            assert (got.double() - wanted).norm() < 0.01 * wanted.norm()
+        torch.testing.assert_close(seen.column_mass.double(), mass, rtol=1e-3, atol=1e-3)

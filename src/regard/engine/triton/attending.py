@@ -19,9 +19,7 @@ def attend(problem: Problem, riders: Riders) -> Streamed:
     """Output, lse and what rides along; plain calls are NVIDIA's where it is ahead, few queries decoded."""
     if riders.columns is not None:
         return _attend(problem, riders)
-    # A record of FlashAttention is none of cuDNN.
-    by_cudnn = riders == NOBODY and _is_vendors(problem) and vendor.visit(problem)
-    return again(problem, (), ("attend", riders, by_cudnn), partial(_attend, problem, riders))
+    return again(problem, (), ("attend", riders), partial(_attend, problem, riders))
 
 
 def _attend(problem: Problem, riders: Riders) -> Streamed:
@@ -32,13 +30,8 @@ def _attend(problem: Problem, riders: Riders) -> Streamed:
     if riders.tops or riders.grain:
         fast = not few and hopper.applicable(problem)
         riders = replace(riders, tops=riders.tops if few or fast else 0, grain=riders.grain if fast else 0)
-    if riders == NOBODY and _is_vendors(problem):
+    if riders == NOBODY and vendor.applicable(problem) and not hopper.ahead(problem):
         return Streamed(*vendor.forward(problem))
     if few:
         return decode.decode(problem, riders)
     return forward(problem, riders)
-
-
-def _is_vendors(problem: Problem) -> bool:
-    """Whether NVIDIA's kernels do a plain forward."""
-    return vendor.applicable(problem) and not hopper.ahead(problem)

@@ -2,13 +2,13 @@
 
 On Hopper cuDNN is ahead of FlashAttention, which takes half as long again. But it thinks about every shape
 that it has not seen, for 40 ms, and for three times that if gradients are wanted: longer than many a prompt
-takes, and every prompt has a length of its own, and every token of an answer. So a shape goes to
-FlashAttention until what that has cost is what thinking costs.
+takes, and every prompt has a length of its own, and every token of an answer. So cuDNN has what is worth the
+thought. Which calls these are follows from their shapes, and not from what came before: the same call gives
+the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from functools import cache
 
 import torch
@@ -20,9 +20,9 @@ from regard.engine.problem import Problem
 from regard.engine.riders import Riders
 from regard.engine.triton import hopper
 from regard.engine.triton.configs import generation
-from regard.engine.triton.keeping import make_room
+from regard.engine.triton.support import MOST_QUERIES
 
-__all__ = ["applicable", "forward", "plain", "visit"]
+__all__ = ["applicable", "deserves_thought", "forward", "plain"]
 
 # Operators without a public name; where one is missing, PyTorch's own choice is as good as any.
 CUDNN = "_scaled_dot_product_cudnn_attention"
@@ -30,11 +30,9 @@ FLASH = "_scaled_dot_product_flash_attention"
 WIDEST = 128
 # From compute capability 9 on cuDNN is ahead of FlashAttention 2.
 CUDNN_FROM = 9
-# Seconds that a shape spends with FlashAttention, as it works on an H200; with gradients both are more.
-PATIENCE, WITH_GRADIENTS = 0.1, 3.5
-FLOPS, BYTES = 3.5e14, 3e12
-# Shapes that are remembered; the oldest go first.
-MOST = 4096
+# FLOPs that take FlashAttention a tenth of a millisecond on an H200. With fewer a call waits for Python, and
+# not for the device.
+QUICK = 3.5e10
 
 
 def applicable(problem: Problem) -> bool:
@@ -53,7 +51,7 @@ def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float
     """Output and natural log-sum-exp of an applicable problem."""
     q, k, v = (_packed(x) for x in (problem.q, problem.k, problem.v))
     scale, causal = problem.scoring.scale, problem.mask is not None
-    if _has_cudnn(q.device) and visit(problem):
+    if _has_cudnn(q.device) and deserves_thought(problem):
         out, lse, *_ = getattr(torch.ops.aten, CUDNN)(q, k, v, None, True, 0.0, causal, False, scale=scale)
     else:
         out, lse, *_ = getattr(torch.ops.aten, FLASH)(q, k, v, 0.0, causal, False, scale=scale)
@@ -70,7 +68,7 @@ def plain(problem: Problem) -> Tensor:
     q, k, v = (_packed(x) for x in (problem.q, problem.k, problem.v))
     scale, causal = problem.scoring.scale, problem.mask is not None
     if applicable(problem) and _has_cudnn(q.device):
-        if visit(problem, learns):
+        if deserves_thought(problem):
             return getattr(torch.ops.aten, CUDNN)(q, k, v, None, learns, 0.0, causal, False, scale=scale)[0]
         return getattr(torch.ops.aten, FLASH)(q, k, v, 0.0, causal, False, scale=scale)[0]
     return F.scaled_dot_product_attention(
@@ -78,36 +76,16 @@ def plain(problem: Problem) -> Tensor:
     )
 
 
-def visit(problem: Problem, learns: bool = False) -> bool:
-    """Count one more call of an applicable problem's shape, and say whether it goes to cuDNN.
+def deserves_thought(problem: Problem) -> bool:
+    """Whether cuDNN is to do an applicable problem: much work, and no step of an answer.
 
-    The two round differently. Who wants the same bits from every call, and says so to PyTorch
-    (`torch.use_deterministic_algorithms`), has cuDNN from the first on. So has what is compiled, which is
-    for one shape anyway.
+    Each of those has another length. What is compiled is for one shape, and cuDNN's too.
     """
-    if torch.compiler.is_compiling() or torch.are_deterministic_algorithms_enabled():
+    if torch.compiler.is_compiling():
         return True
-    q, k, v = problem.q, problem.k, problem.v
-    shape = (q.shape, k.shape, q.stride(), k.stride(), v.stride(), q.dtype, q.device, problem.mask is None)
-    key = (*shape, learns)
-    spent = _spent.get(key)
-    if spent is None:
-        make_room(_spent, MOST)
-        spent = 0.0
-    if spent < PATIENCE * (WITH_GRADIENTS if learns else 1.0):
-        spent = _spent[key] = spent + _seconds(problem) * (WITH_GRADIENTS if learns else 1.0)
-        return False
-    return True
-
-
-_spent: dict[Hashable, float] = {}
-
-
-def _seconds(problem: Problem) -> float:
-    """About how long FlashAttention takes."""
     cells = problem.batch * problem.heads * problem.q_len * problem.k_len
-    read = 2 * problem.k.numel() * problem.k.itemsize
-    return 4 * cells * problem.q.shape[-1] * (1.0 if problem.mask is None else 0.5) / FLOPS + read / BYTES
+    flops = 4 * cells * problem.q.shape[-1] * (1.0 if problem.mask is None else 0.5)
+    return problem.q_len > MOST_QUERIES and flops > QUICK
 
 
 @cache
