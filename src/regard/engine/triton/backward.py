@@ -30,9 +30,8 @@ def backward(
     d_lse: Float[Tensor, "batch heads q"] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Gradients of q, k, v and the sink, recomputed from the log-sum-exp of every row."""
-    given = (out, lse, d_out) if d_lse is None else (out, lse, d_out, d_lse)
-    asked = ("backward", d_lse is None)
-    return again(problem, given, asked, partial(_backward, problem, out, lse, d_out, d_lse))
+    given = (out, lse, d_out, d_lse)
+    return again(problem, given, ("backward", d_lse is None), partial(_backward, problem, *given))
 
 
 def _backward(

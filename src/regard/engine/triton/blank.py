@@ -11,7 +11,7 @@ __all__ = ["Blank"]
 
 
 class Blank:
-    """Makes tensors for sums, and knows which of them hold anything but zeros so far.
+    """Makes tensors for sums, and knows which of them nobody has cleared or written so far.
 
     Clearing is a kernel of its own; for an overview in small blocks of many short maps it takes as long as
     writing that.

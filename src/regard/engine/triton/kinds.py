@@ -19,10 +19,13 @@ __all__ = ["again"]
 Result = TypeVar("Result")
 
 
-def again(problem: Problem, more: Sequence[Tensor], asked: Hashable, call: Callable[[], Result]) -> Result:
+def again(
+    problem: Problem, more: Sequence[Tensor | None], asked: Hashable, call: Callable[[], Result]
+) -> Result:
     """What `call` returns, played from a record if its kind came before.
 
-    It depends on a problem, on some more tensors and on what is asked; all that it returns is new.
+    It depends on a problem, on some more tensors and on what is asked, which tells which of them are there.
+    All that it returns is new.
     """
     if _within.one or torch.compiler.is_compiling():
         return call()
