@@ -51,7 +51,24 @@ def run(capsys, tmp_path, monkeypatch) -> Callable[..., tuple[int, str, str]]:
     return command
 
 
+# What takes longest comes first, so that nobody is left with it at the end: a minute each and more.
+LONG = [
+    "tests/viewer/e2e/",
+    "tests/models/test_parity.py",
+    "tests/commands/test_commands.py",
+    "tests/examples/test_gallery.py",
+    "tests/claims/test_verdicts.py",
+    "tests/examples/test_classic.py",
+    "tests/engine/",
+    "tests/viewer/",
+    "tests/docs/",
+    "tests/report/",
+]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    places = [*enumerate(LONG), (len(LONG), "")]
+    items.sort(key=lambda item: next(i for i, path in places if item.nodeid.startswith(path)))
     if "slow" not in config.getoption("markexpr"):
         for item in items:
             if item.get_closest_marker("slow"):
@@ -70,6 +87,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     So its servers start once, and browsers do not wait for one another.
     """
     from xdist.scheduler import LoadScopeScheduling
+
+    # In the order of LONG, and not those with most tests first.
+    config.option.loadscopereorder = False
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
