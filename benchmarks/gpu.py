@@ -1,6 +1,6 @@
 """Observed attention on a GPU, next to everybody who only computes the output; one run, ratios within it.
 
-python benchmarks/gpu.py [--section forward rows everything masks backward decode lengths million]
+python benchmarks/gpu.py [--section forward rows everything masks backward decode million]
                          [--dim 128 64] [--length 1024 4096 16384 65536 262144] [--only WORD ...] [--quick]
 """
 
@@ -9,11 +9,8 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -341,61 +338,6 @@ def _sdpa_decode(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend) -> Tensor
         return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
 
-def lengths_section() -> None:
-    """Texts of lengths that nobody has seen: one call of each, and some of the last once more."""
-
-    def plain(backends: list[SDPBackend] | None, causal: bool) -> Callable[..., Tensor]:
-        def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            with sdpa_kernel(backends) if backends else nullcontext():
-                return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
-
-        return run
-
-    def trained(run: Callable[..., Any]) -> Callable[..., object]:
-        return lambda *qkv: grad(run(*(x.requires_grad_() for x in qkv)).sum(), qkv)
-
-    peers = {
-        "SDPA, as PyTorch chooses": None,
-        "SDPA cuDNN": [SDPBackend.CUDNN_ATTENTION],
-        "SDPA flash": [SDPBackend.FLASH_ATTENTION],
-    }
-    for what, first, causal in (("prompts", 1000, True), ("decode", 8000, False), ("training", 1000, True)):
-        mask = Causal() if causal else None
-        runs: dict[str, Callable[..., object]] = {name: plain(some, causal) for name, some in peers.items()}
-        runs["regard.attention"] = partial(attention, mask=mask)
-        if what == "training":
-            runs = {name: trained(run) for name, run in runs.items()}
-        else:
-            runs["regard.observe, row statistics"] = partial(observe, mask=mask, stats=ROWS)
-            runs["regard.observe, column mass"] = partial(observe, mask=mask, stats=[ColumnMass()])
-        print(f"## {what} of {first} tokens and more, 32 heads over 8, d = 128\n")
-        print("| who | a new length, ms | the same again, ms |\n| --- | ---: | ---: |")
-        for number, (name, run) in enumerate(runs.items()):
-            # Everybody has lengths of his own: what one has thought about may help the next. The first is
-            # for those who compile.
-            spent = [_alone(run, _prompt(first + 20 * number + i, what == "decode"), 1) for i in range(12)]
-            again = _alone(run, _prompt(first + 20 * number + 11, what == "decode"), 10)
-            print(f"| {name} | {statistics.median(spent[1:]):.3f} | {again:.3f} |", flush=True)
-        print(flush=True)
-
-
-def _prompt(n: int, decoding: bool) -> list[Tensor]:
-    sizes = ((32, 1 if decoding else n), (8, n), (8, n))
-    return [torch.randn(1, heads, rows, 128, device="cuda", dtype=torch.bfloat16) for heads, rows in sizes]
-
-
-def _alone(run: Callable[..., object], qkv: list[Tensor], repeats: int) -> float:
-    """Milliseconds of a call that nobody comes after, with all that Python does: the median of some."""
-    spent = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        start = perf_counter()
-        run(*qkv)
-        torch.cuda.synchronize()
-        spent.append(1e3 * (perf_counter() - start))
-    return statistics.median(spent)
-
-
 def million_section() -> None:
     """A million tokens, one head, everything observed."""
     here = case("causal", 1 << 20, 1, 1, 128, Causal())
@@ -408,7 +350,7 @@ def million_section() -> None:
 
 
 def main() -> None:
-    names = ["forward", "rows", "everything", "masks", "backward", "decode", "lengths", "million"]
+    names = ["forward", "rows", "everything", "masks", "backward", "decode", "million"]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -442,8 +384,6 @@ def main() -> None:
         backward_section([size for size in sizes if size[0] <= 65536])
     if "decode" in which:
         decode_section(16384 if options.quick else 131072)
-    if "lengths" in which:
-        lengths_section()
     if "million" in which and not options.quick:
         million_section()
     if dense and 64 in options.dim:

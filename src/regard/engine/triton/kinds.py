@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from threading import local
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from torch.nn import Parameter
 from regard.engine.problem import Problem
 from regard.engine.triton.replaying import replayed
 from regard.engine.triton.support import MOST_QUERIES
+from regard.engine.triton.together import together
 
 __all__ = ["again"]
 
@@ -30,11 +32,14 @@ def again(
     if _within.one or torch.compiler.is_compiling():
         return call()
     inputs = [x for x in (problem.q, problem.k, problem.v, problem.sink, *more) if x is not None]
-    if not _comes_again(problem, inputs):
+    if not _is_plain(problem, inputs):
         return call()
     _within.one = True
     try:
-        return replayed(_kind(problem, inputs, asked), inputs, call)
+        # Decoding comes with another length each time.
+        if problem.q_len <= MOST_QUERIES:
+            return together(call)
+        return replayed(_kind(problem, inputs, asked), inputs, partial(together, call))
     finally:
         _within.one = False
 
@@ -56,15 +61,11 @@ def _kind(problem: Problem, inputs: Sequence[Tensor], asked: Hashable) -> Hashab
     return (*looks, problem.mask, problem.offset, scoring.scale, scoring.softcap, asked, *modes)
 
 
-def _comes_again(problem: Problem, inputs: Sequence[Tensor]) -> bool:
-    """Whether a problem may be one of several of a kind.
-
-    Decoding comes with another length each time.
-    """
+def _is_plain(problem: Problem, inputs: Sequence[Tensor]) -> bool:
+    """Whether what is done about a problem follows from its kind, and changes nothing."""
     scoring, mask = problem.scoring, problem.mask
     plain = scoring.bias is None and scoring.score_mod is None and scoring.score.is_dot
     repeatable = mask is None or mask.repeatable
     tensors = all(type(x) in (Tensor, Parameter) for x in inputs)
     differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    decoding = problem.q_len <= MOST_QUERIES
-    return plain and repeatable and tensors and not (differentiated or decoding or problem.dropout)
+    return plain and repeatable and tensors and not (differentiated or problem.dropout)

@@ -10,7 +10,19 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["Boxes", "Made", "Recorder", "Slot", "Start", "Step", "numbers", "same"]
+__all__ = [
+    "ABOUT",
+    "Boxes",
+    "Made",
+    "Recorder",
+    "Slot",
+    "Start",
+    "Step",
+    "is_done",
+    "name_of",
+    "numbers",
+    "same",
+]
 
 # What may be asked of a tensor without reading what is in it.
 ABOUT = {
@@ -95,12 +107,9 @@ class Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        name = getattr(func, "__name__", "")
-        if name == "__get__":
-            name = func.__self__.__name__
-        if name in DONE and not _is_choice(name, args):
+        if is_done(func, args):
             self._note(func, args, kwargs or {}, result)
-        elif name not in ABOUT:
+        elif name_of(func) not in ABOUT:
             self.fit = False
         return result
 
@@ -140,6 +149,18 @@ class Recorder(TorchFunctionMode):
             slot = self.slots[x] = Slot(self.count)
             self.count += 1
         return slot
+
+
+def is_done(func: Callable[..., Any], args: Sequence[Any]) -> bool:
+    """Whether a function makes tensors of tensors, whatever is in them."""
+    name = name_of(func)
+    return name in DONE and not _is_choice(name, args)
+
+
+def name_of(func: Callable[..., Any]) -> str:
+    """The name of a function as a mode hears of it; of what is read of a tensor, that one's."""
+    name = getattr(func, "__name__", "")
+    return func.__self__.__name__ if name == "__get__" else name  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def _is_choice(name: str, args: Sequence[Any]) -> bool:

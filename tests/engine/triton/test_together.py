@@ -1,0 +1,189 @@
+"""Kernels that a call lacks are compiled before it is made, all that it can be known to need."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.triton.test_starting import Kernel as Plain
+from regard.engine.triton import starting
+from regard.engine.triton import together as together_module
+from regard.engine.triton.starting import start
+from regard.engine.triton.together import together
+
+
+class Kernel(Plain):
+    """Stands in for one of Triton's: it fills a tensor with its scale, and keeps a common diary."""
+
+    def __init__(self, name: str, diary: list[str]) -> None:
+        super().__init__()
+        self.name, self.diary = name, diary
+
+    def __getitem__(self, grid):
+        return self._run
+
+    def _run(self, *values, **options):
+        self.diary.append(f"start {self.name}")
+        values[0].fill_(values[3])
+        return {(1, 1, 1): self._run}
+
+    def warmup(self, *values, grid, **options):
+        self.diary.append(f"compile {self.name}")
+
+
+@pytest.fixture
+def diary(monkeypatch) -> list[str]:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    return []
+
+
+def fill(kernel: Kernel, x: torch.Tensor, scale: float) -> torch.Tensor:
+    start(kernel, (1,), x, 16, len(x), scale, SIZE=64)
+    return x
+
+
+def test_all_are_compiled_before_the_first_is_started(diary):
+    a, b = Kernel("a", diary), Kernel("b", diary)
+    call = lambda: fill(a, torch.empty(8), 2.0) + fill(b, torch.empty(8), 3.0)  # noqa: E731
+    assert together(call).tolist() == [5.0] * 8
+    assert diary == ["compile a", "compile b", "start a", "start b"]
+    diary.clear()
+    assert together(call).tolist() == [5.0] * 8
+    assert diary == ["start a", "start b"]
+
+
+def test_what_is_there_is_started_until_one_is_lacking(diary):
+    a, b, c = (Kernel(name, diary) for name in "abc")
+    fill(a, torch.empty(8), 1.0)
+    diary.clear()
+    together(lambda: [fill(each, torch.empty(8), 1.0) for each in (a, b, a, c)])
+    assert diary == ["start a", "compile b", "compile c", *(f"start {name}" for name in "abac")]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.sum() > 0,
+        lambda x: (x * 2)[1:].max().item() > 0,
+        lambda x: torch.arange(8.0)[x.long()].sum() > 0,
+        lambda x: torch.zeros(8).copy_(x).cpu().tolist()[0] > 0,
+        lambda x: len(x.nonzero()) > 0,
+    ],
+)
+def test_nobody_reads_what_nobody_has_written(diary, read):
+    a, b = Kernel("a", diary), Kernel("b", diary)
+
+    def call():
+        x = fill(a, torch.full((8,), -1e9), 2.0)
+        return fill(b, x, 3.0) if read(x) else x
+
+    assert together(call).tolist() == [3.0] * 8
+    assert diary == ["compile a", "start a", "start b"]
+
+
+def test_a_view_of_what_nobody_has_written_is_not_read_either(diary):
+    a, b = Kernel("a", diary), Kernel("b", diary)
+
+    def call():
+        x = torch.empty(8)
+        view = x[4:]
+        fill(a, x, 2.0)
+        return fill(b, x, 3.0) if view[0] > 0 else x
+
+    assert together(call).tolist() == [3.0] * 8
+    assert diary == ["compile a", "start a", "start b"]
+
+
+def test_what_has_nothing_to_do_with_kernels_is_read(diary):
+    a, b = Kernel("a", diary), Kernel("b", diary)
+
+    def call():
+        x, table = torch.empty(8), torch.tensor([1, 2])
+        fill(a, x, 2.0)
+        return fill(b, x, 3.0) if table.cpu().tolist() == [1, 2] else x
+
+    assert together(call).tolist() == [3.0] * 8
+    assert diary == ["compile a", "compile b", "start a", "start b"]
+
+
+def test_a_kernel_that_is_watched_is_not_started_ahead(diary):
+    a, b = Kernel("a", diary), Kernel("b", diary)
+    b.pre_run_hooks.append(print)
+    together(lambda: [fill(each, torch.empty(8), 1.0) for each in (a, b)])
+    assert diary == ["compile a", "start a", "start b"]
+
+
+def test_what_goes_wrong_is_said_once_all_are_there(diary):
+    a, made = Kernel("a", diary), []
+
+    def call():
+        made.append(fill(a, torch.empty(8), 2.0))
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        together(call)
+    assert diary == ["compile a", "start a"]
+    with pytest.raises(ValueError, match="wrong"):
+        together(call)
+    assert len(made) == 3
+
+
+def test_what_goes_wrong_ahead_only_does_not_matter(diary):
+    a = Kernel("a", diary)
+
+    def call():
+        x = fill(a, torch.empty(8), 2.0)
+        if starting.listening.ahead is not None:
+            raise ValueError("garbage")
+        return x
+
+    assert together(call).tolist() == [2.0] * 8
+
+
+def test_a_kernel_that_cannot_be_compiled_says_so_when_it_is_started(diary):
+    from concurrent.futures import Future
+
+    a = Kernel("a", diary)
+    failed = Future()
+    failed.set_exception(RuntimeError("no such instruction"))
+
+    def warmup(*values, grid, **options):
+        from triton.runtime._async_compile import active_mode
+
+        mode = active_mode.get()
+        assert mode is not None
+        mode.executor.submit = lambda compile_it: failed
+        mode.submit("a", print, print)
+
+    def run(*values, **options):
+        raise RuntimeError("no such instruction")
+
+    a.warmup, a._run = warmup, run
+    with pytest.raises(RuntimeError, match="no such instruction"):
+        together(lambda: fill(a, torch.empty(8), 2.0))
+
+
+def test_an_older_triton_compiles_one_after_the_other(diary, monkeypatch):
+    monkeypatch.delattr("triton.AsyncCompileMode")
+    together_module._can.cache_clear()
+    a, b = Kernel("a", diary), Kernel("b", diary)
+    together(lambda: [fill(each, torch.empty(8), 1.0) for each in (a, b)])
+    together_module._can.cache_clear()
+    assert diary == ["start a", "start b"]
+
+
+def test_an_interrupt_leaves_nobody_compiling_by_others(diary):
+    from triton.runtime._async_compile import active_mode
+
+    a = Kernel("a", diary)
+
+    def call():
+        fill(a, torch.empty(8), 2.0)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        together(call)
+    assert active_mode.get() is None
+    assert starting.listening.ahead is None
+    assert torch.overrides._get_current_function_mode_stack() == []
+    assert diary == ["compile a"]
