@@ -31,6 +31,7 @@ KERNELS = (
     "hopper_marks_kernel LINES=512 num_warps=8 maxnreg=128",
     "hopper_peaks_kernel",
     "hopper_candidates_kernel",
+    "hopper_candidates_kernel MASKED=0",
     "hopper_candidates_kernel GRAIN=128 maxnreg=168",
     "hopper_keys_kernel",
     "hopper_queries_kernel",

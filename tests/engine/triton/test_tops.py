@@ -192,7 +192,7 @@ def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(grain, dim
     candidates_kernel.hopper_candidates_kernel[(2 * lines, -(-rows // 32 // 512))](
         wanted, numbers, mark, q, k, table.low, table.high, length, lists,
         *q.stride()[:3], *k.stride()[:3], 0, 0, q_len, k_len, 2, 2, first, rows, lines, 512,
-        DIM=dim, GRAIN=grain, num_warps=4,
+        DIM=dim, GRAIN=grain, MASKED=mask is not None, num_warps=4,
     )  # fmt: skip
     assert torch.equal(length[:, : q_len - first], above.sum(-1).int())
     assert (length[:, q_len - first :] == 0).all()

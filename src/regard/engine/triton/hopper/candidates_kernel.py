@@ -63,13 +63,21 @@ def keys_in_order(K, first, k_n, k_len, ROWS: gl.constexpr, DIM: gl.constexpr):
     return in_order(gl.load(K + key.to(gl.int64) * k_n + dim, mask=key < k_len, other=0.0), ROWS, DIM)
 
 
+# fmt: off
 @gluon.jit
-def _queries(Q, MARK, LOW, HIGH, query, there, q_n, DIM: gl.constexpr, as_read: gl.constexpr):
-    """Some queries, their marks, and which keys they see."""
+def _queries(
+    Q, MARK, LOW, HIGH, query, there, q_n, k_len,
+    DIM: gl.constexpr, MASKED: gl.constexpr, as_read: gl.constexpr,
+):
+# fmt: on
+    """Some queries, their marks, and which keys they see: without a mask all of them."""
     at = gl.convert_layout(query, gl.SliceLayout(1, as_read))[:, None].to(gl.int64) * q_n
     q = gl.load(Q + at + gl.arange(0, DIM, gl.SliceLayout(0, as_read))[None, :])
     mark = gl.load(MARK + query, mask=there, other=float("inf"))
-    return q, mark, gl.load(LOW + query), gl.load(HIGH + query)
+    low, high = query * 0, query * 0 + k_len
+    if MASKED:
+        low, high = gl.load(LOW + query), gl.load(HIGH + query)
+    return q, mark, low, high
 
 
 # fmt: off
@@ -77,7 +85,7 @@ def _queries(Q, MARK, LOW, HIGH, query, there, q_n, DIM: gl.constexpr, as_read: 
 def hopper_candidates_kernel(
     WANTED, NUMBERS, MARK, Q, K, LOW, HIGH, LENGTH, LISTS, q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h,
     q_len, k_len, heads, group, first_row, rows, lines, span,
-    DIM: gl.constexpr, GRAIN: gl.constexpr,
+    DIM: gl.constexpr, GRAIN: gl.constexpr, MASKED: gl.constexpr,
 ):
 # fmt: on
     """One tile of GRAIN keys, and those queries of `span` words that want it: every key that is at or above
@@ -123,7 +131,8 @@ def hopper_candidates_kernel(
         query = gl.load(NUMBERS + some, mask=some < count, other=0)
         later = gl.load(NUMBERS + GATHERED + some, mask=GATHERED + some < count, other=0)
         before = LISTS + gl.convert_layout(query, shared_row)[:, None] * PLACES
-        q, mark, low, high = _queries(Q, MARK, LOW, HIGH, query, some < count, q_n, DIM, as_read)
+        q, mark, low, high = _queries(
+            Q, MARK, LOW, HIGH, query, some < count, q_n, k_len, DIM, MASKED, as_read)  # fmt: skip
         for start in range(0, count, GATHERED):
             ready = gl.convert_layout(in_order(q, GATHERED, DIM), as_wanted)
             row = gl.convert_layout(query, shared_row)[:, None]
@@ -134,7 +143,8 @@ def hopper_candidates_kernel(
             # The next queries come while these are looked at, and so do the numbers of those after them.
             left = count - start - some
             query = later
-            q, mark, low, high = _queries(Q, MARK, LOW, HIGH, query, left > GATHERED, q_n, DIM, as_read)
+            q, mark, low, high = _queries(
+                Q, MARK, LOW, HIGH, query, left > GATHERED, q_n, k_len, DIM, MASKED, as_read)  # fmt: skip
             later = gl.load(NUMBERS + start + 2 * GATHERED + some, mask=left > 2 * GATHERED, other=0)
             for i in range(GRAIN // PART):
                 keys = k_parts.index(i).permute((1, 0))

@@ -280,6 +280,7 @@ class Tops:
             lines=lines,
             span=span,
             GRAIN=tops.grain,
+            MASKED=p.mask is not None,
             num_warps=4,
             maxnreg=REGISTERS[tops.grain],
         )
