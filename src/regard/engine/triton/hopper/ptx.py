@@ -29,6 +29,9 @@ __all__ = [
     "RAISE",
     "RAISE_LATE",
     "RAISE_OPERANDS",
+    "RAISE_TOTAL",
+    "RAISE_TOTAL_LATE",
+    "RAISE_TOTAL_OPERANDS",
     "RECEIVE",
     "RECEIVE_OPERANDS",
     "RESCALE_32",
@@ -133,7 +136,27 @@ def _raise(most: float) -> str:
     Operands: results, the thread's largest scores, what weights have been relative to.
     """
     results, mine, before = named(3, 2)
-    lines = ["{ .reg .pred far<2>, some; .reg .f32 limit<2>, top, other;"]
+    return "\n".join(["{", *_raised(most, results, mine, before), "done: }"])
+
+
+def _raise_total(most: float) -> str:
+    """PTX: the same, what is left of weights so far, and their sum: where that is all there is to scale down,
+    mostly nothing is done.
+
+    Operands: what is left, what weights are relative to, their sums, which are results too but for the first;
+    the thread's largest scores.
+    """
+    left, base, total, mine = named(4, 2)
+    lines = ["{ .reg .f32 raised<2>;", *(f"mov.f32 {x}, 0f3F800000;" for x in left)]
+    lines += _raised(most, ["raised0", "raised1"], mine, base)
+    for i in range(2):
+        lines += [f"sub.f32 {left[i]}, {base[i]}, raised{i}; mov.f32 {base[i]}, raised{i};"]
+        lines += [f"ex2.approx.ftz.f32 {left[i]}, {left[i]}; mul.f32 {total[i]}, {total[i]}, {left[i]};"]
+    return "\n".join([*lines, "done: }"])
+
+
+def _raised(most: float, results: list[str], mine: list[str], before: list[str]) -> list[str]:
+    lines = [".reg .pred far<2>, some; .reg .f32 limit<2>, top, other;"]
     for i in range(2):
         lines += [f"add.f32 limit{i}, {before[i]}, {SLACK}; setp.gt.f32 far{i}, {mine[i]}, limit{i};"]
         lines += [f"mov.f32 {results[i]}, {before[i]};"]
@@ -147,7 +170,7 @@ def _raise(most: float) -> str:
             lines += [f"sub.f32 other, top, {before[i]}; setp.gt.f32 some, other, {most};"]
             lines += ["selp.f32 top, 0f7FC00000, top, some;"]
         lines += [f"selp.f32 {results[i]}, top, {before[i]}, far{i};"]
-    return "\n".join([*lines, "done: }"])
+    return lines
 
 
 def _doubt() -> str:
@@ -313,6 +336,8 @@ def kinds(letters: tuple[str, ...], each: int) -> str:
 MEET_OPERANDS = gl.constexpr("=r,r")
 RAISE, RAISE_OPERANDS = gl.constexpr(_raise(inf)), gl.constexpr(kinds(("=&f", *"ff"), 2))
 RAISE_LATE = gl.constexpr(_raise(MOST))
+RAISE_TOTAL, RAISE_TOTAL_LATE = gl.constexpr(_raise_total(inf)), gl.constexpr(_raise_total(MOST))
+RAISE_TOTAL_OPERANDS = gl.constexpr("=&f,=&f,=f,=f,=f,=f,f,f,2,3,4,5")
 # By how many sums a thread has.
 RESCALE_64, RESCALE_64_OPERANDS = gl.constexpr(_rescale(64)), gl.constexpr(_rescale_operands(64))
 RESCALE_32, RESCALE_32_OPERANDS = gl.constexpr(_rescale(32)), gl.constexpr(_rescale_operands(32))

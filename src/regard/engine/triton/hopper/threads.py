@@ -35,6 +35,9 @@ from regard.engine.triton.hopper.ptx import (
     RAISE,
     RAISE_LATE,
     RAISE_OPERANDS,
+    RAISE_TOTAL,
+    RAISE_TOTAL_LATE,
+    RAISE_TOTAL_OPERANDS,
     RECEIVE,
     RECEIVE_OPERANDS,
     RESCALE_32,
@@ -63,6 +66,7 @@ __all__ = [
     "receive",
     "rescaled",
     "tell",
+    "total_raised",
     "want",
 ]
 
@@ -102,6 +106,15 @@ def raised(highest, base, LATE: gl.constexpr):
     return gl.inline_asm_elementwise(
         RAISE_LATE if LATE else RAISE, RAISE_OPERANDS, [highest, base],
         dtype=gl.float32, is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def total_raised(highest, base, total, LATE: gl.constexpr):
+    """The same, what is left of weights so far, and their sum."""
+    left, base, total = gl.inline_asm_elementwise(
+        RAISE_TOTAL_LATE if LATE else RAISE_TOTAL, RAISE_TOTAL_OPERANDS, [highest, base, total],
+        dtype=(gl.float32, gl.float32, gl.float32), is_pure=False, pack=2)  # fmt: skip
+    return base, left, total
 
 
 @gluon.jit
