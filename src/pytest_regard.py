@@ -1,6 +1,6 @@
 """The pytest plugin: a fixture `assert_attention` for every test suite where regard is installed.
 
-It is no part of the package: every run of pytest loads it, and importing regard would load torch.
+It is no part of the package: every run of pytest loads it, and nothing of regard before a test asks for it.
 """
 
 from __future__ import annotations

@@ -151,10 +151,34 @@ def modules_loaded_by(statement: str) -> set[str]:
     return {name.split(".")[0] for name in json.loads(done.stdout)}
 
 
-def test_import_regard_loads_nothing_but_torch_and_jaxtyping():
-    # What torch itself drags along (sympy, on some machines triton) is not ours to judge.
-    extra = modules_loaded_by("import regard") - modules_loaded_by("import jaxtyping, torch")
+def test_import_regard_loads_nothing_before_somebody_asks():
+    extra = modules_loaded_by("import regard") - modules_loaded_by("import typing, importlib.util")
     assert extra - set(sys.stdlib_module_names) == {"regard"}
+
+
+def test_what_regard_exports_loads_nothing_but_torch_and_jaxtyping():
+    # What torch itself drags along (sympy, on some machines triton) is not ours to judge.
+    extra = modules_loaded_by("from regard import attention, observe") - modules_loaded_by(
+        "import jaxtyping, torch"
+    )
+    assert extra - set(sys.stdlib_module_names) == {"regard"}
+
+
+def test_the_help_of_commands_waits_for_no_torch():
+    assert "torch" not in modules_loaded_by("import regard.cli")
+
+
+def test_modules_and_names_of_the_package_are_there_without_an_import_of_theirs():
+    script = (
+        "import regard; regard.stats.Entropy; regard.errors; regard.Causal; 'observe' in dir(regard) or 1 / 0"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["nothing_like_it", "_private", "__wrapped__"])
+def test_what_the_package_does_not_have_is_no_attribute(name):
+    assert not hasattr(regard, name)
 
 
 def is_reexport(node: ast.stmt) -> bool:

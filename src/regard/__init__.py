@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING
 
 from regard._version import __version__
-from regard.engine import KVCache, attention, explain_dispatch, sdpa
-from regard.maps import AttentionMap, Observation, observe
-from regard.masks import Causal, Chunk, Dense, Documents, Padding, Where, Window
-from regard.stats import ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK
-from regard.tracing import Trace, trace
 
 if TYPE_CHECKING:
     from regard.atlas import importance, knockout, rollout
+    from regard.engine import KVCache, attention, explain_dispatch, sdpa
+    from regard.maps import AttentionMap, Observation, observe
+    from regard.masks import Causal, Chunk, Dense, Documents, Padding, Where, Window
     from regard.models import Recording, watch
+    from regard.stats import ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK
+    from regard.tracing import Trace, trace
 
 __all__ = [
     "AttentionMap",
@@ -46,17 +46,28 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    # Watching and surveying models cost imports of their own, so they wait for the first who asks.
-    if name in ("Recording", "watch"):
-        import regard.models
+    # PyTorch alone takes seconds to load, and `regard --help` needs none of it: all waits for who asks.
+    from importlib import import_module
+    from importlib.util import find_spec
 
-        return getattr(regard.models, name)
-    if name in ("atlas", "importance", "knockout", "rollout"):
-        import regard.atlas
-
-        return regard.atlas if name == "atlas" else getattr(regard.atlas, name)
-    if name == "claims":
-        import regard.claims
-
-        return regard.claims
+    homes = {
+        "atlas": {"importance", "knockout", "rollout"},
+        "engine": {"KVCache", "attention", "explain_dispatch", "sdpa"},
+        "maps": {"AttentionMap", "Observation", "observe"},
+        "masks": {"Causal", "Chunk", "Dense", "Documents", "Padding", "Where", "Window"},
+        "models": {"Recording", "watch"},
+        "stats": {"ColumnMass", "Decay", "Entropy", "MaxScore", "Pooled", "TopK"},
+        "tracing": {"Trace", "trace"},
+    }
+    for home, names in homes.items():
+        if name in names:
+            # Found at once the next time.
+            globals()[name] = getattr(import_module(f"regard.{home}"), name)
+            return globals()[name]
+    if not name.startswith("_") and find_spec(f"regard.{name}") is not None:
+        return import_module(f"regard.{name}")
     raise AttributeError(f"module 'regard' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

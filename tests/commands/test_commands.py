@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,13 @@ def test_the_example_in_the_help_runs(run, name, monkeypatch, tmp_path):
     (tmp_path / "my_attention.py").write_text(MINE, encoding="utf-8")
     status, _, err = run(*shlex.split(EXAMPLES[name]))
     assert status == 0, err
+
+
+def test_the_help_of_explain_names_the_examples():
+    from regard.commands import explain
+    from regard.tracing import EXAMPLES
+
+    assert sys.modules[explain.__module__].EXAMPLES == tuple(EXAMPLES)
 
 
 def test_the_commands_in_the_readme_run(run, monkeypatch, tmp_path):

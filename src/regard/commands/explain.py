@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from torch import Tensor
 
 from regard.commands.app import LOOK, app
 from regard.commands.output import console, print_json, writable
@@ -20,17 +19,18 @@ from regard.commands.sources import (
     model_named,
 )
 from regard.errors import RegardError
-from regard.plots import visible
-from regard.tracing import EXAMPLES, Trace, example, trace
 
 if TYPE_CHECKING:
     from regard.engine.problem import Problem
     from regard.models import Recording
+    from regard.tracing import Trace
 
 __all__ = ["explain", "show_trace"]
 
 # Every pair of a text is written out, so it must be short.
 LONGEST = 64
+# The names of `regard.tracing.EXAMPLES`: they are in the help, which waits for no import.
+EXAMPLES = ("cat", "three")
 
 
 @app.command(rich_help_panel=LOOK, epilog='Example: regard explain "The cat sat on the mat" --query cat')
@@ -54,6 +54,8 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain attention step by step: on a model's own head for a text of yours, or on a worked example."""
+    from regard.tracing import example
+
     writable(html)
     if as_json and query is not None:
         raise RegardError("--json holds every query; leave out --query, or leave out --json.")
@@ -81,6 +83,7 @@ def show_trace(steps: Trace, query: int | str | None = None) -> None:
 def _on_a_head(text: str, model: str, layer: int | None, head: int | None) -> Trace:
     """The steps of one head of a real model, with the numbers it computed."""
     from regard.models import record
+    from regard.plots import visible
 
     loaded = model_named(model)
     count = len(loaded.tokenizer(text)["input_ids"])
@@ -98,6 +101,10 @@ def _on_a_head(text: str, model: str, layer: int | None, head: int | None) -> Tr
 
 def _steps(problem: Problem, head: int, tokens: list[str]) -> Trace:
     """The steps of one head of a layer, with everything that its scores go through."""
+    from torch import Tensor
+
+    from regard.tracing import trace
+
     key_head, scoring, bias = head // problem.group, problem.scoring, problem.scoring.bias
     if isinstance(bias, Tensor):
         bias = bias[0, head if bias.shape[1] > 1 else 0]

@@ -7,6 +7,7 @@ positive numbers and for weights, orange for negative ones.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def ink(background: str) -> str:
     return "#ffffff" if (luminance + 0.05) ** 2 < 1.05 * 0.05 else "#000000"
 
 
+@cache
 def colormap(signed: bool = False) -> Colormap:
     """The same colours for matplotlib: from 0 to 1, or from −1 to 1 where numbers have a sign."""
     from matplotlib.colors import ListedColormap
