@@ -44,7 +44,10 @@ def fill(kernel: Kernel, x: torch.Tensor, scale: float) -> torch.Tensor:
 
 def test_all_are_compiled_before_the_first_is_started(diary):
     a, b = Kernel("a", diary), Kernel("b", diary)
-    call = lambda: fill(a, torch.empty(8), 2.0) + fill(b, torch.empty(8), 3.0)  # noqa: E731
+
+    def call():
+        return fill(a, torch.empty(8), 2.0) + fill(b, torch.empty(8), 3.0)
+
     assert together(call).tolist() == [5.0] * 8
     assert diary == ["compile a", "compile b", "start a", "start b"]
     diary.clear()
