@@ -54,13 +54,14 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain attention step by step: on a model's own head for a text of yours, or on a worked example."""
-    from regard.tracing import example
-
     writable(html)
     if as_json and query is not None:
         raise RegardError("--json holds every query; leave out --query, or leave out --json.")
     if text is None and (layer is not None or head is not None or model != BUNDLED):
         raise RegardError('--model, --layer and --head need a text: regard explain "The cat sat on the mat".')
+    # What is refused is refused at once: this loads PyTorch.
+    from regard.tracing import example
+
     steps = example(name) if text is None else _on_a_head(text, model, layer, head)
     chosen = _query(steps, query)
     if html is not None:

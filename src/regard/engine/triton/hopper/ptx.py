@@ -156,6 +156,7 @@ def _raise_total(most: float) -> str:
 
 
 def _raised(most: float, results: list[str], mine: list[str], before: list[str]) -> list[str]:
+    """The lines of both, up to where something is raised; where nothing is, they go to "done"."""
     lines = [".reg .pred far<2>, some; .reg .f32 limit<2>, top, other;"]
     for i in range(2):
         lines += [f"add.f32 limit{i}, {before[i]}, {SLACK}; setp.gt.f32 far{i}, {mine[i]}, limit{i};"]
