@@ -82,7 +82,7 @@ class Decay(Statistic):
 
     def folds(self, state: State, frame: Frame) -> list[Fold]:
         pairs = PairFold(state["counts"], "diagonals", self.skip_keys)
-        return [DiagonalFold(state["sums"], self.skip_keys), pairs]
+        return [DiagonalFold(state["sums"], self.skip_keys, past=not self.signed), pairs]
 
     def finish(self, state: State, frame: Frame) -> DecayCurve:
         lowest = 1 - max(frame.q, 1) if self.signed else 0

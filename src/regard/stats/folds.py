@@ -96,10 +96,14 @@ class ColumnFold(Fold):
 
 @dataclass(frozen=True)
 class DiagonalFold(Fold):
-    """Sums along the diagonals of the map without its first `skip` keys, ordered as in stats/diagonals.py."""
+    """Sums along the diagonals of the map without its first `skip` keys, ordered as in stats/diagonals.py.
+
+    With `past` nobody asks for those of keys behind the query, and they may be left out.
+    """
 
     into: Float[Tensor, "batch heads diagonals"]
     skip: int = 0
+    past: bool = False
 
     @property
     def about(self) -> Hashable:

@@ -71,7 +71,7 @@ def test_what_strips_leave_behind_is_added_along_its_diagonals(device, wide, ban
     wanted = torch.ones(2, 3, 2 * n - 1)
     key, query = torch.arange(2 * SIDE)[:, None], torch.arange(SIDE)[None, :]
     for strip in range(strips.count):
-        offset = int(strips.table[0, strip, 2])
+        offset = int(strips.told[0, strip, 2])
         # Pairs of diagonals have numbers; a strip may begin with any of them.
         assert offset % 2 == 0
         for part in range(wide):

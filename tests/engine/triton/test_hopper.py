@@ -341,6 +341,29 @@ def test_strips_of_few_maps_are_cut(monkeypatch, size):
         close(cut.stats[name], whole.stats[name], 1e-5)
 
 
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("mask", [None, Documents(lengths=(1100, 400))])
+def test_diagonals_of_the_future_are_left_out_where_nobody_asks_for_them(monkeypatch, mask, signed):
+    from regard.engine.triton.hopper import survey
+
+    walked, walk = [], survey._Sweep._walk
+
+    def seen(sweep, band, strips, *args, **asked):
+        walked.append(strips.shape[1])
+        walk(sweep, band, strips, *args, **asked)
+
+    monkeypatch.setattr(survey._Sweep, "_walk", seen)
+    monkeypatch.setattr(survey, "PROGRAMS", 2)
+    q, k, v = tensors(q=1500, k=1500)
+    asked = [ColumnMass(), Decay(), Pooled(64, "both")]
+    asked += [Decay(signed=True).named("both")] if signed else []
+    got = observe(q, k, v, mask, stats=asked)
+    assert (walked[1] > 0) == (not signed)
+    wanted = observe(*(x.double() for x in (q, k, v)), mask, stats=asked, backend="torch")
+    for name in wanted.stats:
+        close(got.stats[name], wanted.stats[name], 1e-4)
+
+
 def test_columns_alone():
     q, k, v = tensors(q=700, k=900)
     got = observe(q, k, v, Causal(), stats=[ColumnMass()])

@@ -87,14 +87,15 @@ def test_what_a_block_of_queries_sees_lies_between_its_first_and_last_block_of_k
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("bands", [(range(5),), (range(2, 4),), (range(1), range(1, 4), range(4, 5))])
 @pytest.mark.parametrize("wide", [2, 3])
-def test_strips_meet_every_block_that_is_seen_once(name, bands, wide):
+@pytest.mark.parametrize("past", [False, True])
+def test_strips_meet_every_block_that_is_seen_once(name, bands, wide, past):
     n, band = 300, range(bands[0].start, bands[-1].stop)
-    strips = schedule(MASKS[name], n, n, 0, CPU).strips(bands, wide)
+    strips = schedule(MASKS[name], n, n, 0, CPU).strips(bands, wide, past=past)
     seen = allowed(MASKS[name], n)
     blocks = -(-n // SIDE)
     for plane in range(seen.shape[0]):
         met = torch.zeros(blocks, blocks, dtype=torch.int64)
-        for first, count, offset in strips.table[plane].tolist():
+        for first, count, offset in [*strips.told[plane].tolist(), *strips.untold[plane].tolist()]:
             for q in range(first, first + count):
                 assert q in band
                 for k in range(q + offset, q + offset + 2 * wide):
@@ -107,11 +108,29 @@ def test_strips_meet_every_block_that_is_seen_once(name, bands, wide):
                     assert met[q, k] == 1
 
 
+@pytest.mark.parametrize(("q", "k"), [(900, 900), (500, 1300), (1300, 900)])
+@pytest.mark.parametrize("wide", [2, 3])
+def test_strips_without_a_diagonal_of_the_past_are_untold(q, k, wide):
+    table = schedule(None, q, k, k - q, CPU)
+    bands = (range(-(-q // SIDE)),)
+    strips = table.strips(bands, wide, past=True)
+    # Key and query stand at the same position where key - query = k - q.
+    first = strips.untold[0, :, 2] * SIDE - (SIDE - 1)
+    assert (first > k - q).all()
+    assert (strips.told[0, :, 2] * SIDE - (SIDE - 1) <= k - q).all()
+    whole = table.strips(bands, wide)
+    assert strips.untold.shape[1] > 0 == whole.untold.shape[1]
+    assert whole.count == strips.count + strips.untold.shape[1]
+    # What is told is found by its diagonal, the rest is nowhere.
+    places = strips.pairs[0][0]
+    assert sorted(places[places >= 0].tolist()) == [*range(wide * strips.count)]
+
+
 @pytest.mark.parametrize("wide", [2, 3])
 @pytest.mark.parametrize("n", [256, 300, 1000, 2048])
 def test_the_longest_strips_under_a_causal_mask_have_no_pair_that_nobody_sees(wide, n):
     strips = schedule(Causal(), n, n, 0, CPU).strips((range(-(-n // SIDE)),), wide)
-    _, count, offset = strips.table[0].unbind(1)
+    _, count, offset = strips.told[0].unbind(1)
     assert offset[0] + 2 * wide - 2 == 0
     assert count[0] == count.max() == -(-n // SIDE)
     # As many pairs as there are, up to whole strips.
@@ -127,7 +146,7 @@ def test_the_pairs_of_a_strip_are_found_by_their_diagonal(wide):
     for band, pairs, base in zip(bands, strips.pairs, strips.first, strict=True):
         for number, place in enumerate(pairs[0].tolist()):
             if place >= 0:
-                first, count, offset = strips.table[0, place // wide].tolist()
+                first, count, offset = strips.told[0, place // wide].tolist()
                 assert band.start <= first <= first + count <= band.stop
                 assert offset + 2 * (place % wide) == 2 * (base + number)
                 places.append(place)

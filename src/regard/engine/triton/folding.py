@@ -209,7 +209,7 @@ def _asked(each: Fold) -> Question | None:
     if isinstance(each, kinds.ColumnFold):
         return Question(columns=True, weights=each.rows)
     if isinstance(each, kinds.DiagonalFold):
-        return Question(diagonals=True, skip=each.skip)
+        return Question(diagonals=True, skip=each.skip, past=each.past)
     if isinstance(each, kinds.BlockFold):
         sums, tops = each.sums is not None, each.tops is not None
         return Question(pool=each.size, pool_sums=sums, pool_maxima=tops)
@@ -230,6 +230,7 @@ def _joined(a: Question, b: Question) -> Question | None:
         weights=a.weights if a.weights is not None else b.weights,
         diagonals=a.diagonals or b.diagonals,
         skip=a.skip,
+        past=all(each.past for each in (a, b) if each.diagonals),
         pool=a.pool or b.pool,
         pool_sums=a.pool_sums or b.pool_sums,
         pool_maxima=a.pool_maxima or b.pool_maxima,

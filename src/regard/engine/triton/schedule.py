@@ -33,17 +33,20 @@ PAIRS = 1 << 24
 class Strips:
     """Diagonal strips of bands of query blocks, for the second pass.
 
-    Row of `table`: first block of queries, how many, key block - query block. Of each band `pairs` says where
-    the sums of diagonals number (pair of key blocks - `first`) are kept, -1 where they are not there.
+    Row of `told`: first block of queries, how many, key block - query block. Nobody asks for the diagonals of
+    those that are `untold`. Of each band `pairs` says where the sums of diagonals number (pair of key blocks
+    - `first`) are kept, -1 where they are not there.
     """
 
-    table: Int32[Tensor, "planes strips 3"]
+    told: Int32[Tensor, "planes strips 3"]
+    untold: Int32[Tensor, "planes others 3"]
     pairs: tuple[Int32[Tensor, "planes pairs"], ...]
     first: tuple[int, ...]
 
     @property
     def count(self) -> int:
-        return self.table.shape[1]
+        """How many there are whose diagonals are told."""
+        return self.told.shape[1]
 
 
 @dataclass(frozen=True)
@@ -152,25 +155,28 @@ class Schedule(Keeper):
         some = ((seen > 0) & (seen < most)).flatten(0, 1).any(0)
         return self._there(rows.start // SIDE + (some.nonzero().squeeze(1) // SIDE).unique())
 
-    def strips(self, bands: tuple[range, ...], wide: int) -> Strips:
-        """The strips that query blocks of some bands meet, longest first: so many pairs of blocks wide."""
-        return self.once(("strips", bands, wide), lambda: self._strips(bands, wide))
+    def strips(self, bands: tuple[range, ...], wide: int, *, past: bool = False) -> Strips:
+        """The strips that query blocks of some bands meet, longest first: so many pairs of blocks wide.
 
-    def _strips(self, bands: tuple[range, ...], wide: int) -> Strips:
+        Of the `past` are those with a key that is not behind its query; without it all diagonals are told.
+        """
+        return self.once(("strips", bands, wide, past), lambda: self._strips(bands, wide, past))
+
+    def _strips(self, bands: tuple[range, ...], wide: int, past: bool) -> Strips:
         tables, first = zip(*(self._strips_of(band, wide) for band in bands), strict=True)
         table = torch.cat(tables, 1)
-        length = table[..., 1]
-        order = length.argsort(dim=1, descending=True, stable=True)
-        kept = max(1, int((length > 0).sum(1).max()))
-        place = torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1]).expand_as(order))
-        places = place.split([some.shape[1] for some in tables], 1)
-        pairs = [(wide * some[..., None] + torch.arange(wide)).flatten(1) for some in places]
-        table = table.gather(1, order[..., None].expand_as(table))[:, :kept]
-        return Strips(
-            self._there(table),
-            tuple(self._there(some.where(some < wide * kept, -1)) for some in pairs),
-            first,
-        )
+        length, offset = table[..., 1], table[0, :, 2]
+        # The first diagonal of a strip is that of its first key and its last query.
+        asked = (offset * SIDE - (SIDE - 1) <= self.k_len - self.q_len) | (not past)
+        order, rest = (_longest_first(length, some.nonzero().squeeze(1)) for some in (asked, ~asked))
+        turn = torch.arange(order.shape[1]).expand_as(order)
+        place = torch.full_like(length, -1).scatter_(1, order, turn)
+        pairs = [
+            (wide * some[..., None] + torch.arange(wide)).where(some[..., None] >= 0, -1).flatten(1)
+            for some in place.split([each.shape[1] for each in tables], 1)
+        ]
+        told, untold = (table.gather(1, some[..., None].expand(-1, -1, 3)) for some in (order, rest))
+        return Strips(self._there(told), self._there(untold), tuple(map(self._there, pairs)), first)
 
     def _strips_of(self, band: range, wide: int) -> tuple[Int[Tensor, "planes strips 3"], int]:
         """The strips of one band, in order, and the number of the first pair of diagonals.
@@ -196,6 +202,13 @@ class Schedule(Keeper):
 
     def _there(self, x: Tensor) -> Int32[Tensor, "..."]:
         return x.to(self.low.device, torch.int32).contiguous()
+
+
+def _longest_first(length: Int[Tensor, "planes strips"], some: Int[Tensor, " some"]) -> Tensor:
+    """Some strips in order, without those that are empty in all planes."""
+    length = length[:, some]
+    kept = int((length > 0).sum(1).amax()) if len(some) else 0
+    return some[length.argsort(dim=1, descending=True, stable=True)[:, :kept]]
 
 
 def _of_keys(

@@ -37,13 +37,15 @@ POOLED, MOST_PARTS = 512, 16
 class Question:
     """What to find out in one sweep.
 
-    `weights` weighs queries in column sums, `skip` hides first keys.
+    `weights` weighs queries in column sums, `skip` hides first keys, and with `past` diagonals of keys behind
+    the query may be left out.
     """
 
     columns: bool = False
     weights: Float[Tensor, "#batch #heads q"] | None = None
     diagonals: bool = False
     skip: int = 0
+    past: bool = False
     pool: int = 0
     pool_sums: bool = False
     pool_maxima: bool = False

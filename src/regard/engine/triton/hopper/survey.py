@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int32
 from torch import Tensor
 
 from regard.engine.problem import Problem
@@ -122,56 +122,26 @@ class _Sweep:
         step = -(-len(band) // self.cuts)
         starts = range(band.start, band.stop, step)
         bands = tuple(range(first, min(first + step, band.stop)) for first in starts)
+        if self.question.past:
+            # One launch for those with diagonals and another for the rest, if there is enough to do in each.
+            strips = self.table.strips(bands, self.walkers, past=True)
+            fewest = min(strips.count, strips.untold.shape[1])
+            if fewest * self.problem.batch * self.problem.heads >= PROGRAMS:
+                return strips
         return self.table.strips(bands, self.walkers)
 
     def run(self, band: range) -> None:
         """One band of query blocks, and what it says added to the rest."""
-        p, ask, none = self.problem, self.question, self.lse
-        strips = self._strips(band)
-        row_stop = min(p.q_len, band.stop * SIDE)
-        slots = len(band)
-        column = self._empty(slots, self.k_blocks * SIDE) if self.receives else none
+        ask, strips, none = self.question, self._strips(band), self.lse
+        column = self._empty(len(band), self.k_blocks * SIDE) if self.receives else none
         cells = self._empty(strips.count, self.walkers, LEFT.value) if ask.diagonals else none
-        pooled = (slots * SIDE // self.part[0], self.k_blocks * SIDE // self.part[1])
+        pooled = (len(band) * SIDE // self.part[0], self.k_blocks * SIDE // self.part[1])
         direct = self.found.pool_sums if not self.from_columns else None
         sums, maxima = (self._parts(total, pooled) for total in (direct, self.found.pool_maxima))
-        start(
-            hopper_survey_kernel,
-            (p.batch * p.heads, strips.count),
-            boxes(self.operands.q, SIDE),
-            boxes(self.operands.k, SIDE),
-            lines(self.bound, SIDE),
-            self.table.low,
-            self.table.high,
-            self.table.edges,
-            strips.table,
-            column,
-            cells,
-            none if sums is None else sums,
-            none if maxima is None else maxima,
-            *self.table.strides,
-            self.operands.scale,
-            p.q_len,
-            p.heads,
-            p.group,
-            strips.count,
-            strips.table.stride(0) if self.table.planes > 1 else 0,
-            self.table.edges.stride(0) if self.table.planes > 1 else 0,
-            band.start,
-            row_stop,
-            slots,
-            self.k_blocks,
-            *pooled,
-            DIM=p.q.shape[-1],
-            COLUMNS=self.receives,
-            DIAGONALS=ask.diagonals,
-            SUMS=sums is not None,
-            MAXIMA=maxima is not None,
-            POOL_Q=self.part[0],
-            POOL_K=self.part[1],
-            WALKERS=self.walkers,
-            num_warps=WARPS,
-        )
+        overview = (none if sums is None else sums, none if maxima is None else maxima)
+        asked = {"SUMS": sums is not None, "MAXIMA": maxima is not None, "COLUMNS": self.receives}
+        self._walk(band, strips.told, column, cells, *overview, *pooled, DIAGONALS=ask.diagonals, **asked)
+        self._walk(band, strips.untold, column, none, *overview, *pooled, DIAGONALS=False, **asked)
         if self.receives:
             self._add_columns(column, band)
         if self.found.diagonals is not None:
@@ -179,6 +149,56 @@ class _Sweep:
         for total, part, largest in ((direct, sums, False), (self.found.pool_maxima, maxima, True)):
             if total is not None and part is not None and part is not total:
                 self._put(total, part, self.part, band, largest=largest)
+
+    def _walk(
+        self,
+        band: range,
+        strips: Int32[Tensor, "planes strips 3"],
+        column: Tensor,
+        cells: Tensor,
+        pool_sums: Tensor,
+        pool_maxima: Tensor,
+        *pooled: int,
+        **asked: bool,
+    ) -> None:
+        """Walk down some strips of a band."""
+        p, table, count = self.problem, self.table, strips.shape[1]
+        if not count:
+            return
+        start(
+            hopper_survey_kernel,
+            (p.batch * p.heads, count),
+            boxes(self.operands.q, SIDE),
+            boxes(self.operands.k, SIDE),
+            lines(self.bound, SIDE),
+            table.low,
+            table.high,
+            table.edges,
+            strips,
+            column,
+            cells,
+            pool_sums,
+            pool_maxima,
+            *table.strides,
+            self.operands.scale,
+            p.q_len,
+            p.heads,
+            p.group,
+            count,
+            strips.stride(0) if table.planes > 1 else 0,
+            table.edges.stride(0) if table.planes > 1 else 0,
+            band.start,
+            min(p.q_len, band.stop * SIDE),
+            len(band),
+            self.k_blocks,
+            *pooled,
+            DIM=p.q.shape[-1],
+            POOL_Q=self.part[0],
+            POOL_K=self.part[1],
+            WALKERS=self.walkers,
+            num_warps=WARPS,
+            **asked,
+        )
 
     def _parts(self, total: Tensor | None, shape: tuple[int, int]) -> Tensor | None:
         """Where a band's parts of the overview go: where they stay, if they are its blocks, and all of them.
