@@ -211,14 +211,17 @@ def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(grain, dim
     assert (apart.diff(dim=-1) != 0).all()
 
 
-def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device):
-    places, rows, k, n = 8, 20, 3, 200
-    length = torch.randint(3, places + 1, (2, SIDE), dtype=torch.int32)
-    length[:, 7], length[:, 9] = 9, 0
+@pytest.mark.parametrize(("places", "k"), [(8, 3), (24, 8), (24, 1)])
+def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device, places, k):
+    rows, n = 20, 200
+    length = torch.randint(k, places + 1, (2, SIDE), dtype=torch.int32)
+    length[:, 7], length[:, 9] = places + 1, 0
     lists = torch.stack([torch.randperm(n)[:places] for _ in range(2 * SIDE)]).view(2, SIDE, places)
     scores = torch.randn(2, SIDE, places)
     # Equal ones, of which the earlier key comes first.
     scores[:, 3:5, 2:] = scores[:, 3:5, :1].abs() + 9
+    scores[:, 5] = torch.tensor([0.0, -0.0]).repeat(places // 2)
+    scores[:, 6] = -scores[:, 6].abs()
     lse = torch.randn(2, 30)
     lse[:, 10 + 9] = -torch.inf
     got, key = torch.empty(2, 30, k, device=device), torch.empty(2, 30, k, dtype=torch.int64, device=device)
@@ -227,7 +230,7 @@ def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device):
     entries = ((scores.view(torch.int32).long() << 32) | lists).to(device)
     tops_kernel.select_kernel[(2, 2)](
         lse.to(device), counted, entries, got, key, peak_key, redo, 0.4, rows, SIDE, 30, 10, 1,
-        TOP=k, WIDE=4, PLACES=places, ROWS=16, SIDE=SIDE, PEAKS=True,
+        TOP=k, PLACES=places, ROWS=16, SIDE=SIDE, PEAKS=True,
     )  # fmt: skip
     for at_map in range(2):
         for row in range(rows):

@@ -41,9 +41,8 @@ LONG = 8192
 PROGRAMS = 128
 # Tiles are of so many classes, whose largest scores bound those of the heaviest keys from below.
 CLASSES = 32
-# Rows of which a warp chooses among the candidates, and its registers: with as many as rows with the most
-# candidates want, all others would wait for one another.
-ROWS, CHOOSING = 8, 72
+# Rows of which a warp chooses among the candidates.
+ROWS = 32
 # Blocks of queries of which a program asks whether they are to be searched.
 SEARCHED = 4
 # With fewer than so many tiles for each top key, classes of keys make better marks than classes of tiles.
@@ -302,13 +301,11 @@ class Tops:
             first_row,
             self.again.shape[-1],
             TOP=self.top,
-            WIDE=1 << (self.top - 1).bit_length(),
             PLACES=PLACES.value,
             ROWS=ROWS,
             SIDE=SIDE,
             PEAKS=result.peak_key is not None,
             num_warps=1,
-            maxnreg=CHOOSING,
         )
 
     def finish(self) -> None:

@@ -106,36 +106,83 @@ def wanted_kernel(
     tl.store(to, bits, mask=(line < lines)[None, :])
 
 
-# fmt: off
 @triton.jit
-def _choose(
-    length, there, in_band, row_at, lse, LISTS, WEIGHT, KEY, PEAK_KEY, scale,
-    TOP: tl.constexpr, WIDE: tl.constexpr, PLACES: tl.constexpr, FIRST: tl.constexpr, ROWS: tl.constexpr,
-    PEAKS: tl.constexpr,
-):
-# fmt: on
-    """Write the TOP heaviest of the candidates in the FIRST places."""
-    place = tl.arange(0, FIRST)[None, :]
-    listed = place < length[:, None]
-    entry = tl.load(LISTS + in_band[:, None] * PLACES + place, mask=listed, other=0)
-    key = entry.to(tl.int32)
-    x = tl.where(listed, (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True), float("-inf"))
-    turn = tl.arange(0, WIDE)[None, :]
-    best, chosen = tl.full([ROWS, WIDE], float("-inf"), tl.float32), tl.full([ROWS, WIDE], -1, tl.int32)
-    for i in tl.static_range(TOP):
-        largest = tl.max(x, 1)[:, None]
-        first = tl.min(tl.where(x == largest, key, 2**31 - 1), 1)[:, None]
-        best, chosen = tl.where(turn == i, largest, best), tl.where(turn == i, first, chosen)
-        x = tl.where(key == first, float("-inf"), x)
-    weight = tl.exp2(best * (scale * LOG2E) - lse[:, None])
-    chosen = tl.where(weight > 0, chosen, -1)
-    to = row_at[:, None] * TOP + turn
-    wanted = there[:, None] & (turn < TOP)
-    tl.store(WEIGHT + to, weight, mask=wanted)
-    tl.store(KEY + to, chosen.to(tl.int64), mask=wanted)
-    if PEAKS:
-        heaviest = tl.max(tl.where(turn == 0, chosen, -1), 1)
-        tl.store(PEAK_KEY + row_at, heaviest.to(tl.int64), mask=there)
+def _order(a, b):
+    """The larger of two, and the smaller."""
+    return tl.maximum(a, b), tl.minimum(a, b)
+
+
+@triton.jit
+def _sorted(eight):
+    """Eight numbers, largest first."""
+    a, b, c, d, e, f, g, h = eight
+    a, b = _order(a, b)
+    c, d = _order(c, d)
+    e, f = _order(e, f)
+    g, h = _order(g, h)
+    a, c = _order(a, c)
+    b, d = _order(b, d)
+    e, g = _order(e, g)
+    f, h = _order(f, h)
+    b, c = _order(b, c)
+    f, g = _order(f, g)
+    a, e = _order(a, e)
+    b, f = _order(b, f)
+    c, g = _order(c, g)
+    d, h = _order(d, h)
+    c, e = _order(c, e)
+    d, f = _order(d, f)
+    b, c = _order(b, c)
+    d, e = _order(d, e)
+    f, g = _order(f, g)
+    return a, b, c, d, e, f, g, h
+
+
+@triton.jit
+def _largest(one, other):
+    """The largest eight of two times eight, both largest first: the larger of each one's first and the
+    other's last. These rise and fall, so halves, quarters and pairs are left to compare."""
+    a, b = tl.maximum(one[0], other[7]), tl.maximum(one[1], other[6])
+    c, d = tl.maximum(one[2], other[5]), tl.maximum(one[3], other[4])
+    e, f = tl.maximum(one[4], other[3]), tl.maximum(one[5], other[2])
+    g, h = tl.maximum(one[6], other[1]), tl.maximum(one[7], other[0])
+    a, e = _order(a, e)
+    b, f = _order(b, f)
+    c, g = _order(c, g)
+    d, h = _order(d, h)
+    a, c = _order(a, c)
+    b, d = _order(b, d)
+    e, g = _order(e, g)
+    f, h = _order(f, h)
+    a, b = _order(a, b)
+    c, d = _order(c, d)
+    e, f = _order(e, f)
+    g, h = _order(g, h)
+    return a, b, c, d, e, f, g, h
+
+
+@triton.jit
+def _rank(entry, listed):
+    """A candidate, or nothing, as a number: the larger the heavier, of equal ones the earlier key."""
+    # There is only one zero.
+    score = (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True) + 0.0
+    bits = tl.where(listed, score, float("-inf")).to(tl.int32, bitcast=True)
+    return (_turned(bits).to(tl.int64) << 32) | (~entry & 0xFFFFFFFF)
+
+
+@triton.jit
+def _turned(bits):
+    """The bits of numbers, so that they have the order of the numbers; and back again."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def _beside(eight):
+    """Eight numbers of each row, in a row."""
+    a, b, c, d, e, f, g, h = eight
+    # The last axis that is joined counts in ones.
+    pairs = tl.join(tl.join(tl.join(a, e), tl.join(c, g)), tl.join(tl.join(b, f), tl.join(d, h)))
+    return tl.reshape(pairs, [a.shape[0], 8])
 
 
 # fmt: off
@@ -143,15 +190,16 @@ def _choose(
 def select_kernel(
     LSE, LENGTH, LISTS, WEIGHT, KEY, PEAK_KEY, REDO, scale, band_rows, list_rows, q_len, first_row,
     redo_blocks,
-    TOP: tl.constexpr, WIDE: tl.constexpr, PLACES: tl.constexpr, ROWS: tl.constexpr, SIDE: tl.constexpr,
-    PEAKS: tl.constexpr,
+    TOP: tl.constexpr, PLACES: tl.constexpr, ROWS: tl.constexpr, SIDE: tl.constexpr, PEAKS: tl.constexpr,
 ):
 # fmt: on
     """The TOP heaviest of each row's candidates, heaviest first, of equal ones the earlier key first.
 
-    Few rows use more than a quarter of their places. A row with more candidates than places says so for its
-    block of SIDE queries in REDO. With PEAKS the first key goes to PEAK_KEY too. LENGTH is 0 afterwards.
+    A thread has a row, and sorts its candidates eight by eight: it talks to nobody. A row with more
+    candidates than places says so for its block of SIDE queries in REDO. With PEAKS the first key goes to
+    PEAK_KEY too. LENGTH is 0 afterwards.
     """
+    tl.static_assert(TOP <= 8)
     at_map = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = row < band_rows
@@ -162,16 +210,34 @@ def select_kernel(
     # A dead row has lse -inf, and no candidates.
     lse = tl.where(lse == float("-inf"), 0.0, lse)
     most = tl.max(length, 0)
-    if most > PLACES // 2:
-        _choose(length, there, in_band, row_at, lse, LISTS, WEIGHT, KEY, PEAK_KEY, scale,
-                TOP, WIDE, PLACES, PLACES, ROWS, PEAKS)  # fmt: skip
-    elif most > PLACES // 4:
-        _choose(length, there, in_band, row_at, lse, LISTS, WEIGHT, KEY, PEAK_KEY, scale,
-                TOP, WIDE, PLACES, PLACES // 2, ROWS, PEAKS)  # fmt: skip
-    else:
-        _choose(length, there, in_band, row_at, lse, LISTS, WEIGHT, KEY, PEAK_KEY, scale,
-                TOP, WIDE, PLACES, PLACES // 4, ROWS, PEAKS)  # fmt: skip
+    nothing = _rank(in_band * 0, length < 0)
+    best = (nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing)
+    for start in range(0, tl.minimum(most, PLACES), 8):
+        # There is room for all of them, whether they are listed or not.
+        at = LISTS + in_band * PLACES + start
+        some = (
+            _rank(tl.load(at), start < length),
+            _rank(tl.load(at + 1), start + 1 < length),
+            _rank(tl.load(at + 2), start + 2 < length),
+            _rank(tl.load(at + 3), start + 3 < length),
+            _rank(tl.load(at + 4), start + 4 < length),
+            _rank(tl.load(at + 5), start + 5 < length),
+            _rank(tl.load(at + 6), start + 6 < length),
+            _rank(tl.load(at + 7), start + 7 < length),
+        )
+        best = _largest(best, _sorted(some))
+    chosen = _beside(best)
+    score = _turned((chosen >> 32).to(tl.int32)).to(tl.float32, bitcast=True)
+    weight = tl.exp2(score * (scale * LOG2E) - lse[:, None])
+    key = tl.where(weight > 0, ~chosen & 0xFFFFFFFF, -1)
+    turn = tl.arange(0, 8)[None, :]
+    to = row_at[:, None] * TOP + turn
+    wanted = there[:, None] & (turn < TOP)
+    tl.store(WEIGHT + to, weight, mask=wanted)
+    tl.store(KEY + to, key, mask=wanted)
+    if PEAKS:
+        heaviest = tl.max(tl.where(turn == 0, key, -1), 1)
+        tl.store(PEAK_KEY + row_at, heaviest, mask=there)
     block = at_map * redo_blocks + (first_row + tl.program_id(0) * ROWS) // SIDE
     tl.store(REDO + block, 1, mask=most > PLACES)
-    # At the end: before lists are read it takes a seventh longer.
     tl.store(LENGTH + in_band, tl.zeros([ROWS], tl.int32), mask=there)
