@@ -23,6 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from regard.engine.triton.hopper.ptx import LOWEST
 from regard.engine.triton.hopper.sharing import (
     HALF,
     LOG2E,
@@ -38,14 +39,13 @@ from regard.engine.triton.hopper.sharing import (
     tile_of,
     turned,
 )
-from regard.engine.triton.hopper.threads import doubt, insist, raised, rescaled, tell, total_raised
+from regard.engine.triton.hopper.threads import begun, doubt, rescaled, settled, tell
 
 __all__ = ["hopper_forward_kernel"]
 
 LN2 = gl.constexpr(0.6931471805599453)
-# A masked score, and the lowest maximum of a row: finite, so that 0 · (a masked score) is 0 and not NaN.
+# A masked score: finite, so that 0 · (a masked score) is 0 and not NaN; and below what rows begin with.
 NEVER = gl.constexpr(-1e37)
-LOWEST = gl.constexpr(-1e36)
 # What rows behind the last one see: zeros, all of them. Were there nothing, they would never have a base.
 EVERYTHING = gl.constexpr(1 << 30)
 # Behind every tile.
@@ -152,42 +152,14 @@ def _softmax(
         peak = gl.maximum(peak, highest)
     x = scores * c - base[:, :, None]
     p = gl.exp2(x)
+    if ENTROPIES:
+        energy = energy + gl.sum(p * x, 2)
     if DISTANCES:
         mass, before = _masses(p, BLOCK_K)
         distance = distance + (mass * ((j + 1) * BLOCK_K).to(gl.float32) - before)
     else:
         mass = gl.sum(p, 2)
-    if ENTROPIES:
-        energy = energy + gl.sum(p * x, 2)
-    return tile_of(p, BLOCK_K), highest, total + mass, energy, distance, peak, peak_tile, tops
-
-
-# fmt: off
-@gluon.jit
-def _raised(
-    highest, base, total, energy, distance,
-    LATE: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PLAIN: gl.constexpr,
-):
-# fmt: on
-    """What weights are relative to, raised where scores are far above it; what is left of earlier weights;
-    and what rows have added up, relative to it.
-
-    Weights that were made already, LATE, may be larger than can be scaled down: then there is no number left.
-    """
-    if PLAIN:
-        # Mostly nothing is done then. Where anything else is asked the assembler makes a loop of it that is
-        # 1 to 11 % slower.
-        base, left, total = total_raised(highest, base, total, LATE)
-    else:
-        above = raised(highest, base, LATE)
-        fall = base - above
-        left = gl.exp2(fall)
-        if ENTROPIES:
-            energy = (energy + fall * total) * left
-        if DISTANCES:
-            distance = distance * left
-        base, total = above, total * left
-    return base, left, total, energy, distance
+    return p, highest, total + mass, energy, distance, peak, peak_tile, tops
 
 
 # fmt: off
@@ -195,7 +167,7 @@ def _raised(
 def _attend(
     q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
     OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
-    q_first, last, count, full_first, full_stop, q_len, offset, top_rows, c, half: gl.constexpr,
+    row_at, q_first, last, count, full_first, full_stop, q_len, offset, top_rows, c, half: gl.constexpr,
     BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, HAS_SINK: gl.constexpr,
     ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, GRAIN: gl.constexpr,
 ):
@@ -211,7 +183,7 @@ def _attend(
     # Where no tile has its largest score kept, the tile of a row's largest is.
     searching: gl.constexpr = PEAKS and GRAIN == 0
     relative: gl.constexpr = DISTANCES or PEAKS or GRAIN > 0
-    plain: gl.constexpr = not (ENTROPIES or relative)
+    together: gl.constexpr = DIM == BLOCK_K
     limit = NEVER / c
     # Not c itself: the compiler would then multiply once for both, and weights would take an addition more.
     about = c * 1.000001
@@ -224,7 +196,6 @@ def _attend(
     high = gl.load(HIGH + row, mask=row < q_len, other=EVERYTHING)[:, None]
     thread = gl.arange(0, 4, gl.SliceLayout(0, threads))[None, :]
     energy, distance, base = total, total, total + LOWEST
-    all_left = total + 1
     peak = total + float("-inf")
     # Of these, those that nobody asks for stay what they are.
     peak_tile, tops, neighbour = total, total, total
@@ -243,46 +214,42 @@ def _attend(
     s = warpgroup_mma_wait(0, deps=[s])
     free(0, 2)
     scores = _seen(threads_of(s, BLOCK_K), last, low, high, thread, limit, BLOCK_K, relative)
-    base, left, total, energy, distance = _raised(
-        gl.max(scores * about, 2), base, total, energy, distance,
-        False, ENTROPIES, DISTANCES, plain)  # fmt: skip
+    base = begun(gl.max(scores * about, 2), base)
     p, highest, total, energy, distance, peak, peak_tile, tops = _softmax(
         scores, last, base, total, energy, distance, peak, peak_tile, tops, c,
         BLOCK_K, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
-    weights = gl.convert_layout(p.to(dtype), p_layout)
+    weights = gl.convert_layout(tile_of(p, BLOCK_K).to(dtype), p_layout)
     for i in range(1, count):
         slot = i % STAGES
         before = (i - 1) % STAGES
         mbarrier.wait(k_ready.index(slot), (i // STAGES) & 1)
         s = turned(q, k_ring, slot, nothing)
-        mbarrier.wait(v_ready.index(before), ((i - 1) // STAGES) & 1)
-        mixed = warpgroup_mma(weights, v_ring.index(before), acc, is_async=True)
         j = last - i
         if GRAIN > 0:
-            # Nobody waits for it, and before the product there is nothing else to do.
+            # Of the tile before: nobody waits for it, and until the product is there nothing else is to do.
             tell(tops, neighbour, place, TILE_TOPS + ((j + 1) * parts).to(gl.int64) * top_rows, parts)
+        mbarrier.wait(v_ready.index(before), ((i - 1) // STAGES) & 1)
+        mixed = warpgroup_mma(weights, v_ring.index(before), acc, is_async=True)
         s = warpgroup_mma_wait(1, deps=[s])
         free(slot, 2)
         scores = threads_of(s, BLOCK_K)
-        ahead = all_left
         if (j < full_first) | (j >= full_stop - 1):
             scores = _seen(scores, j, low, high, thread, limit, BLOCK_K, relative)
-            base, ahead, total, energy, distance = _raised(
-                gl.max(scores * about, 2), base, total, energy, distance,
-                False, ENTROPIES, DISTANCES, plain)  # fmt: skip
+            base = begun(gl.max(scores * about, 2), base)
         p, highest, total, energy, distance, peak, peak_tile, tops = _softmax(
             scores, j, base, total, energy, distance, peak, peak_tile, tops, c,
             BLOCK_K, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
         doubt(total, energy, distance, DIRTY)
-        if (ENTROPIES or DISTANCES) and not PEAKS and GRAIN == 0:
-            # Here the assembler would put exponentials off until after the branch that follows.
-            highest = insist(highest, total, energy, distance)
-        base, left, total, energy, distance = _raised(
-            highest * c, base, total, energy, distance, True, ENTROPIES, DISTANCES, plain)  # fmt: skip
         acc, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
+        p, out, base, total, energy, distance = settled(
+            p, threads_of(acc, DIM), highest * c, base, total, energy, distance,
+            ENTROPIES, DISTANCES, together)  # fmt: skip
+        if together:
+            acc = gl.convert_layout(tile_of(out, DIM), o_layout)
+        else:
+            acc = rescaled(acc, out, DIM, o_layout)
         free(STAGES + before, 2)
-        acc = rescaled(acc, ahead * left, DIM, o_layout)
-        weights = gl.convert_layout(rescaled(p, left, BLOCK_K, s_layout).to(dtype), p_layout)
+        weights = gl.convert_layout(tile_of(p, BLOCK_K).to(dtype), p_layout)
     slot = (count - 1) % STAGES
     mbarrier.wait(v_ready.index(slot), ((count - 1) // STAGES) & 1)
     mixed = warpgroup_mma(weights, v_ring.index(slot), acc, is_async=True)
@@ -291,6 +258,13 @@ def _attend(
     if GRAIN > 0:
         tell(tops, neighbour, place, TILE_TOPS + ((last - count + 1) * parts).to(gl.int64) * top_rows, parts)
 
+    # Where this head's rows are; before the loop all of these would be in its way.
+    OUT += row_at * DIM
+    LSE += row_at
+    ENTROPY += row_at
+    DISTANCE += row_at
+    PEAK += row_at
+    PEAK_TILE += row_at
     q_row = q_first + half * HALF + gl.arange(0, HALF, rows)
     there = q_row < q_len
     # A dead row has total 0: output 0, lse -inf. One that is no number stays none.
@@ -367,12 +341,6 @@ def hopper_forward_kernel(
     mask_at = batch * mask_b + head * mask_h
     q_first = block * (2 * HALF)
     c = scale * LOG2E
-    OUT += row_at * DIM
-    LSE += row_at
-    ENTROPY += row_at
-    DISTANCE += row_at
-    PEAK += row_at
-    PEAK_TILE += row_at
     TILE_TOPS += map_at * tops_size - top_first
     DIRTY += map_at * q_blocks + block
     SINK += head
@@ -383,12 +351,12 @@ def hopper_forward_kernel(
             (_attend, (
                 q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
                 OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
-                q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 0,
+                row_at, q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 0,
                 BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, GRAIN)),
             (_attend, (
                 q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
                 OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
-                q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 1,
+                row_at, q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 1,
                 BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, GRAIN)),
             (_load, (
                 Q, K, V, q_box, k_boxes, v_boxes, q_ready, k_ready, v_ready,

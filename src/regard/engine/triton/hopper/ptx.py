@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 __all__ = [
+    "BEGIN",
+    "BEGIN_OPERANDS",
     "DONE",
     "DONE_OPERANDS",
     "DOUBT",
@@ -16,28 +16,21 @@ __all__ = [
     "EXCHANGE_OPERANDS",
     "EXPAND",
     "EXPAND_OPERANDS",
-    "INSIST",
-    "INSIST_OPERANDS",
     "KEEP",
     "KEEP_OPERANDS",
     "LIST",
     "LIST_OPERANDS",
+    "LOWEST",
     "MEET_OPERANDS",
     "ONES",
     "ONES_OPERANDS",
     "PLACES",
-    "RAISE",
-    "RAISE_LATE",
-    "RAISE_OPERANDS",
-    "RAISE_TOTAL",
-    "RAISE_TOTAL_LATE",
-    "RAISE_TOTAL_OPERANDS",
     "RECEIVE",
     "RECEIVE_OPERANDS",
-    "RESCALE_32",
-    "RESCALE_32_OPERANDS",
-    "RESCALE_64",
-    "RESCALE_64_OPERANDS",
+    "RESCALE",
+    "RESCALE_OPERANDS",
+    "SETTLE",
+    "SETTLE_OPERANDS",
     "TELL_1",
     "TELL_1_OPERANDS",
     "TELL_2",
@@ -47,10 +40,14 @@ __all__ = [
     "named",
 ]
 
+# What weights of a row are relative to as long as it has seen nothing.
+LOWEST = gl.constexpr(-1e36)
 # How far weights may go beyond 1, as a power of two, before what they are relative to is raised.
 SLACK = 8.0
 # How far that may be raised when weights were made already, as a power of two: further down there is only 0.
 MOST = 126.0
+# Weights that a thread has of a tile.
+TILE = 64
 # How many candidates for its top keys a query has room for.
 PLACES = gl.constexpr(64)
 
@@ -127,80 +124,91 @@ def meet(how: str, warpgroups: int) -> str:
     return f"bar.{how} $1, {warpgroups * 128 + 32}; mov.b32 $0, 0;"
 
 
-def _raise(most: float) -> str:
-    """PTX: the score that weights of a row are relative to, raised where a thread has one far above it.
+def _begin() -> str:
+    """PTX: the score that weights of a row are relative to, for rows that have none: the largest one that its
+    four threads have, if they see any. Two rows a thread.
 
-    Weights may be as large as 2^SLACK: only beyond that do the four threads of a row look for their largest
-    score, and where no thread of a warp goes beyond, nobody waits for anybody. It is raised by `most` at the
-    most, as a power of two, and beyond that it is no number. Two rows a thread.
     Operands: results, the thread's largest scores, what weights have been relative to.
     """
     results, mine, before = named(3, 2)
-    return "\n".join(["{", *_raised(most, results, mine, before), "done: }"])
-
-
-def _raise_total(most: float) -> str:
-    """PTX: the same, what is left of weights so far, and their sum: where that is all there is to scale down,
-    mostly nothing is done.
-
-    Operands: what is left, what weights are relative to, their sums, which are results too but for the first;
-    the thread's largest scores.
-    """
-    left, base, total, mine = named(4, 2)
-    lines = ["{ .reg .f32 raised<2>;", *(f"mov.f32 {x}, 0f3F800000;" for x in left)]
-    lines += _raised(most, ["raised0", "raised1"], mine, base)
+    lines = ["{ .reg .pred none<2>, some; .reg .f32 other;"]
     for i in range(2):
-        lines += [f"sub.f32 {left[i]}, {base[i]}, raised{i}; mov.f32 {base[i]}, raised{i};"]
-        lines += [f"ex2.approx.ftz.f32 {left[i]}, {left[i]}; mul.f32 {total[i]}, {total[i]}, {left[i]};"]
+        lines += [f"mov.f32 {results[i]}, {before[i]}; setp.le.f32 none{i}, {before[i]}, {LOWEST.value};"]
+    lines += ["or.pred some, none0, none1; vote.sync.any.pred some, some, 0xffffffff; @!some bra done;"]
+    for i in range(2):
+        lines += [f"selp.f32 {results[i]}, {mine[i]}, {before[i]}, none{i};"]
+        for lane in (1, 2):
+            lines += [f"shfl.sync.bfly.b32 other, {results[i]}, {lane}, 31, 0xffffffff;"]
+            lines += [f"max.f32 {results[i]}, {results[i]}, other;"]
+        lines += [f"max.f32 {results[i]}, {results[i]}, {before[i]};"]
     return "\n".join([*lines, "done: }"])
 
 
-def _raised(most: float, results: list[str], mine: list[str], before: list[str]) -> list[str]:
-    """The lines of both, up to where something is raised; where nothing is, they go to "done"."""
-    lines = [".reg .pred far<2>, some; .reg .f32 limit<2>, top, other;"]
-    for i in range(2):
-        lines += [f"add.f32 limit{i}, {before[i]}, {SLACK}; setp.gt.f32 far{i}, {mine[i]}, limit{i};"]
-        lines += [f"mov.f32 {results[i]}, {before[i]};"]
-    lines += ["or.pred some, far0, far1; vote.sync.any.pred some, some, 0xffffffff;", "@!some bra done;"]
-    for i in range(2):
-        lines += [f"mov.f32 top, {mine[i]};"]
+def _settle(asked: tuple[bool, bool], together: bool) -> str:
+    """PTX: where a tile has a score far above what weights of a row are relative to, raise that, and scale
+    down the tile's weights, which are made already, what was summed so far, and the output if it is given.
+
+    Weights may be as large as 2^SLACK: only beyond that do the four threads of a row look for their largest
+    score. All of it is one branch that mostly nobody takes, since the way around one takes as long as it
+    takes instructions to come from there. A base is raised by MOST at the most, as a power of two, and beyond
+    that it is no number.
+
+    Operands: results (weights, the output or what is left of its weights, bases, sums of weights and those
+    that are `asked`), the first or the first two of them as they are, the thread's largest scores, and bases
+    and sums as they are. All have as many registers as a thread has weights. Of every four the first two are
+    of one row, the others of another; what rows have one of is where their first weight is.
+    """
+    more, rows = sum(asked), (0, 2)
+    operands = named(8 + together + 2 * more, TILE)
+    weights, second, *sums = operands[: 4 + more]
+    mine, *before = operands[5 + together + more :]
+    lines = ["{ .reg .pred far<2>, some; .reg .f32 limit<2>, left<2>, top, other, fall;"]
+    lines += [f"mov.f32 {to[row]}, {x[row]};" for to, x in zip(sums, before, strict=True) for row in rows]
+    lines += [] if together else [f"mov.f32 {second[row]}, 0f3F800000;" for row in rows]
+    for i, row in enumerate(rows):
+        lines += [f"add.f32 limit{i}, {before[0][row]}, {SLACK};"]
+        lines += [f"setp.gt.f32 far{i}, {mine[row]}, limit{i};"]
+    lines += ["or.pred some, far0, far1; vote.sync.any.pred some, some, 0xffffffff; @!some bra done;"]
+    for i, row in enumerate(rows):
+        base, total, *others = (x[row] for x in before)
+        to_base, to_total, *to_others = (to[row] for to in sums)
+        lines += [f"mov.f32 top, {mine[row]};"]
         for lane in (1, 2):
             lines += [f"shfl.sync.bfly.b32 other, top, {lane}, 31, 0xffffffff; max.f32 top, top, other;"]
-        lines += [f"setp.gt.f32 far{i}, top, limit{i};"]
-        if most < inf:
-            lines += [f"sub.f32 other, top, {before[i]}; setp.gt.f32 some, other, {most};"]
-            lines += ["selp.f32 top, 0f7FC00000, top, some;"]
-        lines += [f"selp.f32 {results[i]}, top, {before[i]}, far{i};"]
-    return lines
+        lines += [f"setp.gt.f32 far{i}, top, limit{i}; sub.f32 other, top, {base};"]
+        lines += [f"setp.gt.f32 some, other, {MOST}; selp.f32 top, 0f7FC00000, top, some;"]
+        lines += [f"selp.f32 {to_base}, top, {base}, far{i}; sub.f32 fall, {base}, {to_base};"]
+        lines += [f"ex2.approx.ftz.f32 left{i}, fall; mul.f32 {to_total}, {total}, left{i};"]
+        if asked[0]:
+            lines += [f"fma.rn.f32 {to_others[0]}, fall, {total}, {others[0]};"]
+            others[0] = to_others[0]
+        lines += [f"mul.f32 {to}, {x}, left{i};" for to, x in zip(to_others, others, strict=True)]
+        lines += [] if together else [f"mov.f32 {second[row]}, left{i};"]
+    for x in (weights, second) if together else (weights,):
+        lines += [f"mul.f32 {x[i]}, {x[i]}, left{i // 2 % 2};" for i in range(TILE)]
+    return "\n".join([*lines, "done: }"])
+
+
+def _settle_operands(asked: tuple[bool, bool], together: bool) -> str:
+    more, kept = sum(asked), 1 + together
+    results = ["=f"] * (kept * TILE) + ["=&f"] * ((4 + more - kept) * TILE)
+    return ",".join([*results, *(str(i) for i in range(kept * TILE)), *["f"] * ((3 + more) * TILE)])
 
 
 def _doubt() -> str:
     """PTX: note sums that are no numbers.
 
     The assembler moves what has no effect behind whatever waits; this has one, and what it looks at is done
-    before it.
+    before it. So that it does not move itself, nothing passes the place where a warp meets, which is none: a
+    warp is never apart here.
 
     Operands: results (none), three sums of two rows each, and where to note.
     """
     results, *sums, dirty = named(5, 2)
     lines = ["{ .reg .pred bad; .reg .b32 one;", f"setp.nan.f32 bad, {sums[0][0]}, {sums[0][1]};"]
     lines += [f"setp.nan.or.f32 bad, {one}, {other}, bad;" for one, other in sums[1:]]
-    lines += [f"mov.b32 one, 1; @bad st.global.b32 [{dirty[0]}], one;"]
+    lines += [f"mov.b32 one, 1; @bad st.global.b32 [{dirty[0]}], one; bar.warp.sync 0xffffffff;"]
     return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
-
-
-def _insist() -> str:
-    """PTX: scores as they are, or none where sums are no numbers: who needs these scores needs the sums.
-
-    Operands: results, scores of two rows, three sums of two rows each.
-    """
-    results, scores, *sums = named(5, 2)
-    lines = ["{ .reg .pred bad;"]
-    for row, (to, x) in enumerate(zip(results, scores, strict=True)):
-        first, second, third = (both[row] for both in sums)
-        lines += [f"setp.nan.f32 bad, {first}, {second}; setp.nan.or.f32 bad, {third}, {third}, bad;"]
-        lines += [f"selp.f32 {to}, 0fFF800000, {x}, bad;"]
-    return "\n".join([*lines, "}"])
 
 
 def _done() -> str:
@@ -335,18 +343,16 @@ def kinds(letters: tuple[str, ...], each: int) -> str:
 
 
 MEET_OPERANDS = gl.constexpr("=r,r")
-RAISE, RAISE_OPERANDS = gl.constexpr(_raise(inf)), gl.constexpr(kinds(("=&f", *"ff"), 2))
-RAISE_LATE = gl.constexpr(_raise(MOST))
-RAISE_TOTAL, RAISE_TOTAL_LATE = gl.constexpr(_raise_total(inf)), gl.constexpr(_raise_total(MOST))
-RAISE_TOTAL_OPERANDS = gl.constexpr("=&f,=&f,=f,=f,=f,=f,f,f,2,3,4,5")
-# By how many sums a thread has.
-RESCALE_64, RESCALE_64_OPERANDS = gl.constexpr(_rescale(64)), gl.constexpr(_rescale_operands(64))
-RESCALE_32, RESCALE_32_OPERANDS = gl.constexpr(_rescale(32)), gl.constexpr(_rescale_operands(32))
+BEGIN, BEGIN_OPERANDS = gl.constexpr(_begin()), gl.constexpr(kinds(("=&f", *"ff"), 2))
+# By whether sums for entropies and distances are asked, and whether the output is scaled down along.
+_WAYS = [((energy, far), both) for energy in (False, True) for far in (False, True) for both in (False, True)]
+SETTLE = gl.constexpr({(*asked, both): _settle(asked, both) for asked, both in _WAYS})
+SETTLE_OPERANDS = gl.constexpr({(*asked, both): _settle_operands(asked, both) for asked, both in _WAYS})
+RESCALE, RESCALE_OPERANDS = gl.constexpr(_rescale(TILE // 2)), gl.constexpr(_rescale_operands(TILE // 2))
 # By how many parts of a tile have largest scores of their own.
 TELL_1, TELL_1_OPERANDS = gl.constexpr(_tell(1)), gl.constexpr(kinds(("=r", *"frrl"), 2))
 TELL_2, TELL_2_OPERANDS = gl.constexpr(_tell(2)), gl.constexpr(kinds(("=r", *"frrl"), 4))
 DOUBT, DOUBT_OPERANDS = gl.constexpr(_doubt()), gl.constexpr(kinds(("=r", *"fffl"), 2))
-INSIST, INSIST_OPERANDS = gl.constexpr(_insist()), gl.constexpr(kinds(("=&f", *"ffff"), 2))
 DONE, DONE_OPERANDS = gl.constexpr(_done()), gl.constexpr(kinds(("=r", *"fl"), 2))
 EXCHANGE, EXCHANGE_OPERANDS = gl.constexpr(_exchange()), gl.constexpr(kinds(("=&f", "=&f", *"ffr"), 2))
 RECEIVE, RECEIVE_OPERANDS = gl.constexpr(_receive()), gl.constexpr(kinds(("=r", *"ffrrrl"), 2))

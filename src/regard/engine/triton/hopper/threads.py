@@ -16,6 +16,8 @@ from regard.engine.triton.hopper.marks_ptx import (
     WANT_OPERANDS,
 )
 from regard.engine.triton.hopper.ptx import (
+    BEGIN,
+    BEGIN_OPERANDS,
     DONE,
     DONE_OPERANDS,
     DOUBT,
@@ -24,26 +26,18 @@ from regard.engine.triton.hopper.ptx import (
     EXCHANGE_OPERANDS,
     EXPAND,
     EXPAND_OPERANDS,
-    INSIST,
-    INSIST_OPERANDS,
     KEEP,
     KEEP_OPERANDS,
     LIST,
     LIST_OPERANDS,
     ONES,
     ONES_OPERANDS,
-    RAISE,
-    RAISE_LATE,
-    RAISE_OPERANDS,
-    RAISE_TOTAL,
-    RAISE_TOTAL_LATE,
-    RAISE_TOTAL_OPERANDS,
     RECEIVE,
     RECEIVE_OPERANDS,
-    RESCALE_32,
-    RESCALE_32_OPERANDS,
-    RESCALE_64,
-    RESCALE_64_OPERANDS,
+    RESCALE,
+    RESCALE_OPERANDS,
+    SETTLE,
+    SETTLE_OPERANDS,
     TELL_1,
     TELL_1_OPERANDS,
     TELL_2,
@@ -52,21 +46,20 @@ from regard.engine.triton.hopper.ptx import (
 from regard.engine.triton.hopper.sharing import threads_of, tile_of
 
 __all__ = [
+    "begun",
     "done",
     "doubt",
     "exchange",
     "heaviest",
-    "insist",
     "keep_keys",
     "list_keys",
     "number_bits",
     "ones_of",
-    "raised",
     "ranked",
     "receive",
     "rescaled",
+    "settled",
     "tell",
-    "total_raised",
     "want",
 ]
 
@@ -98,23 +91,51 @@ def tell(tops, neighbour, place, to, PARTS: gl.constexpr):
 
 
 @gluon.jit
-def raised(highest, base, LATE: gl.constexpr):
-    """What weights are relative to, raised where a thread's highest score is far above it.
-
-    Where that is too far for weights that were made already, it is no number.
-    """
+def begun(highest, base):
+    """What weights are relative to, for rows that have seen nothing so far: their highest score."""
     return gl.inline_asm_elementwise(
-        RAISE_LATE if LATE else RAISE, RAISE_OPERANDS, [highest, base],
-        dtype=gl.float32, is_pure=False, pack=2)  # fmt: skip
+        BEGIN, BEGIN_OPERANDS, [highest, base], dtype=gl.float32, is_pure=False, pack=2)  # fmt: skip
 
 
 @gluon.jit
-def total_raised(highest, base, total, LATE: gl.constexpr):
-    """The same, what is left of weights so far, and their sum."""
-    left, base, total = gl.inline_asm_elementwise(
-        RAISE_TOTAL_LATE if LATE else RAISE_TOTAL, RAISE_TOTAL_OPERANDS, [highest, base, total],
-        dtype=(gl.float32, gl.float32, gl.float32), is_pure=False, pack=2)  # fmt: skip
-    return base, left, total
+def _first_of(x, layout: gl.constexpr):
+    """The first of what threads have along the last axis."""
+    for _ in gl.static_range(5):
+        x = gl.split(gl.reshape(x, [x.shape[0], 4, x.shape[2] // 2, 2]))[0]
+    return gl.convert_layout(gl.reshape(x, [x.shape[0], 4]), layout)
+
+
+# fmt: off
+@gluon.jit
+def settled(
+    p, acc, highest, base, total, energy, distance,
+    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, TOGETHER: gl.constexpr,
+):
+# fmt: on
+    """A thread's weights of a tile, the output if it has as many numbers, and what rows have added up, scaled
+    down where scores are far above what weights are relative to. Mostly nothing is done.
+
+    Without the output what is left of its weights is in its place.
+    """
+    rows: gl.constexpr = base.type.layout
+    text: gl.constexpr = SETTLE[ENTROPIES, DISTANCES, TOGETHER]
+    operands: gl.constexpr = SETTLE_OPERANDS[ENTROPIES, DISTANCES, TOGETHER]
+    results: gl.constexpr = (gl.float32,) * (4 + ENTROPIES + DISTANCES)
+    given = (p, acc) if TOGETHER else (p,)
+    given += (highest[:, :, None], base[:, :, None], total[:, :, None])
+    if ENTROPIES:
+        given += (energy[:, :, None],)
+    if DISTANCES:
+        given += (distance[:, :, None],)
+    found = gl.inline_asm_elementwise(
+        text, operands, given, dtype=results, is_pure=False, pack=p.shape[2] * 2)  # fmt: skip
+    acc = found[1] if TOGETHER else _first_of(found[1], rows)
+    base, total = _first_of(found[2], rows), _first_of(found[3], rows)
+    if ENTROPIES:
+        energy = _first_of(found[4], rows)
+    if DISTANCES:
+        distance = _first_of(found[4 + ENTROPIES], rows)
+    return found[0], acc, base, total, energy, distance
 
 
 @gluon.jit
@@ -130,14 +151,6 @@ def doubt(one, two, three, dirty):
     gl.inline_asm_elementwise(
         DOUBT, DOUBT_OPERANDS, [one, two, three, dirty.to(gl.int64)],
         dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
-
-
-@gluon.jit
-def insist(highest, one, two, three):
-    """Largest scores as they are, once sums are done."""
-    return gl.inline_asm_elementwise(
-        INSIST, INSIST_OPERANDS, [highest, one, two, three],
-        dtype=gl.float32, is_pure=False, pack=2)  # fmt: skip
 
 
 @gluon.jit
@@ -177,13 +190,12 @@ def keep_keys(place, key, score, to):
 
 @gluon.jit
 def rescaled(acc, left, DIM: gl.constexpr, layout: gl.constexpr):
-    """Sums by what is left of their weights. Mostly that is all of them, and nothing is done."""
+    """An output of 64 dims by what is left of its weights. Mostly that is all, and nothing is done."""
     sums = threads_of(acc, DIM)
     factor = gl.convert_layout(left, gl.SliceLayout(2, sums.type.layout))[:, :, None]
-    text: gl.constexpr = RESCALE_64 if DIM == 128 else RESCALE_32
-    operands: gl.constexpr = RESCALE_64_OPERANDS if DIM == 128 else RESCALE_32_OPERANDS
     sums = gl.inline_asm_elementwise(
-        text, operands, [sums, factor], dtype=gl.float32, is_pure=False, pack=DIM // 2)  # fmt: skip
+        RESCALE, RESCALE_OPERANDS, [sums, factor],
+        dtype=gl.float32, is_pure=False, pack=DIM // 2)  # fmt: skip
     return gl.convert_layout(tile_of(sums, DIM), layout)
 
 
