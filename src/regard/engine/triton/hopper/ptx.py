@@ -199,8 +199,8 @@ def _doubt() -> str:
     """PTX: note sums that are no numbers.
 
     The assembler moves what has no effect behind whatever waits; this has one, and what it looks at is done
-    before it. So that it does not move itself, nothing passes the place where a warp meets, which is none: a
-    warp is never apart here.
+    before it. Nothing is moved past a place where the threads of a warp meet. They are together here, so that
+    this place is all that is left of it.
 
     Operands: results (none), three sums of two rows each, and where to note.
     """
