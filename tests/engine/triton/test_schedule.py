@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -124,6 +126,20 @@ def test_strips_without_a_diagonal_of_the_past_are_untold(q, k, wide):
     # What is told is found by its diagonal, the rest is nowhere.
     places = strips.pairs[0][0]
     assert sorted(places[places >= 0].tolist()) == [*range(wide * strips.count)]
+
+
+@pytest.mark.parametrize("mask", [None, Causal()])
+@pytest.mark.parametrize("heads", [1, 1000])
+@pytest.mark.parametrize("diagonals", [False, True])
+def test_a_sweep_is_parted_where_diagonals_are_asked_and_both_parts_are_long(mask, heads, diagonals):
+    from regard.engine.triton.hopper.survey import _Sweep
+    from regard.engine.triton.survey import Question
+
+    asked = Question(columns=True, diagonals=diagonals, past=True)
+    table, problem = schedule(mask, 900, 900, 0, CPU), SimpleNamespace(batch=1, heads=heads)
+    sweep = SimpleNamespace(question=asked, table=table, problem=problem, walkers=3, cuts=1)
+    strips = _Sweep._strips(sweep, range(15))
+    assert (strips.untold.shape[1] > 0) == (diagonals and mask is None and heads > 1)
 
 
 @pytest.mark.parametrize("wide", [2, 3])

@@ -122,11 +122,12 @@ class _Sweep:
         step = -(-len(band) // self.cuts)
         starts = range(band.start, band.stop, step)
         bands = tuple(range(first, min(first + step, band.stop)) for first in starts)
-        if self.question.past:
-            # One launch for those with diagonals and another for the rest, if there is enough to do in each.
+        if self.question.diagonals and self.question.past:
+            # One launch for those with diagonals and another for the rest, if there is one, and enough to do
+            # in each.
             strips = self.table.strips(bands, self.walkers, past=True)
-            fewest = min(strips.count, strips.untold.shape[1])
-            if fewest * self.problem.batch * self.problem.heads >= PROGRAMS:
+            rest = strips.untold.shape[1]
+            if not rest or min(strips.count, rest) * self.problem.batch * self.problem.heads >= PROGRAMS:
                 return strips
         return self.table.strips(bands, self.walkers)
 
