@@ -189,9 +189,14 @@ def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(grain, dim
     numbers = torch.empty(2, lines, rows, dtype=torch.int32, device="cuda")
     length = torch.zeros(2, rows, dtype=torch.int32, device="cuda")
     lists = torch.full((2, rows, places), -1, dtype=torch.int64, device="cuda")
-    candidates_kernel.hopper_candidates_kernel[(2 * lines, -(-rows // 32 // 512))](
-        wanted, numbers, mark, q, k, table.low, table.high, length, lists,
-        *q.stride()[:3], *k.stride()[:3], 0, 0, q_len, k_len, 2, 2, first, rows, lines, 512,
+    # Some tiles have one program, some several; words of bits are not a multiple of these.
+    shares, programs = length, 3 * lines
+    if mask is not None:
+        shares = table.shares(range(first, q_len), grain, lines, 5, 3 * lines)
+        programs = len(shares)
+    candidates_kernel.hopper_candidates_kernel[(2 * programs,)](
+        shares, wanted, numbers, mark, q, k, table.low, table.high, length, lists,
+        *q.stride()[:3], *k.stride()[:3], 0, 0, q_len, k_len, 2, 2, first, rows, lines, programs,
         DIM=dim, GRAIN=grain, MASKED=mask is not None, num_warps=4,
     )  # fmt: skip
     assert torch.equal(length[:, : q_len - first], above.sum(-1).int())

@@ -22,7 +22,7 @@ from regard.engine.triton.hopper.sharing import columns_apart
 from regard.engine.triton.hopper.threads import keep_keys, list_keys, number_bits, ones_of
 from regard.engine.triton.hopper.tops_kernel import BITS
 
-__all__ = ["WORDS", "hopper_candidates_kernel", "in_order", "keys_in_order"]
+__all__ = ["hopper_candidates_kernel", "in_order", "keys_in_order"]
 
 # Queries that are multiplied at once, and with how many keys; words of bits that are looked at at once.
 GATHERED, PART, WORDS = gl.constexpr(64), gl.constexpr(64), gl.constexpr(256)
@@ -34,12 +34,12 @@ def _sum(a, b):
 
 
 @gluon.jit
-def _number(WANTED, NUMBERS, first, stop):
-    """Write the numbers of the bits that are set in some words, and count them."""
+def _number(WANTED, NUMBERS, first, step, stop):
+    """Write the numbers of the bits that are set in every `step`-th word, and count them."""
     words: gl.constexpr = gl.BlockedLayout([WORDS // 128], [32], [4], [0])
     count = first * 0
-    for part in range(first, stop, WORDS):
-        word = part + gl.arange(0, WORDS, words)
+    for start in range(first, stop, WORDS * step):
+        word = start + gl.arange(0, WORDS, words) * step
         bits = gl.load(WANTED + word, mask=word < stop, other=0)
         ones = ones_of(bits)
         number_bits(bits, word * BITS, NUMBERS + count + gl.associative_scan(ones, 0, _sum) - ones)
@@ -81,17 +81,19 @@ def _queries(
 
 
 # fmt: off
-@gluon.jit(do_not_specialize=["q_len", "k_len", "heads", "group", "first_row", "rows", "lines", "span"])
+@gluon.jit(do_not_specialize=["q_len", "k_len", "heads", "group", "first_row", "rows", "lines", "programs"])
 def hopper_candidates_kernel(
-    WANTED, NUMBERS, MARK, Q, K, LOW, HIGH, LENGTH, LISTS, q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h,
-    q_len, k_len, heads, group, first_row, rows, lines, span,
+    SHARES, WANTED, NUMBERS, MARK, Q, K, LOW, HIGH, LENGTH, LISTS, q_b, q_h, q_n, k_b, k_h, k_n, mask_b,
+    mask_h, q_len, k_len, heads, group, first_row, rows, lines, programs,
     DIM: gl.constexpr, GRAIN: gl.constexpr, MASKED: gl.constexpr,
 ):
 # fmt: on
-    """One tile of GRAIN keys, and those queries of `span` words that want it: every key that is at or above
+    """One tile of GRAIN keys, and the queries of some words that want it: every key that is at or above
     their mark, into their lists, with its score. LENGTH counts keys without a place too.
 
-    NUMBERS is room for the numbers of these queries.
+    A map has so many `programs`. Under a mask SHARES says which tile each of them has, its number among those
+    that share this tile, and how many these are; without one tiles are all shared by as many. NUMBERS is room
+    for the numbers of queries.
     """
     dtype: gl.constexpr = K.dtype.element_ty
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PART, 16])
@@ -100,20 +102,25 @@ def hopper_candidates_kernel(
     by_row: gl.constexpr = gl.SliceLayout(1, layout)
 
     # Programs of one map run together: its queries stay near.
-    at_map = (gl.program_id(0) // lines).to(gl.int64)
-    line = gl.program_id(0) % lines
+    at_map = (gl.program_id(0) // programs).to(gl.int64)
+    number = gl.program_id(0) % programs
+    line, part, parts = number % lines, number // lines, programs // lines
+    if MASKED:
+        SHARES += number * 3
+        line, part, parts = gl.load(SHARES), gl.load(SHARES + 1), gl.load(SHARES + 2)
     batch, head = at_map // heads, at_map % heads
-    first = gl.program_id(1) * span
-    NUMBERS += (at_map * lines + line) * rows + first * BITS
-    WANTED += (at_map * lines + line) * (rows // BITS)
-    count = _number(WANTED, NUMBERS, first, gl.minimum(first + span, rows // BITS))
+    words = rows // BITS
+    others = part * (words // parts) + gl.minimum(part, words % parts)
+    NUMBERS += (at_map * lines + line) * rows + others * BITS
+    WANTED += (at_map * lines + line) * words
+    count = _number(WANTED, NUMBERS, part, parts, words)
     if count > 0:
         shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PART, DIM], dtype)
         k_parts = gl.allocate_shared_memory(dtype, [GRAIN // PART, PART, DIM], shared)
         K += batch * k_b + head // group * k_h
-        for part in gl.static_range(GRAIN // PART):
-            first_key = line * GRAIN + part * PART
-            k_parts.index(part).store(keys_in_order(K, first_key, k_n, k_len, PART, DIM))
+        for piece in gl.static_range(GRAIN // PART):
+            first_key = line * GRAIN + piece * PART
+            k_parts.index(piece).store(keys_in_order(K, first_key, k_n, k_len, PART, DIM))
         fence_async_shared()
         gl.thread_barrier()
         MARK += at_map * q_len + first_row

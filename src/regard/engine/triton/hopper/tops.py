@@ -17,7 +17,7 @@ from jaxtyping import Float, Int32
 from torch import Tensor
 
 from regard.engine.riders import Riders, Streamed
-from regard.engine.triton.hopper.candidates_kernel import WORDS, hopper_candidates_kernel
+from regard.engine.triton.hopper.candidates_kernel import hopper_candidates_kernel
 from regard.engine.triton.hopper.marks_kernel import hopper_marks_kernel
 from regard.engine.triton.hopper.ptx import PLACES
 from regard.engine.triton.hopper.search_kernel import few_kernel, search_kernel
@@ -53,8 +53,8 @@ LINES = 16
 # registers each thread. With few tiles it takes less to read them twice.
 FEWEST = 128
 HELD = {256: (4, 96), 512: (8, 128)}
-# Programs that look for candidates: enough to keep the device busy, but each reads its tile of keys. Under a
-# mask some tiles are wanted more than others, and there are twice as many. Registers of theirs, by grain.
+# Programs that look for candidates: enough to keep the device busy, but each reads its tile of keys. And
+# registers of theirs, by grain.
 CANDIDATES = 2048
 REGISTERS = {64: 128, 128: 168}
 
@@ -262,12 +262,16 @@ class Tops:
         p, result, (maps, lines, rows) = self.problem, self.result, tops.scores.shape
         length = self.length[: maps * rows].view(maps, rows)
         lists = length.new_empty(maps, rows, PLACES.value, dtype=torch.int64)
-        words, programs = rows // BITS.value, CANDIDATES * (1 if p.mask is None else 2)
-        span = WORDS.value * -(-words * maps * lines // (WORDS.value * programs))
+        programs, shares = lines * -(-CANDIDATES // (maps * lines)), length
+        if p.mask is not None:
+            band = range(first_row, min(first_row + rows, p.q_len))
+            shares = intervals(p).shares(band, tops.grain, lines, self.top, -(-CANDIDATES // maps))
+            programs = len(shares)
         start(
             hopper_candidates_kernel,
-            (maps * lines, -(-words // span)),
+            (maps * programs,),
             **self._scored,
+            SHARES=shares,
             WANTED=wanted,
             # The largest scores of tiles are not needed any more.
             NUMBERS=tops.scores.view(torch.int32),
@@ -277,7 +281,7 @@ class Tops:
             first_row=first_row,
             rows=rows,
             lines=lines,
-            span=span,
+            programs=programs,
             GRAIN=tops.grain,
             MASKED=p.mask is not None,
             num_warps=4,
