@@ -87,8 +87,8 @@ def compiled(kernel, launch: dict[str, Any]):
 def report(made) -> dict[str, int]:
     """Bytes of local memory per thread; how many matrix instructions of Hopper's there are; how many products
     have 32 exponentials between them and the wait for them; and, where all products but the last are waited
-    for first, the least number of exponentials before the last one is; and the highest number of a barrier
-    that the compiler took for itself."""
+    for first, the least number of exponentials before the last one is; the highest number of a barrier that
+    the compiler took for itself; and how far the first two loops with products lie apart."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -111,7 +111,24 @@ def report(made) -> dict[str, int]:
         "wgmma": made.asm["ptx"].count("wgmma.mma_async"),
         "covered": sum(wait.count("MUFU.EX2") >= 32 for wait in waits),
         "meanwhile": min((span.count("MUFU.EX2") for span in spans), default=0),
+        "apart": _apart(code),
     }
+
+
+def _apart(code: str) -> int:
+    """Bytes from the first loop with products, and none within it, to the second; 0 if there is none."""
+    lines = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,})\*/ +(.*?);", code)]
+    back = [
+        (int(to[1], 16), at) for at, text in lines if (to := re.search(r"\bBRA[^;]*?(0x[0-9a-f]+)", text))
+    ]
+    products = [at for at, text in lines if "HGMMA" in text]
+    loops = sorted((first, last) for first, last in back if any(first <= at < last for at in products))
+    inner = [
+        first
+        for first, last in loops
+        if not any(loop != (first, last) and first <= loop[0] and loop[1] <= last for loop in loops)
+    ]
+    return inner[1] - inner[0] if len(inner) > 1 else 0
 
 
 @cache

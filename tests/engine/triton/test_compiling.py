@@ -16,10 +16,10 @@ KERNELS = (
     "survey_kernel",
     "hopper_forward_kernel",
     "hopper_forward_kernel GRAIN=128",
-    "hopper_forward_kernel ENTROPIES=0 DISTANCES=0 PEAKS=0",
+    "hopper_forward_kernel ENTROPIES=0 DISTANCES=0 PEAKS=0 EARLIES=0",
     "hopper_forward_kernel DIM=64",
-    "hopper_forward_kernel GRAIN=0",
-    "hopper_forward_kernel GRAIN=0 ENTROPIES=0 DISTANCES=0 PEAKS=0",
+    "hopper_forward_kernel GRAIN=0 EARLIES=0",
+    "hopper_forward_kernel GRAIN=0 ENTROPIES=0 DISTANCES=0 PEAKS=0 EARLIES=0",
     "hopper_survey_kernel",
     "hopper_survey_kernel DIAGONALS=0",
     "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=1 POOL_K=1",
@@ -38,7 +38,7 @@ KERNELS = (
 )
 # Between these, and in none of the benchmarks; a compiler takes six seconds for each.
 MORE = (
-    "hopper_forward_kernel GRAIN=0 DISTANCES=0 PEAKS=0",
+    "hopper_forward_kernel GRAIN=0 DISTANCES=0 PEAKS=0 EARLIES=0",
     "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=2 POOL_K=2",
     "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=8 POOL_K=8",
 )
@@ -97,6 +97,14 @@ def test_the_forward_for_hopper_exponentiates_while_values_are_mixed(kernel, rep
     """The assembler likes to move exponentials behind the wait for that product: 64 a thread and tile are
     before it."""
     assert reports[kernel]["meanwhile"] >= 64
+
+
+@pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper_forward")])
+def test_loops_of_the_forward_for_hopper_have_places_of_their_own_in_the_instruction_cache(kernel, reports):
+    """What lies a multiple of 16 KiB apart, or up to 2 KiB more, has the same."""
+    apart = reports[kernel]["apart"]
+    assert apart > 0
+    assert 2 << 10 < apart % (16 << 10) < 15 << 10
 
 
 @pytest.mark.slow

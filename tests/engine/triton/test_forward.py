@@ -7,6 +7,10 @@ import torch
 
 from engine.harness import MASKS, every_mask, qkv
 from regard import attention, observe
+from regard.engine.inputs import Options, problem_of
+from regard.engine.riders import Riders
+from regard.engine.triton import forward
+from regard.engine.triton.operands import Operands
 from regard.masks import Causal, Window
 from regard.scores import ALiBi
 from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass
@@ -115,3 +119,19 @@ def test_the_same_call_gives_the_same_bits(device):
     given = leaves(device, 65, 65, batch=1, heads=2)
     first, again = (attention(**given, mask=Causal(), backend="triton") for _ in range(2))
     assert torch.equal(first, again)
+
+
+def test_blocks_that_are_done_again_say_what_weight_first_keys_have(device):
+    given, mask = leaves(device, 150, 70, heads=2, kv_heads=1), Causal()
+    problem = problem_of(given["q"], given["k"], given["v"], Options(mask))
+    operands, riders = Operands(problem), Riders(first=3)
+    cut = operands.config("rows")
+    result = forward._empty(problem, riders)
+    result.first.fill_(-1)
+    dirty = torch.ones(2, 2, -(-150 // cut.block_q), dtype=torch.int32, device=device)
+    dirty[0, 1] = 0
+    forward._launch(operands, cut, riders, result, dirty, dirty, forward.CLASSES, careful=True, early=3)
+    wanted = observe(**given, mask=mask, stats=[SinkMass(3)], backend="torch").sink_mass
+    wanted[0, 1] = -1
+    close(result.first, wanted)
+    assert not dirty.any()

@@ -275,6 +275,19 @@ def test_rows_with_more_candidates_than_places_are_searched_again():
     assert torch.equal(keys, torch.arange(4, device="cuda").expand_as(keys))
 
 
+@pytest.mark.parametrize("first", [1, 8, 9, 20])
+@pytest.mark.parametrize("name", ["none", "causal", "window", "documents with padding"])
+def test_first_keys_have_the_same_weight_whoever_is_asked_for_it(name, first):
+    q, k, v = tensors()
+    # Keys that are looked at, by all who see them.
+    k[:, :, :first] += q.mean((1, 2), keepdim=True) * 40
+    sink = SinkMass(first)
+    wanted = observe(*(x.double() for x in (q, k, v)), MASKS[name], stats=[sink], backend="torch").sink_mass
+    # From the forward itself; with the keys of largest scores; after top keys.
+    for others in ([], [MaxScore()], [TopK(8)], [MaxScore(), TopK(8)]):
+        close(observe(q, k, v, MASKS[name], stats=[sink, *others]).sink_mass, wanted, 1e-4)
+
+
 def test_garbage_behind_the_mask_does_not_leak():
     q, k, v = tensors()
     clean = attention(q, k, v, Causal() & Window(130), backend="triton")

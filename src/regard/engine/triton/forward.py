@@ -26,6 +26,8 @@ __all__ = ["forward"]
 # Every so many keys of a tile are searched together for the largest score.
 CLASSES = 16
 PEAK_ROWS, FIRST_ROWS = 32, 32
+# First keys that are multiplied with those queries once more, to say what weight they have.
+EARLIES = 16
 # Blocks of queries of which a program asks whether they are to be done again.
 MENDED = 8
 
@@ -56,15 +58,18 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     if searching:
         tiles = torch.empty(*rows, classes, dtype=torch.int32, device=dirty.device)
     run = partial(_launch, operands, cut, riders, result, tiles, dirty, classes)
+    first = riders.first
     if by_hopper:
-        from regard.engine.triton.hopper.forward import launch
+        from regard.engine.triton.hopper.forward import launch, tells_first
 
-        launch(operands, riders, result, tiles, dirty, mend=partial(run, careful=True))
+        early = first if tells_first(riders) else 0
+        launch(operands, riders, result, tiles, dirty, early, mend=partial(run, careful=True, early=early))
+        first -= early
     else:
         run(careful=False)
         if careful:
             run(careful=True)
-    _look_again(operands, cut, riders.first, result, tiles if searching else None, by_hopper)
+    _look_again(operands, cut, first, result, tiles if searching else None, by_hopper)
     return result
 
 
@@ -72,7 +77,7 @@ def _look_again(
     operands: Operands, cut: Config, first: int, result: Streamed, tiles: Tensor | None, by_hopper: bool
 ) -> None:
     """What a pass over all tiles leaves to a second look at a few: the key of the largest score, where the
-    tiles that have it are given, and the weight of the first keys."""
+    tiles that have it are given, and the weight of the `first` keys, if there are any."""
     if by_hopper and tiles is not None:
         from regard.engine.triton.hopper.peaks import MOST_FIRST, find_peaks
 
@@ -82,7 +87,7 @@ def _look_again(
             return
     elif tiles is not None and result.peak_key is not None:
         _peak_keys(operands, cut, tiles, result.peak_key)
-    if result.first is not None:
+    if first and result.first is not None:
         _sum_first_keys(operands, result.lse, result.first, first)
 
 
@@ -96,6 +101,7 @@ def _launch(
     classes: int,
     *,
     careful: bool,
+    early: int = 0,
 ) -> None:
     problem, unused = operands.problem, result.lse
     table = operands.plan(cut.blocks)
@@ -116,6 +122,7 @@ def _launch(
         DISTANCE=unused if result.distance is None else result.distance,
         PEAK=unused if result.peak is None else result.peak,
         PEAK_TILE=tiles,
+        EARLY=unused if result.first is None else result.first,
         SINK=unused if problem.sink is None else problem.sink.detach(),
         q_blocks=table.q_blocks,
         HAS_SINK=problem.sink is not None,
@@ -123,6 +130,8 @@ def _launch(
         DISTANCES=riders.distance,
         PEAKS=riders.peak and not riders.tops,
         CLASSES=classes,
+        early=early,
+        EARLIES=EARLIES if early else 0,
         DIRTY=dirty,
         CAREFUL=careful,
         AT_ONCE=MENDED,

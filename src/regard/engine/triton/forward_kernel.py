@@ -10,23 +10,24 @@ from regard.engine.triton.tiles import LN2, LOG2E, allowed, dot, finite, rows, s
 
 __all__ = ["first_kernel", "forward_kernel", "peak_kernel"]
 
-_LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "q_blocks", "plane_stride", "bias_b", "bias_h"]
-_PEAK_LENGTHS = [*_LENGTHS, "k_blocks"]
+_COMMON = ["q_len", "k_len", "offset", "heads", "group", "q_blocks", "plane_stride", "bias_b", "bias_h"]
+_LENGTHS, _PEAK_LENGTHS = [*_COMMON, "early"], [*_COMMON, "k_blocks"]
 
 
 # fmt: off
 @triton.jit
 def _attend(
     batch, head, block,
-    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, DIRTY, SINK, BIAS, SLOPES,
+    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, DIRTY, SINK, BIAS, SLOPES,
     FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
-    scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride,
+    scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early,
     DIM: tl.constexpr, V_DIM: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr, HAS_BITS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, HAS_SINK: tl.constexpr, ENTROPIES: tl.constexpr,
-    DISTANCES: tl.constexpr, PEAKS: tl.constexpr, CLASSES: tl.constexpr, CAREFUL: tl.constexpr,
+    DISTANCES: tl.constexpr, PEAKS: tl.constexpr, CLASSES: tl.constexpr, EARLIES: tl.constexpr,
+    CAREFUL: tl.constexpr,
 ):
 # fmt: on
     """One block of queries of one head, over every run of keys it can see.
@@ -160,21 +161,29 @@ def _attend(
         # A class that is beaten has no tile: only where classes tie is there more than one left to search.
         won = best == tl.max(best, 1)[:, None]
         tl.store(PEAK_TILE + places, tl.where(won, best_tile, -1), mask=there[:, None])
+    if EARLIES > 0:
+        # What weight the `early` first keys have together, at the most EARLIES. A dead row sees none of them.
+        tl.static_assert(LINEAR and not HAS_BITS and not TMA)
+        k_row = tl.arange(0, EARLIES)[None, :]
+        k = rows(K, batch, kv_head, 0, k_b, k_h, k_n, k_len, DIM, EARLIES, WIDTH, True, False)
+        x = dot(q, tl.trans(k)) * (scale * LOG2E) - tl.where(lse == float("-inf"), 0.0, lse)[:, None]
+        seen = (k_row >= low[:, None]) & (k_row < tl.minimum(high, early)[:, None])
+        tl.store(EARLY + row_at, tl.sum(tl.where(seen, tl.exp2(x), 0.0), 1), mask=there)
 
 
 # fmt: off
 @triton.jit(do_not_specialize=_LENGTHS)
 def forward_kernel(
-    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, DIRTY, SINK, BIAS, SLOPES,
+    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, DIRTY, SINK, BIAS, SLOPES,
     FULL_AT, FULL, EDGE_AT, EDGE, TILES, ORDER, LOW, HIGH, BITS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
-    scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride,
+    scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early,
     DIM: tl.constexpr, V_DIM: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr, HAS_BITS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, HAS_SINK: tl.constexpr, ENTROPIES: tl.constexpr,
-    DISTANCES: tl.constexpr, PEAKS: tl.constexpr, CLASSES: tl.constexpr, CAREFUL: tl.constexpr,
-    AT_ONCE: tl.constexpr,
+    DISTANCES: tl.constexpr, PEAKS: tl.constexpr, CLASSES: tl.constexpr, EARLIES: tl.constexpr,
+    CAREFUL: tl.constexpr, AT_ONCE: tl.constexpr,
 ):
 # fmt: on
     """One program: one block of queries of one head, or those of AT_ONCE that are to be done again.
@@ -194,23 +203,23 @@ def forward_kernel(
             if tl.load(dirty + block) != 0:
                 _attend(
                     batch, head, block,
-                    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, DIRTY, SINK, BIAS, SLOPES,
+                    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, DIRTY, SINK, BIAS, SLOPES,
                     FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
                     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k,
                     mask_b, mask_h, scale, softcap, q_len, k_len, offset, heads, group, q_blocks,
-                    plane_stride, DIM, V_DIM, WIDTH, V_WIDTH, BLOCK_Q, BLOCK_K, TMA, HAS_BITS,
-                    HAS_BIAS, ALIBI, SOFTCAP, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, CLASSES,
+                    plane_stride, early, DIM, V_DIM, WIDTH, V_WIDTH, BLOCK_Q, BLOCK_K, TMA, HAS_BITS,
+                    HAS_BIAS, ALIBI, SOFTCAP, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, CLASSES, EARLIES,
                     CAREFUL)  # fmt: skip
     else:
         block = tl.load(ORDER + batch * plane_stride + tl.program_id(0))
         _attend(
             batch, head, block,
-            Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, DIRTY, SINK, BIAS, SLOPES,
+            Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, DIRTY, SINK, BIAS, SLOPES,
             FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
             q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
-            scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride,
-            DIM, V_DIM, WIDTH, V_WIDTH, BLOCK_Q, BLOCK_K, TMA, HAS_BITS,
-            HAS_BIAS, ALIBI, SOFTCAP, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, CLASSES, CAREFUL)  # fmt: skip
+            scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early,
+            DIM, V_DIM, WIDTH, V_WIDTH, BLOCK_Q, BLOCK_K, TMA, HAS_BITS, HAS_BIAS, ALIBI, SOFTCAP,
+            HAS_SINK, ENTROPIES, DISTANCES, PEAKS, CLASSES, EARLIES, CAREFUL)  # fmt: skip
 
 
 # fmt: off

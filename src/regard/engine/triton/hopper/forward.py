@@ -14,14 +14,14 @@ from torch import Tensor
 
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.hopper.boxes import boxes
-from regard.engine.triton.hopper.forward_kernel import hopper_forward_kernel
+from regard.engine.triton.hopper.forward_kernel import MOST_EARLY, hopper_forward_kernel
 from regard.engine.triton.hopper.tops import Tops
 from regard.engine.triton.hopper.turns import grid, heads_across
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
 from regard.engine.triton.starting import start
 
-__all__ = ["launch"]
+__all__ = ["launch", "tells_first"]
 
 BLOCK_Q, BLOCK_K, STAGES, WARPS = 128, 128, 2, 4
 
@@ -32,9 +32,11 @@ def launch(
     result: Streamed,
     peak_tile: Tensor,
     dirty: Tensor,
+    early: int,
     mend: Callable[[], None],
 ) -> None:
-    """Fill `result`, and where peaks are asked, but no top keys, the tiles in which rows have theirs.
+    """Fill `result`, and where peaks are asked, but no top keys, the tiles in which rows have theirs. What
+    weight the `early` first keys have is told as well.
 
     Blocks of queries that come out as something else than numbers are dirty, and `mend` does them again.
     """
@@ -58,6 +60,7 @@ def launch(
             result.lse,
             *(_or(x, unused) for x in (result.entropy, result.distance, result.peak)),
             peak_tile,
+            _or(result.first, unused),
             unused if tops is None else tops.scores,
             dirty,
             unused if p.sink is None else p.sink.detach(),
@@ -77,6 +80,7 @@ def launch(
             rows,
             band.start * BLOCK_Q,
             across,
+            early,
             BLOCK_K=BLOCK_K,
             DIM=p.q.shape[-1],
             STAGES=STAGES,
@@ -84,6 +88,7 @@ def launch(
             ENTROPIES=riders.entropy,
             DISTANCES=riders.distance,
             PEAKS=riders.peak,
+            EARLIES=early > 0,
             GRAIN=0 if tops is None else tops.grain,
             num_warps=WARPS,
         )
@@ -91,6 +96,14 @@ def launch(
         if tops is not None:
             telling.tell(tops, band)
     telling.finish()
+
+
+def tells_first(riders: Riders) -> bool:
+    """Whether the kernel can say what weight the first keys have.
+
+    Where the keys of rows' largest scores are looked up afterwards, that is done on the way.
+    """
+    return riders.first <= MOST_EARLY.value and (not riders.peak or riders.tops > 0)
 
 
 def _part(order: Int32[Tensor, "planes blocks"], band: range) -> Int32[Tensor, "planes blocks"]:

@@ -35,19 +35,22 @@ from regard.engine.triton.hopper.sharing import (
     free,
     ring,
     run_of,
+    stand_apart,
     threads_of,
     tile_of,
     turned,
 )
 from regard.engine.triton.hopper.threads import begun, doubt, rescaled, settled, tell
 
-__all__ = ["hopper_forward_kernel"]
+__all__ = ["MOST_EARLY", "hopper_forward_kernel"]
 
 LN2 = gl.constexpr(0.6931471805599453)
 # A masked score: finite, so that 0 · (a masked score) is 0 and not NaN; and below what rows begin with.
 NEVER = gl.constexpr(-1e37)
 # What rows behind the last one see: zeros, all of them. Were there nothing, they would never have a base.
 EVERYTHING = gl.constexpr(1 << 30)
+# First keys of which a program can say what weight they have: as many as the narrowest product takes.
+MOST_EARLY = gl.constexpr(8)
 # Behind every tile.
 NO_TILE = gl.constexpr(1 << 30)
 
@@ -166,10 +169,11 @@ def _softmax(
 @gluon.jit
 def _attend(
     q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
-    OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
-    row_at, q_first, last, count, full_first, full_stop, q_len, offset, top_rows, c, half: gl.constexpr,
-    BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, HAS_SINK: gl.constexpr,
-    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, GRAIN: gl.constexpr,
+    OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
+    row_at, q_first, last, count, full_first, full_stop, q_len, offset, top_rows, c, early,
+    half: gl.constexpr, BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
+    HAS_SINK: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
+    EARLIES: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
     """One warpgroup: its half of the queries against every tile of keys. Pointers are at this head's rows."""
@@ -192,8 +196,9 @@ def _attend(
     total = by_thread(nothing, BLOCK_K)
     threads: gl.constexpr = total.type.layout
     row = q_first + half * HALF + gl.arange(0, HALF, gl.SliceLayout(1, threads))
-    low = gl.load(LOW + row, mask=row < q_len, other=0)[:, None]
-    high = gl.load(HIGH + row, mask=row < q_len, other=EVERYTHING)[:, None]
+    from_key = gl.load(LOW + row, mask=row < q_len, other=0)
+    to_key = gl.load(HIGH + row, mask=row < q_len, other=EVERYTHING)
+    low, high = from_key[:, None], to_key[:, None]
     thread = gl.arange(0, 4, gl.SliceLayout(0, threads))[None, :]
     energy, distance, base = total, total, total + LOWEST
     peak = total + float("-inf")
@@ -250,10 +255,21 @@ def _attend(
             acc = rescaled(acc, out, DIM, o_layout)
         free(STAGES + before, 2)
         weights = gl.convert_layout(tile_of(p, BLOCK_K).to(dtype), p_layout)
+    if EARLIES and together and half == 1:
+        # Of the two copies of this loop the other is behind this one's end, 48 KiB away without these.
+        stand_apart(256)
     slot = (count - 1) % STAGES
     mbarrier.wait(v_ready.index(slot), ((count - 1) // STAGES) & 1)
     mixed = warpgroup_mma(weights, v_ring.index(slot), acc, is_async=True)
-    acc = warpgroup_mma_wait(0, deps=[mixed])
+    if EARLIES:
+        # The last tile is that of the first keys, if anybody sees them, and nothing has come after it.
+        few: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, MOST_EARLY, 16])
+        s = gl.full([HALF, MOST_EARLY], 0.0, gl.float32, few)
+        k_few = k_ring.index(slot).slice(0, MOST_EARLY).permute((1, 0))
+        s = warpgroup_mma(q, k_few, s, use_acc=False, is_async=True)
+        acc, s = warpgroup_mma_wait(0, deps=[mixed, s])
+    else:
+        acc = warpgroup_mma_wait(0, deps=[mixed])
 
     if GRAIN > 0:
         tell(tops, neighbour, place, TILE_TOPS + ((last - count + 1) * parts).to(gl.int64) * top_rows, parts)
@@ -307,6 +323,15 @@ def _attend(
     if PEAKS:
         highest = gl.convert_layout(gl.max(peak, 1), rows) * c
         gl.store(PEAK + q_row, gl.where(alive, highest * LN2, float("-inf")), mask=there)
+    if EARLIES:
+        few_rows: gl.constexpr = gl.SliceLayout(1, few)
+        key = (last - count + 1) * BLOCK_K + gl.arange(0, MOST_EARLY, gl.SliceLayout(0, few))[None, :]
+        low = gl.convert_layout(from_key, few_rows)[:, None]
+        high = gl.convert_layout(gl.minimum(to_key, early), few_rows)[:, None]
+        # A dead row sees none of them.
+        x = s * c - gl.convert_layout(gl.where(lse > float("-inf"), lse, 0.0), few_rows)[:, None]
+        x = gl.where((key >= low) & (key < high), x, float("-inf"))
+        gl.store(EARLY + row_at + q_row, gl.convert_layout(gl.sum(gl.exp2(x), 1), rows), mask=there)
     if searching:
         won = (peak == gl.max(peak, 1)[:, None]) & (peak > limit * 0.5)
         tile = gl.convert_layout(gl.min(gl.where(won, peak_tile, NO_TILE), 1), rows)
@@ -316,13 +341,14 @@ def _attend(
 # fmt: off
 @gluon.jit(do_not_specialize=[
     "q_len", "offset", "heads", "group", "q_blocks", "plane_stride", "tops_size", "top_rows", "top_first",
-    "across"])
+    "across", "early"])
 def hopper_forward_kernel(
-    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH, BLOCKS, ORDER,
-    mask_b, mask_h, scale, q_len, offset, heads, group, q_blocks, plane_stride, tops_size, top_rows,
-    top_first, across,
+    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, LOW, HIGH, BLOCKS,
+    ORDER, mask_b, mask_h, scale, q_len, offset, heads, group, q_blocks, plane_stride, tops_size, top_rows,
+    top_first, across, early,
     BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, HAS_SINK: gl.constexpr,
-    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, GRAIN: gl.constexpr,
+    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, EARLIES: gl.constexpr,
+    GRAIN: gl.constexpr,
 ):
 # fmt: on
     """One program: 128 queries of one head, over the run of tiles that they see."""
@@ -350,14 +376,14 @@ def hopper_forward_kernel(
         [
             (_attend, (
                 q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
-                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
-                row_at, q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 0,
-                BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, GRAIN)),
+                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
+                row_at, q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c,
+                early, 0, BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, EARLIES, GRAIN)),
             (_attend, (
                 q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
-                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
-                row_at, q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c, 1,
-                BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, GRAIN)),
+                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
+                row_at, q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c,
+                early, 1, BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, EARLIES, GRAIN)),
             (_load, (
                 Q, K, V, q_box, k_boxes, v_boxes, q_ready, k_ready, v_ready,
                 batch, head, head // group, q_first, stop - 1, stop - first, BLOCK_K, STAGES)),
