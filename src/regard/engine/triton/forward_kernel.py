@@ -27,15 +27,17 @@ def _attend(
     HAS_BIAS: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, HAS_SINK: tl.constexpr, ENTROPIES: tl.constexpr,
     DISTANCES: tl.constexpr, PEAKS: tl.constexpr, CLASSES: tl.constexpr, EARLIES: tl.constexpr,
-    CAREFUL: tl.constexpr,
+    CAREFUL: tl.constexpr, PARTS: tl.constexpr,
 ):
 # fmt: on
-    """One block of queries of one head, over every run of keys it can see.
+    """One block of queries of one head, over every run of keys it can see, so many PARTS of a tile one after
+    the other.
 
     Full runs come first: they settle the running maximum. A row that has seen nothing is shifted by 0 and not
     by its maximum, since -inf - -inf is NaN.
     """
     LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
+    KEYS: tl.constexpr = BLOCK_K // PARTS
     plane = batch * plane_stride
     dirty_at = (batch * heads + head) * q_blocks + block
     kv_head = head // group
@@ -69,27 +71,28 @@ def _attend(
         for run in range(tl.load(AT + plane + block), tl.load(AT + plane + block + 1)):
             start = tl.load(RUN + run * (2 + IS_EDGE))
             stop = tl.load(RUN + run * (2 + IS_EDGE) + 1)
-            for j in range(start, stop):
-                k_row = j * BLOCK_K + tl.arange(0, BLOCK_K)
-                k = rows(K, batch, kv_head, j * BLOCK_K, k_b, k_h, k_n, k_len, DIM, BLOCK_K, WIDTH, IS_EDGE,
+            for j in range(start * PARTS, stop * PARTS):
+                k_row = j * KEYS + tl.arange(0, KEYS)
+                k = rows(K, batch, kv_head, j * KEYS, k_b, k_h, k_n, k_len, DIM, KEYS, WIDTH, IS_EDGE,
                          TMA)
                 s = score(dot(q, tl.trans(k)), q_row[:, None], k_row[None, :], scale, softcap, offset, slope,
-                          BIAS, bias_q, bias_k, q_len, k_len, HAS_BIAS, ALIBI, SOFTCAP)  # (BLOCK_Q, BLOCK_K)
+                          BIAS, bias_q, bias_k, q_len, k_len, HAS_BIAS, ALIBI, SOFTCAP)  # (BLOCK_Q, KEYS)
                 if IS_EDGE:
                     tile = run
                     if HAS_BITS:
+                        tl.static_assert(PARTS == 1)
                         tile = tl.load(TILES + tl.load(EDGE + run * 3 + 2) + j - start)
                     keep = allowed(q_row[:, None], j, k_row[None, :], low[:, None], high[:, None], BITS, tile,
-                                   q_in_block[:, None], BLOCK_Q, BLOCK_K, HAS_BITS)
+                                   q_in_block[:, None], BLOCK_Q, KEYS, HAS_BITS)
                     s = tl.where(keep, s, float("-inf"))
                 if PEAKS:
                     # Every CLASSES-th key is of one class: their maximum needs no talk between threads, and
                     # the tile it came from says nearly all about its key. The rest is `peak_kernel`'s.
-                    tops = tl.max(tl.reshape(s, [BLOCK_Q, BLOCK_K // CLASSES, CLASSES]), 1)
+                    tops = tl.max(tl.reshape(s, [BLOCK_Q, KEYS // CLASSES, CLASSES]), 1)
                     s_top = tl.max(tops, 1)
-                    better = (tops > best) | ((tops == best) & (j < best_tile))
+                    better = (tops > best) | ((tops == best) & (j // PARTS < best_tile))
                     best = tl.where(better, tops, best)
-                    best_tile = tl.where(better, j, best_tile)
+                    best_tile = tl.where(better, j // PARTS, best_tile)
                 else:
                     s_top = tl.max(s, 1)
                 new_top = s_top * (scale * LOG2E) if LINEAR else s_top
@@ -108,11 +111,11 @@ def _attend(
                     distance = distance * keep_old + tl.sum(p * away[None, :], 1)
                 total = total * keep_old + tl.sum(p, 1)
                 acc = acc * keep_old[:, None]
-                v = rows(V, batch, kv_head, j * BLOCK_K, v_b, v_h, v_n, k_len, V_DIM, BLOCK_K, V_WIDTH,
+                v = rows(V, batch, kv_head, j * KEYS, v_b, v_h, v_n, k_len, V_DIM, KEYS, V_WIDTH,
                          IS_EDGE, TMA)
                 if IS_EDGE and CAREFUL:
                     clean = finite(v)
-                    bad = tl.max((clean != v).to(tl.int32), 1)  # (BLOCK_K,)
+                    bad = tl.max((clean != v).to(tl.int32), 1)  # (KEYS,)
                     poison |= tl.max(tl.where(p > 0, bad[None, :], 0), 1)
                     v = clean
                 acc = dot(p.to(v.dtype), v, acc)
@@ -183,7 +186,7 @@ def forward_kernel(
     HAS_BIAS: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, HAS_SINK: tl.constexpr, ENTROPIES: tl.constexpr,
     DISTANCES: tl.constexpr, PEAKS: tl.constexpr, CLASSES: tl.constexpr, EARLIES: tl.constexpr,
-    CAREFUL: tl.constexpr, AT_ONCE: tl.constexpr,
+    CAREFUL: tl.constexpr, PARTS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):
 # fmt: on
     """One program: one block of queries of one head, or those of AT_ONCE that are to be done again.
@@ -209,7 +212,7 @@ def forward_kernel(
                     mask_b, mask_h, scale, softcap, q_len, k_len, offset, heads, group, q_blocks,
                     plane_stride, early, DIM, V_DIM, WIDTH, V_WIDTH, BLOCK_Q, BLOCK_K, TMA, HAS_BITS,
                     HAS_BIAS, ALIBI, SOFTCAP, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, CLASSES, EARLIES,
-                    CAREFUL)  # fmt: skip
+                    CAREFUL, PARTS)  # fmt: skip
     else:
         block = tl.load(ORDER + batch * plane_stride + tl.program_id(0))
         _attend(
@@ -219,7 +222,7 @@ def forward_kernel(
             q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
             scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early,
             DIM, V_DIM, WIDTH, V_WIDTH, BLOCK_Q, BLOCK_K, TMA, HAS_BITS, HAS_BIAS, ALIBI, SOFTCAP,
-            HAS_SINK, ENTROPIES, DISTANCES, PEAKS, CLASSES, EARLIES, CAREFUL)  # fmt: skip
+            HAS_SINK, ENTROPIES, DISTANCES, PEAKS, CLASSES, EARLIES, CAREFUL, PARTS)  # fmt: skip
 
 
 # fmt: off
