@@ -17,7 +17,7 @@ from triton.experimental.gluon import language as gl
 
 from regard.engine.triton.hopper.sharing import eighths
 
-__all__ = ["LEFT", "add_first", "add_second", "diagonals_at_first", "store_diagonals"]
+__all__ = ["LEFT", "add_diagonals", "diagonals_at_first", "store_diagonals"]
 
 # Sums of a thread, by two queries, and what all threads of a warpgroup have of one of them.
 SUMS, ACROSS = gl.constexpr(17), gl.constexpr(256)
@@ -33,17 +33,22 @@ def diagonals_at_first(nothing):
 
 
 @gluon.jit
-def add_first(sums, p):
-    """Sums with the first of two blocks: the one whose keys come first."""
-    first_key, second_key = _by_key(p)
-    return _added(_added(sums, eighths(first_key), 9), eighths(second_key), 8)
+def add_diagonals(sums, p, BLOCK: gl.constexpr):
+    """Sums with the first of two blocks (0), whose keys come first, or with the second (1).
 
-
-@gluon.jit
-def add_second(sums, p):
-    """Sums with the second block. Its first diagonal is the last of the first one."""
-    first_key, second_key = _by_key(p)
-    return _added(_added(sums, eighths(first_key), 1), eighths(second_key), 0)
+    A block has nine of them: cells of second keys are on diagonals one before. The first diagonal of the
+    second block is the last of the first one.
+    """
+    FIRST: gl.constexpr = 8 * (1 - BLOCK)
+    one, other = _by_key(p)
+    a, b, c, d, e, f, g, h = eighths(one)
+    some = sums[FIRST : FIRST + 9]
+    a, b, c, d = some[1] + a, some[2] + b, some[3] + c, some[4] + d
+    e, f, g, h = some[5] + e, some[6] + f, some[7] + g, some[8] + h
+    more = eighths(other)
+    four = (some[0] + more[0], a + more[1], b + more[2], c + more[3])
+    last = (d + more[4], e + more[5], f + more[6], g + more[7], h)
+    return sums[:FIRST] + four + last + sums[FIRST + 9 :]
 
 
 @gluon.jit
@@ -58,16 +63,6 @@ def store_diagonals(sums, to):
     to += gl.arange(0, 4, pair)[None, None, :, None] * 2 + gl.arange(0, 2, column)[None, None, None, :]
     for i in gl.static_range(SUMS):
         gl.store(to + i * ACROSS, sums[i])
-
-
-@gluon.jit
-def _added(sums, more, FIRST: gl.constexpr):
-    """Sums of which eight, from the FIRST on, have more."""
-    a, b, c, d, e, f, g, h = more
-    some = sums[FIRST : FIRST + 8]
-    four = (some[0] + a, some[1] + b, some[2] + c, some[3] + d)
-    last = (some[4] + e, some[5] + f, some[6] + g, some[7] + h)
-    return sums[:FIRST] + four + last + sums[FIRST + 8 :]
 
 
 @gluon.jit

@@ -26,8 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from regard.engine.triton.hopper.diagonals import (
     LEFT,
-    add_first,
-    add_second,
+    add_diagonals,
     diagonals_at_first,
     store_diagonals,
 )
@@ -145,7 +144,7 @@ def _walk(
         held = resume(held, overview)
         p = gl.exp2(s * c - bound[None, :])
         if DIAGONALS:
-            diagonals = add_first(diagonals, p)
+            diagonals = add_diagonals(diagonals, p, 0)
         if COLUMNS:
             receive(kept, given, neighbour, place, there, received)
         # Exponentials are made while that product is: the assembler would move them behind the wait for it.
@@ -167,7 +166,7 @@ def _walk(
         # Not before: two steps' bounds would be in registers, and one would have to be moved.
         next_bound = bounds.index(later).load(queries)
         if DIAGONALS:
-            diagonals = add_second(diagonals, r)
+            diagonals = add_diagonals(diagonals, r, 1)
         if COLUMNS:
             there = there_of(k_block, k_blocks)
             received += onward
