@@ -6,10 +6,17 @@ import pytest
 import torch
 
 from engine.triton.test_starting import Kernel as Plain
-from regard.engine.triton import starting
+from regard.engine.inputs import Options, problem_of
+from regard.engine.observing import observed
+from regard.engine.triton import configs, forward, hopper, operands, schedule, starting, survey
 from regard.engine.triton import together as together_module
+from regard.engine.triton.hopper import forward as hopper_forward
+from regard.engine.triton.hopper import peaks, tops
+from regard.engine.triton.hopper import survey as hopper_survey
 from regard.engine.triton.starting import start
 from regard.engine.triton.together import together
+from regard.masks import Causal
+from regard.stats import ColumnMass, Decay, Entropy, MaxScore, Pooled, SinkMass, TopK
 
 
 class Kernel(Plain):
@@ -109,6 +116,19 @@ def test_what_has_nothing_to_do_with_kernels_is_read(diary):
     assert diary == ["compile a", "compile b", "start a", "start b"]
 
 
+def test_nobody_waits_for_what_is_in_an_empty_tensor(diary):
+    # All of them have the same address.
+    a, b = Kernel("a", diary), Kernel("b", diary)
+
+    def call():
+        fill(a, torch.empty(0), 2.0)
+        some = torch.tensor([0, 0]).nonzero().squeeze(1)
+        return fill(b, torch.empty(8), 3.0) if torch.arange(8)[some].sum() == 0 else None
+
+    assert together(call).tolist() == [3.0] * 8
+    assert diary == ["compile a", "compile b", "start a", "start b"]
+
+
 def test_a_kernel_that_is_watched_is_not_started_ahead(diary):
     a, b = Kernel("a", diary), Kernel("b", diary)
     b.pre_run_hooks.append(print)
@@ -190,3 +210,45 @@ def test_an_interrupt_leaves_nobody_compiling_by_others(diary):
     assert starting.listening.ahead is None
     assert torch.overrides._get_current_function_mode_stack() == []
     assert diary == ["compile a"]
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="tensors are the host's here, which then has no kernels"
+)
+@pytest.mark.parametrize("n", [300, 8300], ids=["short", "long"])
+@pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
+def test_a_first_call_on_hopper_gets_to_its_last_kernel(monkeypatch, mask, n):
+    going_ahead, started, kept = [], [], []
+
+    def pretend(kernel, grid, *values, **named):
+        ahead, given = together_module.listening.ahead, [*values, *named.values()]
+        (started if ahead is None else going_ahead).append(kernel.__name__)
+        # On a device nothing of the host is where tensors were that it has let go of.
+        kept.append(given)
+        if ahead is not None:
+            ahead.lacking or ahead._begin()
+            ahead.passes(given)
+
+    def begin(ahead):
+        ahead.lacking = True
+        ahead.__enter__()
+
+    def here(table):
+        with torch._C.DisableTorchFunction():
+            return table.once("here", lambda: (table.low.clone(), table.high.clone()))
+
+    monkeypatch.setattr(together_module._Ahead, "_begin", begin)
+    monkeypatch.setattr(together_module._Ahead, "close", lambda ahead: ahead.__exit__(None, None, None))
+    monkeypatch.setattr(schedule.Schedule, "_here", property(here))
+    monkeypatch.setattr(hopper, "applicable", lambda problem: True)
+    monkeypatch.setattr(operands, "config", lambda kernel, *_: configs.TABLE[kernel, 9, 64])
+    for module in (forward, survey, hopper_forward, hopper_survey, peaks, tops):
+        monkeypatch.setattr(module, "start", pretend)
+    q, k, v = torch.zeros(3, 1, 2, n, 64, dtype=torch.bfloat16).unbind()
+    asked = (Entropy(), MaxScore(), SinkMass(), ColumnMass(), Decay(), Pooled(64, "both"), TopK(8))
+    stats = {statistic.name: statistic for statistic in asked}
+    # By the second of these all that the first one asks for is compiled.
+    observed(problem_of(q, k, v, Options(mask)), stats, "triton", differentiable=False)
+    assert going_ahead == started
+    assert "hopper_forward_kernel" in started
+    assert "diagonals_kernel" in started

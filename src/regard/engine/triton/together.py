@@ -133,10 +133,15 @@ class _Workers(ThreadPoolExecutor):
 
 
 def _homes(x: Any) -> Iterator[int]:
-    """Where the tensors in `x` are, and those that descriptors are of."""
+    """Where the tensors in `x` are, and those that descriptors are of.
+
+    Empty ones are nowhere, which has one address for all of them: nobody waits for what is in there.
+    """
     if isinstance(x, Tensor):
         with torch._C.DisableTorchFunction():
-            yield x.untyped_storage().data_ptr()
+            home = x.untyped_storage().data_ptr()
+        if home:
+            yield home
     elif isinstance(x, list | tuple):
         for part in x:
             yield from _homes(part)
