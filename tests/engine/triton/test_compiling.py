@@ -39,6 +39,7 @@ KERNELS = (
 # Between these, and in none of the benchmarks; a compiler takes six seconds for each.
 MORE = (
     "hopper_forward_kernel GRAIN=0 DISTANCES=0 PEAKS=0 EARLIES=0",
+    "hopper_forward_kernel DISTANCES=0",
     "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=2 POOL_K=2",
     "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=8 POOL_K=8",
 )
@@ -101,10 +102,12 @@ def test_the_forward_for_hopper_exponentiates_while_values_are_mixed(kernel, rep
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper_forward")])
 def test_loops_of_the_forward_for_hopper_have_places_of_their_own_in_the_instruction_cache(kernel, reports):
-    """What lies a multiple of 16 KiB apart, or up to 2 KiB more, has the same."""
-    apart = reports[kernel]["apart"]
-    assert apart > 0
-    assert 2 << 10 < apart % (16 << 10) < 15 << 10
+    assert apart_enough(reports[kernel]["apart"])
+
+
+def apart_enough(apart: int) -> bool:
+    """What lies a multiple of 16 KiB apart, or up to 2 KiB more, has the same places."""
+    return apart > 0 and 2 << 10 < apart % (16 << 10) < 15 << 10
 
 
 @pytest.mark.slow
@@ -114,3 +117,4 @@ def test_variants_in_between_are_compiled_as_these_are():
         assert report["stack"] == 0, kernel
         assert report["barrier"] < 8, kernel
         assert report["covered"] == 4 if "survey" in kernel else report["meanwhile"] >= 64, kernel
+        assert "survey" in kernel or apart_enough(report["apart"]), kernel

@@ -188,6 +188,7 @@ def _attend(
     searching: gl.constexpr = PEAKS and GRAIN == 0
     relative: gl.constexpr = DISTANCES or PEAKS or GRAIN > 0
     together: gl.constexpr = DIM == BLOCK_K
+    all_asked: gl.constexpr = together and ENTROPIES and DISTANCES and EARLIES and GRAIN > 0
     limit = NEVER / c
     # Not c itself: the compiler would then multiply once for both, and weights would take an addition more.
     about = c * 1.000001
@@ -255,8 +256,8 @@ def _attend(
             acc = rescaled(acc, out, DIM, o_layout)
         free(STAGES + before, 2)
         weights = gl.convert_layout(tile_of(p, BLOCK_K).to(dtype), p_layout)
-    if EARLIES and together and half == 1:
-        # Of the two copies of this loop the other is behind this one's end, 48 KiB away without these.
+    if half == 1 and all_asked:
+        # Of the two copies of this loop the other is behind this one's end, and 48 KiB away without these.
         stand_apart(256)
     slot = (count - 1) % STAGES
     mbarrier.wait(v_ready.index(slot), ((count - 1) // STAGES) & 1)
