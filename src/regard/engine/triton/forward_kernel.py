@@ -14,6 +14,17 @@ _COMMON = ["q_len", "k_len", "offset", "heads", "group", "q_blocks", "plane_stri
 _LENGTHS, _PEAK_LENGTHS = [*_COMMON, "early"], [*_COMMON, "k_blocks"]
 
 
+@triton.jit
+def _weight_of(s, lse, low, high, KEYS: tl.constexpr):
+    """What weight those of the first KEYS keys have together that rows see, from their scores and the rows'
+    log-sum-exp, in units of log 2."""
+    key = tl.arange(0, KEYS)[None, :]
+    # A dead row has lse -inf, and sees nothing.
+    lse = tl.where(lse == float("-inf"), 0.0, lse)
+    seen = (key >= low[:, None]) & (key < high[:, None])
+    return tl.sum(tl.where(seen, tl.exp2(s - lse[:, None]), 0.0), 1)
+
+
 # fmt: off
 @triton.jit
 def _attend(
@@ -165,13 +176,10 @@ def _attend(
         won = best == tl.max(best, 1)[:, None]
         tl.store(PEAK_TILE + places, tl.where(won, best_tile, -1), mask=there[:, None])
     if EARLIES > 0:
-        # What weight the `early` first keys have together, at the most EARLIES. A dead row sees none of them.
         tl.static_assert(LINEAR and not HAS_BITS and not TMA)
-        k_row = tl.arange(0, EARLIES)[None, :]
         k = rows(K, batch, kv_head, 0, k_b, k_h, k_n, k_len, DIM, EARLIES, WIDTH, True, False)
-        x = dot(q, tl.trans(k)) * (scale * LOG2E) - tl.where(lse == float("-inf"), 0.0, lse)[:, None]
-        seen = (k_row >= low[:, None]) & (k_row < tl.minimum(high, early)[:, None])
-        tl.store(EARLY + row_at, tl.sum(tl.where(seen, tl.exp2(x), 0.0), 1), mask=there)
+        s = dot(q, tl.trans(k)) * (scale * LOG2E)
+        tl.store(EARLY + row_at, _weight_of(s, lse, low, tl.minimum(high, early), EARLIES), mask=there)
 
 
 # fmt: off
@@ -316,8 +324,4 @@ def first_kernel(
     low, high = tl.load(LOW + at, mask=there, other=0), tl.load(HIGH + at, mask=there, other=0)
     row_at = (batch * heads + head) * q_len + q_row
     lse = tl.load(LSE + row_at, mask=there, other=0.0) * LOG2E
-    # A dead row has lse -inf, and sees nothing.
-    lse = tl.where(lse == float("-inf"), 0.0, lse)
-    seen = (k_row[None, :] >= low[:, None]) & (k_row[None, :] < tl.minimum(high, first)[:, None])
-    weight = tl.where(seen, tl.exp2(s - lse[:, None]), 0.0)
-    tl.store(MASS + row_at, tl.sum(weight, 1), mask=there)
+    tl.store(MASS + row_at, _weight_of(s, lse, low, tl.minimum(high, first), KEYS), mask=there)
