@@ -121,17 +121,33 @@ def test_the_same_call_gives_the_same_bits(device):
     assert torch.equal(first, again)
 
 
-def test_blocks_that_are_done_again_say_what_weight_first_keys_have(device):
-    given, mask = leaves(device, 150, 70, heads=2, kv_heads=1), Causal()
+@pytest.mark.parametrize("parts", [1, 2])
+def test_blocks_that_are_done_again_are_those_of_the_first_time(device, parts):
+    given, mask = leaves(device, 150, 170, heads=2, kv_heads=1), Causal()
     problem = problem_of(given["q"], given["k"], given["v"], Options(mask))
-    operands, riders = Operands(problem), Riders(first=3)
+    operands, riders = Operands(problem), Riders(entropy=True, distance=True, peak=True, first=3)
     cut = operands.config("rows")
+    truth = observe(**given, mask=mask, stats=ROWS, backend="torch")
+    wanted = {
+        "out": truth.out,
+        "lse": truth.lse,
+        "entropy": truth.entropy,
+        "distance": truth.mean_distance,
+        "peak": truth.max_score.value,
+        "first": truth.sink_mass,
+    }
     result = forward._empty(problem, riders)
-    result.first.fill_(-1)
+    tiles = torch.full((*truth.lse.shape, 1), -7, dtype=torch.int32, device=device)
     dirty = torch.ones(2, 2, -(-150 // cut.block_q), dtype=torch.int32, device=device)
+    # All but those of one head, which stay as they are.
     dirty[0, 1] = 0
-    forward._launch(operands, cut, riders, result, dirty, dirty, forward.CLASSES, careful=True, early=3)
-    wanted = observe(**given, mask=mask, stats=[SinkMass(3)], backend="torch").sink_mass
-    wanted[0, 1] = -1
-    close(result.first, wanted)
+    for name in wanted:
+        getattr(result, name).fill_(-1)
+        wanted[name][0, 1] = -1
+    forward._launch(operands, cut, riders, result, tiles, dirty, 1, careful=True, early=3, parts=parts)
+    for name, x in wanted.items():
+        close(getattr(result, name), x, 1e-3 if name == "distance" else 3e-5)
+    tile = (truth.max_score.key // cut.block_k).int()
+    tile[0, 1] = -7
+    assert torch.equal(tiles[..., 0], tile)
     assert not dirty.any()

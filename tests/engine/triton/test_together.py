@@ -213,7 +213,7 @@ def test_an_interrupt_leaves_nobody_compiling_by_others(diary):
 
 
 @pytest.mark.skipif(
-    torch.cuda.is_available(), reason="tensors are the host's here, which then has no kernels"
+    torch.cuda.is_available(), reason="tensors are the host's, and with a GPU nothing is interpreted there"
 )
 @pytest.mark.parametrize("n", [300, 8300], ids=["short", "long"])
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
