@@ -10,6 +10,7 @@ from regard import attention, observe
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Riders
 from regard.engine.triton import forward
+from regard.engine.triton.hopper.tops import TileTops
 from regard.engine.triton.operands import Operands
 from regard.masks import Causal, Window
 from regard.scores import ALiBi
@@ -144,10 +145,25 @@ def test_blocks_that_are_done_again_are_those_of_the_first_time(device, parts):
     for name in wanted:
         getattr(result, name).fill_(-1)
         wanted[name][0, 1] = -1
-    forward._launch(operands, cut, riders, result, tiles, dirty, 1, careful=True, early=3, parts=parts)
+    grain = cut.block_k
+    blocks, lines = dirty.shape[2], -(-170 // grain)
+    told = TileTops(torch.full((4, lines, blocks * cut.block_q), torch.nan, device=device), grain)
+    forward._launch(operands, cut, riders, result, tiles, dirty, 1, told, careful=True, early=3, parts=parts)
     for name, x in wanted.items():
         close(getattr(result, name), x, 1e-3 if name == "distance" else 3e-5)
     tile = (truth.max_score.key // cut.block_k).int()
     tile[0, 1] = -7
     assert torch.equal(tiles[..., 0], tile)
     assert not dirty.any()
+    # Tiles that no query of a block sees are not told, nor are those of that head.
+    q, k, visible = (
+        given["q"],
+        given["k"].repeat_interleave(2, 1),
+        torch.ones(150, 170, device=device).tril(20),
+    )
+    seen = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(visible == 0, -torch.inf)
+    seen[0, 1] = -torch.inf
+    seen = torch.nn.functional.pad(seen, (0, lines * grain - 170), value=-torch.inf)
+    tops = told.scores.unflatten(0, (2, 2)).mT[:, :, :150] / 1.4426950408889634
+    assert tops[0, 1].isnan().all()
+    close(tops.nan_to_num(nan=-torch.inf, neginf=-torch.inf), seen.unflatten(3, (lines, grain)).amax(4))

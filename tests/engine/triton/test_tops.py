@@ -12,6 +12,7 @@ from regard.engine.triton.hopper import candidates_kernel, ptx, tops, tops_kerne
 from regard.engine.triton.schedule import SIDE, schedule
 from regard.masks import Causal
 
+LOG2E = 1.4426950408889634
 HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
 
 
@@ -59,18 +60,18 @@ class Marks:
         torch.maximum(found, some, out=found)
         cut = {name: options[name] for name in ("GRAIN", "BLOCK_Q", "BLOCK_K")}
         tops_kernel.wanted_kernel[(rows // 128, maps, -(-lines // 16))](
-            scores, mark, blocks, wanted, *sizes[:6], LINES=16, **cut
+            scores, mark, blocks, wanted, scale, *sizes[:6], LINES=16, **cut
         )
 
 
 def told(tops, lse, blocks, *, scale, first=0, top=0, grain=64, classes=16, high=None):
-    """Marks and blocks to do again, of (maps, lines, rows) largest scores."""
+    """Marks and blocks to do again, of (maps, lines, rows) largest scores, that are yet to be scaled."""
     (maps, lines, rows), q_len = tops.shape, lse.shape[-1]
     mark = torch.full((maps, q_len), torch.nan, device=tops.device)
     redo = torch.zeros(maps, -(-q_len // SIDE), dtype=torch.int32, device=tops.device)
     sizes = (q_len, maps, 0, first, rows, lines, *((0, 0) if high is None else high.shape[1:]), redo.shape[1])
     tops_kernel.tops_kernel[(rows // 128, maps)](
-        tops, lse, blocks, mark, redo, mark if high is None else high, scale, *sizes,
+        tops * (scale * LOG2E), lse, blocks, mark, redo, mark if high is None else high, scale, *sizes,
         TOP=top, HIGHEST=high is not None, CLASSES=classes, GRAIN=grain, BLOCK_Q=128, BLOCK_K=128, SIDE=SIDE,
     )  # fmt: skip
     return mark, redo
@@ -116,7 +117,7 @@ def test_largest_scores_of_tiles_become_the_largest_weights_of_blocks(device, gr
     blocks, _ = table.blocks(128, 128)
     first, rows, lines = 128, 256, -(-k_len // 128) * (128 // grain)
     tops, lse = torch.randn(2, lines, rows, device=device), torch.randn(2, q_len, device=device)
-    tops[1, 0, 7] = -1e37 / (scale * 1.44)
+    tops[1, 0, 7] = -torch.inf
     high = torch.full((2, -(-q_len // grain), -(-k_len // grain)), torch.nan, device=device)
     told(tops, lse, blocks, scale=scale, first=first, grain=grain, classes=2, high=high)
     there = q_len - first
@@ -124,7 +125,6 @@ def test_largest_scores_of_tiles_become_the_largest_weights_of_blocks(device, gr
     line = torch.arange(lines, device=device)
     visited = (line >= run[:, :1]) & (line < run[:, 1:2])
     seen = tops.mT[:, :there].where(visited, -torch.inf)
-    seen[1, 7, 0] = -torch.inf
     weight = (seen * scale - lse[:, first:, None]).exp()[..., : high.shape[2]]
     whole = torch.nn.functional.pad(weight, (0, 0, 0, -there % grain)).unflatten(1, (-1, grain)).amax(2)
     torch.testing.assert_close(high[:, first // grain :], whole)
@@ -150,7 +150,7 @@ def test_tiles_are_wanted_by_queries_whose_largest_score_there_is_at_or_above_th
             there[:, unseen, block * 128 : (block + 1) * 128] = False
     wanted = torch.full((2, lines, rows // 32), -1, dtype=torch.int32, device=device)
     tops_kernel.wanted_kernel[(2, 2, -(-lines // 4))](
-        tops, mark, blocks, wanted, q_len, 2, 0, first, rows, lines,
+        tops * (0.5 * LOG2E), mark, blocks, wanted, 0.5, q_len, 2, 0, first, rows, lines,
         GRAIN=grain, BLOCK_Q=128, BLOCK_K=128, LINES=4,
     )  # fmt: skip
     bits = (wanted[..., None] >> torch.arange(32, device=device)) & 1
@@ -231,11 +231,12 @@ def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device, 
     lse[:, 10 + 9] = -torch.inf
     got, key = torch.empty(2, 30, k, device=device), torch.empty(2, 30, k, dtype=torch.int64, device=device)
     redo = torch.zeros(2, 1, dtype=torch.int32, device=device)
-    peak_key, counted = key.new_empty(2, 30), length.to(device, copy=True)
+    peak, peak_key = got.new_empty(2, 30), key.new_empty(2, 30)
+    counted = length.to(device, copy=True)
     entries = ((scores.view(torch.int32).long() << 32) | lists).to(device)
     tops_kernel.select_kernel[(2, 2)](
-        lse.to(device), counted, entries, got, key, peak_key, redo, 0.4, rows, SIDE, 30, 10, 1,
-        TOP=k, PLACES=places, ROWS=16, SIDE=SIDE, PEAKS=True,
+        lse.to(device), counted, entries, got, key, peak, peak_key, redo, 0.4, rows, SIDE, 30, 10, 1,
+        TOP=k, PLACES=places, ROWS=16, SIDE=SIDE, PEAKS=True, PEAK_KEYS=True,
     )  # fmt: skip
     for at_map in range(2):
         for row in range(rows):
@@ -245,6 +246,8 @@ def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device, 
             pairs = [(-weight, number) for weight, number in pairs] or [(0.0, -1)] * k
             assert got[at_map, 10 + row].tolist() == pytest.approx([weight for weight, _ in pairs], rel=1e-5)
             assert key[at_map, 10 + row].tolist() == [number for _, number in pairs]
+            largest = scores[at_map, row, :many].max().item() * 0.4 if many else -torch.inf
+            assert peak[at_map, 10 + row].item() == pytest.approx(largest)
     assert redo.tolist() == [[1], [1]]
     assert torch.equal(peak_key[:, 10:], key[:, 10:, 0])
     # The next band begins with empty lists.
@@ -277,14 +280,15 @@ def test_from_the_largest_scores_of_tiles_to_top_keys_and_an_overview(
     lse = (scores / 8).logsumexp(-1)
     weight, high = lse.new_empty(1, 2, n, top), lse.new_empty(1, 2, 5, 5)
     key = lse.new_empty(weight.shape, dtype=torch.int64)
-    result = Streamed(k, lse, top_weight=weight, top_key=key, highest=high, grain=64)
+    peak = torch.empty_like(lse)
+    result = Streamed(k, lse, peak=peak, top_weight=weight, top_key=key, highest=high, grain=64)
     telling = tops.Tops(operands.Operands(problem), Riders(tops=top, grain=64), result, (128, 128))
     padded = torch.nn.functional.pad(scores[0], (0, 384 - n, 0, 384 - n), value=-torch.inf)
     bands = list(telling.bands())
     for blocks, told in bands:
         assert told is not None
         some = padded[:, blocks.start * 128 : blocks.stop * 128].unflatten(2, (6, 64)).amax(3)
-        told.scores.copy_(some.mT)
+        told.scores.copy_(some.mT * (LOG2E / 8))
         telling.tell(told, blocks)
     # Nobody is searched but that one's block, not even those who see few tiles.
     assert telling.again.bool().any(1).tolist() == [[False, True, False, False, False]]
@@ -294,6 +298,7 @@ def test_from_the_largest_scores_of_tiles_to_top_keys_and_an_overview(
     weights = (scores / 8 - lse[..., None]).exp()
     wanted = weights.topk(top, -1)
     torch.testing.assert_close(weight, wanted.values, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(peak, scores.amax(-1) / 8)
     there = wanted.values > 0
     assert (key == wanted.indices)[there].float().mean() > 0.98
     assert (key[~there] == -1).all()

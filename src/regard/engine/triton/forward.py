@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Int64
@@ -20,6 +21,9 @@ from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
 from regard.engine.triton.starting import start
 from regard.engine.triton.support import MOST_TOLD
+
+if TYPE_CHECKING:
+    from regard.engine.triton.hopper.tops import TileTops
 
 __all__ = ["forward"]
 
@@ -103,12 +107,15 @@ def _launch(
     tiles: Tensor,
     dirty: Tensor,
     classes: int,
+    tops: TileTops | None = None,
+    top_first: int = 0,
     *,
     careful: bool,
     early: int = 0,
     parts: int = 1,
 ) -> None:
     problem, unused = operands.problem, result.lse
+    _, lines, rows = (0, 0, 0) if tops is None else tops.scores.shape
     table = operands.plan(cut.blocks)
     start(
         forward_kernel,
@@ -128,8 +135,12 @@ def _launch(
         PEAK=unused if result.peak is None else result.peak,
         PEAK_TILE=tiles,
         EARLY=unused if result.first is None else result.first,
+        TILE_TOPS=unused if tops is None else tops.scores,
         SINK=unused if problem.sink is None else problem.sink.detach(),
         q_blocks=table.q_blocks,
+        tops_size=lines * rows,
+        top_rows=rows,
+        top_first=top_first,
         HAS_SINK=problem.sink is not None,
         ENTROPIES=riders.entropy,
         DISTANCES=riders.distance,
@@ -140,6 +151,7 @@ def _launch(
         DIRTY=dirty,
         CAREFUL=careful,
         PARTS=parts,
+        GRAIN=0 if tops is None else tops.grain,
         AT_ONCE=MENDED,
     )
 

@@ -11,7 +11,8 @@ from regard.engine.triton.tiles import LN2, LOG2E, allowed, dot, finite, rows, s
 __all__ = ["first_kernel", "forward_kernel", "peak_kernel"]
 
 _COMMON = ["q_len", "k_len", "offset", "heads", "group", "q_blocks", "plane_stride", "bias_b", "bias_h"]
-_LENGTHS, _PEAK_LENGTHS = [*_COMMON, "early"], [*_COMMON, "k_blocks"]
+_LENGTHS = [*_COMMON, "early", "tops_size", "top_rows", "top_first"]
+_PEAK_LENGTHS = [*_COMMON, "k_blocks"]
 
 
 @triton.jit
@@ -29,26 +30,28 @@ def _weight_of(s, lse, low, high, KEYS: tl.constexpr):
 @triton.jit
 def _attend(
     batch, head, block,
-    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, DIRTY, SINK, BIAS, SLOPES,
+    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, BIAS, SLOPES,
     FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
-    scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early,
+    scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early, tops_size,
+    top_rows, top_first,
     DIM: tl.constexpr, V_DIM: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr, HAS_BITS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, HAS_SINK: tl.constexpr, ENTROPIES: tl.constexpr,
     DISTANCES: tl.constexpr, PEAKS: tl.constexpr, CLASSES: tl.constexpr, EARLIES: tl.constexpr,
-    CAREFUL: tl.constexpr, PARTS: tl.constexpr,
+    CAREFUL: tl.constexpr, PARTS: tl.constexpr, GRAIN: tl.constexpr,
 ):
 # fmt: on
     """One block of queries of one head, over every run of keys it can see, so many PARTS of a tile one after
-    the other.
+    the other. With GRAIN it tells the largest score of each row's GRAIN keys, in units of log 2.
 
     Full runs come first: they settle the running maximum. A row that has seen nothing is shifted by 0 and not
     by its maximum, since -inf - -inf is NaN.
     """
     LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
     KEYS: tl.constexpr = BLOCK_K // PARTS
+    TILE_TOPS += (batch * heads + head) * tops_size - top_first
     plane = batch * plane_stride
     dirty_at = (batch * heads + head) * q_blocks + block
     kv_head = head // group
@@ -68,6 +71,7 @@ def _attend(
 
     acc = tl.zeros([BLOCK_Q, V_WIDTH], tl.float32)
     top = tl.full([BLOCK_Q], float("-inf"), tl.float32)
+    tile_top = top
     shift = tl.zeros([BLOCK_Q], tl.float32)
     total = tl.zeros([BLOCK_Q], tl.float32)
     energy, distance = total, total
@@ -107,6 +111,10 @@ def _attend(
                 else:
                     s_top = tl.max(s, 1)
                 new_top = s_top * (scale * LOG2E) if LINEAR else s_top
+                if GRAIN > 0:
+                    tile_top = tl.where(j * KEYS % GRAIN == 0, new_top, tl.maximum(tile_top, new_top))
+                    line = top_rows.to(tl.int64) * (j * KEYS // GRAIN)
+                    tl.store(TILE_TOPS + line + q_row, tile_top)
                 raised = tl.maximum(top, new_top)
                 base = tl.where(raised == float("-inf"), 0.0, raised)
                 x = s * (scale * LOG2E) - base[:, None] if LINEAR else s - base[:, None]
@@ -185,16 +193,17 @@ def _attend(
 # fmt: off
 @triton.jit(do_not_specialize=_LENGTHS)
 def forward_kernel(
-    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, DIRTY, SINK, BIAS, SLOPES,
+    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, BIAS, SLOPES,
     FULL_AT, FULL, EDGE_AT, EDGE, TILES, ORDER, LOW, HIGH, BITS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
-    scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early,
+    scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early, tops_size,
+    top_rows, top_first,
     DIM: tl.constexpr, V_DIM: tl.constexpr, WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr, HAS_BITS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, HAS_SINK: tl.constexpr, ENTROPIES: tl.constexpr,
     DISTANCES: tl.constexpr, PEAKS: tl.constexpr, CLASSES: tl.constexpr, EARLIES: tl.constexpr,
-    CAREFUL: tl.constexpr, PARTS: tl.constexpr, AT_ONCE: tl.constexpr,
+    CAREFUL: tl.constexpr, PARTS: tl.constexpr, GRAIN: tl.constexpr, AT_ONCE: tl.constexpr,
 ):
 # fmt: on
     """One program: one block of queries of one head, or those of AT_ONCE that are to be done again.
@@ -214,23 +223,24 @@ def forward_kernel(
             if tl.load(dirty + block) != 0:
                 _attend(
                     batch, head, block,
-                    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, DIRTY, SINK, BIAS, SLOPES,
-                    FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
+                    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK,
+                    BIAS, SLOPES, FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
                     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k,
                     mask_b, mask_h, scale, softcap, q_len, k_len, offset, heads, group, q_blocks,
-                    plane_stride, early, DIM, V_DIM, WIDTH, V_WIDTH, BLOCK_Q, BLOCK_K, TMA, HAS_BITS,
-                    HAS_BIAS, ALIBI, SOFTCAP, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, CLASSES, EARLIES,
-                    CAREFUL, PARTS)  # fmt: skip
+                    plane_stride, early, tops_size, top_rows, top_first, DIM, V_DIM, WIDTH, V_WIDTH, BLOCK_Q,
+                    BLOCK_K, TMA, HAS_BITS, HAS_BIAS, ALIBI, SOFTCAP, HAS_SINK, ENTROPIES, DISTANCES, PEAKS,
+                    CLASSES, EARLIES, CAREFUL, PARTS, GRAIN)  # fmt: skip
     else:
         block = tl.load(ORDER + batch * plane_stride + tl.program_id(0))
         _attend(
             batch, head, block,
-            Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, DIRTY, SINK, BIAS, SLOPES,
-            FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
+            Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, BIAS,
+            SLOPES, FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
             q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
-            scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early,
-            DIM, V_DIM, WIDTH, V_WIDTH, BLOCK_Q, BLOCK_K, TMA, HAS_BITS, HAS_BIAS, ALIBI, SOFTCAP,
-            HAS_SINK, ENTROPIES, DISTANCES, PEAKS, CLASSES, EARLIES, CAREFUL, PARTS)  # fmt: skip
+            scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early, tops_size,
+            top_rows, top_first, DIM, V_DIM, WIDTH, V_WIDTH, BLOCK_Q, BLOCK_K, TMA, HAS_BITS, HAS_BIAS,
+            ALIBI, SOFTCAP, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, CLASSES, EARLIES, CAREFUL, PARTS,
+            GRAIN)  # fmt: skip
 
 
 # fmt: off

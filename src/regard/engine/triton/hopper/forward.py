@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.hopper.boxes import boxes
 from regard.engine.triton.hopper.forward_kernel import MOST_EARLY, hopper_forward_kernel
-from regard.engine.triton.hopper.tops import Tops
+from regard.engine.triton.hopper.tops import TileTops, Tops
 from regard.engine.triton.hopper.turns import grid, heads_across
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
@@ -33,12 +33,13 @@ def launch(
     peak_tile: Tensor,
     dirty: Tensor,
     early: int,
-    mend: Callable[[], None],
+    mend: Callable[[TileTops | None, int], None],
 ) -> None:
     """Fill `result`, and where peaks are asked, but no top keys, the tiles in which rows have theirs. What
     weight the `early` first keys have is told as well.
 
-    Blocks of queries that come out as something else than numbers are dirty, and `mend` does them again.
+    Blocks of queries that come out as something else than numbers are dirty, and `mend` does them again: what
+    their tiles' largest scores are too, of a band that begins with some query.
     """
     p = operands.problem
     table, unused = intervals(p), result.lse
@@ -87,12 +88,12 @@ def launch(
             HAS_SINK=p.sink is not None,
             ENTROPIES=riders.entropy,
             DISTANCES=riders.distance,
-            PEAKS=riders.peak,
+            PEAKS=riders.peak and not riders.tops,
             EARLIES=early > 0,
             GRAIN=0 if tops is None else tops.grain,
             num_warps=WARPS,
         )
-        mend()
+        mend(tops, band.start * BLOCK_Q)
         if tops is not None:
             telling.tell(tops, band)
     telling.finish()

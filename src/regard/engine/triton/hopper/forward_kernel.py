@@ -40,7 +40,7 @@ from regard.engine.triton.hopper.sharing import (
     tile_of,
     turned,
 )
-from regard.engine.triton.hopper.threads import begun, doubt, rescaled, settled, tell
+from regard.engine.triton.hopper.threads import begun, doubt, logarithm, offer, rescaled, settled, tell
 
 __all__ = ["MOST_EARLY", "hopper_forward_kernel"]
 
@@ -130,6 +130,24 @@ def _masses(p, BLOCK_K: gl.constexpr):
     return gl.convert_layout(gl.sum(total, 2), rows), gl.convert_layout(before, rows)
 
 
+@gluon.jit
+def _heaviest(p, base, tops, BLOCK_K: gl.constexpr, GRAIN: gl.constexpr):
+    """A thread's largest weight of each row, and the largest scores of a tile's parts.
+
+    Weights are not negative: as integers they have the same order, and of integers the largest of three is
+    one instruction.
+    """
+    bits = p.to(gl.int32, bitcast=True)
+    if GRAIN > 0:
+        of_parts = gl.max(gl.reshape(bits, [HALF, 4, BLOCK_K // GRAIN, GRAIN // 4]), 3)
+        most = gl.convert_layout(gl.max(of_parts, 2), base.type.layout)
+        since = gl.convert_layout(base, gl.SliceLayout(2, of_parts.type.layout))[:, :, None]
+        tops = logarithm(of_parts.to(gl.float32, bitcast=True)) + since
+    else:
+        most = gl.max(bits, 2)
+    return most.to(gl.float32, bitcast=True), tops
+
+
 # fmt: off
 @gluon.jit
 def _softmax(
@@ -142,19 +160,16 @@ def _softmax(
 
     Weights are relative to a score that earlier tiles had, so that nobody waits for the largest.
     """
-    rows: gl.constexpr = total.type.layout
-    if GRAIN > 0:
-        tops = gl.max(gl.reshape(scores, [HALF, 4, BLOCK_K // GRAIN, GRAIN // 4]), 3)
-        highest = gl.convert_layout(gl.max(tops, 2), rows)
-    else:
-        highest = gl.max(scores, 2)
-    if PEAKS and GRAIN == 0:
-        # Tiles come last first: on a tie the earlier one wins.
-        peak_tile = gl.where(highest >= peak, j, peak_tile)
-    if PEAKS:
-        peak = gl.maximum(peak, highest)
     x = scores * c - base[:, :, None]
     p = gl.exp2(x)
+    if PEAKS:
+        highest = gl.max(scores, 2)
+        # Tiles come last first: on a tie the earlier one wins.
+        peak_tile = gl.where(highest >= peak, j, peak_tile)
+        peak = gl.maximum(peak, highest)
+        most = highest * c - base
+    else:
+        most, tops = _heaviest(p, base, tops, BLOCK_K, GRAIN)
     if ENTROPIES:
         energy = energy + gl.sum(p * x, 2)
     if DISTANCES:
@@ -162,7 +177,7 @@ def _softmax(
         distance = distance + (mass * ((j + 1) * BLOCK_K).to(gl.float32) - before)
     else:
         mass = gl.sum(p, 2)
-    return p, highest, total + mass, energy, distance, peak, peak_tile, tops
+    return p, most, total + mass, energy, distance, peak, peak_tile, tops
 
 
 # fmt: off
@@ -184,8 +199,7 @@ def _attend(
     o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
     dtype: gl.constexpr = k_ring.dtype
 
-    # Where no tile has its largest score kept, the tile of a row's largest is.
-    searching: gl.constexpr = PEAKS and GRAIN == 0
+    gl.static_assert(GRAIN == 0 or not PEAKS)
     relative: gl.constexpr = DISTANCES or PEAKS or GRAIN > 0
     together: gl.constexpr = DIM == BLOCK_K
     all_asked: gl.constexpr = together and ENTROPIES and DISTANCES and EARLIES and GRAIN > 0
@@ -209,7 +223,8 @@ def _attend(
     if GRAIN > 0:
         tops, neighbour, place = _places(
             nothing, q_first + half * HALF, q_len, top_rows, BLOCK_K, parts)  # fmt: skip
-    if searching:
+        tops_at = TILE_TOPS + (last * parts).to(gl.int64) * top_rows
+    if PEAKS:
         peak_tile = gl.full([HALF, 4], NO_TILE, gl.int32, threads)
     acc = gl.full([HALF, DIM], 0.0, gl.float32, o_layout)
 
@@ -221,35 +236,38 @@ def _attend(
     free(0, 2)
     scores = _seen(threads_of(s, BLOCK_K), last, low, high, thread, limit, BLOCK_K, relative)
     base = begun(gl.max(scores * about, 2), base)
-    p, highest, total, energy, distance, peak, peak_tile, tops = _softmax(
+    p, most, total, energy, distance, peak, peak_tile, tops = _softmax(
         scores, last, base, total, energy, distance, peak, peak_tile, tops, c,
         BLOCK_K, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
     weights = gl.convert_layout(tile_of(p, BLOCK_K).to(dtype), p_layout)
     for i in range(1, count):
         slot = i % STAGES
         before = (i - 1) % STAGES
+        if GRAIN > 0:
+            # Of the tile before. Exchanges take long while products run, and these have yet to begin.
+            offered = offer(tops, neighbour, parts)
         mbarrier.wait(k_ready.index(slot), (i // STAGES) & 1)
         s = turned(q, k_ring, slot, nothing)
         j = last - i
-        if GRAIN > 0:
-            # Of the tile before: nobody waits for it, and until the product is there nothing else is to do.
-            tell(tops, neighbour, place, TILE_TOPS + ((j + 1) * parts).to(gl.int64) * top_rows, parts)
         mbarrier.wait(v_ready.index(before), ((i - 1) // STAGES) & 1)
         mixed = warpgroup_mma(weights, v_ring.index(before), acc, is_async=True)
+        if GRAIN > 0:
+            tell(offered, place, tops_at, parts)
+            tops_at -= (parts * top_rows).to(gl.int64)
         s = warpgroup_mma_wait(1, deps=[s])
         free(slot, 2)
         scores = threads_of(s, BLOCK_K)
         if (j < full_first) | (j >= full_stop - 1):
             scores = _seen(scores, j, low, high, thread, limit, BLOCK_K, relative)
             base = begun(gl.max(scores * about, 2), base)
-        p, highest, total, energy, distance, peak, peak_tile, tops = _softmax(
+        p, most, total, energy, distance, peak, peak_tile, tops = _softmax(
             scores, j, base, total, energy, distance, peak, peak_tile, tops, c,
             BLOCK_K, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
-        doubt(total, energy, distance, DIRTY)
+        doubt(total, energy if ENTROPIES else most, distance, DIRTY)
         acc, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
         p, out, base, total, energy, distance = settled(
-            p, threads_of(acc, DIM), highest * c, base, total, energy, distance,
-            ENTROPIES, DISTANCES, together)  # fmt: skip
+            p, threads_of(acc, DIM), most, base, total, energy, distance,
+            ENTROPIES, DISTANCES, together, PEAKS)  # fmt: skip
         if together:
             acc = gl.convert_layout(tile_of(out, DIM), o_layout)
         else:
@@ -273,7 +291,7 @@ def _attend(
         acc = warpgroup_mma_wait(0, deps=[mixed])
 
     if GRAIN > 0:
-        tell(tops, neighbour, place, TILE_TOPS + ((last - count + 1) * parts).to(gl.int64) * top_rows, parts)
+        tell(offer(tops, neighbour, parts), place, tops_at, parts)
 
     # Where this head's rows are; before the loop all of these would be in its way.
     OUT += row_at * DIM
@@ -324,6 +342,9 @@ def _attend(
     if PEAKS:
         highest = gl.convert_layout(gl.max(peak, 1), rows) * c
         gl.store(PEAK + q_row, gl.where(alive, highest * LN2, float("-inf")), mask=there)
+        won = (peak == gl.max(peak, 1)[:, None]) & (peak > limit * 0.5)
+        tile = gl.convert_layout(gl.min(gl.where(won, peak_tile, NO_TILE), 1), rows)
+        gl.store(PEAK_TILE + q_row, gl.where(tile < NO_TILE, tile, -1), mask=there)
     if EARLIES:
         few_rows: gl.constexpr = gl.SliceLayout(1, few)
         key = (last - count + 1) * BLOCK_K + gl.arange(0, MOST_EARLY, gl.SliceLayout(0, few))[None, :]
@@ -333,10 +354,6 @@ def _attend(
         x = s * c - gl.convert_layout(gl.where(lse > float("-inf"), lse, 0.0), few_rows)[:, None]
         x = gl.where((key >= low) & (key < high), x, float("-inf"))
         gl.store(EARLY + row_at + q_row, gl.convert_layout(gl.sum(gl.exp2(x), 1), rows), mask=there)
-    if searching:
-        won = (peak == gl.max(peak, 1)[:, None]) & (peak > limit * 0.5)
-        tile = gl.convert_layout(gl.min(gl.where(won, peak_tile, NO_TILE), 1), rows)
-        gl.store(PEAK_TILE + q_row, gl.where(tile < NO_TILE, tile, -1), mask=there)
 
 
 # fmt: off

@@ -14,7 +14,7 @@ from triton.experimental.gluon import language as gl
 
 from regard.engine.triton.hopper.sharing import LOG2E
 from regard.engine.triton.hopper.threads import heaviest, ranked, want
-from regard.engine.triton.hopper.tops_kernel import BITS, FAINTEST, SLACK
+from regard.engine.triton.hopper.tops_kernel import BITS, FAINTEST, FARTHEST, SLACK
 
 __all__ = ["hopper_marks_kernel"]
 
@@ -88,13 +88,12 @@ def hopper_marks_kernel(
 
     # Scores that are masked are far below all others: a row that needs one for its mark has too few.
     mark = ranked(gl.convert_layout(tops, ranking), TOP)
-    c = scale * LOG2E
     alive = lse > float("-inf")
     bound = gl.where(alive, lse, float("inf")) * LOG2E
-    few = (mark * c < bound + FAINTEST) & alive
-    mark -= SLACK * (gl.abs(mark) + gl.abs(bound) / c)
+    few = (mark < bound + FAINTEST) & alive
+    mark -= SLACK * (gl.abs(mark) + gl.abs(bound) + FARTHEST)
     mark = gl.where(alive & (mark > float("-inf")) & (few == 0), mark, float("inf"))
-    gl.store(MARK + at_map * q_len + row, mark, mask=row < q_len)
+    gl.store(MARK + at_map * q_len + row, mark / (scale * LOG2E), mask=row < q_len)
     gl.store(REDO + at_map * redo_blocks + row // SIDE, 1, mask=few & (row < q_len))
 
     # Nothing is above what is no number, not even what is nobody's.
@@ -115,7 +114,7 @@ def hopper_marks_kernel(
         if (start < stop) & (start + GROUP > first):
             want(x, below, place, stores & (mine < lines), WANTED + mine * words)
             if HIGHEST:
-                heaviest(x, c, offset, place, stores & (mine < wide) & (block < high), HIGH + mine)
+                heaviest(x, offset, place, stores & (mine < wide) & (block < high), HIGH + mine)
         else:
             line = start + gl.arange(0, GROUP, alone)
             gl.store(WANTED + line * words, 0, mask=line < lines)

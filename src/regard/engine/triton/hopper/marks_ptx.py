@@ -71,10 +71,10 @@ def _heaviest() -> str:
     Threads have scores as in `_want`, and every other one ends up with the same line. Weights are not
     negative: as integers they have the same order.
 
-    Operands: results (none, four to a register), the scores, what they are multiplied with and what is added
-    to make an exponent, the thread's place among eight, whether it stores a weight, and where to.
+    Operands: results (none, four to a register), the scores, what is added to make an exponent, the
+    thread's place among eight, whether it stores a weight, and where to.
     """
-    results, (scores, factor, offset, place, stores, to) = _of_lines(6)
+    results, (scores, offset, place, stores, to) = _of_lines(5)
     lines = ["{ .reg .pred own, odd, late; .reg .b32 bit; .reg .f32 x, give, line<4>;"]
     lines += [f"setp.ne.u32 own, {stores[0]}, 0;"]
     lines += [f"and.b32 bit, {place[0]}, 2; setp.ne.u32 odd, bit, 0;"]
@@ -82,7 +82,7 @@ def _heaviest() -> str:
     for line in range(4):
         for row in range(4):
             to_x = f"line{line}" if row == 0 else "x"
-            lines += [f"fma.rn.f32 {to_x}, {scores[4 * line + row]}, {factor[0]}, {offset[row]};"]
+            lines += [f"add.f32 {to_x}, {scores[4 * line + row]}, {offset[row]};"]
             lines += [f"max.f32 line{line}, line{line}, x;"] if row else []
     for lane, turn, pairs in ((4, "late", ((0, 2), (1, 3))), (2, "odd", ((0, 1),))):
         for one, other in pairs:
@@ -107,4 +107,4 @@ def _of_lines_operands(kinds: str) -> str:
 
 RANK, RANK_OPERANDS = gl.constexpr(_rank()), gl.constexpr(kinds(("=&f", "f"), 8))
 WANT, WANT_OPERANDS = gl.constexpr(_want()), gl.constexpr(_of_lines_operands("ffrrrrl"))
-HEAVIEST, HEAVIEST_OPERANDS = gl.constexpr(_heaviest()), gl.constexpr(_of_lines_operands("fffrrl"))
+HEAVIEST, HEAVIEST_OPERANDS = gl.constexpr(_heaviest()), gl.constexpr(_of_lines_operands("ffrrl"))

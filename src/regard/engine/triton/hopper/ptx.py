@@ -20,8 +20,14 @@ __all__ = [
     "KEEP_OPERANDS",
     "LIST",
     "LIST_OPERANDS",
+    "LOGARITHM",
+    "LOGARITHM_OPERANDS",
     "LOWEST",
     "MEET_OPERANDS",
+    "OFFER_1",
+    "OFFER_1_OPERANDS",
+    "OFFER_2",
+    "OFFER_2_OPERANDS",
     "ONES",
     "ONES_OPERANDS",
     "PLACES",
@@ -98,18 +104,27 @@ def _receive() -> str:
     return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
 
 
-def _tell(parts: int) -> str:
-    """PTX: let each thread of a row have the largest score of one part of a tile, and store it.
+def _offer(parts: int) -> str:
+    """PTX: let each thread of a row have the largest score of one part of a tile.
 
     The tile has one part or two, a thread two rows of each.
-    Operands: results (none), the scores, the thread, the place of its own, negative where there is none, and
-    where places are.
+    Operands: results (four: what the thread and its neighbours know of its own), the scores, the thread.
     """
-    results, scores, thread, place, tops = named(5, 2 * parts)
-    given = [f"given{i}" for i in range(4)]
-    lines = ["{ .reg .pred own; .reg .u64 to; .reg .f32 top, more, given<4>;"]
-    lines += [_handed_out(scores[::2] * (2 // parts), scores[1::2] * (2 // parts), thread[0], given)]
-    lines += ["max.f32 top, given0, given1; max.f32 more, given2, given3; max.f32 top, top, more;"]
+    *results, scores, thread = named(2 // parts + 2, 2 * parts)
+    one, other = scores[::2] * (2 // parts), scores[1::2] * (2 // parts)
+    return _handed_out(one, other, thread[0], [to for some in results for to in some])
+
+
+def _tell(parts: int) -> str:
+    """PTX: put together and store what `_offer` handed out.
+
+    Operands: results (none), the four, the place of the thread's own, negative where there is none, and where
+    places are.
+    """
+    results, *given, place, tops = named(2 // parts + 3, 2 * parts)
+    one, two, three, four = (x for some in given for x in some)
+    lines = ["{ .reg .pred own; .reg .u64 to; .reg .f32 top, more;"]
+    lines += [f"max.f32 top, {one}, {two}; max.f32 more, {three}, {four}; max.f32 top, top, more;"]
     lines += [f"setp.ge.s32 own, {place[0]}, 0; mad.wide.s32 to, {place[0]}, 4, {tops[0]};"]
     lines += ["@own st.global.f32 [to], top;"]
     return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
@@ -144,30 +159,29 @@ def _begin() -> str:
     return "\n".join([*lines, "done: }"])
 
 
-def _settle(asked: tuple[bool, bool], together: bool) -> str:
+def _settle(asked: tuple[bool, bool], together: bool, logs: bool) -> str:
     """PTX: where a tile has a score far above what weights of a row are relative to, raise that, and scale
     down the tile's weights, which are made already, what was summed so far, and the output if it is given.
 
-    Weights may be as large as 2^SLACK: only beyond that do the four threads of a row look for their largest
-    score. All of it is one branch that mostly nobody takes, since the way around one takes as long as it
-    takes instructions to come from there. A base is raised by MOST at the most, as a power of two, and beyond
-    that it is no number.
+    Weights may be as large as 2^SLACK: only beyond that do the four threads of a row look for their largest.
+    All of it is one branch that mostly nobody takes, since the way around one takes as long as it takes
+    instructions to come from there. A base is raised by MOST at the most, as a power of two, and beyond that
+    it is no number.
 
     Operands: results (weights, the output or what is left of its weights, bases, sums of weights and those
-    that are `asked`), the first or the first two of them as they are, the thread's largest scores, and bases
-    and sums as they are. All have as many registers as a thread has weights. Of every four the first two are
-    of one row, the others of another; what rows have one of is where their first weight is.
+    that are `asked`), the first or the first two of them as they are, the thread's largest weights, or their
+    `logs`, and bases and sums as they are. All have as many registers as a thread has weights. Of every four
+    the first two are of one row, the others of another; what rows have one of is where their first weight is.
     """
     more, rows = sum(asked), (0, 2)
     operands = named(8 + together + 2 * more, TILE)
     weights, second, *sums = operands[: 4 + more]
     mine, *before = operands[5 + together + more :]
-    lines = ["{ .reg .pred far<2>, some; .reg .f32 limit<2>, left<2>, top, other, fall;"]
+    lines = ["{ .reg .pred far<2>, some; .reg .f32 left<2>, top, other;"]
     lines += [f"mov.f32 {to[row]}, {x[row]};" for to, x in zip(sums, before, strict=True) for row in rows]
     lines += [] if together else [f"mov.f32 {second[row]}, 0f3F800000;" for row in rows]
     for i, row in enumerate(rows):
-        lines += [f"add.f32 limit{i}, {before[0][row]}, {SLACK};"]
-        lines += [f"setp.gt.f32 far{i}, {mine[row]}, limit{i};"]
+        lines += [f"setp.gt.f32 far{i}, {mine[row]}, {SLACK if logs else 2.0**SLACK};"]
     lines += ["or.pred some, far0, far1; vote.sync.any.pred some, some, 0xffffffff; @!some bra done;"]
     for i, row in enumerate(rows):
         base, total, *others = (x[row] for x in before)
@@ -175,12 +189,13 @@ def _settle(asked: tuple[bool, bool], together: bool) -> str:
         lines += [f"mov.f32 top, {mine[row]};"]
         for lane in (1, 2):
             lines += [f"shfl.sync.bfly.b32 other, top, {lane}, 31, 0xffffffff; max.f32 top, top, other;"]
-        lines += [f"setp.gt.f32 far{i}, top, limit{i}; sub.f32 other, top, {base};"]
-        lines += [f"setp.gt.f32 some, other, {MOST}; selp.f32 top, 0f7FC00000, top, some;"]
-        lines += [f"selp.f32 {to_base}, top, {base}, far{i}; sub.f32 fall, {base}, {to_base};"]
-        lines += [f"ex2.approx.ftz.f32 left{i}, fall; mul.f32 {to_total}, {total}, left{i};"]
+        lines += [] if logs else ["lg2.approx.ftz.f32 top, top;"]
+        lines += [f"setp.gt.f32 far{i}, top, {SLACK};"]
+        lines += [f"setp.gt.f32 some, top, {MOST}; selp.f32 top, 0f7FC00000, top, some;"]
+        lines += [f"selp.f32 top, top, 0f00000000, far{i}; add.f32 {to_base}, {base}, top; neg.f32 top, top;"]
+        lines += [f"ex2.approx.ftz.f32 left{i}, top; mul.f32 {to_total}, {total}, left{i};"]
         if asked[0]:
-            lines += [f"fma.rn.f32 {to_others[0]}, fall, {total}, {others[0]};"]
+            lines += [f"fma.rn.f32 {to_others[0]}, top, {total}, {others[0]};"]
             others[0] = to_others[0]
         lines += [f"mul.f32 {to}, {x}, left{i};" for to, x in zip(to_others, others, strict=True)]
         lines += [] if together else [f"mov.f32 {second[row]}, left{i};"]
@@ -346,16 +361,21 @@ MEET_OPERANDS = gl.constexpr("=r,r")
 BEGIN, BEGIN_OPERANDS = gl.constexpr(_begin()), gl.constexpr(kinds(("=&f", *"ff"), 2))
 # By whether sums for entropies and distances are asked, and whether the output is scaled down along.
 _WAYS = [((energy, far), both) for energy in (False, True) for far in (False, True) for both in (False, True)]
-SETTLE = gl.constexpr({(*asked, both): _settle(asked, both) for asked, both in _WAYS})
+SETTLE = gl.constexpr(
+    {(*asked, both, logs): _settle(asked, both, logs) for asked, both in _WAYS for logs in (False, True)}
+)
 SETTLE_OPERANDS = gl.constexpr({(*asked, both): _settle_operands(asked, both) for asked, both in _WAYS})
 RESCALE, RESCALE_OPERANDS = gl.constexpr(_rescale(TILE // 2)), gl.constexpr(_rescale_operands(TILE // 2))
 # By how many parts of a tile have largest scores of their own.
-TELL_1, TELL_1_OPERANDS = gl.constexpr(_tell(1)), gl.constexpr(kinds(("=r", *"frrl"), 2))
-TELL_2, TELL_2_OPERANDS = gl.constexpr(_tell(2)), gl.constexpr(kinds(("=r", *"frrl"), 4))
+OFFER_1, OFFER_1_OPERANDS = gl.constexpr(_offer(1)), gl.constexpr(kinds(("=&f", "=&f", *"fr"), 2))
+OFFER_2, OFFER_2_OPERANDS = gl.constexpr(_offer(2)), gl.constexpr(kinds(("=&f", *"fr"), 4))
+TELL_1, TELL_1_OPERANDS = gl.constexpr(_tell(1)), gl.constexpr(kinds(("=r", *"ffrl"), 2))
+TELL_2, TELL_2_OPERANDS = gl.constexpr(_tell(2)), gl.constexpr(kinds(("=r", *"frl"), 4))
 DOUBT, DOUBT_OPERANDS = gl.constexpr(_doubt()), gl.constexpr(kinds(("=r", *"fffl"), 2))
 DONE, DONE_OPERANDS = gl.constexpr(_done()), gl.constexpr(kinds(("=r", *"fl"), 2))
 EXCHANGE, EXCHANGE_OPERANDS = gl.constexpr(_exchange()), gl.constexpr(kinds(("=&f", "=&f", *"ffr"), 2))
 RECEIVE, RECEIVE_OPERANDS = gl.constexpr(_receive()), gl.constexpr(kinds(("=r", *"ffrrrl"), 2))
+LOGARITHM, LOGARITHM_OPERANDS = gl.constexpr("lg2.approx.ftz.f32 $0, $1;"), gl.constexpr("=f,f")
 ONES, ONES_OPERANDS = gl.constexpr("popc.b32 $0, $1;"), gl.constexpr("=r,r")
 EXPAND, EXPAND_OPERANDS = gl.constexpr(_expand()), gl.constexpr("=r,r,r,l")
 # By how many keys of a row a thread has.

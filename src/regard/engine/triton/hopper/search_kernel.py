@@ -14,7 +14,7 @@ import triton.language as tl
 
 from regard.engine.triton.hopper.tops_kernel import BITS, SLACK
 from regard.engine.triton.listing import best_of, empty_list, list_best, store_best
-from regard.engine.triton.tiles import LOG2E, dot, rows
+from regard.engine.triton.tiles import LN2, LOG2E, dot, rows
 
 __all__ = ["few_kernel", "search_kernel"]
 
@@ -83,16 +83,17 @@ def few_kernel(
 # fmt: off
 @triton.jit(do_not_specialize=["q_len", "k_len", "heads", "group", "redo_blocks"])
 def search_kernel(
-    Q, K, LSE, LOW, HIGH, REDO, WEIGHT, KEY, PEAK_KEY, q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h,
+    Q, K, LSE, LOW, HIGH, REDO, WEIGHT, KEY, PEAK, PEAK_KEY, q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h,
     scale, q_len, k_len, heads, group, redo_blocks,
     DIM: tl.constexpr, TOP: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr, COUNT: tl.constexpr,
-    PEAKS: tl.constexpr,
+    PEAKS: tl.constexpr, PEAK_KEYS: tl.constexpr,
 ):
 # fmt: on
     """The TOP heaviest keys of the rows of COUNT blocks of SIDE queries, heaviest first, of equal ones the
     earlier key first; only of blocks that REDO marks, of which there are hardly ever any.
 
-    Lists hold WIDE keys, TOP rounded up to a power of two. With PEAKS the first key goes to PEAK_KEY too.
+    Lists hold WIDE keys, TOP rounded up to a power of two. With PEAKS the first score goes
+    to PEAK too, with PEAK_KEYS its key to PEAK_KEY.
     """
     at_map = tl.program_id(1)
     batch, head = (at_map // heads).to(tl.int64), at_map % heads
@@ -115,11 +116,14 @@ def search_kernel(
             for j in range(tl.min(low, 0) // SIDE, (tl.max(high, 0) + SIDE - 1) // SIDE):
                 k = rows(K, batch, head // group, j * SIDE, k_b, k_h, k_n, k_len, DIM, SIDE, DIM, True, False)
                 key = j * SIDE + tl.arange(0, SIDE)
-                x = dot(q, tl.trans(k)) * (scale * LOG2E) - lse[:, None]
+                x = dot(q, tl.trans(k)) * (scale * LOG2E)
                 seen = (key[None, :] >= low[:, None]) & (key[None, :] < high[:, None])
                 x = tl.where(seen, x, float("-inf"))
                 best, best_key = list_best(best, best_key, x, key, j * SIDE)
-            store_best(best, best_key, WEIGHT + row_at * TOP, KEY + row_at * TOP, there, TOP)
             if PEAKS:
+                tl.store(PEAK + row_at, tl.max(best, 1) * LN2, mask=there)
+            best -= lse[:, None]
+            store_best(best, best_key, WEIGHT + row_at * TOP, KEY + row_at * TOP, there, TOP)
+            if PEAK_KEYS:
                 weight, key = best_of(best, best_key)
                 tl.store(PEAK_KEY + row_at, tl.where(weight > 0, key, -1).to(tl.int64), mask=there)

@@ -30,6 +30,12 @@ from regard.engine.triton.hopper.ptx import (
     KEEP_OPERANDS,
     LIST,
     LIST_OPERANDS,
+    LOGARITHM,
+    LOGARITHM_OPERANDS,
+    OFFER_1,
+    OFFER_1_OPERANDS,
+    OFFER_2,
+    OFFER_2_OPERANDS,
     ONES,
     ONES_OPERANDS,
     RECEIVE,
@@ -53,7 +59,9 @@ __all__ = [
     "heaviest",
     "keep_keys",
     "list_keys",
+    "logarithm",
     "number_bits",
+    "offer",
     "ones_of",
     "ranked",
     "receive",
@@ -81,12 +89,28 @@ def receive(kept, given, neighbour, place, there, to):
 
 
 @gluon.jit
-def tell(tops, neighbour, place, to, PARTS: gl.constexpr):
-    """Store the largest scores of a tile's parts, of which four threads of a row know a part each."""
+def offer(tops, neighbour, PARTS: gl.constexpr):
+    """Hand out the largest scores of a tile's parts, of which four threads of a row know a part each, to be
+    put together by `tell` later."""
+    if PARTS == 1:
+        return gl.inline_asm_elementwise(
+            OFFER_1, OFFER_1_OPERANDS, [tops, neighbour],
+            dtype=(gl.float32, gl.float32), is_pure=False, pack=2)  # fmt: skip
+    else:
+        offered = gl.inline_asm_elementwise(
+            OFFER_2, OFFER_2_OPERANDS, [tops, neighbour],
+            dtype=gl.float32, is_pure=False, pack=4)  # fmt: skip
+        return (offered,)
+
+
+@gluon.jit
+def tell(offered, place, to, PARTS: gl.constexpr):
+    """Store the largest scores of a tile's parts."""
     text: gl.constexpr = TELL_1 if PARTS == 1 else TELL_2
     operands: gl.constexpr = TELL_1_OPERANDS if PARTS == 1 else TELL_2_OPERANDS
+    where = (place, to.to(gl.int64))
     gl.inline_asm_elementwise(
-        text, operands, [tops, neighbour, place, to.to(gl.int64)],
+        text, operands, offered + where,
         dtype=gl.int32, is_pure=False, pack=2 * PARTS)  # fmt: skip
 
 
@@ -108,21 +132,22 @@ def _first_of(x, layout: gl.constexpr):
 # fmt: off
 @gluon.jit
 def settled(
-    p, acc, highest, base, total, energy, distance,
-    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, TOGETHER: gl.constexpr,
+    p, acc, most, base, total, energy, distance,
+    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, TOGETHER: gl.constexpr, LOGS: gl.constexpr,
 ):
 # fmt: on
     """A thread's weights of a tile, the output if it has as many numbers, and what rows have added up, scaled
     down where scores are far above what weights are relative to. Mostly nothing is done.
 
-    Without the output what is left of its weights is in its place.
+    What is looked at is a thread's largest weight of each row, or with LOGS its logarithm to base 2. Without
+    the output what is left of its weights is in its place.
     """
     rows: gl.constexpr = base.type.layout
-    text: gl.constexpr = SETTLE[ENTROPIES, DISTANCES, TOGETHER]
+    text: gl.constexpr = SETTLE[ENTROPIES, DISTANCES, TOGETHER, LOGS]
     operands: gl.constexpr = SETTLE_OPERANDS[ENTROPIES, DISTANCES, TOGETHER]
     results: gl.constexpr = (gl.float32,) * (4 + ENTROPIES + DISTANCES)
     given = (p, acc) if TOGETHER else (p,)
-    given += (highest[:, :, None], base[:, :, None], total[:, :, None])
+    given += (most[:, :, None], base[:, :, None], total[:, :, None])
     if ENTROPIES:
         given += (energy[:, :, None],)
     if DISTANCES:
@@ -151,6 +176,13 @@ def doubt(one, two, three, dirty):
     gl.inline_asm_elementwise(
         DOUBT, DOUBT_OPERANDS, [one, two, three, dirty.to(gl.int64)],
         dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def logarithm(x):
+    """To base 2, as good as the hardware's exponential."""
+    return gl.inline_asm_elementwise(
+        LOGARITHM, LOGARITHM_OPERANDS, [x], dtype=gl.float32, is_pure=True, pack=1)  # fmt: skip
 
 
 @gluon.jit
@@ -227,8 +259,8 @@ def want(x, below, place, stores, to):
 
 
 @gluon.jit
-def heaviest(x, factor, offset, place, stores, to):
+def heaviest(x, offset, place, stores, to):
     """Raise weights to the largest that rows have in each line. Threads are those of `want`."""
     gl.inline_asm_elementwise(
-        HEAVIEST, HEAVIEST_OPERANDS, [x, factor, offset, place, stores.to(gl.int32), to.to(gl.int64)],
+        HEAVIEST, HEAVIEST_OPERANDS, [x, offset, place, stores.to(gl.int32), to.to(gl.int64)],
         dtype=gl.int8, is_pure=False, pack=16)  # fmt: skip

@@ -12,11 +12,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["BITS", "FAINTEST", "SLACK", "select_kernel", "tops_kernel", "wanted_kernel"]
+__all__ = ["BITS", "FAINTEST", "FARTHEST", "SLACK", "select_kernel", "tops_kernel", "wanted_kernel"]
 
 LOG2E = tl.constexpr(1.4426950408889634)
-# Should a product round a score otherwise than the forward pass, it is still found.
-SLACK = tl.constexpr(1e-6)
+# Should a product round a score otherwise than the forward pass, it is still found. There scores are
+# logarithms of weights, which are good to half of SLACK, and to as much more for each power of two between a
+# score and what weights are relative to. That is up to 40 away from the logarithm of their sum.
+SLACK, FARTHEST = tl.constexpr(1e-6), tl.constexpr(20.0)
 # Keys of less weight than this power of two are searched for one by one.
 FAINTEST = tl.constexpr(-120.0)
 # Bits of a word, of which a row has some for the keys of a tile.
@@ -50,7 +52,6 @@ def tops_kernel(
     lse = tl.load(LSE + at_map * q_len + row, mask=there, other=float("-inf"))
     alive = lse > float("-inf")
     bound = tl.where(alive, lse, float("inf")) * LOG2E
-    least = -5e36 / (scale * LOG2E)
     parts: tl.constexpr = BLOCK_Q // GRAIN
     block = (first_row + tl.program_id(0) * BLOCK_Q) // GRAIN + tl.arange(0, parts)[:, None]
     tops = tl.full([BLOCK_Q, CLASSES], float("-inf"), tl.float32)
@@ -59,10 +60,9 @@ def tops_kernel(
         visited = (line >= first) & (line < stop)
         at = (at_map * lines + line)[None, :] * rows + in_band[:, None]
         x = tl.load(TILE_TOPS + at, mask=there[:, None] & visited[None, :], other=float("-inf"))
-        x = tl.where(x > least, x, float("-inf"))
         tops = tl.maximum(tops, x)
         if HIGHEST:
-            weight = tl.reshape(x * (scale * LOG2E) - bound[:, None], [parts, GRAIN, CLASSES])
+            weight = tl.reshape(x - bound[:, None], [parts, GRAIN, CLASSES])
             to = HIGH + (at_map * high + block) * wide + line[None, :]
             tl.store(to, tl.exp2(tl.max(weight, 1)), mask=(line[None, :] < wide) & (block < high))
     if TOP > 0:
@@ -70,10 +70,10 @@ def tops_kernel(
             # Of equal ones all go, and the mark is lower than it need be.
             tops = tl.where(tops == tl.max(tops, 1)[:, None], float("-inf"), tops)
         mark = tl.max(tops, 1)
-        few = (mark * (scale * LOG2E) < bound + FAINTEST) & alive
-        mark -= SLACK * (tl.abs(mark) + tl.abs(bound) / (scale * LOG2E))
+        few = (mark < bound + FAINTEST) & alive
+        mark -= SLACK * (tl.abs(mark) + tl.abs(bound) + FARTHEST)
         mark = tl.where(alive & (mark > float("-inf")) & ~few, mark, float("inf"))
-        tl.store(MARK + at_map * q_len + row, mark, mask=there)
+        tl.store(MARK + at_map * q_len + row, mark / (scale * LOG2E), mask=there)
         unsure = tl.max(tl.reshape(few.to(tl.int32), [BLOCK_Q // SIDE, SIDE]), 1)
         side = (first_row + tl.program_id(0) * BLOCK_Q) // SIDE + tl.arange(0, BLOCK_Q // SIDE)
         tl.store(REDO + at_map * redo_blocks + side, unsure, mask=(unsure > 0) & (side < redo_blocks))
@@ -82,7 +82,7 @@ def tops_kernel(
 # fmt: off
 @triton.jit(do_not_specialize=["q_len", "heads", "plane_stride", "first_row", "rows", "lines"])
 def wanted_kernel(
-    TILE_TOPS, MARK, BLOCKS, WANTED, q_len, heads, plane_stride, first_row, rows, lines,
+    TILE_TOPS, MARK, BLOCKS, WANTED, scale, q_len, heads, plane_stride, first_row, rows, lines,
     GRAIN: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, LINES: tl.constexpr,
 ):
 # fmt: on
@@ -94,6 +94,7 @@ def wanted_kernel(
     in_band = tl.program_id(0) * BLOCK_Q + tl.arange(0, BLOCK_Q)
     row, line = first_row + in_band, tl.program_id(2) * LINES + tl.arange(0, LINES)
     mark = tl.load(MARK + at_map * q_len + row, mask=row < q_len, other=float("inf"))
+    mark *= scale * LOG2E
     seen = ((line >= first) & (line < stop))[None, :] & (mark < float("inf"))[:, None]
     at = (at_map * lines + line)[None, :] * rows + in_band[:, None]
     top = tl.load(TILE_TOPS + at, mask=seen, other=float("-inf"))
@@ -188,16 +189,17 @@ def _beside(eight):
 # fmt: off
 @triton.jit(do_not_specialize=["band_rows", "list_rows", "q_len", "first_row", "redo_blocks"])
 def select_kernel(
-    LSE, LENGTH, LISTS, WEIGHT, KEY, PEAK_KEY, REDO, scale, band_rows, list_rows, q_len, first_row,
+    LSE, LENGTH, LISTS, WEIGHT, KEY, PEAK, PEAK_KEY, REDO, scale, band_rows, list_rows, q_len, first_row,
     redo_blocks,
     TOP: tl.constexpr, PLACES: tl.constexpr, ROWS: tl.constexpr, SIDE: tl.constexpr, PEAKS: tl.constexpr,
+    PEAK_KEYS: tl.constexpr,
 ):
 # fmt: on
     """The TOP heaviest of each row's candidates, heaviest first, of equal ones the earlier key first.
 
     A thread has a row, and sorts its candidates eight by eight: it talks to nobody. A row with more
-    candidates than places says so for its block of SIDE queries in REDO. With PEAKS the first key goes to
-    PEAK_KEY too. LENGTH is 0 afterwards.
+    candidates than places says so for its block of SIDE queries in REDO. With PEAKS the first score goes to
+    PEAK too, with PEAK_KEYS its key to PEAK_KEY. LENGTH is 0 afterwards.
     """
     tl.static_assert(TOP <= 8)
     at_map = tl.program_id(1).to(tl.int64)
@@ -236,6 +238,9 @@ def select_kernel(
     tl.store(WEIGHT + to, weight, mask=wanted)
     tl.store(KEY + to, key, mask=wanted)
     if PEAKS:
+        highest = tl.max(tl.where(turn == 0, score, float("-inf")), 1)
+        tl.store(PEAK + row_at, highest * scale, mask=there)
+    if PEAK_KEYS:
         heaviest = tl.max(tl.where(turn == 0, key, -1), 1)
         tl.store(PEAK_KEY + row_at, heaviest, mask=there)
     block = at_map * redo_blocks + (first_row + tl.program_id(0) * ROWS) // SIDE
