@@ -87,8 +87,9 @@ def compiled(kernel, launch: dict[str, Any]):
 def report(made) -> dict[str, int]:
     """Bytes of local memory per thread; how many matrix instructions of Hopper's there are; how many products
     have 32 exponentials between them and the wait for them; and, where all products but the last are waited
-    for first, the least number of exponentials before the last one is; the highest number of a barrier that
-    the compiler took for itself; and how far the first two loops with products lie apart."""
+    for first, the least number of exponentials before the last one is; how often the largest of three is
+    looked for; the highest number of a barrier that the compiler took for itself; and how far the first two
+    loops with products lie apart."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -111,6 +112,7 @@ def report(made) -> dict[str, int]:
         "wgmma": made.asm["ptx"].count("wgmma.mma_async"),
         "covered": sum(wait.count("MUFU.EX2") >= 32 for wait in waits),
         "meanwhile": min((span.count("MUFU.EX2") for span in spans), default=0),
+        "threes": code.count("VIMNMX3"),
         "apart": _apart(code),
     }
 

@@ -18,7 +18,7 @@ KERNELS = (
     "hopper_forward_kernel GRAIN=128",
     "hopper_forward_kernel ENTROPIES=0 DISTANCES=0 PEAKS=0 EARLIES=0",
     "hopper_forward_kernel DIM=64",
-    "hopper_forward_kernel GRAIN=0 EARLIES=0",
+    "hopper_forward_kernel GRAIN=0 PEAKS=1 EARLIES=0",
     "hopper_forward_kernel GRAIN=0 ENTROPIES=0 DISTANCES=0 PEAKS=0 EARLIES=0",
     "hopper_survey_kernel",
     "hopper_survey_kernel DIAGONALS=0",
@@ -98,6 +98,14 @@ def test_the_forward_for_hopper_exponentiates_while_values_are_mixed(kernel, rep
     """The assembler likes to move exponentials behind the wait for that product: 64 a thread and tile are
     before it."""
     assert reports[kernel]["meanwhile"] >= 64
+
+
+@pytest.mark.parametrize(
+    "kernel", [name for name in KERNELS if name.startswith("hopper_forward") and "PEAKS=1" not in name]
+)
+def test_the_forward_for_hopper_looks_for_the_largest_of_three_weights(kernel, reports):
+    """Two rows of 32 weights a thread, in two parts or whole, in the loops of two warpgroups."""
+    assert reports[kernel]["threes"] >= 2 * 2 * 14
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper_forward")])
