@@ -8,7 +8,7 @@ import torch
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import configs, operands
-from regard.engine.triton.hopper import candidates_kernel, ptx, tops, tops_kernel
+from regard.engine.triton.hopper import candidates_kernel, candidates_ptx, tops, tops_kernel
 from regard.engine.triton.schedule import SIDE, schedule
 from regard.masks import Causal
 
@@ -39,7 +39,7 @@ class Candidates:
                 found = (there[row] & (wanted[row, :k_len] > 0)).nonzero().flatten()
                 LENGTH[at_map, row] = len(found)
                 entry = (scores[row, found].view(torch.int32).long() << 32) | found
-                LISTS[at_map, row, : len(found)] = entry[: ptx.PLACES.value]
+                LISTS[at_map, row, : len(found)] = entry[: candidates_ptx.PLACES.value]
 
 
 class Marks:
@@ -162,7 +162,7 @@ def test_tiles_are_wanted_by_queries_whose_largest_score_there_is_at_or_above_th
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
 def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(grain, dim, mask):
-    q_len, k_len, first, places = 20000, 700, 128, ptx.PLACES.value
+    q_len, k_len, first, places = 20000, 700, 128, candidates_ptx.PLACES.value
     table = schedule(mask, q_len, k_len, k_len - q_len, torch.device("cuda"))
     rows, lines = -(-(q_len - first) // 128) * 128, -(-k_len // 128) * (128 // grain)
     torch.manual_seed(0)

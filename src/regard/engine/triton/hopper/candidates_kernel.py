@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from regard.engine.triton.hopper.ptx import PLACES
+from regard.engine.triton.hopper.candidates_ptx import PLACES
 from regard.engine.triton.hopper.sharing import columns_apart
 from regard.engine.triton.hopper.threads import keep_keys, list_keys, number_bits, ones_of
 from regard.engine.triton.hopper.tops_kernel import BITS

@@ -7,6 +7,16 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from regard.engine.triton.hopper.candidates_ptx import (
+    EXPAND,
+    EXPAND_OPERANDS,
+    KEEP,
+    KEEP_OPERANDS,
+    LIST,
+    LIST_OPERANDS,
+    ONES,
+    ONES_OPERANDS,
+)
 from regard.engine.triton.hopper.marks_ptx import (
     HEAVIEST,
     HEAVIEST_OPERANDS,
@@ -24,20 +34,12 @@ from regard.engine.triton.hopper.ptx import (
     DOUBT_OPERANDS,
     EXCHANGE,
     EXCHANGE_OPERANDS,
-    EXPAND,
-    EXPAND_OPERANDS,
-    KEEP,
-    KEEP_OPERANDS,
-    LIST,
-    LIST_OPERANDS,
     LOGARITHM,
     LOGARITHM_OPERANDS,
     OFFER_1,
     OFFER_1_OPERANDS,
     OFFER_2,
     OFFER_2_OPERANDS,
-    ONES,
-    ONES_OPERANDS,
     RECEIVE,
     RECEIVE_OPERANDS,
     RESCALE,

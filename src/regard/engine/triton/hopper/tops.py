@@ -18,8 +18,8 @@ from torch import Tensor
 
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.hopper.candidates_kernel import hopper_candidates_kernel
+from regard.engine.triton.hopper.candidates_ptx import PLACES
 from regard.engine.triton.hopper.marks_kernel import hopper_marks_kernel
-from regard.engine.triton.hopper.ptx import PLACES
 from regard.engine.triton.hopper.search_kernel import few_kernel, search_kernel
 from regard.engine.triton.hopper.tops_kernel import (
     BITS,
