@@ -33,6 +33,11 @@ class Riders:
     tops: int = 0
     grain: int = 0
 
+    @property
+    def seeks_peaks(self) -> bool:
+        """Whether the key of a row's largest score is to be looked for: no top keys say it."""
+        return self.peak and not self.tops
+
 
 @dataclass(frozen=True)
 class Streamed:

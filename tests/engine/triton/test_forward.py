@@ -10,8 +10,8 @@ from regard import attention, observe
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Riders
 from regard.engine.triton import forward
-from regard.engine.triton.hopper.tops import TileTops
 from regard.engine.triton.operands import Operands
+from regard.engine.triton.tile_tops import TileTops
 from regard.masks import Causal, Window
 from regard.scores import ALiBi
 from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass
@@ -156,11 +156,8 @@ def test_blocks_that_are_done_again_are_those_of_the_first_time(device, parts):
     assert torch.equal(tiles[..., 0], tile)
     assert not dirty.any()
     # Tiles that no query of a block sees are not told, nor are those of that head.
-    q, k, visible = (
-        given["q"],
-        given["k"].repeat_interleave(2, 1),
-        torch.ones(150, 170, device=device).tril(20),
-    )
+    q, k = given["q"], given["k"].repeat_interleave(2, 1)
+    visible = torch.ones(150, 170, device=device).tril(20)
     seen = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(visible == 0, -torch.inf)
     seen[0, 1] = -torch.inf
     seen = torch.nn.functional.pad(seen, (0, lines * grain - 170), value=-torch.inf)

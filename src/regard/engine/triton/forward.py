@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Int64
@@ -21,9 +20,7 @@ from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
 from regard.engine.triton.starting import start
 from regard.engine.triton.support import MOST_TOLD
-
-if TYPE_CHECKING:
-    from regard.engine.triton.hopper.tops import TileTops
+from regard.engine.triton.tile_tops import TileTops, tops_arguments
 
 __all__ = ["forward"]
 
@@ -48,8 +45,6 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     operands = Operands(problem)
     by_hopper = hopper.applicable(problem)
     riders = _told(riders, by_hopper)
-    # The key of the largest score is also the first of the top keys.
-    searching = riders.peak and not riders.tops
     # Blocks that the kernel for Hopper leaves dirty are done again by ours: they must be the same blocks.
     cut = operands.config("rows" if by_hopper or riders.peak or riders.distance else "forward")
     result = _empty(problem, riders)
@@ -62,7 +57,7 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     # The kernel for Hopper tells the tile of a row's largest score, ours that of each class of keys.
     classes = 1 if by_hopper else CLASSES
     tiles = dirty
-    if searching:
+    if riders.seeks_peaks:
         tiles = torch.empty(*rows, classes, dtype=torch.int32, device=dirty.device)
     run = partial(_launch, operands, cut, riders, result, tiles, dirty, classes)
     first = riders.first
@@ -77,7 +72,7 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
         run(careful=False)
         if careful:
             run(careful=True)
-    _look_again(operands, cut, first, result, tiles if searching else None, by_hopper)
+    _look_again(operands, cut, first, result, tiles if riders.seeks_peaks else None, by_hopper)
     return result
 
 
@@ -108,14 +103,12 @@ def _launch(
     dirty: Tensor,
     classes: int,
     tops: TileTops | None = None,
-    top_first: int = 0,
     *,
     careful: bool,
     early: int = 0,
     parts: int = 1,
 ) -> None:
     problem, unused = operands.problem, result.lse
-    _, lines, rows = (0, 0, 0) if tops is None else tops.scores.shape
     table = operands.plan(cut.blocks)
     start(
         forward_kernel,
@@ -127,6 +120,7 @@ def _launch(
         **operands.scoring,
         **operands.visits(table, table.by_query),
         **cut.options,
+        **tops_arguments(tops, unused),
         ORDER=table.by_query.order,
         OUT=result.out,
         LSE=result.lse,
@@ -135,23 +129,18 @@ def _launch(
         PEAK=unused if result.peak is None else result.peak,
         PEAK_TILE=tiles,
         EARLY=unused if result.first is None else result.first,
-        TILE_TOPS=unused if tops is None else tops.scores,
         SINK=unused if problem.sink is None else problem.sink.detach(),
         q_blocks=table.q_blocks,
-        tops_size=lines * rows,
-        top_rows=rows,
-        top_first=top_first,
         HAS_SINK=problem.sink is not None,
         ENTROPIES=riders.entropy,
         DISTANCES=riders.distance,
-        PEAKS=riders.peak and not riders.tops,
+        PEAKS=riders.seeks_peaks,
         CLASSES=classes,
         early=early,
         EARLIES=EARLIES if early else 0,
         DIRTY=dirty,
         CAREFUL=careful,
         PARTS=parts,
-        GRAIN=0 if tops is None else tops.grain,
         AT_ONCE=MENDED,
     )
 

@@ -15,11 +15,12 @@ from torch import Tensor
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.hopper.boxes import boxes
 from regard.engine.triton.hopper.forward_kernel import MOST_EARLY, hopper_forward_kernel
-from regard.engine.triton.hopper.tops import TileTops, Tops
+from regard.engine.triton.hopper.tops import Tops
 from regard.engine.triton.hopper.turns import grid, heads_across
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import intervals
 from regard.engine.triton.starting import start
+from regard.engine.triton.tile_tops import TileTops, tops_arguments
 
 __all__ = ["launch", "tells_first"]
 
@@ -33,13 +34,13 @@ def launch(
     peak_tile: Tensor,
     dirty: Tensor,
     early: int,
-    mend: Callable[[TileTops | None, int], None],
+    mend: Callable[[TileTops | None], None],
 ) -> None:
     """Fill `result`, and where peaks are asked, but no top keys, the tiles in which rows have theirs. What
     weight the `early` first keys have is told as well.
 
-    Blocks of queries that come out as something else than numbers are dirty, and `mend` does them again: what
-    their tiles' largest scores are too, of a band that begins with some query.
+    Blocks of queries that come out as something else than numbers are dirty, and `mend` does them again, and
+    what the largest scores of their tiles are.
     """
     p = operands.problem
     table, unused = intervals(p), result.lse
@@ -50,50 +51,45 @@ def launch(
         some = order
         if len(band) < order.shape[1]:
             some = table.once(("order", band), partial(_part, order, band))
-        _, lines, rows = (0, 0, 0) if tops is None else tops.scores.shape
         start(
             hopper_forward_kernel,
             grid(len(band), p.heads, p.batch, across),
-            boxes(operands.q, BLOCK_Q, across),
-            boxes(operands.k, BLOCK_K, across // p.group),
-            boxes(operands.v, BLOCK_K, across // p.group),
-            result.out,
-            result.lse,
-            *(_or(x, unused) for x in (result.entropy, result.distance, result.peak)),
-            peak_tile,
-            _or(result.first, unused),
-            unused if tops is None else tops.scores,
-            dirty,
-            unused if p.sink is None else p.sink.detach(),
-            table.low,
-            table.high,
-            blocks,
-            some,
-            *table.strides,
-            operands.scale,
-            p.q_len,
-            p.offset,
-            across or p.heads,
-            p.group,
-            blocks.shape[1],
-            blocks.shape[1] if table.planes > 1 else 0,
-            lines * rows,
-            rows,
-            band.start * BLOCK_Q,
-            across,
-            early,
+            **table.rows,
+            **tops_arguments(tops, unused),
+            Q=boxes(operands.q, BLOCK_Q, across),
+            K=boxes(operands.k, BLOCK_K, across // p.group),
+            V=boxes(operands.v, BLOCK_K, across // p.group),
+            OUT=result.out,
+            LSE=result.lse,
+            ENTROPY=_or(result.entropy, unused),
+            DISTANCE=_or(result.distance, unused),
+            PEAK=_or(result.peak, unused),
+            PEAK_TILE=peak_tile,
+            EARLY=_or(result.first, unused),
+            DIRTY=dirty,
+            SINK=unused if p.sink is None else p.sink.detach(),
+            BLOCKS=blocks,
+            ORDER=some,
+            scale=operands.scale,
+            q_len=p.q_len,
+            offset=p.offset,
+            heads=across or p.heads,
+            group=p.group,
+            q_blocks=blocks.shape[1],
+            plane_stride=blocks.shape[1] if table.planes > 1 else 0,
+            across=across,
+            early=early,
             BLOCK_K=BLOCK_K,
             DIM=p.q.shape[-1],
             STAGES=STAGES,
             HAS_SINK=p.sink is not None,
             ENTROPIES=riders.entropy,
             DISTANCES=riders.distance,
-            PEAKS=riders.peak and not riders.tops,
+            PEAKS=riders.seeks_peaks,
             EARLIES=early > 0,
-            GRAIN=0 if tops is None else tops.grain,
             num_warps=WARPS,
         )
-        mend(tops, band.start * BLOCK_Q)
+        mend(tops)
         if tops is not None:
             telling.tell(tops, band)
     telling.finish()
@@ -104,7 +100,7 @@ def tells_first(riders: Riders) -> bool:
 
     Where the keys of rows' largest scores are looked up afterwards, that is done on the way.
     """
-    return riders.first <= MOST_EARLY.value and (not riders.peak or riders.tops > 0)
+    return riders.first <= MOST_EARLY.value and not riders.seeks_peaks
 
 
 def _part(order: Int32[Tensor, "planes blocks"], band: range) -> Int32[Tensor, "planes blocks"]:

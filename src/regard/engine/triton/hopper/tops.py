@@ -9,11 +9,10 @@ from them is found before the next band.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int32
+from jaxtyping import Int32
 from torch import Tensor
 
 from regard.engine.riders import Riders, Streamed
@@ -30,8 +29,9 @@ from regard.engine.triton.hopper.tops_kernel import (
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import SIDE, intervals
 from regard.engine.triton.starting import aligned, start
+from regard.engine.triton.tile_tops import TileTops
 
-__all__ = ["TileTops", "Tops"]
+__all__ = ["Tops"]
 
 # Bytes for the largest scores of tiles.
 BAND_BYTES = 1 << 29
@@ -57,14 +57,6 @@ HELD = {256: (4, 96), 512: (8, 128)}
 # registers of theirs, by grain.
 CANDIDATES = 2048
 REGISTERS = {64: 128, 128: 168}
-
-
-@dataclass(frozen=True)
-class TileTops:
-    """Room for the largest score of each row's `grain` keys, of a band of blocks of queries."""
-
-    scores: Float[Tensor, "maps lines rows"]
-    grain: int
 
 
 class Tops:
@@ -110,18 +102,19 @@ class Tops:
         for first in range(0, self.blocks, self.at_once):
             band = range(first, min(first + self.at_once, self.blocks))
             shape = (self.maps, self.lines, len(band) * self.block_q)
-            yield band, TileTops(room[: self.per_block * len(band)].view(shape), self.grain)
+            scores = room[: self.per_block * len(band)].view(shape)
+            yield band, TileTops(scores, self.grain, band.start * self.block_q)
 
     def tell(self, tops: TileTops, band: range) -> None:
         """What a band's largest scores of tiles say about its rows and its blocks of the map."""
-        wanted = self._mark_at_once(tops, band) if self.held else self._mark(tops, band)
+        wanted = self._mark_at_once(tops) if self.held else self._mark(tops, band)
         if wanted is not None:
             self._mark_few(tops, wanted, band)
-            self._choose(tops, wanted, band.start * self.block_q)
+            self._choose(tops, wanted)
 
-    def _mark_at_once(self, tops: TileTops, band: range) -> Int32[Tensor, "maps lines words"]:
+    def _mark_at_once(self, tops: TileTops) -> Int32[Tensor, "maps lines words"]:
         """Marks, overviews, and which rows want which tiles: largest scores are read once."""
-        result, (blocks, sizes), wanted = self.result, self._visits(tops, band), self._bits(tops)
+        result, (blocks, sizes), wanted = self.result, self._visits(tops), self._bits(tops)
         warps, registers = HELD[self.held]
         start(
             hopper_marks_kernel,
@@ -150,7 +143,7 @@ class Tops:
 
     def _mark(self, tops: TileTops, band: range) -> Int32[Tensor, "maps lines words"] | None:
         """The same by two kernels; without top keys there are only overviews."""
-        result, (blocks, sizes), unused = self.result, self._visits(tops, band), self.result.lse
+        result, (blocks, sizes), unused = self.result, self._visits(tops), self.result.lse
         start(
             tops_kernel,
             (len(band), self.maps),
@@ -235,13 +228,13 @@ class Tops:
         more = {"scale": self.operands.scale, "redo_blocks": self.again.shape[-1], "SIDE": SIDE}
         return {**self._scored, **more}
 
-    def _visits(self, tops: TileTops, band: range) -> tuple[Tensor, tuple[int, ...]]:
+    def _visits(self, tops: TileTops) -> tuple[Tensor, tuple[int, ...]]:
         """Which tiles blocks of queries visit, and the sizes that kernels for a band share."""
         p, table = self.problem, intervals(self.problem)
         blocks, _ = table.blocks(self.block_q, self.block_k)
         plane_stride = blocks.shape[1] if table.planes > 1 else 0
         rows = tops.scores.shape[2]
-        return blocks, (p.q_len, p.heads, plane_stride, band.start * self.block_q, rows, self.lines)
+        return blocks, (p.q_len, p.heads, plane_stride, tops.first, rows, self.lines)
 
     def _bits(self, tops: TileTops) -> Int32[Tensor, "maps lines words"]:
         """Room for a bit for each row and tile."""
@@ -258,9 +251,9 @@ class Tops:
         highest = self.result.highest
         return (0, 0) if highest is None else (highest.shape[2], highest.shape[3])
 
-    def _choose(self, tops: TileTops, wanted: Int32[Tensor, "maps lines words"], first_row: int) -> None:
+    def _choose(self, tops: TileTops, wanted: Int32[Tensor, "maps lines words"]) -> None:
         """The heaviest of the keys in those tiles whose largest scores are large enough."""
-        p, result, (maps, lines, rows) = self.problem, self.result, tops.scores.shape
+        p, result, (maps, lines, rows), first_row = self.problem, self.result, tops.scores.shape, tops.first
         length = self.length[: maps * rows].view(maps, rows)
         lists = length.new_empty(maps, rows, PLACES.value, dtype=torch.int64)
         programs, shares = lines * -(-CANDIDATES // (maps * lines)), length

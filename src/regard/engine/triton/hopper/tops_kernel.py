@@ -35,8 +35,9 @@ def tops_kernel(
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SIDE: tl.constexpr,
 ):
 # fmt: on
-    """What follows from the largest score of each row's GRAIN keys, for a block of queries of a band: the
-    largest weight of each block of GRAIN × GRAIN cells, and the least score that a key of the TOP may have.
+    """What follows from the largest score of each row's GRAIN keys, in units of log 2, for a block of queries
+    of a band: the largest weight of each block of GRAIN × GRAIN cells, and the least score that a key of the
+    TOP may have.
 
     BLOCKS says which tiles a block of queries visited. Every CLASSES-th of them is of one class, and the
     TOP-th largest of a row's class maxima is no more than the TOP-th largest of its scores. Rows that see too
