@@ -26,7 +26,7 @@ TYPES = {
     torch.int32: "*i32",
     torch.int64: "*i64",
 }
-LENGTH, DIM = 256, 128
+LENGTH = 256
 
 
 class Recorder:
@@ -56,7 +56,7 @@ def compiled(kernel, launch: dict[str, Any]):
     from triton.compiler import ASTSource
     from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
-    from regard.engine.triton.starting import OPTIONS
+    from regard.engine.triton.starting import ALWAYS, OPTIONS
 
     signature, constants, attributes = {}, {}, {}
     for index, (name, parameter) in enumerate(inspect.signature(kernel.fn).parameters.items()):
@@ -80,7 +80,7 @@ def compiled(kernel, launch: dict[str, Any]):
         source = GluonASTSource(kernel, signature, made, attributes)
     else:
         source = ASTSource(kernel, signature, constants, attributes)
-    options = {name: launch[name] for name in OPTIONS if name in launch}
+    options = {name: launch[name] for name in OPTIONS if name in launch} | ALWAYS
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
@@ -134,8 +134,8 @@ def _apart(code: str) -> int:
 
 
 @cache
-def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
-    """The kernel of that name and what it would be launched with on a Hopper GPU."""
+def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
+    """The kernel of that name and what it would be launched with on a Hopper GPU at this head dim."""
     from regard.engine.inputs import Options, problem_of
     from regard.engine.riders import Riders
     from regard.engine.triton import backward, changes, configs, forward, operands, survey
@@ -148,7 +148,7 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
 
     operands.config = lambda kernel, device, wide, dtype: configs.TABLE[kernel, 9, max(64, wide)]
     operands.has_tma = lambda device: True
-    q, k, v = torch.zeros(3, 1, 2, LENGTH, DIM, dtype=torch.bfloat16).unbind()
+    q, k, v = torch.zeros(3, 1, 2, LENGTH, dim, dtype=torch.bfloat16).unbind()
     problem = problem_of(q, k, v, Options(Causal()))
     lse = torch.zeros(1, 2, LENGTH)
     homes = {
@@ -208,8 +208,9 @@ def launch_of(name: str) -> tuple[Any, dict[str, Any]]:
 def variant(name: str) -> tuple[Any, dict[str, Any]]:
     """`launch_of` a kernel, with the compile-time arguments that are named behind it: "kernel A=0 B=1"."""
     kernel, *changes = name.split()
-    found, launch = launch_of(kernel)
-    return found, {**launch, **{key: int(value) for key, value in (change.split("=") for change in changes)}}
+    changed = {key: int(value) for key, value in (change.split("=") for change in changes)}
+    found, launch = launch_of(kernel, changed.get("DIM", 128))
+    return found, {**launch, **changed}
 
 
 if __name__ == "__main__":

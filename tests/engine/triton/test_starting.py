@@ -47,14 +47,14 @@ X = torch.zeros(64)
 def test_the_second_start_asks_nobody(kernel):
     start(kernel, (5, 2), X, 16, 100, 0.5, SIZE=64, num_warps=4)
     start(kernel, (7, 3), X, 16, 200, 0.25, SIZE=64, num_warps=4)
-    assert kernel.asked == [((5, 2), (X, 16, 100, 0.5, 64), {"num_warps": 4})]
+    assert kernel.asked == [((5, 2), (X, 16, 100, 0.5, 64), {"num_warps": 4} | starting.ALWAYS)]
     assert kernel.started == [((7, 3, 1), (X, 16, 200, 0.25, 64))]
 
 
 def test_arguments_by_name_come_in_the_order_of_the_kernel(kernel):
     for _ in range(2):
         start(kernel, (1,), SIZE=64, scale=0.5, num_warps=4, length=100, X=X, stride=16)
-    assert kernel.asked == [((1,), (X, 16, 100, 0.5, 64), {"num_warps": 4})]
+    assert kernel.asked == [((1,), (X, 16, 100, 0.5, 64), {"num_warps": 4} | starting.ALWAYS)]
     assert kernel.started == [((1, 1, 1), (X, 16, 100, 0.5, 64))]
 
 
@@ -135,6 +135,7 @@ class Triton:
     function, packed_metadata = "function", "packed"
 
     def __init__(self, room: int = 0) -> None:
+        import triton
         from triton.backends.nvidia.driver import CudaLauncher
 
         self.asked, self.started = [], []
@@ -144,6 +145,9 @@ class Triton:
         self.run.global_scratch_size, self.run.profile_scratch_size = room, 0
         self.run.global_scratch_align = self.run.profile_scratch_align = self.run.num_ctas = 1
         self.run.launch_cooperative_grid, self.run.launch_pdl = "cooperative", "dependent"
+        self.run.gsan_enabled = False
+        if not triton.__version__.startswith("3.6."):
+            self.run.arg_annotations, self.run.kernel_signature = "annotations", "signature"
 
     def __getitem__(self, grid):
         return lambda *values: self.asked.append((grid, values))
@@ -166,6 +170,16 @@ def test_a_compiled_kernel_is_started_as_triton_would(compiled):
     assert len(ours) == len(tritons)
     assert all(a is b or a == b for a, b in zip(ours, tritons, strict=True))
     assert compiled.asked == []
+
+
+def test_one_function_that_starts_all_kernels_is_told_what_this_one_takes(compiled):
+    compiled.run.arg_annotations, compiled.run.kernel_signature = "annotations", "signature"
+    starting._again(compiled, 3)((5, 2, 1), (X, 16))
+    (given,) = compiled.started
+    assert given[:7] == (5, 2, 1, "stream of 3", "function", "cooperative", "dependent")
+    assert given[7:-1] == ("packed", None, None, None, None, None, "annotations", "signature")
+    assert given[-1][0] is X
+    assert given[-1][1] == 16
 
 
 @pytest.mark.usefixtures("compiled")

@@ -12,7 +12,7 @@ __all__ = ["TRIED", "Config", "config", "generation", "has_tma", "interpreted", 
 
 # Releases of Triton whose inner workings we rely on: Gluon is experimental and renames things from one to the
 # next, and so may how a compiled kernel is started. With others what everybody may call is called.
-TRIED = ("3.6.",)
+TRIED = ("3.6.", "3.7.", "3.8.", "3.9.")
 
 WIDTHS = (16, 32, 64, 128, 256)
 

@@ -25,6 +25,8 @@ MOST = 256
 INT32_END = 1 << 31
 # What the compiler is told beside arguments.
 OPTIONS = ("num_warps", "num_stages", "maxnreg")
+# And what it is always told: a product and a sum may be one instruction, which later releases want to hear.
+ALWAYS = {"enable_fp_fusion": True}
 
 
 class Listener(Protocol):
@@ -127,14 +129,15 @@ class _Starter:
         found, ahead = self.compiled.get(key), listening.ahead
         if ahead is not None and (ahead.lacking or found is None):
             if found is None:
-                ahead.lacks(self.kernel, grid, values, dict(options))
+                ahead.lacks(self.kernel, grid, values, dict(options) | ALWAYS)
             ahead.passes(values)
             return _pass_by, grid, ()
         if found is None:
             if len(given) + len(named) > len(values) + len(options):
                 raise TypeError(f"{self.kernel} takes {self.kernel.arg_names}, and was given {[*named]}.")
             make_room(self.compiled, MOST)
-            found = self.compiled[key] = _again(self.kernel[grid](*values, **dict(options)), device)
+            made = self.kernel[grid](*values, **dict(options), **ALWAYS)
+            found = self.compiled[key] = _again(made, device)
         else:
             found((*grid, 1, 1)[:3], values)
         return found, (*grid, 1, 1)[:3], values
@@ -167,17 +170,27 @@ def _again(compiled: Any, device: int) -> Callable[[tuple[int, ...], Sequence[An
 
     active: Any = driver.active
     launcher: Any = compiled.run
-    if launcher.global_scratch_size or launcher.profile_scratch_size:
+    odd = getattr(launcher, "gsan_enabled", False)
+    if odd or launcher.global_scratch_size or launcher.profile_scratch_size:
         return lambda grid, values: compiled[grid](*values)
     launch, stream = launcher.launch, active.get_current_stream
-    how = (launcher.launch_cooperative_grid, launcher.launch_pdl, None, None, compiled.packed_metadata)
+    how = (launcher.launch_cooperative_grid, launcher.launch_pdl)
+    # From 3.7 on one function starts all kernels, and is told what arguments they take.
+    one = hasattr(launcher, "kernel_signature")
+    if one:
+        told = (launcher.arg_annotations, launcher.kernel_signature)
+        how += (compiled.packed_metadata, None, None, None, None, None, *told)
+    else:
+        how += (None, None, compiled.packed_metadata, None, None, None)
     function, watching = compiled.function, knobs.runtime
 
     def start(grid: tuple[int, ...], values: Sequence[Any]) -> None:
         if watching.launch_enter_hook.calls or watching.launch_exit_hook.calls:
             compiled[grid](*values)
+        elif one:
+            launch(*grid, stream(device), function, *how, values)
         else:
-            launch(*grid, stream(device), function, *how, None, None, None, *values)
+            launch(*grid, stream(device), function, *how, *values)
 
     # An address will do for a tensor.
     start.by_address = True  # pyright: ignore[reportFunctionMemberAccess]

@@ -18,7 +18,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from regard.engine.triton.hopper.candidates_ptx import PLACES
-from regard.engine.triton.hopper.sharing import columns_apart
+from regard.engine.triton.hopper.columns import apart, by_thread, threads_of
+from regard.engine.triton.hopper.gluon import barrier
 from regard.engine.triton.hopper.threads import keep_keys, list_keys, number_bits, ones_of
 from regard.engine.triton.hopper.tops_kernel import BITS
 
@@ -122,7 +123,7 @@ def hopper_candidates_kernel(
             first_key = line * GRAIN + piece * PART
             k_parts.index(piece).store(keys_in_order(K, first_key, k_n, k_len, PART, DIM))
         fence_async_shared()
-        gl.thread_barrier()
+        barrier()
         MARK += at_map * q_len + first_row
         Q += batch * q_b + head * q_h + first_row.to(gl.int64) * q_n
         LOW += batch * mask_b + head * mask_h + first_row
@@ -131,8 +132,9 @@ def hopper_candidates_kernel(
         LISTS += at_map * rows * PLACES
         nothing = gl.full([GATHERED, PART], 0.0, gl.float32, layout)
         # Four threads share a row. What one lists of it has its place only when the next rows are looked at.
-        one = columns_apart(nothing)[0]
-        shared_row: gl.constexpr = gl.SliceLayout(1, one.type.layout)
+        one = by_thread(nothing, PART)
+        by_four: gl.constexpr = one.type.layout
+        shared_row: gl.constexpr = gl.SliceLayout(1, by_four)
         place, key, score = one.to(gl.int32) + PLACES, one.to(gl.int32), one
         some = gl.arange(0, GATHERED, by_row)
         query = gl.load(NUMBERS + some, mask=some < count, other=0)
@@ -158,7 +160,8 @@ def hopper_candidates_kernel(
                 s = warpgroup_mma(ready, keys, nothing, use_acc=False, is_async=True)
                 s, ready = warpgroup_mma_wait(0, deps=[s, ready])
                 first_key = line * GRAIN + i * PART
-                found = list_keys(columns_apart(s), least, first_key, from_key, to_key, length, to)
+                columns = apart(threads_of(s, PART), by_four)
+                found = list_keys(columns, least, first_key, from_key, to_key, length, to)
                 keep_keys(place, key, score, before)
                 place, key, score = found
                 before = to

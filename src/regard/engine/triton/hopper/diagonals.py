@@ -15,7 +15,7 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from regard.engine.triton.hopper.sharing import eighths
+from regard.engine.triton.hopper.columns import eighths
 
 __all__ = ["LEFT", "add_diagonals", "diagonals_at_first", "store_diagonals"]
 

@@ -18,26 +18,32 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 
+from regard.engine.triton.hopper.columns import (
+    HALF,
+    apart,
+    by_thread,
+    columns_of,
+    halves_of,
+    largest,
+    summed,
+    threads_of,
+    tile_of,
+)
+from regard.engine.triton.hopper.gluon import bring
 from regard.engine.triton.hopper.ptx import LOWEST
 from regard.engine.triton.hopper.sharing import (
-    HALF,
     LOG2E,
     barriers,
     block_and_head,
-    by_thread,
-    columns_of,
     feed,
     free,
     ring,
     run_of,
     stand_apart,
-    threads_of,
-    tile_of,
     turned,
 )
 from regard.engine.triton.hopper.threads import begun, doubt, logarithm, offer, rescaled, settled, tell
@@ -64,7 +70,7 @@ def _load(
 # fmt: on
     """The copy engine's driver: queries once, then keys and values into two rings, last tile first."""
     mbarrier.expect(q_ready, Q.block_type.nbytes)
-    tma.async_copy_global_to_shared(Q, [batch, head, q_first, 0], q_ready, q_tile)
+    bring(Q, [batch, head, q_first, 0], q_ready, q_tile)
     feed(K, V, k_ring, v_ring, k_ready, v_ready, batch, kv_head, last, count, -1, BLOCK_K, STAGES)
 
 
@@ -103,17 +109,7 @@ def _seen(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, RELATIVE: 
 
 
 @gluon.jit
-def _walked(total, walked, p, _):
-    """Sums that have come by one weight more: of weights, and of all such sums so far.
-
-    For columns that one thread holds, which it adds up by itself, from the first to the last.
-    """
-    total = total + p
-    return total, walked + total
-
-
-@gluon.jit
-def _masses(p, BLOCK_K: gl.constexpr):
+def _masses(p, layout: gl.constexpr):
     """A thread's weights added up, and the same by how far they are from the end of the tile.
 
     A thread's columns are pairs, eight apart, and what is the same for all of them is left out. Each sum on
@@ -121,13 +117,16 @@ def _masses(p, BLOCK_K: gl.constexpr):
     distance, in eights. No weight is multiplied by its column: then the assembler adds up what exponentials
     have made when all of them are, and not meanwhile, which takes 5 % longer.
     """
-    rows: gl.constexpr = gl.SliceLayout(2, p.type.layout)
-    pairs = gl.reshape(p, [HALF, 4, BLOCK_K // 8, 2])
-    total, walked = gl.reduce((pairs, pairs), 2, _walked)
+    weights = apart(p, layout)
+    left, right = weights[0], weights[1]
+    walked_left, walked_right = left, right
+    for i in gl.static_range(2, p.shape[2], 2):
+        left += weights[i]
+        walked_left += left
+        right += weights[i + 1]
+        walked_right += right
     # Of a pair the second is nearer by one.
-    second = gl.arange(0, 2, gl.SliceLayout(0, gl.SliceLayout(1, total.type.layout)))[None, None, :]
-    before = 8 * gl.sum(walked, 2) - gl.sum(total * second.to(gl.float32), 2)
-    return gl.convert_layout(gl.sum(total, 2), rows), gl.convert_layout(before, rows)
+    return left + right, 8 * (walked_left + walked_right) - right
 
 
 @gluon.jit
@@ -137,14 +136,19 @@ def _heaviest(p, base, tops, BLOCK_K: gl.constexpr, GRAIN: gl.constexpr):
     Weights are not negative: as integers they have the same order, and of integers the largest of three is
     one instruction.
     """
+    rows: gl.constexpr = base.type.layout
     bits = p.to(gl.int32, bitcast=True)
-    if GRAIN > 0:
-        of_parts = gl.max(gl.reshape(bits, [HALF, 4, BLOCK_K // GRAIN, GRAIN // 4]), 3)
-        most = gl.convert_layout(gl.max(of_parts, 2), base.type.layout)
-        since = gl.convert_layout(base, gl.SliceLayout(2, of_parts.type.layout))[:, :, None]
-        tops = logarithm(of_parts.to(gl.float32, bitcast=True)) + since
+    if GRAIN == BLOCK_K // 2:
+        before, behind = halves_of(bits)
+        one, other = largest(before, rows), largest(behind, rows)
+        most = gl.maximum(one, other)
+        of_parts = gl.convert_layout(gl.join(one, other), tops.type.layout)
     else:
-        most = gl.max(bits, 2)
+        most = largest(bits, rows)
+        of_parts = gl.convert_layout(most[:, :, None], tops.type.layout) if GRAIN > 0 else most
+    if GRAIN > 0:
+        since = gl.convert_layout(base, gl.SliceLayout(2, tops.type.layout))[:, :, None]
+        tops = logarithm(of_parts.to(gl.float32, bitcast=True)) + since
     return most.to(gl.float32, bitcast=True), tops
 
 
@@ -160,10 +164,11 @@ def _softmax(
 
     Weights are relative to a score that earlier tiles had, so that nobody waits for the largest.
     """
+    rows: gl.constexpr = base.type.layout
     x = scores * c - base[:, :, None]
     p = gl.exp2(x)
     if PEAKS:
-        highest = gl.max(scores, 2)
+        highest = largest(scores, rows)
         # Tiles come last first: on a tie the earlier one wins.
         peak_tile = gl.where(highest >= peak, j, peak_tile)
         peak = gl.maximum(peak, highest)
@@ -171,12 +176,12 @@ def _softmax(
     else:
         most, tops = _heaviest(p, base, tops, BLOCK_K, GRAIN)
     if ENTROPIES:
-        energy = energy + gl.sum(p * x, 2)
+        energy = energy + summed(p * x, rows)
     if DISTANCES:
-        mass, before = _masses(p, BLOCK_K)
+        mass, before = _masses(p, rows)
         distance = distance + (mass * ((j + 1) * BLOCK_K).to(gl.float32) - before)
     else:
-        mass = gl.sum(p, 2)
+        mass = summed(p, rows)
     return p, most, total + mass, energy, distance, peak, peak_tile, tops
 
 

@@ -15,13 +15,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 
+from regard.engine.triton.hopper.columns import HALF
+from regard.engine.triton.hopper.gluon import bring
 from regard.engine.triton.hopper.sharing import (
-    HALF,
     LOG2E,
     barriers,
     block_and_head,
@@ -45,8 +45,8 @@ def _load_queries(
     """The copy engine's driver: keys and values once, then queries with their log-sum-exp into one ring, and
     the gradients of their output with delta into another, head by head."""
     mbarrier.expect(own_ready, K.block_type.nbytes + V.block_type.nbytes)
-    tma.async_copy_global_to_shared(K, [batch, kv_head, k_first, 0], own_ready, k_tile)
-    tma.async_copy_global_to_shared(V, [batch, kv_head, k_first, 0], own_ready, v_tile)
+    bring(K, [batch, kv_head, k_first, 0], own_ready, k_tile)
+    bring(V, [batch, kv_head, k_first, 0], own_ready, v_tile)
     j = first
     for i in range(count):
         slot = i % STAGES
@@ -56,13 +56,13 @@ def _load_queries(
         mbarrier.wait(q_free.index(slot), phase ^ 1)
         ready = q_ready.index(slot)
         mbarrier.expect(ready, Q.block_type.nbytes + LSE.block_type.nbytes)
-        tma.async_copy_global_to_shared(Q, [batch, head, row, 0], ready, q_ring.index(slot))
-        tma.async_copy_global_to_shared(LSE, [map_at, row], ready, lse_ring.index(slot))
+        bring(Q, [batch, head, row, 0], ready, q_ring.index(slot))
+        bring(LSE, [map_at, row], ready, lse_ring.index(slot))
         mbarrier.wait(d_free.index(slot), phase ^ 1)
         ready = d_ready.index(slot)
         mbarrier.expect(ready, D_OUT.block_type.nbytes + DELTA.block_type.nbytes)
-        tma.async_copy_global_to_shared(D_OUT, [batch, head, row, 0], ready, d_ring.index(slot))
-        tma.async_copy_global_to_shared(DELTA, [map_at, row], ready, delta_ring.index(slot))
+        bring(D_OUT, [batch, head, row, 0], ready, d_ring.index(slot))
+        bring(DELTA, [map_at, row], ready, delta_ring.index(slot))
         head += gl.where(j + 1 == stop, 1, 0)
         j = gl.where(j + 1 == stop, first, j + 1)
 

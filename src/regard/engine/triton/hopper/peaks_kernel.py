@@ -19,6 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from regard.engine.triton.hopper.candidates_kernel import in_order, keys_in_order
+from regard.engine.triton.hopper.gluon import barrier
 from regard.engine.triton.hopper.sharing import LOG2E
 
 __all__ = ["FIRST", "GROUP", "WORDS", "hopper_peaks_kernel", "sort_kernel"]
@@ -151,7 +152,7 @@ def hopper_peaks_kernel(
         if HAS_FIRST:
             early = _keys(K, first_key * 0, k_n, k_len, FIRST, DIM)
         fence_async_shared()
-        gl.thread_barrier()
+        barrier()
         q = in_order(q, GROUP, DIM)
         top, found = _best(q, left, first_key, low, high)
         other, further = _best(q, right, first_key + HALF, low, high)

@@ -24,8 +24,8 @@ from typing import NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from regard.engine.triton.hopper.columns import by_thread, threads_of
 from regard.engine.triton.hopper.pooling_ptx import BLOCK, COUNT, IDLE, OPERANDS, STEPS, TEXTS
-from regard.engine.triton.hopper.sharing import by_thread, threads_of
 
 __all__ = [
     "Overview",

@@ -28,6 +28,7 @@ __all__ = [
     "RESCALE_OPERANDS",
     "SETTLE",
     "SETTLE_OPERANDS",
+    "SETTLE_RESULTS",
     "TELL_1",
     "TELL_1_OPERANDS",
     "TELL_2",
@@ -263,6 +264,8 @@ SETTLE = gl.constexpr(
     {(*asked, both, logs): _settle(asked, both, logs) for asked, both in _WAYS for logs in (False, True)}
 )
 SETTLE_OPERANDS = gl.constexpr({(*asked, both): _settle_operands(asked, both) for asked, both in _WAYS})
+# By how many of the two sums are asked.
+SETTLE_RESULTS = gl.constexpr({sums: (gl.float32,) * (4 + sums) for sums in range(3)})
 RESCALE, RESCALE_OPERANDS = gl.constexpr(_rescale(TILE // 2)), gl.constexpr(_rescale_operands(TILE // 2))
 # By how many parts of a tile have largest scores of their own.
 OFFER_1, OFFER_1_OPERANDS = gl.constexpr(_offer(1)), gl.constexpr(kinds(("=&f", "=&f", *"fr"), 2))

@@ -14,13 +14,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 
+from regard.engine.triton.hopper.columns import HALF
+from regard.engine.triton.hopper.gluon import bring
 from regard.engine.triton.hopper.sharing import (
-    HALF,
     LOG2E,
     barriers,
     block_and_head,
@@ -44,8 +44,8 @@ def _load_keys(
 # fmt: on
     """The copy engine's driver: queries and their gradients once, then keys and values into two rings."""
     mbarrier.expect(own_ready, Q.block_type.nbytes + D_OUT.block_type.nbytes)
-    tma.async_copy_global_to_shared(Q, [batch, head, q_first, 0], own_ready, q_tile)
-    tma.async_copy_global_to_shared(D_OUT, [batch, head, q_first, 0], own_ready, d_tile)
+    bring(Q, [batch, head, q_first, 0], own_ready, q_tile)
+    bring(D_OUT, [batch, head, q_first, 0], own_ready, d_tile)
     feed(K, V, k_ring, v_ring, k_ready, v_ready, batch, kv_head, first, count, 1, BLOCK, STAGES)
 
 

@@ -27,11 +27,12 @@ def few_kernel(
     q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h,
     scale, q_len, k_len, heads, group, first_row, band_rows, lines, redo_blocks,
     DIM: tl.constexpr, TOP: tl.constexpr, GRAIN: tl.constexpr, MOST: tl.constexpr, SIDE: tl.constexpr,
+    CLASSES: tl.constexpr,
 ):
 # fmt: on
     """Marks of rows that see fewer than MOST keys, in one of BLOCKS of SIDE queries: the first, or a higher.
 
-    Every SIDE-th key is of one class, and the TOP-th largest of a row's class maxima is no more than the
+    Every CLASSES-th key is of one class, and the TOP-th largest of a row's class maxima is no more than the
     TOP-th largest of its scores. Where there are fewer keys, all are wanted. Who had no mark wants all tiles
     that it sees, and REDO only keeps blocks in which somebody else has none.
     """
@@ -52,14 +53,15 @@ def few_kernel(
     first, stop = tl.min(tl.where(few, low, k_len), 0), tl.max(tl.where(few, high, 0), 0)
 
     q = rows(Q, batch, head, block * SIDE, q_b, q_h, q_n, q_len, DIM, SIDE, DIM, True, False)
-    tops = tl.full([SIDE, SIDE], float("-inf"), tl.float32)
+    tl.static_assert(TOP <= CLASSES)
+    tops = tl.full([SIDE, CLASSES], float("-inf"), tl.float32)
     keys: tl.constexpr = 2 * SIDE
     for j in range(first // keys, (stop + keys - 1) // keys):
         k = rows(K, batch, head // group, j * keys, k_b, k_h, k_n, k_len, DIM, keys, DIM, True, False)
         key = j * keys + tl.arange(0, keys)[None, :]
         seen = (key >= low[:, None]) & (key < high[:, None])
         s = tl.where(seen, dot(q, tl.trans(k)), float("-inf"))
-        tops = tl.maximum(tops, tl.max(tl.reshape(s, [SIDE, 2, SIDE]), 1))
+        tops = tl.maximum(tops, tl.max(tl.reshape(s, [SIDE, keys // CLASSES, CLASSES]), 1))
     for _ in range(TOP - 1):
         # Of equal ones all go, and the mark is lower than it need be.
         tops = tl.where(tops == tl.max(tops, 1)[:, None], float("-inf"), tops)

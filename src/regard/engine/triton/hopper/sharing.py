@@ -1,5 +1,4 @@
-"""What the kernels for Hopper have in common: rings of tiles in shared memory, barriers, turned products,
-sums that stay in a thread."""
+"""What the kernels for Hopper have in common: rings of tiles in shared memory, barriers, turned products."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
@@ -7,20 +6,16 @@ from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma
 
+from regard.engine.triton.hopper.gluon import bring, taken_as
 from regard.engine.triton.hopper.ptx import MEET_OPERANDS, meet
 
 __all__ = [
-    "HALF",
     "LOG2E",
     "PLACE",
     "barriers",
     "block_and_head",
-    "by_thread",
-    "columns_apart",
-    "columns_of",
-    "eighths",
     "feed",
     "free",
     "line_ring",
@@ -29,14 +24,10 @@ __all__ = [
     "seen",
     "stand_apart",
     "take",
-    "threads_of",
-    "tile_of",
     "turned",
 ]
 
 LOG2E = gl.constexpr(1.4426950408889634)
-# Rows that a warpgroup holds of its program's own.
-HALF = gl.constexpr(64)
 # The first of the hardware's sixteen barriers that the compiler has no use for: those of places in rings.
 PLACE = gl.constexpr(8)
 
@@ -48,7 +39,7 @@ def ring(DESCRIPTOR, STAGES: gl.constexpr, ROWS: gl.constexpr, DIM: gl.constexpr
     dtype: gl.constexpr = DESCRIPTOR.dtype
     flat: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, DIM], dtype)
     boxes = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, ROWS, DIM], DESCRIPTOR.layout)
-    return boxes, boxes._reinterpret(dtype, [STAGES, ROWS, DIM], flat)
+    return boxes, taken_as(boxes, dtype, [STAGES, ROWS, DIM], flat)
 
 
 @gluon.jit
@@ -56,7 +47,7 @@ def line_ring(DESCRIPTOR, STAGES: gl.constexpr, COUNT: gl.constexpr):
     """Room for STAGES lines of COUNT numbers, for the copy engine and for who reads them."""
     flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     boxes = gl.allocate_shared_memory(gl.float32, [STAGES, 1, COUNT], DESCRIPTOR.layout)
-    return boxes, boxes._reinterpret(gl.float32, [STAGES, COUNT], flat)
+    return boxes, taken_as(boxes, gl.float32, [STAGES, COUNT], flat)
 
 
 @gluon.jit
@@ -132,11 +123,11 @@ def feed(
         if i >= STAGES:
             take(slot, 2)
         mbarrier.expect(k_ready.index(slot), K.block_type.nbytes)
-        tma.async_copy_global_to_shared(K, [batch, kv_head, row, 0], k_ready.index(slot), k_ring.index(slot))
+        bring(K, [batch, kv_head, row, 0], k_ready.index(slot), k_ring.index(slot))
         if i >= STAGES:
             take(STAGES + slot, 2)
         mbarrier.expect(v_ready.index(slot), V.block_type.nbytes)
-        tma.async_copy_global_to_shared(V, [batch, kv_head, row, 0], v_ready.index(slot), v_ring.index(slot))
+        bring(V, [batch, kv_head, row, 0], v_ready.index(slot), v_ring.index(slot))
 
 
 @gluon.jit
@@ -152,58 +143,3 @@ def seen(x, j, low, high, full_first, full_stop, other, BLOCK: gl.constexpr, lay
 def turned(a, ring, slot, nothing):
     """Issue the product of `a` with a tile turned over."""
     return warpgroup_mma(a, ring.index(slot).permute((1, 0)), nothing, use_acc=False, is_async=True)
-
-
-@gluon.jit
-def threads_of(x, COLUMNS: gl.constexpr):
-    """A tile as (HALF, 4, COLUMNS // 4): four threads share a row, and the last axis is what one has."""
-    pairs = gl.permute(gl.reshape(x, [HALF, COLUMNS // 8, 4, 2]), (0, 2, 1, 3))
-    return gl.reshape(pairs, [HALF, 4, COLUMNS // 4])
-
-
-@gluon.jit
-def tile_of(x, COLUMNS: gl.constexpr):
-    """What `threads_of` made, as a tile again."""
-    pairs = gl.permute(gl.reshape(x, [HALF, 4, COLUMNS // 8, 2]), (0, 2, 1, 3))
-    return gl.reshape(pairs, [HALF, COLUMNS])
-
-
-@gluon.jit
-def columns_of(x, COLUMNS: gl.constexpr):
-    """The columns of what `threads_of` made, without the bits that say whose thread it is.
-
-    These are known when compiled; those bits are twice the thread's number among the four of a row.
-    """
-    layout: gl.constexpr = x.type.layout
-    own = gl.arange(0, COLUMNS // 4, gl.SliceLayout(0, gl.SliceLayout(1, layout)))
-    return ((own >> 1) * 8 + (own & 1))[None, None, :]
-
-
-@gluon.jit
-def columns_apart(x):
-    """The 16 columns that one thread holds of a tile with 64, each (HALF, 4): four threads share a row."""
-    bits = gl.reshape(threads_of(x, HALF), [HALF, 4, 2, 2, 2, 2])
-    before, behind = gl.split(gl.permute(bits, (0, 1, 5, 4, 3, 2)))
-    return eighths(before) + eighths(behind)
-
-
-@gluon.jit
-def eighths(x):
-    """A tensor whose last three axes are of length 2 as eight tensors, by the bits from the last axis on."""
-    before, behind = gl.split(x)
-    return _four(before) + _four(behind)
-
-
-@gluon.jit
-def _four(x):
-    before, behind = gl.split(x)
-    return gl.split(before) + gl.split(behind)
-
-
-@gluon.jit
-def by_thread(x, COLUMNS: gl.constexpr):
-    """Sums over the columns that one thread holds of a tile, (HALF, 4): four threads share a row, none talks.
-
-    One sum over all of them, so that products are added as they are made.
-    """
-    return gl.sum(threads_of(x, COLUMNS), 2)

@@ -20,16 +20,17 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma_wait,
 )
 
+from regard.engine.triton.hopper.columns import by_thread
 from regard.engine.triton.hopper.diagonals import (
     LEFT,
     add_diagonals,
     diagonals_at_first,
     store_diagonals,
 )
+from regard.engine.triton.hopper.gluon import barrier, bring
 from regard.engine.triton.hopper.hiding import hidden
 from regard.engine.triton.hopper.pooling import (
     Overview,
@@ -42,16 +43,7 @@ from regard.engine.triton.hopper.pooling import (
     sums_of,
     there_of,
 )
-from regard.engine.triton.hopper.sharing import (
-    LOG2E,
-    barriers,
-    by_thread,
-    free,
-    line_ring,
-    ring,
-    take,
-    turned,
-)
+from regard.engine.triton.hopper.sharing import LOG2E, barriers, free, line_ring, ring, take, turned
 from regard.engine.triton.hopper.threads import done, exchange, receive
 
 __all__ = ["hopper_survey_kernel"]
@@ -77,7 +69,7 @@ def _load(common, WALKERS: gl.constexpr):
         mbarrier.expect(loaded.index(0), more + ahead * K.block_type.nbytes)
         for m in gl.static_range(ahead):
             row = (k_first + m) * SIDE
-            tma.async_copy_global_to_shared(K, [batch, kv_head, row, 0], loaded.index(0), k_ring.index(m))
+            bring(K, [batch, kv_head, row, 0], loaded.index(0), k_ring.index(m))
     for i in range(count):
         at = i & (Q_RING - 1)
         # All warpgroups are done with the step whose places this one takes.
@@ -85,10 +77,10 @@ def _load(common, WALKERS: gl.constexpr):
         # Not in a branch: the loop would be taken apart for it, and the warp that loads has few registers.
         mbarrier.expect(loaded.index(at), more, pred=i > 0)
         row, k_row = (q_first + i) * SIDE, (k_first + i + ahead) * SIDE
-        tma.async_copy_global_to_shared(Q, [batch, head, row, 0], loaded.index(at), q_ring.index(at))
+        bring(Q, [batch, head, row, 0], loaded.index(at), q_ring.index(at))
         slot = k_ring.index((i + ahead) & (K_RING - 1))
-        tma.async_copy_global_to_shared(K, [batch, kv_head, k_row, 0], loaded.index(at), slot)
-        tma.async_copy_global_to_shared(BOUND, [map_at, row], loaded.index(at), bounds.index(at))
+        bring(K, [batch, kv_head, k_row, 0], loaded.index(at), slot)
+        bring(BOUND, [map_at, row], loaded.index(at), bounds.index(at))
 
 
 @gluon.jit
@@ -131,7 +123,7 @@ def _walk(
     full_first, full_stop = gl.load(EDGES + q_first * 2), gl.load(EDGES + q_first * 2 + 1)
     s = turned(k_ring.index(2 * which), q_ring, 0, nothing)
     # So that the compiler has nothing left to guard against, and puts no barrier before the wait in the loop.
-    gl.thread_barrier()
+    barrier()
     for i in range(count):
         m = i + 2 * which
         at = i & (Q_RING - 1)

@@ -17,6 +17,7 @@ from regard.engine.triton.hopper.candidates_ptx import (
     ONES,
     ONES_OPERANDS,
 )
+from regard.engine.triton.hopper.columns import threads_of, tile_of
 from regard.engine.triton.hopper.marks_ptx import (
     HEAVIEST,
     HEAVIEST_OPERANDS,
@@ -46,12 +47,12 @@ from regard.engine.triton.hopper.ptx import (
     RESCALE_OPERANDS,
     SETTLE,
     SETTLE_OPERANDS,
+    SETTLE_RESULTS,
     TELL_1,
     TELL_1_OPERANDS,
     TELL_2,
     TELL_2_OPERANDS,
 )
-from regard.engine.triton.hopper.sharing import threads_of, tile_of
 
 __all__ = [
     "begun",
@@ -147,7 +148,6 @@ def settled(
     rows: gl.constexpr = base.type.layout
     text: gl.constexpr = SETTLE[ENTROPIES, DISTANCES, TOGETHER, LOGS]
     operands: gl.constexpr = SETTLE_OPERANDS[ENTROPIES, DISTANCES, TOGETHER]
-    results: gl.constexpr = (gl.float32,) * (4 + ENTROPIES + DISTANCES)
     given = (p, acc) if TOGETHER else (p,)
     given += (most[:, :, None], base[:, :, None], total[:, :, None])
     if ENTROPIES:
@@ -155,7 +155,8 @@ def settled(
     if DISTANCES:
         given += (distance[:, :, None],)
     found = gl.inline_asm_elementwise(
-        text, operands, given, dtype=results, is_pure=False, pack=p.shape[2] * 2)  # fmt: skip
+        text, operands, given,
+        dtype=SETTLE_RESULTS[ENTROPIES + DISTANCES], is_pure=False, pack=p.shape[2] * 2)  # fmt: skip
     acc = found[1] if TOGETHER else _first_of(found[1], rows)
     base, total = _first_of(found[2], rows), _first_of(found[3], rows)
     if ENTROPIES:

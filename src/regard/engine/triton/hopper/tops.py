@@ -39,7 +39,7 @@ BAND_BYTES = 1 << 29
 LONG = 8192
 # Blocks of queries enough for every multiprocessor to have one.
 PROGRAMS = 128
-# Tiles are of so many classes, whose largest scores bound those of the heaviest keys from below.
+# Tiles, or keys, are of so many classes, whose largest scores bound those of the heaviest keys from below.
 CLASSES = 32
 # Rows of which a warp chooses among the candidates.
 ROWS = 32
@@ -205,6 +205,7 @@ class Tops:
             TOP=self.top,
             GRAIN=tops.grain,
             MOST=most,
+            CLASSES=CLASSES,
             **self._searched,
         )
 
