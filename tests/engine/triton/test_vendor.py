@@ -7,7 +7,8 @@ import torch
 
 from regard import Causal, ColumnMass, attention, observe
 from regard.engine.inputs import Options, problem_of
-from regard.engine.triton import vendor
+from regard.engine.triton import replaying, vendor
+from regard.engine.triton.hopper import support
 
 
 def problem(n: int, mask=None, heads: int = 32, q: int | None = None, batch: int = 1):
@@ -70,3 +71,27 @@ def test_both_kernels_are_right_and_only_one_is_asked(monkeypatch, quick, mask, 
         for got, wanted in found:
             assert (got.double() - wanted).norm() < 0.01 * wanted.norm()
         torch.testing.assert_close(seen.column_mass.double(), mass, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper GPU"
+)
+@pytest.mark.parametrize("mask", [None, Causal()], ids=str)
+def test_where_our_kernel_is_ahead_it_is_asked_and_played_when_it_comes_again(monkeypatch, mask):
+    torch.manual_seed(0)
+    replaying.forget()
+    monkeypatch.setattr(support, "AHEAD_FROM", 256)
+    monkeypatch.setattr(vendor, "QUICK", 0.0)
+    asked = []
+    ours = vendor._ours
+    monkeypatch.setattr(vendor, "_ours", lambda problem: asked.append(problem) or ours(problem))
+    outs, wanted = [], []
+    for _ in range(6):
+        q, k, v = torch.randn(3, 1, 4, 300, 128, dtype=torch.bfloat16, device="cuda").unbind()
+        outs.append(attention(q, k, v, mask))
+        wanted.append(attention(q.double(), k.double(), v.double(), mask, backend="torch"))
+        torch.testing.assert_close(outs[-1], attention(q, k, v, mask), rtol=0, atol=0)
+    # Once as it is, once or twice more to be recorded, and no more.
+    assert len(asked) <= 4
+    for out, exact in zip(outs, wanted, strict=True):
+        assert (out.double() - exact).norm() < 0.01 * exact.norm()

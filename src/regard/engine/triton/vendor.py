@@ -3,13 +3,13 @@
 On Hopper cuDNN is ahead of FlashAttention, which takes half as long again. But it thinks about every shape
 that it has not seen, for 40 ms, and for three times that if gradients are wanted: longer than many a prompt
 takes, and every prompt has a length of its own, and every token of an answer. So cuDNN has what is worth the
-thought. Which calls these are follows from their shapes, and not from what came before: the same call gives
-the same bits.
+thought, up to where our own kernel is ahead of it. Which calls these are follows from their shapes, and not
+from what came before: the same call gives the same bits.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from regard.engine.problem import Problem
 from regard.engine.riders import Riders
 from regard.engine.triton import hopper
 from regard.engine.triton.configs import generation
+from regard.engine.triton.kinds import again
 from regard.engine.triton.support import MOST_QUERIES
 
 __all__ = ["applicable", "deserves_thought", "forward", "plain"]
@@ -61,10 +62,8 @@ def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float
 def plain(problem: Problem) -> Tensor:
     """The output alone, with PyTorch's own gradient; by our kernel where that is ahead and none is wanted."""
     learns = torch.is_grad_enabled() and any(x.requires_grad for x in (problem.q, problem.k, problem.v))
-    if not learns and applicable(problem) and hopper.ahead(problem):
-        from regard.engine.triton.forward import forward as ours
-
-        return ours(problem, Riders()).out
+    if not learns and applicable(problem) and deserves_thought(problem) and hopper.ahead(problem):
+        return again(problem, (), "plain", partial(_ours, problem))
     q, k, v = (_packed(x) for x in (problem.q, problem.k, problem.v))
     scale, causal = problem.scoring.scale, problem.mask is not None
     if applicable(problem) and _has_cudnn(q.device):
@@ -76,8 +75,14 @@ def plain(problem: Problem) -> Tensor:
     )
 
 
+def _ours(problem: Problem) -> Tensor:
+    from regard.engine.triton.forward import forward as ours
+
+    return ours(problem, Riders()).out
+
+
 def deserves_thought(problem: Problem) -> bool:
-    """Whether cuDNN is to do an applicable problem: much work, and no step of an answer.
+    """Whether cuDNN is to do an applicable problem, if not our kernel: much work, and no step of an answer.
 
     Each of those has another length. What is compiled is for one shape, and cuDNN's too.
     """

@@ -61,7 +61,8 @@ def columns_kernel(
     if COLUMNS:
         k_row = k_block * SIDE + key
         to = TOTAL + at_map * k_len + k_row
-        tl.store(to, tl.load(to, mask=(k_row < k_len) & (before > 0), other=0.0) + total, mask=k_row < k_len)
+        known = k_row < tl.where(before > 0, k_len, 0)
+        tl.store(to, tl.load(to, mask=known, other=0.0) + total, mask=k_row < k_len)
 
 
 @triton.jit(do_not_specialize=[
@@ -87,14 +88,17 @@ def diagonals_kernel(
     found = tl.zeros([SIDE], tl.float32)
     for back in tl.static_range(2):
         number = u + back
-        known = (number >= 0) & (number < pairs) & ((back == 0) | (later == 1))
+        known = (number >= 0) & (number < pairs)
+        if back == 1:
+            known = known & (later == 1)
         part = tl.load(PAIRS + batch * plane_stride + number, mask=known, other=-1)
         # Queries from the first of the first line on, which is 72 before the part's own.
         query = key + 72 - (x + later * SIDE - back * 2 * SIDE)
         at = (at_map.to(tl.int64) * parts + part) * LEFT + (query >> 3) * 256 + row * 8 + (query & 7)
-        there = (part >= 0) & (query >= 0) & (query < LEFT // 32)
+        there = (query >= 0) & (query < tl.where(part >= 0, LEFT // 32, 0))
         found += tl.sum(tl.load(CELLS + at, mask=there, other=0.0), 1)
     diagonal = (first + u) * (2 * SIDE) + later * SIDE + tl.arange(0, SIDE) + q_len - 1
     there = (diagonal >= 0) & (diagonal < length)
     to = TOTAL + at_map.to(tl.int64) * length + diagonal
-    tl.store(to, tl.load(to, mask=there & (before > 0), other=0.0) + found, mask=there)
+    known = there & (diagonal < tl.where(before > 0, length, 0))
+    tl.store(to, tl.load(to, mask=known, other=0.0) + found, mask=there)

@@ -20,7 +20,7 @@ DIMS = (64, 128)
 # The second axis of a grid is no longer than this, and some kernels have a program there for every map.
 MOST_MAPS = 65535
 # From here on, at this head dim, a plain forward is faster than NVIDIA's (benchmarks/results/gpu.md).
-AHEAD_FROM, AHEAD_DIM = 8192, 128
+AHEAD_FROM, AHEAD_DIM = 4096, 128
 
 
 @asked_once
