@@ -6,6 +6,7 @@
 #   make frontend rebuild the viewer's page  (the others do it when frontend/ has changed)
 #   make docs     the documentation's site, in site/
 #   make bench    every benchmark, in turn
+#   make tritons  kernels' tests with other releases of Triton   make tritons TRITONS=3.9.0
 #   make clean    remove what make made
 #
 # Another Python: make test PYTHON=/path/to/python
@@ -23,7 +24,7 @@ PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do 
 	if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo $$candidate; break; fi; done)
 
-.PHONY: help view test suite check lint types page chromium frontend docs bench clean
+.PHONY: help view test suite check lint types page chromium frontend docs bench tritons clean
 .DELETE_ON_ERROR:
 
 help:
@@ -79,6 +80,15 @@ bench: $(VENV)/.installed
 	@set -e; found=; for script in benchmarks/*.py; do \
 		[ -e "$$script" ] || continue; found=yes; echo "== $$script"; $(BIN)/python "$$script"; done; \
 		[ -n "$$found" ] || echo "No benchmarks yet: benchmarks/ holds no .py file."
+
+# What PyTorch brings along is newer from release to release; these the kernels for Hopper were run on. A gigabyte
+# each. The one that constraints.txt names is what `make test` has.
+TRITONS ?= 3.7.1 3.8.0 3.9.0
+tritons: $(VENV)/.installed-test
+	@set -e; for release in $(TRITONS); do \
+		there=$(VENV)/tritons/$$release; echo "== Triton $$release"; \
+		[ -d $$there/triton ] || $(BIN)/python -m pip install --quiet --no-deps --target $$there triton==$$release; \
+		PYTHONPATH=$$there $(BIN)/python -m pytest -q -n auto tests/engine/triton; done
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis frontend/node_modules src/regard/viewer/static

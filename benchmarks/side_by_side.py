@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -26,8 +28,10 @@ def header(title: str, how: str = INTERLEAVED) -> None:
     print(f"- machine: {cpu_name()}, {torch.get_num_threads()} threads, {platform.system()}")
     if torch.cuda.is_available():
         print(f"- gpu: {torch.cuda.get_device_name()}")
-    versions = f"regard {regard.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
-    print(f"- versions: {versions}")
+    versions = [f"regard {regard.__version__}", f"torch {torch.__version__}"]
+    if torch.cuda.is_available() and find_spec("triton"):
+        versions.append(f"triton {version('triton')}")
+    print(f"- versions: {', '.join([*versions, f'Python {platform.python_version()}'])}")
     print(f"- command: python benchmarks/{Path(sys.argv[0]).name} {' '.join(sys.argv[1:])}".rstrip())
     print(f"- {how}\n")
 
