@@ -102,9 +102,14 @@ def test_rows_with_nothing_to_attend_to_give_zeros_and_no_nan(as_float):
 @pytest.mark.parametrize("as_float", [False, True])
 @pytest.mark.parametrize(("q", "k"), [(5, 7), (7, 5)])
 def test_a_mask_and_a_causal_mask_are_both_applied(q, k, as_float):
-    """PyTorch documents neither; its fused kernel applies both, and its other path refuses."""
+    """PyTorch's fused kernel applied both up to 2.13, and its other path refused; since 2.15 all do."""
     mask = torch.randn(q, k) if as_float else torch.rand(q, k) < 0.8
-    agree(*tensors((2, 4, q, 8), (2, 4, k, 8), (2, 4, k, 8)), mask, is_causal=True)
+    past = torch.ones(q, k, dtype=torch.bool).tril()
+    joined = mask.masked_fill(~past, -torch.inf) if as_float else mask & past
+    given = tensors((2, 4, q, 8), (2, 4, k, 8), (2, 4, k, 8))
+    both = sdpa(*given, mask, is_causal=True)
+    torch.testing.assert_close(both, scaled_dot_product_attention(*given, joined), rtol=1e-5, atol=1e-5)
+    agree(*given, joined)
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.3, -1.0, 4])
