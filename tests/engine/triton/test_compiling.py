@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
+
+from engine.triton.elsewhere import printed_by
 
 triton = pytest.importorskip("triton")
 
@@ -51,7 +48,6 @@ SPILLED = {
     "3.8": {"hopper_candidates_kernel": 32},
     "3.9": {"hopper_forward_kernel": 8, "hopper_survey_kernel": 8, "hopper_queries_kernel": 112},
 }
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +56,8 @@ def reports() -> dict[str, dict[str, int]]:
 
 
 def compiled(kernels: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Reports on kernels, from a process of its own: in this one they are interpreted."""
-    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), environment.get("PYTHONPATH", "")])
-    script = Path(__file__).with_name("compiling.py")
-    command = [sys.executable, str(script), *kernels]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    """Reports on kernels."""
+    return printed_by("compiling.py", *kernels)
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if "marks" not in name])
