@@ -171,6 +171,7 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
         forward.forward(problem, Riders(entropy=True))
     elif module is hopper_peaks:
         forward.hopper.applicable = lambda problem: True
+        forward.hopper.tells_key = lambda problem: False
         recorded(forward, "forward_kernel")
         recorded(hopper_forward, "hopper_forward_kernel")
         recorded(module, "sort_kernel")

@@ -18,6 +18,7 @@ KERNELS = (
     "hopper_forward_kernel ENTROPIES=0 DISTANCES=0 PEAKS=0 EARLIES=0",
     "hopper_forward_kernel DIM=64",
     "hopper_forward_kernel GRAIN=0 PEAKS=1 EARLIES=0",
+    "hopper_forward_kernel GRAIN=0 PEAKS=1 KEYS=1",
     "hopper_forward_kernel GRAIN=0 ENTROPIES=0 DISTANCES=0 PEAKS=0 EARLIES=0",
     "hopper_survey_kernel",
     "hopper_survey_kernel DIAGONALS=0",
@@ -39,6 +40,8 @@ KERNELS = (
 MORE = (
     "hopper_forward_kernel GRAIN=0 DISTANCES=0 PEAKS=0 EARLIES=0",
     "hopper_forward_kernel DISTANCES=0",
+    "hopper_forward_kernel GRAIN=0 PEAKS=1 KEYS=1 DIM=64",
+    "hopper_forward_kernel GRAIN=0 PEAKS=1 KEYS=1 ENTROPIES=0 DISTANCES=0 EARLIES=0",
     "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=2 POOL_K=2",
     "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=8 POOL_K=8",
 )

@@ -122,8 +122,18 @@ def test_the_same_call_gives_the_same_bits(device):
     assert torch.equal(first, again)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_blocks_that_are_done_again_are_those_of_the_first_time(device, parts):
+def test_of_equal_scores_the_first_key_is_named_when_blocks_are_done_again(device):
+    x = torch.zeros(1, 1, 70, 16, device=device)
+    problem = problem_of(x, x, x, Options(Window(20)))
+    operands, riders = Operands(problem), Riders(peak=True)
+    cut, result = operands.config("rows"), forward._empty(problem, riders)
+    dirty = torch.ones(1, 1, -(-70 // cut.block_q), dtype=torch.int32, device=device)
+    forward._launch(operands, cut, riders, result, result.peak_key, dirty, 0, careful=True, parts=2)
+    assert result.peak_key.flatten().tolist() == [max(0, i - 19) for i in range(70)]
+
+
+@pytest.mark.parametrize(("parts", "classes"), [(1, 1), (2, 1), (1, 0), (2, 0)])
+def test_blocks_that_are_done_again_are_those_of_the_first_time(device, parts, classes):
     given, mask = leaves(device, 150, 170, heads=2, kv_heads=1), Causal()
     problem = problem_of(given["q"], given["k"], given["v"], Options(mask))
     operands, riders = Operands(problem), Riders(entropy=True, distance=True, peak=True, first=3)
@@ -138,7 +148,8 @@ def test_blocks_that_are_done_again_are_those_of_the_first_time(device, parts):
         "first": truth.sink_mass,
     }
     result = forward._empty(problem, riders)
-    tiles = torch.full((*truth.lse.shape, 1), -7, dtype=torch.int32, device=device)
+    # Of one class of keys the tile of the largest score is told; of none the key itself.
+    peak_at = torch.full_like(truth.lse, -7, dtype=torch.int32 if classes else torch.int64)
     dirty = torch.ones(2, 2, -(-150 // cut.block_q), dtype=torch.int32, device=device)
     # All but those of one head, which stay as they are.
     dirty[0, 1] = 0
@@ -148,12 +159,14 @@ def test_blocks_that_are_done_again_are_those_of_the_first_time(device, parts):
     grain = cut.block_k
     blocks, lines = dirty.shape[2], -(-170 // grain)
     told = TileTops(torch.full((4, lines, blocks * cut.block_q), torch.nan, device=device), grain)
-    forward._launch(operands, cut, riders, result, tiles, dirty, 1, told, careful=True, early=3, parts=parts)
+    forward._launch(
+        operands, cut, riders, result, peak_at, dirty, classes, told, careful=True, early=3, parts=parts
+    )
     for name, x in wanted.items():
         close(getattr(result, name), x, 1e-3 if name == "distance" else 3e-5)
-    tile = (truth.max_score.key // cut.block_k).int()
-    tile[0, 1] = -7
-    assert torch.equal(tiles[..., 0], tile)
+    place = truth.max_score.key // (cut.block_k if classes else 1)
+    place[0, 1] = -7
+    assert torch.equal(peak_at.long(), place)
     assert not dirty.any()
     # Tiles that no query of a block sees are not told, nor are those of that head.
     q, k = given["q"], given["k"].repeat_interleave(2, 1)

@@ -12,7 +12,7 @@ import torch
 from regard import attention, observe
 from regard.engine.inputs import Options, problem_of
 from regard.engine.triton import hopper
-from regard.engine.triton.hopper import turns
+from regard.engine.triton.hopper import support, turns
 from regard.maps import overflow
 from regard.masks import Causal, Chunk, Documents, Window
 from regard.stats import ColumnMass, Decay, Entropy, MaxScore, MeanDistance, Pooled, SinkMass, TopK
@@ -35,6 +35,8 @@ MASKS = {
     & Documents(ids=(torch.arange(500) // 200).where(torch.arange(500) < 450, -1)),
 }
 ROWS = [Entropy(), MaxScore(), MeanDistance(), SinkMass()]
+# Rows with few keys, and others.
+FEW = (1 << 30, 0)
 MAP = [ColumnMass(), Decay(signed=True), Pooled(64, "both"), TopK(8)]
 
 
@@ -60,9 +62,18 @@ def close(got, wanted, tolerance: float) -> None:
 def check(q, k, v, mask=None, **options) -> None:
     assert hopper.applicable(problem_of(q, k, v, Options(mask, **options)))
     wanted = exact(q, k, v, mask, **options)
-    # Where top keys are asked, the largest score is the first of them; otherwise it is searched for.
-    for asked in ([*ROWS, *MAP], ROWS):
-        compare(observe(q, k, v, mask, stats=asked, **options), wanted)
+    # Where top keys are asked, the largest score is the first of them.
+    compare(observe(q, k, v, mask, stats=[*ROWS, *MAP], **options), wanted)
+    for few in FEW:
+        compare(rows_of(q, k, v, mask, few, **options), wanted)
+
+
+def rows_of(q, k, v, mask, few, stats=ROWS, **options):
+    """Row statistics of rows of which those that see no more than a `few` keys, on average, look for that of
+    the largest score in every tile, and others once more in one of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(support, "FEW_KEYS", few)
+        return observe(q, k, v, mask, stats=stats, **options)
 
 
 def compare(got, wanted) -> None:
@@ -169,8 +180,8 @@ def test_scores_that_leap_from_one_tile_to_the_next(dim, dtype, leap, mask):
     wanted = exact(q, k, v, mask)
     # Scores of hundreds are known to a few millionths of themselves, and weights follow.
     tolerance = 1e-4 if leap < 50 else 1e-3
-    for stats in ([], ROWS, [*ROWS, *MAP]):
-        got = observe(q, k, v, mask, stats=stats)
+    for stats, few in (([], 0), (ROWS, 0), (ROWS, 1 << 30), ([*ROWS, *MAP], 0)):
+        got = rows_of(q, k, v, mask, few, stats)
         close(got.out, wanted.out, 5e-3)
         close(got.lse, wanted.lse, 1e-5)
         for name in got.stats:
@@ -286,6 +297,25 @@ def test_first_keys_have_the_same_weight_whoever_is_asked_for_it(name, first):
     # From the forward itself; with the keys of largest scores; after top keys.
     for others in ([], [MaxScore()], [TopK(8)], [MaxScore(), TopK(8)]):
         close(observe(q, k, v, MASKS[name], stats=[sink, *others]).sink_mass, wanted, 1e-4)
+
+
+@pytest.mark.parametrize("name", ["none", "causal", "window"])
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("stats", [ROWS, [MaxScore()]], ids=["rows", "alone"])
+def test_of_equal_scores_the_first_key_is_named_by_whoever_looks_for_it(name, dim, stats):
+    q, k, v = tensors(batch=1, k=500, dim=dim)
+    # Every key is there four times: in the same tile, and in others.
+    k[:, :, 125:] = k[:, :, :125].repeat(1, 1, 3, 1)
+    told, looked_up = (rows_of(q, k, v, MASKS[name], few, stats).max_score for few in FEW)
+    assert torch.equal(told.key, looked_up.key)
+    assert torch.equal(told.value, looked_up.value)
+    scores = (q.double() @ k.double().mT) * dim**-0.5
+    if MASKS[name] is not None:
+        allowed = MASKS[name].tile((0, 500), (0, 500), device="cuda")
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    # In float64 they are equal too, and of equal ones argmax may name any.
+    first = (scores == scores.amax(-1, keepdim=True)).byte().argmax(-1)
+    assert (told.key == first).float().mean() > 0.999
 
 
 def test_garbage_behind_the_mask_does_not_leak():

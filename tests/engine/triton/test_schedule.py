@@ -179,6 +179,12 @@ def test_blocks_in_which_somebody_sees_few_keys(name):
         assert schedule(MASKS[name], n, n, 0, CPU).short(rows, most).tolist() == wanted
 
 
+@pytest.mark.parametrize("name", MASKS)
+def test_what_a_row_sees_on_average(name):
+    seen = allowed(MASKS[name], 300).float().sum(2).mean().item()
+    assert schedule(MASKS[name], 300, 300, 0, CPU).seen_by_row == pytest.approx(seen)
+
+
 def test_a_mask_with_two_intervals_in_a_row_has_no_schedule():
     mask = StreamingSinks(window=32, sinks=4)
     assert schedule(mask, 300, 300, 0, CPU) is None

@@ -54,25 +54,28 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     dirty = (torch.zeros if careful else torch.empty)(
         (*rows[:2], blocks), dtype=torch.int32, device=result.lse.device
     )
-    # The kernel for Hopper tells the tile of a row's largest score, ours that of each class of keys.
-    classes = 1 if by_hopper else CLASSES
-    tiles = dirty
-    if riders.seeks_peaks:
+    # The kernel for Hopper tells the key of a row's largest score or its tile, ours the tile of each class of
+    # keys.
+    tells_key = by_hopper and riders.seeks_peaks and hopper.tells_key(problem)
+    classes = 0 if tells_key else 1 if by_hopper else CLASSES
+    tiles = None
+    if riders.seeks_peaks and not tells_key:
         tiles = torch.empty(*rows, classes, dtype=torch.int32, device=dirty.device)
-    run = partial(_launch, operands, cut, riders, result, tiles, dirty, classes)
+    peak_at = next((x for x in (tiles, result.peak_key) if x is not None), dirty)
+    run = partial(_launch, operands, cut, riders, result, peak_at, dirty, classes)
     first = riders.first
     if by_hopper:
         from regard.engine.triton.hopper.forward import launch, tells_first
 
-        early = first if tells_first(riders) else 0
+        early = first if tells_first(riders, tells_key) else 0
         mend = partial(run, careful=True, early=early, parts=PARTS)
-        launch(operands, riders, result, tiles, dirty, early, mend)
+        launch(operands, riders, result, peak_at, dirty, early, mend)
         first -= early
     else:
         run(careful=False)
         if careful:
             run(careful=True)
-    _look_again(operands, cut, first, result, tiles if riders.seeks_peaks else None, by_hopper)
+    _look_again(operands, cut, first, result, tiles, by_hopper)
     return result
 
 
@@ -99,7 +102,7 @@ def _launch(
     cut: Config,
     riders: Riders,
     result: Streamed,
-    tiles: Tensor,
+    peak_at: Tensor,
     dirty: Tensor,
     classes: int,
     tops: TileTops | None = None,
@@ -127,7 +130,7 @@ def _launch(
         ENTROPY=unused if result.entropy is None else result.entropy,
         DISTANCE=unused if result.distance is None else result.distance,
         PEAK=unused if result.peak is None else result.peak,
-        PEAK_TILE=tiles,
+        PEAK_AT=peak_at,
         EARLY=unused if result.first is None else result.first,
         SINK=unused if problem.sink is None else problem.sink.detach(),
         q_blocks=table.q_blocks,

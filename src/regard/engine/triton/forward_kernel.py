@@ -30,7 +30,7 @@ def _weight_of(s, lse, low, high, KEYS: tl.constexpr):
 @triton.jit
 def _attend(
     batch, head, block,
-    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, BIAS, SLOPES,
+    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_AT, EARLY, TILE_TOPS, DIRTY, SINK, BIAS, SLOPES,
     FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
     scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early, tops_size,
@@ -75,8 +75,10 @@ def _attend(
     shift = tl.zeros([BLOCK_Q], tl.float32)
     total = tl.zeros([BLOCK_Q], tl.float32)
     energy, distance = total, total
-    best = tl.full([BLOCK_Q, CLASSES], float("-inf"), tl.float32)
-    best_tile = tl.full([BLOCK_Q, CLASSES], -1, tl.int32)
+    # Without classes it is the key itself that is told.
+    WAYS: tl.constexpr = max(1, CLASSES)
+    best = tl.full([BLOCK_Q, WAYS], float("-inf"), tl.float32)
+    best_at = tl.full([BLOCK_Q, WAYS], -1, tl.int32)
     poison = tl.zeros([BLOCK_Q], tl.int32)
     middle = block * BLOCK_Q + BLOCK_Q // 2 + offset
 
@@ -103,11 +105,14 @@ def _attend(
                 if PEAKS:
                     # Every CLASSES-th key is of one class: their maximum needs no talk between threads, and
                     # the tile it came from says nearly all about its key. The rest is `peak_kernel`'s.
-                    tops = tl.max(tl.reshape(s, [BLOCK_Q, KEYS // CLASSES, CLASSES]), 1)
+                    tops = tl.max(tl.reshape(s, [BLOCK_Q, KEYS // WAYS, WAYS]), 1)
                     s_top = tl.max(tops, 1)
-                    better = (tops > best) | ((tops == best) & (j // PARTS < best_tile))
+                    place = j // PARTS
+                    if CLASSES == 0:
+                        place = tl.min(tl.where(s == tops, k_row[None, :], k_len), 1)[:, None]
+                    better = (tops > best) | ((tops == best) & (place < best_at))
                     best = tl.where(better, tops, best)
-                    best_tile = tl.where(better, j // PARTS, best_tile)
+                    best_at = tl.where(better, place, best_at)
                 else:
                     s_top = tl.max(s, 1)
                 new_top = s_top * (scale * LOG2E) if LINEAR else s_top
@@ -179,10 +184,11 @@ def _attend(
         tl.store(DISTANCE + row_at, kept * mean, mask=there)
     if PEAKS:
         tl.store(PEAK + row_at, top * LN2, mask=there)
-        places = row_at[:, None] * CLASSES + tl.arange(0, CLASSES)[None, :]
+        places = row_at[:, None] * WAYS + tl.arange(0, WAYS)[None, :]
         # A class that is beaten has no tile: only where classes tie is there more than one left to search.
         won = best == tl.max(best, 1)[:, None]
-        tl.store(PEAK_TILE + places, tl.where(won, best_tile, -1), mask=there[:, None])
+        best_at = tl.where(won, best_at, -1).to(PEAK_AT.dtype.element_ty)
+        tl.store(PEAK_AT + places, best_at, mask=there[:, None])
     if EARLIES > 0:
         tl.static_assert(LINEAR and not HAS_BITS and not TMA)
         k = rows(K, batch, kv_head, 0, k_b, k_h, k_n, k_len, DIM, EARLIES, WIDTH, True, False)
@@ -193,7 +199,7 @@ def _attend(
 # fmt: off
 @triton.jit(do_not_specialize=_LENGTHS)
 def forward_kernel(
-    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, BIAS, SLOPES,
+    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_AT, EARLY, TILE_TOPS, DIRTY, SINK, BIAS, SLOPES,
     FULL_AT, FULL, EDGE_AT, EDGE, TILES, ORDER, LOW, HIGH, BITS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
     scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early, tops_size,
@@ -223,7 +229,7 @@ def forward_kernel(
             if tl.load(dirty + block) != 0:
                 _attend(
                     batch, head, block,
-                    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK,
+                    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_AT, EARLY, TILE_TOPS, DIRTY, SINK,
                     BIAS, SLOPES, FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
                     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k,
                     mask_b, mask_h, scale, softcap, q_len, k_len, offset, heads, group, q_blocks,
@@ -234,7 +240,7 @@ def forward_kernel(
         block = tl.load(ORDER + batch * plane_stride + tl.program_id(0))
         _attend(
             batch, head, block,
-            Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, BIAS,
+            Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_AT, EARLY, TILE_TOPS, DIRTY, SINK, BIAS,
             SLOPES, FULL_AT, FULL, EDGE_AT, EDGE, TILES, LOW, HIGH, BITS,
             q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h,
             scale, softcap, q_len, k_len, offset, heads, group, q_blocks, plane_stride, early, tops_size,

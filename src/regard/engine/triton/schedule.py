@@ -81,6 +81,15 @@ class Schedule(Keeper):
     def _here(self) -> tuple[Int[Tensor, "planes heads q"], Int[Tensor, "planes heads q"]]:
         return self.low.cpu(), self.high.cpu()
 
+    @property
+    def seen_by_row(self) -> float:
+        """How many keys a row sees, on average."""
+        return self.once("seen by row", self._seen_by_row)
+
+    def _seen_by_row(self) -> float:
+        low, high = self._here
+        return float((high - low).clamp(min=0).double().mean())
+
     def visited(self, block: int) -> tuple[Int[Tensor, "planes blocks"], Int[Tensor, "planes blocks"]]:
         """The first key that any query of a block sees, and the one behind the last; a dead block sees 0."""
         first, stop, *_ = bounds(*self._here, self.k_len, block)

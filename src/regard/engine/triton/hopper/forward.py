@@ -31,13 +31,13 @@ def launch(
     operands: Operands,
     riders: Riders,
     result: Streamed,
-    peak_tile: Tensor,
+    peak_at: Tensor,
     dirty: Tensor,
     early: int,
     mend: Callable[[TileTops | None], None],
 ) -> None:
-    """Fill `result`, and where peaks are asked, but no top keys, the tiles in which rows have theirs. What
-    weight the `early` first keys have is told as well.
+    """Fill `result`, and where peaks are asked, but no top keys, say where rows have theirs: in which tile,
+    or if keys have their place in `result`, at which. What weight the `early` first keys have is told too.
 
     Blocks of queries that come out as something else than numbers are dirty, and `mend` does them again, and
     what the largest scores of their tiles are.
@@ -64,7 +64,7 @@ def launch(
             ENTROPY=_or(result.entropy, unused),
             DISTANCE=_or(result.distance, unused),
             PEAK=_or(result.peak, unused),
-            PEAK_TILE=peak_tile,
+            PEAK_AT=peak_at,
             EARLY=_or(result.first, unused),
             DIRTY=dirty,
             SINK=unused if p.sink is None else p.sink.detach(),
@@ -86,6 +86,7 @@ def launch(
             ENTROPIES=riders.entropy,
             DISTANCES=riders.distance,
             PEAKS=riders.seeks_peaks,
+            KEYS=riders.seeks_peaks and peak_at is result.peak_key,
             EARLIES=early > 0,
             num_warps=WARPS,
         )
@@ -95,12 +96,12 @@ def launch(
     telling.finish()
 
 
-def tells_first(riders: Riders) -> bool:
+def tells_first(riders: Riders, tells_key: bool) -> bool:
     """Whether the kernel can say what weight the first keys have.
 
     Where the keys of rows' largest scores are looked up afterwards, that is done on the way.
     """
-    return riders.first <= MOST_EARLY.value and not riders.seeks_peaks
+    return riders.first <= MOST_EARLY.value and (tells_key or not riders.seeks_peaks)
 
 
 def _part(order: Int32[Tensor, "planes blocks"], band: range) -> Int32[Tensor, "planes blocks"]:

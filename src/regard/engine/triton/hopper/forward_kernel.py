@@ -46,7 +46,16 @@ from regard.engine.triton.hopper.sharing import (
     stand_apart,
     turned,
 )
-from regard.engine.triton.hopper.threads import begun, doubt, logarithm, offer, rescaled, settled, tell
+from regard.engine.triton.hopper.threads import (
+    begun,
+    chosen,
+    doubt,
+    logarithm,
+    offer,
+    rescaled,
+    settled,
+    tell,
+)
 
 __all__ = ["MOST_EARLY", "hopper_forward_kernel"]
 
@@ -57,8 +66,8 @@ NEVER = gl.constexpr(-1e37)
 EVERYTHING = gl.constexpr(1 << 30)
 # First keys of which a program can say what weight they have: as many as the narrowest product takes.
 MOST_EARLY = gl.constexpr(8)
-# Behind every tile.
-NO_TILE = gl.constexpr(1 << 30)
+# Behind every tile and key.
+NOWHERE = gl.constexpr(1 << 30)
 
 
 # fmt: off
@@ -152,12 +161,23 @@ def _heaviest(p, base, tops, BLOCK_K: gl.constexpr, GRAIN: gl.constexpr):
     return most.to(gl.float32, bitcast=True), tops
 
 
+@gluon.jit
+def _first_at(x, level, layout: gl.constexpr):
+    """The first of a thread's columns in which each row has this number, less what says whose thread it is
+    (`columns_of`)."""
+    cells = apart(x, layout)
+    found = gl.full(level.shape, 0, gl.int32, layout)
+    for i in gl.static_range(x.shape[2] - 1, 0, -1):
+        found = chosen(cells[i], level, i // 2 * 8 + i % 2, found)
+    return chosen(cells[0], level, 0, found)
+
+
 # fmt: off
 @gluon.jit
 def _softmax(
-    scores, j, base, total, energy, distance, peak, peak_tile, tops, c,
+    scores, j, base, total, energy, distance, peak, peak_at, tops, c,
     BLOCK_K: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
-    GRAIN: gl.constexpr,
+    KEYS: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
     """Weights of one tile, what rows add up, and a thread's largest scores.
@@ -165,14 +185,18 @@ def _softmax(
     Weights are relative to a score that earlier tiles had, so that nobody waits for the largest.
     """
     rows: gl.constexpr = base.type.layout
-    x = scores * c - base[:, :, None]
+    # One instruction either way; where exponents are compared with one that is made by itself, it has to be.
+    x = gl.fma(scores, c, -base[:, :, None]) if KEYS else scores * c - base[:, :, None]
     p = gl.exp2(x)
     if PEAKS:
         highest = largest(scores, rows)
+        most = gl.fma(highest, c, -base) if KEYS else highest * c - base
+        at = j
+        if KEYS:
+            at = j * BLOCK_K + _first_at(x, most, rows)
         # Tiles come last first: on a tie the earlier one wins.
-        peak_tile = gl.where(highest >= peak, j, peak_tile)
+        peak_at = gl.where(highest >= peak, at, peak_at)
         peak = gl.maximum(peak, highest)
-        most = highest * c - base
     else:
         most, tops = _heaviest(p, base, tops, BLOCK_K, GRAIN)
     if ENTROPIES:
@@ -182,18 +206,18 @@ def _softmax(
         distance = distance + (mass * ((j + 1) * BLOCK_K).to(gl.float32) - before)
     else:
         mass = summed(p, rows)
-    return p, most, total + mass, energy, distance, peak, peak_tile, tops
+    return p, most, total + mass, energy, distance, peak, peak_at, tops
 
 
 # fmt: off
 @gluon.jit
 def _attend(
     q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
-    OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
+    OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_AT, EARLY, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
     row_at, q_first, last, count, full_first, full_stop, q_len, offset, top_rows, c, early,
     half: gl.constexpr, BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
     HAS_SINK: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr,
-    EARLIES: gl.constexpr, GRAIN: gl.constexpr,
+    KEYS: gl.constexpr, EARLIES: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
     """One warpgroup: its half of the queries against every tile of keys. Pointers are at this head's rows."""
@@ -207,7 +231,7 @@ def _attend(
     gl.static_assert(GRAIN == 0 or not PEAKS)
     relative: gl.constexpr = DISTANCES or PEAKS or GRAIN > 0
     together: gl.constexpr = DIM == BLOCK_K
-    all_asked: gl.constexpr = together and ENTROPIES and DISTANCES and EARLIES and GRAIN > 0
+    most_asked: gl.constexpr = ENTROPIES and DISTANCES and EARLIES and (GRAIN > 0 if together else KEYS)
     limit = NEVER / c
     # Not c itself: the compiler would then multiply once for both, and weights would take an addition more.
     about = c * 1.000001
@@ -223,14 +247,14 @@ def _attend(
     energy, distance, base = total, total, total + LOWEST
     peak = total + float("-inf")
     # Of these, those that nobody asks for stay what they are.
-    peak_tile, tops, neighbour = total, total, total
+    peak_at, tops, neighbour = total, total, total
     parts: gl.constexpr = BLOCK_K // GRAIN if GRAIN > 0 else 1
     if GRAIN > 0:
         tops, neighbour, place = _places(
             nothing, q_first + half * HALF, q_len, top_rows, BLOCK_K, parts)  # fmt: skip
         tops_at = TILE_TOPS + (last * parts).to(gl.int64) * top_rows
     if PEAKS:
-        peak_tile = gl.full([HALF, 4], NO_TILE, gl.int32, threads)
+        peak_at = gl.full([HALF, 4], NOWHERE, gl.int32, threads)
     acc = gl.full([HALF, DIM], 0.0, gl.float32, o_layout)
 
     q = q_tile.slice(half * HALF, HALF)
@@ -241,9 +265,9 @@ def _attend(
     free(0, 2)
     scores = _seen(threads_of(s, BLOCK_K), last, low, high, thread, limit, BLOCK_K, relative)
     base = begun(gl.max(scores * about, 2), base)
-    p, most, total, energy, distance, peak, peak_tile, tops = _softmax(
-        scores, last, base, total, energy, distance, peak, peak_tile, tops, c,
-        BLOCK_K, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
+    p, most, total, energy, distance, peak, peak_at, tops = _softmax(
+        scores, last, base, total, energy, distance, peak, peak_at, tops, c,
+        BLOCK_K, ENTROPIES, DISTANCES, PEAKS, KEYS, GRAIN)  # fmt: skip
     weights = gl.convert_layout(tile_of(p, BLOCK_K).to(dtype), p_layout)
     for i in range(1, count):
         slot = i % STAGES
@@ -265,9 +289,9 @@ def _attend(
         if (j < full_first) | (j >= full_stop - 1):
             scores = _seen(scores, j, low, high, thread, limit, BLOCK_K, relative)
             base = begun(gl.max(scores * about, 2), base)
-        p, most, total, energy, distance, peak, peak_tile, tops = _softmax(
-            scores, j, base, total, energy, distance, peak, peak_tile, tops, c,
-            BLOCK_K, ENTROPIES, DISTANCES, PEAKS, GRAIN)  # fmt: skip
+        p, most, total, energy, distance, peak, peak_at, tops = _softmax(
+            scores, j, base, total, energy, distance, peak, peak_at, tops, c,
+            BLOCK_K, ENTROPIES, DISTANCES, PEAKS, KEYS, GRAIN)  # fmt: skip
         doubt(total, energy if ENTROPIES else most, distance, DIRTY)
         acc, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
         p, out, base, total, energy, distance = settled(
@@ -279,7 +303,7 @@ def _attend(
             acc = rescaled(acc, out, DIM, o_layout)
         free(STAGES + before, 2)
         weights = gl.convert_layout(tile_of(p, BLOCK_K).to(dtype), p_layout)
-    if half == 1 and all_asked:
+    if half == 1 and most_asked:
         # Of the two copies of this loop the other is behind this one's end, and 48 KiB away without these.
         stand_apart(256)
     slot = (count - 1) % STAGES
@@ -304,7 +328,7 @@ def _attend(
     ENTROPY += row_at
     DISTANCE += row_at
     PEAK += row_at
-    PEAK_TILE += row_at
+    PEAK_AT += row_at
     q_row = q_first + half * HALF + gl.arange(0, HALF, rows)
     there = q_row < q_len
     # A dead row has total 0: output 0, lse -inf. One that is no number stays none.
@@ -348,8 +372,11 @@ def _attend(
         highest = gl.convert_layout(gl.max(peak, 1), rows) * c
         gl.store(PEAK + q_row, gl.where(alive, highest * LN2, float("-inf")), mask=there)
         won = (peak == gl.max(peak, 1)[:, None]) & (peak > limit * 0.5)
-        tile = gl.convert_layout(gl.min(gl.where(won, peak_tile, NO_TILE), 1), rows)
-        gl.store(PEAK_TILE + q_row, gl.where(tile < NO_TILE, tile, -1), mask=there)
+        if KEYS:
+            peak_at += thread * 2
+        found = gl.convert_layout(gl.min(gl.where(won, peak_at, NOWHERE), 1), rows)
+        found = gl.where(found < NOWHERE, found, -1)
+        gl.store(PEAK_AT + q_row, found.to(PEAK_AT.dtype.element_ty), mask=there)
     if EARLIES:
         few_rows: gl.constexpr = gl.SliceLayout(1, few)
         key = (last - count + 1) * BLOCK_K + gl.arange(0, MOST_EARLY, gl.SliceLayout(0, few))[None, :]
@@ -366,15 +393,18 @@ def _attend(
     "q_len", "offset", "heads", "group", "q_blocks", "plane_stride", "tops_size", "top_rows", "top_first",
     "across", "early"])
 def hopper_forward_kernel(
-    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, LOW, HIGH, BLOCKS,
+    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_AT, EARLY, TILE_TOPS, DIRTY, SINK, LOW, HIGH, BLOCKS,
     ORDER, mask_b, mask_h, scale, q_len, offset, heads, group, q_blocks, plane_stride, tops_size, top_rows,
     top_first, across, early,
     BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, HAS_SINK: gl.constexpr,
-    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, EARLIES: gl.constexpr,
-    GRAIN: gl.constexpr,
+    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, PEAKS: gl.constexpr, KEYS: gl.constexpr,
+    EARLIES: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
-    """One program: 128 queries of one head, over the run of tiles that they see."""
+    """One program: 128 queries of one head, over the run of tiles that they see.
+
+    With PEAKS it tells the tile of each row's largest score, with KEYS its key: two instructions more a cell.
+    """
     number, head = block_and_head(across)
     batch = gl.program_id(2)
     block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride, number)
@@ -399,14 +429,14 @@ def hopper_forward_kernel(
         [
             (_attend, (
                 q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
-                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
+                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_AT, EARLY, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
                 row_at, q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c,
-                early, 0, BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, EARLIES, GRAIN)),
+                early, 0, BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, KEYS, EARLIES, GRAIN)),
             (_attend, (
                 q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
-                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_TILE, EARLY, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
+                OUT, LSE, ENTROPY, DISTANCE, PEAK, PEAK_AT, EARLY, TILE_TOPS, DIRTY, SINK, LOW, HIGH,
                 row_at, q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, top_rows, c,
-                early, 1, BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, EARLIES, GRAIN)),
+                early, 1, BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, PEAKS, KEYS, EARLIES, GRAIN)),
             (_load, (
                 Q, K, V, q_box, k_boxes, v_boxes, q_ready, k_ready, v_ready,
                 batch, head, head // group, q_first, stop - 1, stop - first, BLOCK_K, STAGES)),

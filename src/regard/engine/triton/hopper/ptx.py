@@ -8,6 +8,7 @@ from triton.experimental.gluon import language as gl
 __all__ = [
     "BEGIN",
     "BEGIN_OPERANDS",
+    "CHOOSE_OPERANDS",
     "DONE",
     "DONE_OPERANDS",
     "DOUBT",
@@ -33,6 +34,7 @@ __all__ = [
     "TELL_1_OPERANDS",
     "TELL_2",
     "TELL_2_OPERANDS",
+    "choose",
     "kinds",
     "meet",
     "named",
@@ -127,6 +129,12 @@ def meet(how: str, warpgroups: int) -> str:
     These are so many warpgroups that compute, and the warp that loads. Operands: result (none), the barrier.
     """
     return f"bar.{how} $1, {warpgroups * 128 + 32}; mov.b32 $0, 0;"
+
+
+@gluon.constexpr_function
+def choose(this: int) -> str:
+    """PTX: a number where one is equal to another. Operands: result, these two, the number for elsewhere."""
+    return f"{{ .reg .pred equal; setp.eq.f32 equal, $1, $2; selp.b32 $0, {this}, $3, equal; }}"
 
 
 def _begin() -> str:
@@ -257,6 +265,7 @@ def kinds(letters: tuple[str, ...], each: int) -> str:
 
 
 MEET_OPERANDS = gl.constexpr("=r,r")
+CHOOSE_OPERANDS = gl.constexpr("=r,f,f,r")
 BEGIN, BEGIN_OPERANDS = gl.constexpr(_begin()), gl.constexpr(kinds(("=&f", *"ff"), 2))
 # By whether sums for entropies and distances are asked, and whether the output is scaled down along.
 _WAYS = [((energy, far), both) for energy in (False, True) for far in (False, True) for both in (False, True)]

@@ -10,9 +10,9 @@ import torch
 from regard.engine.problem import Problem, asked_once
 from regard.engine.triton.configs import TRIED, generation, interpreted
 from regard.engine.triton.operands import Operands
-from regard.engine.triton.schedule import has_intervals
+from regard.engine.triton.schedule import has_intervals, intervals
 
-__all__ = ["ahead", "applicable"]
+__all__ = ["ahead", "applicable", "tells_key"]
 
 # Warpgroup instructions are this generation's own: the one before has none, the one after has others.
 GENERATION = 9
@@ -21,6 +21,9 @@ DIMS = (64, 128)
 MOST_MAPS = 65535
 # From here on, at this head dim, a plain forward is faster than NVIDIA's (benchmarks/results/gpu.md).
 AHEAD_FROM, AHEAD_DIM = 4096, 128
+# Keys that a row sees, on average, up to which the forward itself looks for that of the largest score, in
+# every tile. With more tiles it is faster to remember one of them, and to look into that once more.
+FEW_KEYS = 4096
 
 
 @asked_once
@@ -45,6 +48,11 @@ def ahead(problem: Problem) -> bool:
     """Whether their plain forward is also faster than NVIDIA's."""
     long = min(problem.q_len, problem.k_len) >= AHEAD_FROM
     return long and problem.q.shape[-1] == AHEAD_DIM and applicable(problem)
+
+
+def tells_key(problem: Problem) -> bool:
+    """Whether their forward looks for the keys of rows' largest scores, and not only for the tiles."""
+    return intervals(problem).seen_by_row <= FEW_KEYS
 
 
 @cache

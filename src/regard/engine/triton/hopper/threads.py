@@ -29,6 +29,7 @@ from regard.engine.triton.hopper.marks_ptx import (
 from regard.engine.triton.hopper.ptx import (
     BEGIN,
     BEGIN_OPERANDS,
+    CHOOSE_OPERANDS,
     DONE,
     DONE_OPERANDS,
     DOUBT,
@@ -52,10 +53,12 @@ from regard.engine.triton.hopper.ptx import (
     TELL_1_OPERANDS,
     TELL_2,
     TELL_2_OPERANDS,
+    choose,
 )
 
 __all__ = [
     "begun",
+    "chosen",
     "done",
     "doubt",
     "exchange",
@@ -122,6 +125,17 @@ def begun(highest, base):
     """What weights are relative to, for rows that have seen nothing so far: their highest score."""
     return gl.inline_asm_elementwise(
         BEGIN, BEGIN_OPERANDS, [highest, base], dtype=gl.float32, is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def chosen(x, level, THIS: gl.constexpr, other):
+    """This number where `x` is at a level, and others elsewhere: two instructions.
+
+    Of many such choices the compiler makes sums of shifted bits, and these are more.
+    """
+    text: gl.constexpr = choose(THIS)
+    return gl.inline_asm_elementwise(
+        text, CHOOSE_OPERANDS, [x, level, other], dtype=gl.int32, is_pure=True, pack=1)  # fmt: skip
 
 
 @gluon.jit
