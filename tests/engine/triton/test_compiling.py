@@ -28,6 +28,8 @@ KERNELS = (
     "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=32 POOL_K=16",
     "hopper_survey_kernel WALKERS=2 MAXIMA=1 POOL_Q=64 POOL_K=16",
     "hopper_marks_kernel",
+    "hopper_marks_kernel LINES=128 maxnreg=64",
+    "hopper_marks_kernel LINES=256 maxnreg=96",
     "hopper_marks_kernel LINES=512 num_warps=8 maxnreg=128",
     "hopper_peaks_kernel",
     "hopper_candidates_kernel",

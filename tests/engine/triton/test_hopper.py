@@ -113,12 +113,11 @@ def test_top_keys_of_longer_texts_come_from_few_tiles(mask, dim):
 
 
 @pytest.mark.parametrize("mask", [None, Causal() & Window(900)], ids=["none", "window"])
-@pytest.mark.parametrize("held", [256, 512])
+@pytest.mark.parametrize("held", [[64], [128], [256], [512], []])
 def test_largest_scores_of_tiles_are_read_once_where_registers_hold_them(monkeypatch, mask, held):
     from regard.engine.triton.hopper import tops
 
-    monkeypatch.setattr(tops, "FEWEST", 0)
-    monkeypatch.setattr(tops, "HELD", {held: tops.HELD[held]})
+    monkeypatch.setattr(tops, "HELD", {lines: tops.HELD[lines] for lines in held})
     check(*tensors(batch=1, heads=4, kv_heads=2, q=2300, k=2300), mask)
 
 

@@ -50,9 +50,8 @@ FEW = 1.25
 # Tiles of which a program asks queries whether they want them.
 LINES = 16
 # Largest scores of so many tiles stay in registers while marks are found, of so many warps with so many
-# registers each thread. With few tiles it takes less to read them twice.
-FEWEST = 128
-HELD = {256: (4, 96), 512: (8, 128)}
+# registers each thread. Those of more tiles are read twice.
+HELD = {64: (4, 48), 128: (4, 64), 256: (4, 96), 512: (8, 128)}
 # Programs that look for candidates: enough to keep the device busy, but each reads its tile of keys. And
 # registers of theirs, by grain.
 CANDIDATES = 2048
@@ -71,7 +70,7 @@ class Tops:
         self.maps = self.problem.batch * self.problem.heads
         self.lines = -(-self.problem.k_len // self.block_k) * (self.block_k // self.grain)
         # How many tiles a program has room for that reads their largest scores once, if there is one.
-        fitting = [lines for lines in HELD if FEWEST < self.lines <= lines]
+        fitting = [lines for lines in HELD if self.lines <= lines]
         self.held = min(fitting) if self.top and fitting else 0
         # Blocks of queries to do together: all, but for the room that the largest scores of tiles take.
         self.blocks = self.at_once = -(-self.problem.q_len // self.block_q)
