@@ -231,7 +231,8 @@ def _attend(
     gl.static_assert(GRAIN == 0 or not PEAKS)
     relative: gl.constexpr = DISTANCES or PEAKS or GRAIN > 0
     together: gl.constexpr = DIM == BLOCK_K
-    most_asked: gl.constexpr = ENTROPIES and DISTANCES and EARLIES and (GRAIN > 0 if together else KEYS)
+    most_asked: gl.constexpr = ENTROPIES and DISTANCES and EARLIES and (KEYS or (together and GRAIN > 0))
+    crowded: gl.constexpr = 0 if together and KEYS else 1
     limit = NEVER / c
     # Not c itself: the compiler would then multiply once for both, and weights would take an addition more.
     about = c * 1.000001
@@ -303,8 +304,9 @@ def _attend(
             acc = rescaled(acc, out, DIM, o_layout)
         free(STAGES + before, 2)
         weights = gl.convert_layout(tile_of(p, BLOCK_K).to(dtype), p_layout)
-    if half == 1 and most_asked:
+    if half == crowded and most_asked:
         # Of the two copies of this loop the other is behind this one's end, and 48 KiB away without these.
+        # Which of them comes first depends on the release of Triton.
         stand_apart(256)
     slot = (count - 1) % STAGES
     mbarrier.wait(v_ready.index(slot), ((count - 1) // STAGES) & 1)
