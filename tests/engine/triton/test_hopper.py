@@ -72,7 +72,7 @@ def rows_of(q, k, v, mask, few, stats=ROWS, **options):
     """Row statistics of rows of which those that see no more than a `few` keys, on average, look for that of
     the largest score in every tile, and others once more in one of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(support, "FEW_KEYS", few)
+        patch.setattr(support, "FEW_KEYS", dict.fromkeys(support.FEW_KEYS, few))
         return observe(q, k, v, mask, stats=stats, **options)
 
 

@@ -7,9 +7,10 @@ import torch
 
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Streamed
+from regard.engine.triton import hopper
 from regard.engine.triton.hopper import peaks, peaks_kernel
 from regard.engine.triton.operands import Operands
-from regard.masks import Causal
+from regard.masks import Causal, Window
 
 HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
 
@@ -96,3 +97,23 @@ def test_from_tiles_to_keys_and_the_weight_of_the_first(device, monkeypatch, mas
     if result.first is not None:
         weights = (scores / 8 - lse[..., None]).exp()[..., :first]
         torch.testing.assert_close(result.first, weights.sum(-1), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mask", "n", "dims"),
+    [
+        (None, 1000, {64, 128}),
+        (None, 3000, {128}),
+        (None, 5000, set()),
+        (Causal(), 5000, {128}),
+        (Causal(), 9000, set()),
+        (Causal() & Window(500), 9000, {64, 128}),
+    ],
+)
+def test_rows_that_see_few_keys_need_no_second_look(mask, n, dims):
+    found = set()
+    for dim in (64, 128):
+        q, k, v = torch.empty(3, 1, 1, n, dim, dtype=torch.bfloat16).unbind()
+        if hopper.tells_key(problem_of(q, k, v, Options(mask))):
+            found.add(dim)
+    assert found == dims

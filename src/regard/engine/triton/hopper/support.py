@@ -22,8 +22,8 @@ MOST_MAPS = 65535
 # From here on, at this head dim, a plain forward is faster than NVIDIA's (benchmarks/results/gpu.md).
 AHEAD_FROM, AHEAD_DIM = 4096, 128
 # Keys that a row sees, on average, up to which the forward itself looks for that of the largest score, in
-# every tile. With more tiles it is faster to remember one of them, and to look into that once more.
-FEW_KEYS = 4096
+# every tile, by head dim. With more tiles it is faster to remember one of them, and to look there once more.
+FEW_KEYS = {64: 1024, 128: 4096}
 
 
 @asked_once
@@ -52,7 +52,7 @@ def ahead(problem: Problem) -> bool:
 
 def tells_key(problem: Problem) -> bool:
     """Whether their forward looks for the keys of rows' largest scores, and not only for the tiles."""
-    return intervals(problem).seen_by_row <= FEW_KEYS
+    return intervals(problem).seen_by_row <= FEW_KEYS[problem.q.shape[-1]]
 
 
 @cache
