@@ -132,10 +132,11 @@ def by_name(statistics: Iterable[Any]) -> dict[str, Statistic]:
         if not isinstance(statistic, Statistic):
             hint = f" Did you mean {statistic.__name__}()?" if isinstance(statistic, type) else ""
             raise StatisticError(f"stats holds {statistic!r}, which is not a statistic.{hint}")
-        if statistic.name in found:
+        name = statistic.name
+        if name in found:
             raise StatisticError(
-                f"{statistic.name} is asked for twice: {found[statistic.name]!r} and {statistic!r}. "
+                f"{name} is asked for twice: {found[name]!r} and {statistic!r}. "
                 f"Rename one, for example {type(statistic).__name__}(...).named('other')."
             )
-        found[statistic.name] = statistic
+        found[name] = statistic
     return found

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -95,7 +97,7 @@ class _Tape:
 
     def __init__(self, inputs: int, heard: Recorder) -> None:
         self.room = [None] * (heard.count - inputs)
-        self.result = heard.result
+        self.result = _filler(heard.result)
         last = {number: index for index, step in enumerate(heard.steps) for number in numbers(step)}
         kept = {*numbers(heard.result), *range(inputs)}
         unused: list[list[int]] = [[] for _ in heard.steps]
@@ -112,7 +114,7 @@ class _Tape:
             # What nobody needs any more makes room for what comes next.
             for number in unused:
                 slots[number] = None
-        return _filled(self.result, slots)
+        return self.result(slots)
 
 
 def _function(step: Start | Step) -> Callable[[list[Any]], None]:
@@ -124,12 +126,12 @@ def _function(step: Start | Step) -> Callable[[list[Any]], None]:
             return _ByAddress(step, [x.data_ptr() if isinstance(x, Tensor) else x for x in given], holes)
         return lambda slots: run(grid, _with(given, holes, slots))
     named, several = step.named, step.several
-    changing = any(True for _ in numbers(named))
+    changing, name = any(True for _ in numbers(named)), _filler(named)
     found = [None if slot is None else slot.number for slot in step.found]
     first = None if several else found[0]
 
     def do(slots: list[Any]) -> None:
-        result = run(*_with(given, holes, slots), **(_filled(named, slots) if changing else named))
+        result = run(*_with(given, holes, slots), **(name(slots) if changing else named))
         if first is not None:
             slots[first] = result
         elif several:
@@ -154,35 +156,43 @@ class _ByAddress:
     def __call__(self, slots: list[Any]) -> None:
         values = self.known.copy()
         for i, x in self.holes:
-            values[i] = slots[x].data_ptr() if type(x) is int else _filled(x, slots)
+            values[i] = slots[x].data_ptr() if type(x) is int else x(slots)
         self.step.run(self.step.grid, values)
 
 
 def _holes(values: list[Any]) -> list[tuple[int, Any]]:
-    """Which of these have slots in them: where, and the number of the slot or what it is in."""
+    """Which of these have slots in them: where, and the number of the slot or what makes what it is in."""
     some = [(i, x) for i, x in enumerate(values) if next(numbers(x), None) is not None]
-    return [(i, x.number if isinstance(x, Slot) else x) for i, x in some]
+    return [(i, x.number if isinstance(x, Slot) else _filler(x)) for i, x in some]
 
 
 def _with(values: list[Any], holes: list[tuple[int, Any]], slots: list[Any]) -> list[Any]:
     filled = values.copy()
     for i, x in holes:
-        filled[i] = slots[x] if type(x) is int else _filled(x, slots)
+        filled[i] = slots[x] if type(x) is int else x(slots)
     return filled
 
 
-def _filled(x: Any, slots: list[Any]) -> Any:
-    """What a sketch is of, with what is in the slots."""
+def _filler(x: Any) -> Callable[[list[Any]], Any]:
+    """What makes that which a sketch is of from what is in the slots."""
     if isinstance(x, Slot):
-        return slots[x.number]
+        return itemgetter(x.number)
     if isinstance(x, Boxes):
-        made = object.__new__(x.kind)
-        made.__dict__.update(x.rest, base=slots[x.slot.number])
-        return made
+        return partial(_box, x.kind, x.rest, x.slot.number)
     if isinstance(x, Made):
-        return x.kind(*[_filled(part, slots) for part in x.parts])
+        kind, parts = x.kind, [_filler(part) for part in x.parts]
+        return lambda slots: kind(*[part(slots) for part in parts])
     if isinstance(x, list | tuple):
-        return type(x)([_filled(part, slots) for part in x])
+        kind, parts = type(x), [_filler(part) for part in x]
+        return lambda slots: kind([part(slots) for part in parts])
     if isinstance(x, dict):
-        return {name: _filled(part, slots) for name, part in x.items()}
-    return x
+        named = [(name, _filler(part)) for name, part in x.items()]
+        return lambda slots: {name: part(slots) for name, part in named}
+    return lambda slots: x
+
+
+def _box(kind: type, rest: dict[str, Any], number: int, slots: list[Any]) -> Any:
+    """A descriptor, without the checks that the first one passed."""
+    made = object.__new__(kind)
+    made.__dict__.update(rest, base=slots[number])
+    return made
