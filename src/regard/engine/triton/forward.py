@@ -58,10 +58,11 @@ def forward(problem: Problem, riders: Riders, tidy: bool = False) -> Streamed:
     # keys.
     tells_key = by_hopper and riders.seeks_peaks and hopper.tells_key(problem)
     classes = 0 if tells_key else 1 if by_hopper else CLASSES
-    tiles = None
-    if riders.seeks_peaks and not tells_key:
-        tiles = torch.empty(*rows, classes, dtype=torch.int32, device=dirty.device)
-    peak_at = next((x for x in (tiles, result.peak_key) if x is not None), dirty)
+    peak_at, tiles = dirty, None
+    if tells_key and result.peak_key is not None:
+        peak_at = result.peak_key
+    elif riders.seeks_peaks:
+        peak_at = tiles = torch.empty(*rows, classes, dtype=torch.int32, device=dirty.device)
     run = partial(_launch, operands, cut, riders, result, peak_at, dirty, classes)
     first = riders.first
     if by_hopper:
