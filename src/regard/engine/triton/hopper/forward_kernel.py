@@ -167,9 +167,9 @@ def _first_at(x, level, layout: gl.constexpr):
     (`columns_of`)."""
     cells = apart(x, layout)
     found = gl.full(level.shape, 0, gl.int32, layout)
-    for i in gl.static_range(x.shape[2] - 1, 0, -1):
+    for i in gl.static_range(x.shape[2] - 1, -1, -1):
         found = chosen(cells[i], level, i // 2 * 8 + i % 2, found)
-    return chosen(cells[0], level, 0, found)
+    return found
 
 
 # fmt: off
