@@ -183,7 +183,6 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
         kernels = {"tops_kernel", "wanted_kernel", "hopper_marks_kernel", "hopper_candidates_kernel"}
         for other in (kernels | {"few_kernel", "search_kernel", "select_kernel"}) - {name}:
             recorded(hopper_tops, other)
-        hopper_tops.HELD = {64: (4, 48)} if name == "hopper_marks_kernel" else {}
         if module is hopper_tops:
             recorded(hopper_forward, "hopper_forward_kernel")
         forward.forward(problem, everything)

@@ -126,12 +126,12 @@ def _function(step: Start | Step) -> Callable[[list[Any]], None]:
             return _ByAddress(step, [x.data_ptr() if isinstance(x, Tensor) else x for x in given], holes)
         return lambda slots: run(grid, _with(given, holes, slots))
     named, several = step.named, step.several
-    changing, name = any(True for _ in numbers(named)), _filler(named)
+    fill = _filler(named) if any(True for _ in numbers(named)) else None
     found = [None if slot is None else slot.number for slot in step.found]
     first = None if several else found[0]
 
     def do(slots: list[Any]) -> None:
-        result = run(*_with(given, holes, slots), **(name(slots) if changing else named))
+        result = run(*_with(given, holes, slots), **(named if fill is None else fill(slots)))
         if first is not None:
             slots[first] = result
         elif several:

@@ -86,7 +86,7 @@ def launch(
             ENTROPIES=riders.entropy,
             DISTANCES=riders.distance,
             PEAKS=riders.seeks_peaks,
-            KEYS=riders.seeks_peaks and peak_at is result.peak_key,
+            KEYS=peak_at is result.peak_key,
             EARLIES=early > 0,
             num_warps=WARPS,
         )
