@@ -250,7 +250,8 @@ def project_texts():
     """Every text file of the project, outside what is hidden, generated or installed."""
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [f for f in folders if f not in SKIPPED and (not f.startswith(".") or f == ".ci")]
-        for path in (Path(folder) / file for file in files):
+        # In a linked worktree .git is a file that holds a path.
+        for path in (Path(folder) / file for file in files if file != ".git"):
             try:
                 yield path.relative_to(ROOT), path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
