@@ -16,7 +16,7 @@ from regard.engine.riders import Riders, Streamed
 from regard.engine.second_pass import summarise
 from regard.engine.torch_forward import forward
 from regard.engine.triton import forward as gpu_forward
-from regard.masks import Causal, Dense, Window
+from regard.masks import Causal, Dense, Documents, Window
 from regard.stats import (
     ColumnMass,
     Decay,
@@ -218,3 +218,13 @@ def test_largest_weights_of_an_overviews_own_blocks_are_those_that_were_told(mon
         assert (found["far"] if how == "max" else found["far"].max) is told.highest
     else:
         assert pooled == [statistics["far"]]
+
+
+def test_pairs_are_counted_where_only_some_rows_have_documents_in_one_piece(device):
+    ids = torch.stack([torch.arange(45) % 3, torch.arange(45) // 20])
+    asked = [ColumnMass(normalise=True), Decay(), Histogram(edges=(0.05,)), SinkRate(threshold=0.1)]
+    for mask in (Documents(ids=ids), ~Documents(ids=ids) & Window(30), Causal() & Documents(ids=ids)):
+        given = leaves(device, 40, 45, batch=2, heads=2, kv_heads=1)
+        ours, truth = (observe(**given, mask=mask, stats=asked, backend=b) for b in ("triton", "torch"))
+        for statistic in asked:
+            same(getattr(ours, statistic.name), getattr(truth, statistic.name))

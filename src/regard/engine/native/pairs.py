@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from regard.engine.native.units import Unit, spans_of, units
+from regard.engine.native.units import Unit, scheduled_units, spans_of
 from regard.engine.problem import Problem
+from regard.masks import Mask
 from regard.stats.diagonals import diagonal_cells
 from regard.stats.folds import PairFold
 from regard.stats.skew import skewed_sums
@@ -20,7 +21,7 @@ __all__ = ["count"]
 def count(problem: Problem, folds: Sequence[PairFold]) -> None:
     """Add the counts of every fold to where they go."""
     for first in sorted({fold.first if fold.along == "diagonals" else 0 for fold in folds}):
-        columns, diagonals = _counted(problem, first)
+        columns, diagonals = _counted(problem, problem.mask, first)
         for fold in folds:
             if fold.along == "diagonals" and fold.first == first:
                 fold.into.add_(diagonals)
@@ -31,22 +32,29 @@ def count(problem: Problem, folds: Sequence[PairFold]) -> None:
 
 
 def _counted(
-    problem: Problem, skip: int
+    problem: Problem, mask: Mask | None, skip: int
 ) -> tuple[Int64[Tensor, "#batch #heads k"], Int64[Tensor, "#batch #heads diagonals"]]:
     """Pairs by column and by diagonal, without the first `skip` keys."""
-    mask, q, k = problem.mask, problem.q_len, problem.k_len
+    q, k = problem.q_len, problem.k_len
     if mask is None:
         everything = torch.zeros(1, 1, q, dtype=torch.int64), torch.full((1, 1, q), k)
         return _from_spans(*everything, k, skip)
     spans = spans_of(mask, problem)
     if spans is not None:
         return spans.once(("pairs", skip), lambda: _from_spans(spans.low, spans.high, k, skip))
-    lead = (mask.batch or 1, mask.heads or 1)
-    columns = torch.zeros(*lead, k, dtype=torch.int64)
-    diagonals = torch.zeros(*lead, max(q, 1) + k - 1, dtype=torch.int64)
-    for unit in units(problem, skip):
-        if unit.batch < lead[0] and unit.head < lead[1]:
-            _add(unit, columns[unit.batch, unit.head], diagonals[unit.batch, unit.head], q)
+    batch, heads = mask.batch or 1, mask.heads or 1
+    if batch > 1:
+        # Some rows of a batch may have intervals of keys where others have none: each is counted its own way.
+        found = [_counted(problem, mask.select(row), skip) for row in range(batch)]
+        columns, diagonals = (
+            torch.cat([row.expand(1, heads, -1) for row in rows]) for rows in zip(*found, strict=True)
+        )
+        return columns, diagonals
+    columns = torch.zeros(1, heads, k, dtype=torch.int64)
+    diagonals = torch.zeros(1, heads, max(q, 1) + k - 1, dtype=torch.int64)
+    for unit in scheduled_units(problem, mask, skip):
+        if unit.head < heads:
+            _add(unit, columns[0, unit.head], diagonals[0, unit.head], q)
     return columns, diagonals
 
 

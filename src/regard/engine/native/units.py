@@ -20,7 +20,7 @@ from regard.engine.schedule import Row, chunks, remembered, schedule
 from regard.engine.scoring import Place
 from regard.masks import Mask
 
-__all__ = ["Intervals", "Span", "Unit", "spans_of", "units"]
+__all__ = ["Intervals", "Span", "Unit", "scheduled_units", "spans_of", "units"]
 
 # At most so many rows: what a piece collects about columns and diagonals is added up again for every piece.
 ROWS = 512
@@ -80,7 +80,7 @@ def units(problem: Problem, skip: int = 0, rows: int | None = None) -> Iterator[
         own = mask.select(batch) if several and mask is not None else mask
         spans = spans_of(own, problem)
         if spans is None and own is not None:
-            yield from _by_schedule(problem, own, batch, skip, rows)
+            yield from scheduled_units(problem, own, skip, batch, rows)
         else:
             yield from _by_spans(problem, spans, batch, skip, rows)
 
@@ -127,7 +127,11 @@ def _edges(low: Int64[Tensor, "heads q"], high: Int64[Tensor, "heads q"], rows: 
     return torch.stack([low, high], -1).tolist()
 
 
-def _by_schedule(problem: Problem, mask: Mask, batch: int, skip: int, rows: int) -> Iterator[Unit]:
+def scheduled_units(
+    problem: Problem, mask: Mask, skip: int = 0, batch: int = 0, rows: int | None = None
+) -> Iterator[Unit]:
+    """The pieces of one batch row whose `mask` has no intervals; their spans alone say which pairs attend."""
+    rows = _rows(problem) if rows is None else rows
     block = max(64, min(rows, PAIRS // problem.k_len))
     for row in schedule(mask, problem.q_len, problem.k_len, block, problem.offset):
         shared = _visits(problem, mask, row, skip) if mask.heads is None else None
