@@ -17,6 +17,7 @@ from regard.engine.second_pass import frame_of, summarise
 from regard.engine.torch_forward import forward
 from regard.errors import MapError, StatisticError
 from regard.maps.columns import Columns
+from regard.maps.freshness import Watch
 from regard.maps.selection import Selection, select
 from regard.masks import Mask
 from regard.stats import ColumnMass, Pooled, PooledMaps, Statistic, TopK, TopKeys, by_name
@@ -36,6 +37,9 @@ class AttentionMap:
     an int, a slice, a list or a tensor of its own (lists on two axes choose rows *and* columns, not pairs).
     The log-sum-exp of a row is computed when the row is first looked at, if it is not known yet.
 
+    A map keeps your tensors and no copies. When one of them is written to (q, k, a bias, a sink, what a mask
+    or score_mod reads), reading the map raises MapError; `.data` and inference mode hide writes from PyTorch.
+
     >>> import torch, regard
     >>> q, k = torch.randn(2, 1, 4, 1000, 16)
     >>> seen = regard.AttentionMap.of(q[None, 0], k[None, 0], mask=regard.Causal())
@@ -52,7 +56,7 @@ class AttentionMap:
         self._lse = problem.q.new_empty(shape, dtype=problem.accumulate) if lse is None else lse.detach()
         # Which rows have theirs; None if all have.
         self._known = torch.zeros(shape[2], dtype=torch.bool) if lse is None else None
-        self._versions = _versions(problem)
+        self._watch = Watch(self.problem)
 
     @classmethod
     def of(cls, q: Tensor, k: Tensor, mask: Mask | None = None, **options: Any) -> AttentionMap:
@@ -144,7 +148,7 @@ class AttentionMap:
 
     def stats(self, *statistics: Statistic) -> dict[str, Any]:
         """Any statistics of the map, by name, from one pass over its tiles."""
-        self._check_fresh()
+        self._watch.check(values=True)
         named = by_name(statistics)
         for statistic in named.values():
             statistic.check(frame_of(self.problem))
@@ -218,7 +222,7 @@ class AttentionMap:
         return (self._scores(chosen) - lse.masked_fill(lse == -torch.inf, torch.inf)).exp_()
 
     def _scores(self, chosen: Selection) -> Float[Tensor, "batch heads q k"]:
-        self._check_fresh()
+        self._watch.check()
         p, scoring = self.problem, self.problem.scoring
         batch, heads, rows, cols = (_compact(axis, self.device) for axis in chosen.axes)
         q, k = _take(p.q, batch, heads, rows), _take(p.k, batch, _key_heads(heads, p.group), cols)
@@ -232,7 +236,7 @@ class AttentionMap:
 
     def _learn(self, rows: Tensor) -> None:
         """Compute the log-sum-exp of these rows where it is not known, touching as few others as can be."""
-        self._check_fresh()
+        self._watch.check()
         if self._known is None:
             return
         missing = rows[~self._known[rows]]
@@ -247,20 +251,6 @@ class AttentionMap:
                 lse = forward(replace(self.problem.block(block), v=values)).lse
             self._lse[:, :, block.start : block.stop] = lse
             self._known[block.start : block.stop] = True
-
-    def _check_fresh(self) -> None:
-        now = _versions(self.problem)
-        for name, then in self._versions.items():
-            if now[name] != then:
-                raise MapError(
-                    f"{name} was changed in place after this map was made, so its cells would be wrong. "
-                    f"Make the map from {name}.clone(), or observe again."
-                )
-
-
-def _versions(problem: Problem) -> dict[str, int]:
-    """How often q and k were written to; tensors made in inference mode do not count."""
-    return {name: 0 if x.is_inference() else x._version for name, x in (("q", problem.q), ("k", problem.k))}
 
 
 def _compact(axis: Tensor, device: torch.device) -> range | Tensor:

@@ -1,0 +1,136 @@
+"""Whether what a map is computed from is still what it was."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.problem import Problem
+from regard.errors import MapError
+from regard.scores import Score
+
+__all__ = ["Watch"]
+
+# Cells do not read these fields of a problem; statistics may.
+UNREAD = ("v",)
+# How far to follow the attributes of objects that are not ours.
+DEPTH = 6
+# They hold nothing.
+_PLAIN = {
+    *(str, bytes, bool, int, float, complex, range, type(None)),
+    *(types.ModuleType, types.BuiltinFunctionType, torch.dtype, torch.device),
+}
+
+
+class Watch:
+    """Remembers every tensor that a problem reads, and notices when one changes.
+
+    The tensors are found by walking through the fields of the problem, so a new field is watched by itself.
+    PyTorch counts writes to a tensor, under `no_grad` too. It does not count writes through `.data`, nor any
+    to tensors made in inference mode: those go unnoticed.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._then = {name: (x, _version(x)) for name, x in _tensors(problem)}
+
+    def check(self, values: bool = False) -> None:
+        """Raise MapError if a tensor has changed; with `values`, also if the values have."""
+        now = dict(_tensors(self.problem))
+        for name, (then, version) in self._then.items():
+            if name in UNREAD and not values:
+                continue
+            same = now.get(name) is then
+            if same and _version(then) == version:
+                continue
+            what = "changed in place" if same else "replaced by another tensor"
+            raise MapError(
+                f"{name} was {what} after this map was made, so its cells would be wrong. "
+                "Observe again, or make the map from a copy: pass a .clone() of what you will change."
+            )
+
+
+def _version(x: Tensor) -> int:
+    return 0 if x.is_inference() else x._version
+
+
+def _tensors(problem: Problem) -> list[tuple[str, Tensor]]:
+    """Every tensor that a problem reads, by a name that users know it by."""
+    found: list[tuple[str, Tensor]] = []
+    seen: set[int] = set()
+    # The parts of the scoring have names of their own: users pass bias=, not scoring=.
+    for name, value in (*_attributes(problem), *_attributes(problem.scoring)):
+        if name != "scoring":
+            _walk(name, value, found, seen, DEPTH)
+    return found
+
+
+def _walk(name: str, value: Any, found: list[tuple[str, Tensor]], seen: set[int], depth: int) -> None:
+    """Add the tensors inside a value, and inside what it holds."""
+    if type(value) in _PLAIN or isinstance(value, type) or not depth or id(value) in seen:
+        return
+    if isinstance(value, Tensor):
+        found.append((name, value))
+        return
+    seen.add(id(value))
+    for part, held in _parts(name, value):
+        _walk(part, held, found, seen, depth - 1)
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Score):
+        # What only `prepare` reads has done its work: the problem holds the result.
+        names = {id(x): f"{name}.{at}" for at, x in _attributes(value)}
+        for number, x in enumerate(value.parameters()):
+            yield names.get(id(x), f"{name}.parameters()[{number}]"), x
+    elif isinstance(value, torch.nn.Module):
+        for at, x in (*value.named_parameters(), *value.named_buffers()):
+            yield f"{name}.{at}", x
+    elif isinstance(value, Mapping):
+        for key, x in value.items():
+            yield f"{name}[{key!r}]", x
+    elif isinstance(value, list | tuple | set | frozenset):
+        for number, x in enumerate(value):
+            yield f"{name}[{number}]", x
+    elif isinstance(value, types.MethodType):
+        yield name, value.__self__
+    elif isinstance(value, functools.partial):
+        yield name, value.func
+        for at, x in (*enumerate(value.args), *value.keywords.items()):
+            yield f"{at}, which {name} reads,", x
+    elif inspect.isfunction(value):
+        for at, x in _captured(value):
+            yield f"{at}, which {name} reads,", x
+    else:
+        for at, x in _attributes(value):
+            yield f"{name}.{at}", x
+
+
+def _attributes(value: Any) -> list[tuple[str, Any]]:
+    """The fields of a dataclass, and the attributes of anything else."""
+    names = _field_names(type(value))
+    if names is None:
+        return list(getattr(value, "__dict__", {}).items())
+    return [(name, getattr(value, name)) for name in names]
+
+
+@functools.cache
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
+def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function reads beside its arguments: names around it, and defaults."""
+    around = inspect.getclosurevars(function)
+    yield from around.globals.items()
+    yield from around.nonlocals.items()
+    for at, parameter in inspect.signature(function).parameters.items():
+        if parameter.default is not parameter.empty:
+            yield at, parameter.default
