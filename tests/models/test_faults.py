@@ -37,7 +37,7 @@ def save_until_killed(recordings, path, delay: float) -> None:
         try:
             while True:
                 for recording in recordings:
-                    recording.save(path)
+                    recording.save(path, overwrite=True)
         finally:
             os._exit(1)
     time.sleep(delay)
@@ -65,7 +65,7 @@ def kill_repeatedly(recordings, tmp_path, times: int) -> None:
         path = tmp_path / f"{attempt // 4}.regard"
         save_until_killed(recordings, path, chance.uniform(0, 2.5 * once))
         check_readable(path)
-        recordings[attempt % 2].save(path)
+        recordings[attempt % 2].save(path, overwrite=True)
         assert check_readable(path) == "complete"
 
 
@@ -82,9 +82,12 @@ def killed_at_step(recording, path, step: int) -> bool:
                 if left == 0:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-        sys.addaudithook(kill)
-        recording.save(path)
-        os._exit(0)
+        # Whatever happens, the child ends here: as a second test runner it would never end.
+        try:
+            sys.addaudithook(kill)
+            recording.save(path, overwrite=True)
+        finally:
+            os._exit(0)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
@@ -150,7 +153,7 @@ def test_a_full_disk_leaves_the_old_recording(recordings, tmp_path, monkeypatch)
     before = sorted(path.iterdir())
     monkeypatch.setattr(storage, "_write_segment", full)
     with pytest.raises(RegardError, match="No space left on device"):
-        recordings[1].save(path)
+        recordings[1].save(path, overwrite=True)
     assert sorted(path.iterdir()) == before
     assert torch.equal(Recording.open(path).maps[0].dense(), recordings[0].maps[0].dense())
 

@@ -90,14 +90,42 @@ def test_a_mask_that_is_a_function_is_saved_as_its_matrix(llama, ids, tmp_path):
     assert torch.allclose(read.maps[0].scores((0,)).isinf(), (expected[0] == 0))
 
 
-def test_saving_over_a_recording_replaces_it(llama, ids, recorded, tmp_path):
+def test_overwrite_replaces_a_recording(llama, ids, recorded, tmp_path):
     recorded.save(tmp_path / "x.regard")
     before = set(tmp_path.glob("x.regard/*.safetensors"))
     with watch(llama) as other:
         llama(ids[:1, :5])
-    other.save(tmp_path / "x.regard")
+    other.save(tmp_path / "x.regard", overwrite=True)
     assert same(Recording.open(tmp_path / "x.regard"), other)
     assert not before & set(tmp_path.glob("x.regard/*"))
+
+
+def test_a_recording_is_not_overwritten_unasked(llama, ids, recorded, tmp_path):
+    path = tmp_path / "x.regard"
+    recorded.save(path)
+    message = r"x\.regard holds a recording already, and it is not overwritten\. Choose another name, or repl"
+    with pytest.raises(RegardError, match=message):
+        recorded.save(path)
+    with pytest.raises(RegardError, match=message), watch(llama, store=path):
+        raise AssertionError("the model must not run")
+    assert same(Recording.open(path), recorded)
+
+
+def test_resuming_a_complete_recording_says_that_nothing_is_missing(llama, recorded, tmp_path):
+    recorded.save(tmp_path / "x.regard")
+    with pytest.raises(RegardError, match=r"x\.regard is complete: there is nothing to resume"):
+        recorded.save(tmp_path / "x.regard", resume=True)
+
+
+def test_a_recording_replaced_while_open_says_so(llama, ids, recorded, tmp_path):
+    path = tmp_path / "x.regard"
+    recorded.save(path)
+    opened = Recording.open(path)
+    with watch(llama) as other:
+        llama(ids[:1, :5])
+    other.save(path, overwrite=True)
+    with pytest.raises(RegardError, match=r"was replaced by another recording after this one was opened"):
+        opened.maps[0].dense()
 
 
 def test_the_size_is_stated_before_it_is_written(recorded, tmp_path, caplog):
@@ -142,14 +170,14 @@ def test_streaming_a_second_text_leaves_only_the_second(llama, ids, tmp_path):
     assert len(list(path.glob("*.safetensors"))) == 2
 
 
-def interrupted(model, ids, path):
+def interrupted(model, ids, path, **options):
     """Record until Ctrl-C comes, in the second layer."""
 
     def press(*_):
         raise KeyboardInterrupt
 
     hook = model.model.layers[1].register_forward_pre_hook(press)
-    with pytest.raises(KeyboardInterrupt), watch(model, store=path):
+    with pytest.raises(KeyboardInterrupt), watch(model, store=path, **options):
         model(ids)
     hook.remove()
 
@@ -212,9 +240,20 @@ def test_resuming_with_another_text_or_model_is_refused(make_llama, llama, ids, 
         other(ids)
 
 
+def test_a_partial_recording_is_completed_or_replaced_but_not_by_accident(llama, ids, tmp_path):
+    path = tmp_path / "x.regard"
+    interrupted(llama, ids, path)
+    message = r"holds a recording that was cut short\. Complete it with resume=True .*overwrite=True"
+    with pytest.raises(RegardError, match=message), watch(llama, store=path):
+        pass
+    with watch(llama, store=path, overwrite=True):
+        llama(ids)
+    assert Recording.open(path).complete
+
+
 def test_a_partial_recording_does_not_hide_the_complete_one_it_would_replace(llama, ids, recorded, tmp_path):
     recorded.save(tmp_path / "x.regard")
-    interrupted(llama, ids[:1, :5], tmp_path / "x.regard")
+    interrupted(llama, ids[:1, :5], tmp_path / "x.regard", overwrite=True)
     assert same(Recording.open(tmp_path / "x.regard"), recorded)
 
 

@@ -39,6 +39,10 @@ def record(
     resume: Annotated[
         bool, typer.Option("--resume", help="Complete a recording that was cut short.")
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Replace the recording that is there, once the new one is complete."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a model over a text and write down its attention: maps, statistics, tokens."""
@@ -51,7 +55,14 @@ def record(
     loaded = model_named(model, **({} if model == BUNDLED else {"dtype": dtype, "device": device}))
     with progress("Recording") as step:
         recording = record_text(
-            loaded, said, layers=chosen, store=output, resume=resume, too_long=too_long, progress=step
+            loaded,
+            said,
+            layers=chosen,
+            store=output,
+            resume=resume,
+            overwrite=force,
+            too_long=too_long,
+            progress=step,
         )
     summary = {
         "path": str(output),

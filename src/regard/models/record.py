@@ -29,6 +29,7 @@ def record(
     keep_maps: bool = True,
     store: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     max_bytes: int | None = None,
     too_long: str = "refuse",
     progress: Callable[[int, int], None] | None = None,
@@ -42,8 +43,8 @@ def record(
 
     The model runs without gradients and without a cache, and computes the logits of the last token only, so
     that memory grows with the length. With `store` each layer goes to disk as soon as it is seen. Ctrl-C then
-    leaves a partial recording that `Recording.open` reads and `resume=True` completes. The other options are
-    those of `watch`.
+    leaves a partial recording that `Recording.open` reads and `resume=True` completes. A recording that is
+    there already is replaced only with `overwrite=True`. The other options are those of `watch`.
 
     >>> from regard.models import bundled
     >>> recording = record(bundled(), "The cat sat on the mat.", layers=[0, 5])
@@ -64,6 +65,7 @@ def record(
             keep_maps=keep_maps,
             store=store,
             resume=resume,
+            overwrite=overwrite,
             max_bytes=max_bytes,
             progress=progress,
         ) as recording:

@@ -113,14 +113,17 @@ class Recording:
 
         return read_recording(Path(path))
 
-    def save(self, path: str | Path, *, resume: bool = False) -> None:
-        """Write it as a folder; a crash leaves the old one, or a partial one that `resume` completes.
+    def save(self, path: str | Path, *, resume: bool = False, overwrite: bool = False) -> None:
+        """Write it as a folder; a crash leaves a partial one that `resume` completes.
+
+        A recording that is there already is refused, unless `overwrite` replaces it: the old one stands until
+        the new one is complete.
 
         How much will be written is `recording.nbytes`; where it does not fit on the disk, nothing is.
         """
         from regard.models.writer import save_recording
 
-        save_recording(self, Path(path), resume=resume)
+        save_recording(self, Path(path), resume=resume, overwrite=overwrite)
 
     @property
     def stacks(self) -> dict[str, Stack]:

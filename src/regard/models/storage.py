@@ -14,7 +14,7 @@ import regard.stats
 from regard.errors import MaskError, RecordingError
 from regard.masks import Dense, Mask
 from regard.models.layer import Layer
-from regard.models.manifest import digest_of, entry_of
+from regard.models.manifest import COMPLETE, digest_of, entry_of, read_manifest
 from regard.models.segment import Segment, joined
 from regard.models.sites import Site
 from regard.models.translate import Frame
@@ -72,6 +72,11 @@ def check_file(entry: dict[str, Any], folder: Path, *, content: bool) -> Path:
     """Raise RecordingError, with the file's name, unless it is there and whole."""
     path = folder / entry["file"]
     if not path.is_file():
+        if _is_replaced(entry, folder):
+            raise RecordingError(
+                f"{folder} was replaced by another recording after this one was opened. Open it again with "
+                "Recording.open."
+            )
         raise RecordingError(f"{path} is missing, and the recording needs it. Record again.")
     size = path.stat().st_size
     if size != entry["bytes"]:
@@ -82,6 +87,16 @@ def check_file(entry: dict[str, Any], folder: Path, *, content: bool) -> Path:
     if content and digest_of(path) != entry["sha256"]:
         raise RecordingError(f"{path} is damaged: its checksum does not match the manifest. Record again.")
     return path
+
+
+def _is_replaced(entry: dict[str, Any], folder: Path) -> bool:
+    """Whether the folder holds a whole recording now, and it does not name this file."""
+    try:
+        about = read_manifest(folder / COMPLETE)
+    except RecordingError:
+        return False
+    named = {part["file"] for layer in about["layers"] for part in layer["segments"]}
+    return entry["file"] not in named | {about["tokens"]["file"]}
 
 
 def _write_segment(segment: Segment, path: Path) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def watch(
     keep_maps: bool = True,
     store: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     max_bytes: int | None = None,
     tokenizer: Any = None,
     text: str | None = None,
@@ -55,6 +56,7 @@ def watch(
 
     With `store`, each layer goes to disk as soon as it is seen and leaves memory; the recording is there
     under that name when the block ends, a partial one if it ends early, which `resume=True` completes.
+    Where a recording is already, `store` is refused unless `overwrite=True` replaces that one.
     `max_bytes` refuses a recording that would grow larger, before it does. `progress(done, total)` is told
     how many layers of a pass are done; each generated token is a pass of its own.
 
@@ -80,7 +82,7 @@ def watch(
         recording.attach(tokenizer, text)
     with ExitStack() as stack:
         if store is not None:
-            watcher.writer = stack.enter_context(Writer(store, recording, resume=resume))
+            watcher.writer = stack.enter_context(Writer(store, recording, resume=resume, overwrite=overwrite))
         stack.enter_context(switched(model))
         stack.enter_context(watcher.passes.followed())
         stack.callback(watcher.leave)

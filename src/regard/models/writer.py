@@ -33,14 +33,16 @@ __all__ = ["Writer", "save_recording"]
 log = logging.getLogger("regard")
 
 
-def save_recording(recording: Recording, path: Path, *, resume: bool = False) -> None:
+def save_recording(
+    recording: Recording, path: Path, *, resume: bool = False, overwrite: bool = False
+) -> None:
     """Write a whole recording that is in memory."""
     layers = recording.all_layers
     if not layers:
         raise RecordingError("there is nothing to save: no layer was recorded.")
     _check_room(path, recording.nbytes)
     log.info("writing %s (%d layers) to %s", spoken(recording.nbytes), len(layers), path)
-    writer = Writer(path, recording, resume=resume, streaming=False)
+    writer = Writer(path, recording, resume=resume, overwrite=overwrite, streaming=False)
     with writer:
         for layer in layers:
             if not writer.has(layer.site):
@@ -51,10 +53,16 @@ class Writer:
     """Writes the layers of a recording as they come; leaving its block completes the recording."""
 
     def __init__(
-        self, path: str | Path, recording: Recording, *, resume: bool = False, streaming: bool = True
+        self,
+        path: str | Path,
+        recording: Recording,
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+        streaming: bool = True,
     ) -> None:
         self.path, self.recording, self.streaming = Path(path), recording, streaming
-        self.resume = resume
+        self.resume, self.overwrite = resume, overwrite
         self.stem = secrets.token_hex(4)
         self.entries: dict[Site, dict[str, Any]] = {}
         self._resumed: dict[Site, dict[str, Any]] = {}
@@ -62,7 +70,7 @@ class Writer:
         self._tokens: dict[str, Any] | None = None
 
     def __enter__(self) -> Writer:
-        _check_target(self.path)
+        _check_target(self.path, resume=self.resume, overwrite=self.overwrite)
         if self.resume and (self.path / PARTIAL).exists():
             self._take_over()
         elif self.path.exists():
@@ -237,7 +245,8 @@ def _text_of(recording: Recording) -> str | None:
     return found.hexdigest()
 
 
-def _check_target(path: Path) -> None:
+def _check_target(path: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuse to write where something is that the caller did not say may go."""
     if path.exists() and not path.is_dir():
         raise RecordingError(f"{path} is a file; a recording is a folder. Choose another name.")
     if (
@@ -248,6 +257,21 @@ def _check_target(path: Path) -> None:
         raise RecordingError(
             f"{path} is a folder that holds something other than a recording; nothing in it is overwritten. "
             "Choose another name."
+        )
+    partial = (path / PARTIAL).exists()
+    if overwrite or (resume and partial):
+        return
+    if (path / COMPLETE).exists() and resume:
+        raise RecordingError(f"{path} is complete: there is nothing to resume. Leave out resume.")
+    if (path / COMPLETE).exists():
+        raise RecordingError(
+            f"{path} holds a recording already, and it is not overwritten. Choose another name, or replace "
+            "it with overwrite=True (regard record --force)."
+        )
+    if partial:
+        raise RecordingError(
+            f"{path} holds a recording that was cut short. Complete it with resume=True (regard record "
+            "--resume), or replace it with overwrite=True (regard record --force)."
         )
 
 

@@ -28,8 +28,8 @@ Progress = Callable[[int, int], None]
 def record_text(
     loaded: LoadedModel, text: str, store: Path, *, too_long: str = "refuse", progress: Progress | None = None
 ) -> Recording:
-    """Record a text to disk, layer by layer."""
-    return record(loaded, text, store=store, too_long=too_long, progress=progress)
+    """Record a text to disk, layer by layer. What a killed run left at `store` is replaced."""
+    return record(loaded, text, store=store, overwrite=True, too_long=too_long, progress=progress)
 
 
 def cached_recording(
