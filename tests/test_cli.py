@@ -40,6 +40,25 @@ def test_the_version_is_printed(capsys):
     assert run(capsys, "--version") == (0, f"regard {regard.__version__}\n", "")
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(13, "Permission denied", "map.png"), "regard: map.png: Permission denied.\n"),
+        (OSError(28, "No space left on device"), "regard: No space left on device.\n"),
+        (
+            MemoryError(),
+            "regard: there is not enough memory. Use a shorter text, fewer layers, or a smaller model.\n",
+        ),
+    ],
+)
+def test_a_failure_of_the_system_is_one_line_and_status_1(capsys, monkeypatch, error, said):
+    def fail(**_):
+        raise error
+
+    monkeypatch.setattr("regard.cli.app", fail)
+    assert run(capsys, "plot") == (1, "", said)
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_explain_prints_any_example(capsys, name):
     assert run(capsys, "explain", "--example", name) == (0, f"{example(name)}\n", "")

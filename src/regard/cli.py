@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -17,15 +17,32 @@ __all__ = ["app", "main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; a refusal is one line on standard error and exit status 2."""
+    """Run the command line. An error is one line on standard error.
+
+    Exit status 2: the input was refused. Exit status 1: the system failed, for example a full disk.
+    """
     # A pipe may be set to an encoding without "−", and −0.3 must not come out as ?0.3.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     try:
         app(args=None if arguments is None else list(arguments), prog_name="regard")
     except RegardError as error:
-        print(f"regard: {' '.join(str(error).split())}", file=sys.stderr)
-        raise SystemExit(2) from error
+        _stop(str(error), 2, error)
+    except (OSError, MemoryError) as error:
+        _stop(_reason(error), 1, error)
+
+
+def _stop(sentence: str, status: int, error: BaseException) -> NoReturn:
+    print(f"regard: {' '.join(sentence.split())}", file=sys.stderr)
+    raise SystemExit(status) from error
+
+
+def _reason(error: OSError | MemoryError) -> str:
+    """What the system refused, in one sentence."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory. Use a shorter text, fewer layers, or a smaller model."
+    where = "" if error.filename is None else f"{error.filename}: "
+    return f"{where}{error.strerror or error}."
 
 
 def _version(wanted: bool) -> None:
