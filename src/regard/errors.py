@@ -8,6 +8,7 @@
     ├── ScoreError          a score function, bias or position scheme is impossible
     ├── StatisticError      a statistic is impossible, or asked for twice
     ├── MapError            a map cannot be read: stale, too large, or out of range
+    │   └── MapIndexError   an index lies beyond the end of an axis; an IndexError too
     ├── BackendError        a named backend cannot do what was asked
     ├── ModelError          a model cannot be loaded or watched
     └── RecordingError      a recording cannot be made, written or read
@@ -21,6 +22,7 @@ __all__ = [
     "DeviceError",
     "DtypeError",
     "MapError",
+    "MapIndexError",
     "MaskError",
     "ModelError",
     "RecordingError",
@@ -61,6 +63,10 @@ class StatisticError(RegardError):
 
 class MapError(RegardError):
     """A map cannot be read: it is stale, too large, or the index is out of range."""
+
+
+class MapIndexError(MapError, IndexError):
+    """An index lies beyond the end of an axis of a map."""
 
 
 class BackendError(RegardError):

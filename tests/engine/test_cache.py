@@ -310,3 +310,45 @@ def test_cached_keys_are_copies_also_under_grad():
     with torch.no_grad():
         k.zero_()
     assert bool((cache.k != 0).all())
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        ([-1, 0], ShapeError, "rows hold -1, and this cache has 2 batch rows; wanted 0 to 1."),
+        ([0, 2], ShapeError, "rows hold 2, and this cache has 2 batch rows; wanted 0 to 1."),
+        (torch.tensor([[0, 1]]), ShapeError, "rows have shape (1, 2); wanted one list of batch rows."),
+        (1, ShapeError, "rows have shape (); wanted one list of batch rows."),
+        ([0.0, 1.0], DtypeError, "rows are torch.float32; wanted ints. Convert them with .long()."),
+        (
+            [True, False],
+            DtypeError,
+            "rows are 2 flags; wanted the numbers of batch rows. Turn flags into numbers with "
+            "flags.nonzero().flatten().",
+        ),
+        (None, DtypeError, "rows is None; wanted a list or tensor of batch rows, such as [1, 0]."),
+        ("ab", DtypeError, "rows is 'ab'; wanted a list or tensor of batch rows, such as [1, 0]."),
+    ],
+    ids=repr,
+)
+def test_rows_that_a_cache_cannot_be_reordered_by_are_named(rows, error, message):
+    cache = KVCache()
+    k, v = torch.randn(2, 2, 1, 3, 4).unbind()
+    cache.append(k, v)
+    with pytest.raises(error) as caught:
+        cache.reorder(rows)
+    assert str(caught.value) == message
+    assert torch.equal(cache.k, k)
+
+
+@pytest.mark.parametrize(
+    "rows", [[1, 0], [1], [1, 1, 0], torch.tensor([1, 0], dtype=torch.int32), []], ids=str
+)
+def test_rows_may_be_left_out_and_come_twice(rows):
+    cache = KVCache()
+    k, v = torch.randn(2, 2, 1, 3, 4).unbind()
+    cache.append(k, v)
+    cache.reorder(rows)
+    chosen = [int(row) for row in rows]
+    assert torch.equal(cache.k, k[chosen])
+    assert torch.equal(cache.v, v[chosen])

@@ -13,6 +13,7 @@ from regard.engine import sdpa_backend as fused
 from regard.engine.autograd import attend
 from regard.engine.dispatch import Dispatch, choose
 from regard.engine.inputs import Options, problem_of
+from regard.engine.outline import outlined
 from regard.engine.second_pass import explain
 from regard.engine.triton import vendor
 from regard.scores import DotProduct, Score
@@ -60,6 +61,8 @@ def attention(
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
     problem = problem_of(q, k, v, options)
     chosen = choose(problem, backend)
+    if problem.q.is_meta:
+        return problem.restore(outlined(problem))
     if chosen.backend == "sdpa" and fused.is_plain(problem) and sink is None:
         return problem.restore(vendor.plain(problem) if problem.q.is_cuda else fused.plain(problem))
     return problem.restore(attend(problem, chosen.backend).out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from regard.errors import DeviceError, DtypeError, MaskError, ShapeError
@@ -100,10 +100,10 @@ class KVCache:
             self._k, self._v = (x.new_empty(x.shape) if x.requires_grad else x for x in (self._k, self._v))
 
     def reorder(self, rows: Tensor | Sequence[int]) -> None:
-        """Take batch rows in another order, as beam search does."""
+        """Take batch rows in another order, as beam search does; rows may be left out or come twice."""
         if self._k is not None and self._v is not None:
-            rows = torch.as_tensor(rows, device=self._k.device)
-            self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)
+            chosen = _batch_rows(rows, self._k.shape[0]).to(self._k.device)
+            self._k, self._v = self._k.index_select(0, chosen), self._v.index_select(0, chosen)
 
     def _learns(self, k: Tensor, v: Tensor) -> bool:
         """Whether a backward pass may come back to these keys and values, or to those kept."""
@@ -174,3 +174,28 @@ class KVCache:
                 raise DeviceError(
                     f"{name} is on {new.device}; this cache is on {old.device}. Move it with .to."
                 )
+
+
+def _batch_rows(rows: Tensor | Sequence[int], batch: int) -> Int64[Tensor, " rows"]:
+    """The numbers of batch rows, checked."""
+    try:
+        chosen = torch.as_tensor(rows)
+    except (TypeError, ValueError, RuntimeError):
+        raise DtypeError(
+            f"rows is {rows!r}; wanted a list or tensor of batch rows, such as [1, 0]."
+        ) from None
+    if chosen.dtype == torch.bool:
+        raise DtypeError(
+            f"rows are {chosen.numel()} flags; wanted the numbers of batch rows. "
+            "Turn flags into numbers with flags.nonzero().flatten()."
+        )
+    if chosen.numel() and (chosen.is_floating_point() or chosen.is_complex()):
+        raise DtypeError(f"rows are {chosen.dtype}; wanted ints. Convert them with .long().")
+    if chosen.ndim != 1:
+        raise ShapeError(f"rows have shape {tuple(chosen.shape)}; wanted one list of batch rows.")
+    wrong = chosen[(chosen < 0) | (chosen >= batch)]
+    if len(wrong):
+        raise ShapeError(
+            f"rows hold {int(wrong[0])}, and this cache has {batch} batch rows; wanted 0 to {batch - 1}."
+        )
+    return chosen.long()

@@ -20,7 +20,7 @@ from regard.scores import Bias, DotProduct, Score
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Options", "problem_of"]
+__all__ = ["Options", "problem_of", "readable_problem_of"]
 
 # The first of them autocast leaves alone.
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -64,9 +64,20 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
     return Problem(q, k, v, mask, scoring, sink, options.dropout, offset, rank, seed)
 
 
+def readable_problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
+    """The same for a map that is to be read: there must be numbers to read."""
+    problem = problem_of(q, k, v, options)
+    if problem.q.is_meta:
+        raise DeviceError(
+            "q is on the meta device, which holds no numbers, so its map has no cells to read. Give q, k and "
+            "v on a real device; `attention` works on meta tensors, and returns the shape of the output."
+        )
+    return problem
+
+
 def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Follow torch.autocast as PyTorch's own attention does."""
-    if not isinstance(q, Tensor) or not torch.is_autocast_enabled(q.device.type):
+    if not isinstance(q, Tensor) or q.is_meta or not torch.is_autocast_enabled(q.device.type):
         return q, k, v
     dtype = torch.get_autocast_dtype(q.device.type)
     q, k, v = (x.to(dtype) if isinstance(x, Tensor) and x.dtype in FLOATS[1:] else x for x in (q, k, v))

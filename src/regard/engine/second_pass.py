@@ -56,7 +56,13 @@ def summarise(
     Either is one pass over the map (two if some must see all heads at once). What the forward pass brought
     along spares kernels for GPUs some of it.
     """
-    frame, blank, by_gpu = frame_of(problem), Blank(), on_gpu(problem, backend)
+    frame, blank = frame_of(problem), Blank()
+    if 0 in (problem.batch, problem.q_len, problem.k_len):
+        # No pass could add anything to the states of a map without cells.
+        return {
+            name: statistic.finish(statistic.init(frame), frame) for name, statistic in statistics.items()
+        }
+    by_gpu = on_gpu(problem, backend)
     roomy = replace(frame, make_sums=blank) if by_gpu else frame
     states: dict[str, State] = {name: statistic.init(roomy) for name, statistic in statistics.items()}
     folded: set[str] = set()

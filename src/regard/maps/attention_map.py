@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.engine.inputs import Options, problem_of
+from regard.engine.inputs import Options, readable_problem_of
 from regard.engine.problem import Problem
 from regard.engine.schedule import chunks
 from regard.engine.scoring import Place
@@ -33,8 +35,10 @@ BAND = 512
 class AttentionMap:
     """The attention maps of one layer, exact, and never built: q, k, a mask and one number per row.
 
-    Index it like a (batch, heads, q, k) tensor: `map[0, 3, 100:164, 0:64]` is a dense tile. Each axis takes
-    an int, a slice, a list or a tensor of its own (lists on two axes choose rows *and* columns, not pairs).
+    Index it like a (batch, heads, q, k) array: `map[0, 3, 100:164, 0:64]` is a dense tile. Each axis takes an
+    int, a slice, or a list, array or tensor of ints or flags; None adds an axis, flags over several axes pick
+    single cells. It differs from NumPy in one thing: lists on two axes choose every combination, rows *and*
+    columns, as `numpy.ix_` does, and axes keep their order.
     The log-sum-exp of a row is computed when the row is first looked at, if it is not known yet.
 
     A map keeps your tensors and no copies. When one of them is written to (q, k, a bias, a sink, what a mask
@@ -61,7 +65,7 @@ class AttentionMap:
     @classmethod
     def of(cls, q: Tensor, k: Tensor, mask: Mask | None = None, **options: Any) -> AttentionMap:
         """The map of queries and keys, with the options of `attention`. Nothing is computed yet."""
-        problem = problem_of(q.detach(), k.detach(), k.detach(), Options(mask, **options))
+        problem = readable_problem_of(q.detach(), k.detach(), k.detach(), Options(mask, **options))
         return cls(replace(problem, v=problem.k[..., :0]))
 
     @property
@@ -101,13 +105,29 @@ class AttentionMap:
         return f"AttentionMap(batch={batch}, heads={heads}, q={q}, k={k}, mask={self.mask!r}, {dtype})"
 
     def __getitem__(self, index: Any) -> Tensor:
-        chosen = select(index, self.shape)
-        if chosen.cells > CELLS:
-            raise MapError(
-                f"{chosen.cells:,} cells are too many to build at once (at most {CELLS:,}). "
-                "Read a smaller tile, or an overview with .pooled(size)."
-            )
-        return chosen.squeeze(self._tile(chosen))
+        chosen = self._chosen(index)
+        return chosen.arranged(self._tile(chosen))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """The map of each batch row, (heads, q, k); built when its turn comes."""
+        return (self[row] for row in range(len(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._watch.check(values=True)
+        return {"problem": replace(self.problem), "lse": self._lse, "known": self._known}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.problem, self._lse, self._known = state["problem"], state["lse"], state["known"]
+        self._watch = Watch(self.problem)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AttentionMap:
+        """A map with tensors of its own, which no later write to yours reaches."""
+        for x in self._watch.tensors():
+            # PyTorch refuses to copy tensors that have a history; cells need none.
+            memo.setdefault(id(x), x.detach().clone())
+        copied = AttentionMap.__new__(AttentionMap)
+        copied.__setstate__(deepcopy(self.__getstate__(), memo))
+        return copied
 
     def __array__(self, dtype: Any = None, copy: bool | None = None):
         array = self.dense().cpu().numpy()
@@ -131,8 +151,8 @@ class AttentionMap:
 
     def scores(self, index: Any) -> Tensor:
         """The logits of a tile, -inf where masked; indexed as the map itself."""
-        chosen = select(index, self.shape)
-        return chosen.squeeze(self._scores(chosen))
+        chosen = self._chosen(index)
+        return chosen.arranged(self._scores(chosen))
 
     def dense(self) -> Float[Tensor, "batch heads q k"]:
         """The whole map as a tensor, if it is small; refused where it is not."""
@@ -214,6 +234,15 @@ class AttentionMap:
         )
         moved._known = None if self._known is None else self._known.clone()
         return moved
+
+    def _chosen(self, index: Any) -> Selection:
+        chosen = select(index, self.shape)
+        if chosen.cells > CELLS:
+            raise MapError(
+                f"{chosen.cells:,} cells are too many to build at once (at most {CELLS:,}). "
+                "Read a smaller tile, or an overview with .pooled(size)."
+            )
+        return chosen
 
     def _tile(self, chosen: Selection) -> Float[Tensor, "batch heads q k"]:
         self._learn(chosen.axes[2])

@@ -41,6 +41,10 @@ class Watch:
         self.problem = problem
         self._then = {name: (x, _version(x)) for name, x in _tensors(problem)}
 
+    def tensors(self) -> list[Tensor]:
+        """The tensors that the problem read when it was new."""
+        return [x for x, _ in self._then.values()]
+
     def check(self, values: bool = False) -> None:
         """Raise MapError if a tensor has changed; with `values`, also if the values have."""
         now = dict(_tensors(self.problem))

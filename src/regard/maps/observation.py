@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.engine.inputs import Options, problem_of
+from regard.engine.inputs import Options, readable_problem_of
 from regard.engine.observing import observed
 from regard.engine.problem import Problem
 from regard.maps import overflow
@@ -64,6 +65,11 @@ class Observation:
         stats = {name: _mapped(value, Tensor.detach) for name, value in self.stats.items()}
         return replace(self, out=self.out.detach(), lse=self.lse.detach(), stats=stats)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Observation:
+        """An observation with tensors of its own, without the graph of this one."""
+        plain = self.detach()
+        return Observation(*(deepcopy(part, memo) for part in (plain.out, plain.lse, plain.stats, plain.map)))
+
     def save(self, path: str | Path) -> None:
         """Write everything to one safetensors file: output, statistics, and the recipe of the map."""
         from regard.maps.storage import save
@@ -113,7 +119,7 @@ def observe(
     torch.Size([64, 64])
     """
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
-    problem = problem_of(q, k, v, options)
+    problem = readable_problem_of(q, k, v, options)
     result, found = observed(problem, by_name(stats), backend, differentiable)
     overflow.report(result.lse, found, problem.q.dtype == torch.float16, problem.accumulate)
     return Observation(

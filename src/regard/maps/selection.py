@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,86 +12,161 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.errors import MapError
+from regard.errors import MapError, MapIndexError
 
 __all__ = ["Selection", "select"]
 
 AXES = ("batch", "head", "query", "key")
+USE = "use an int, a slice, None, a list, an array or a tensor of ints or flags"
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen entries of each axis, and which axes an integer index takes away."""
+    """The chosen entries of each axis, and how a tile of all of them becomes what was asked for."""
 
     axes: tuple[Int[Tensor, "n"], ...]
-    dropped: tuple[int, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(len(axis) for axis in self.axes)
+    shape: tuple[int, ...]
+    pairs: tuple[tuple[int, tuple[Int[Tensor, "n"], ...]], ...] = ()
+    """Flags over several axes: the first of these axes, and where in the tile each true flag is."""
 
     @property
     def cells(self) -> int:
-        batch, heads, rows, cols = self.shape
-        return batch * heads * rows * cols
+        """How many cells the tile has."""
+        return math.prod(len(axis) for axis in self.axes)
 
-    def squeeze(self, tile: Tensor) -> Tensor:
-        """Take away the axes that were indexed by an integer."""
-        for axis in reversed(self.dropped):
-            tile = tile.squeeze(axis)
-        return tile
+    def arranged(self, tile: Tensor) -> Tensor:
+        """The tile in the shape of the index: without the axes of ints, with new axes where None stood."""
+        for first, places in reversed(self.pairs):
+            tile = tile[(slice(None),) * first + places]
+        return tile.reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One entry of an index: what it chooses of each axis it covers, and the axes it leaves in the result."""
+
+    axes: tuple[Int[Tensor, "n"], ...]
+    shape: tuple[int, ...]
+    places: tuple[Int[Tensor, "n"], ...] | None = None
 
 
 def select(index: Any, shape: tuple[int, ...]) -> Selection:
-    """Normalise an index: ints, slices with steps, negative indices, lists, tensors, an ellipsis."""
-    parts = list(index) if isinstance(index, tuple) else [index]
-    if sum(part is Ellipsis for part in parts) > 1:
+    """Normalise an index: ints, slices with steps, None, an ellipsis, lists, arrays and tensors.
+
+    With at most one list, array or tensor beside slices this is NumPy's indexing. Several choose every
+    combination of their entries, as `numpy.ix_` does, and an axis always stays where it was.
+    """
+    given = list(index) if isinstance(index, tuple) else [index]
+    given = [part if _is_simple(part) else _tensor(part) for part in given]
+    if sum(part is Ellipsis for part in given) > 1:
         raise MapError("a map index may hold one ellipsis.")
-    if not any(part is Ellipsis for part in parts):
-        parts.append(Ellipsis)
-    if len(parts) - 1 > len(shape):
-        raise MapError(f"a map has 4 axes (batch, head, query, key) and the index names {len(parts) - 1}.")
-    place = next(i for i, part in enumerate(parts) if part is Ellipsis)
-    parts[place : place + 1] = [slice(None)] * (len(shape) - len(parts) + 1)
-    axes = tuple(_axis(part, size, name) for part, size, name in zip(parts, shape, AXES, strict=True))
-    dropped = tuple(axis for axis, part in enumerate(parts) if _is_int(part))
-    return Selection(axes, dropped)
+    if not any(part is Ellipsis for part in given):
+        given.append(Ellipsis)
+    named = sum(map(_width, given))
+    if named > len(shape):
+        raise MapError(f"a map has 4 axes (batch, head, query, key) and the index names {named}.")
+    place = next(i for i, part in enumerate(given) if part is Ellipsis)
+    given[place : place + 1] = [slice(None)] * (len(shape) - named)
+    return _joined(given, shape)
 
 
-def _is_int(part: Any) -> bool:
-    if isinstance(part, Tensor):
-        return part.ndim == 0 and part.dtype != torch.bool
-    return not isinstance(part, bool) and hasattr(part, "__index__")
+def _joined(given: Sequence[Any], shape: tuple[int, ...]) -> Selection:
+    axes: list[Tensor] = []
+    result: list[int] = []
+    pairs: list[tuple[int, tuple[Tensor, ...]]] = []
+    for entry in given:
+        first = len(axes)
+        part = _part(entry, shape[first:], AXES[first:])
+        if part.places is not None:
+            pairs.append((first, part.places))
+        axes += part.axes
+        result += part.shape
+    return Selection(tuple(axes), tuple(result), tuple(pairs))
 
 
-def _axis(part: Any, size: int, name: str) -> Int[Tensor, "n"]:
-    if isinstance(part, slice):
-        part = range(*part.indices(size))
-    if _is_int(part):
-        return _checked(torch.tensor([int(part)]), size, name)
-    if isinstance(part, range):
-        chosen = torch.arange(len(part)) * part.step + part.start
-        return _checked(chosen, size, name)
+def _is_simple(part: Any) -> bool:
+    return part is None or part is Ellipsis or isinstance(part, slice | range) or _integer(part) is not None
+
+
+def _integer(part: Any) -> int | None:
+    """The part as an int, if it is one; an array of one int is no int."""
+    if isinstance(part, bool) or getattr(part, "ndim", 0) or str(getattr(part, "dtype", "")).endswith("bool"):
+        return None
     try:
-        chosen = part if isinstance(part, Tensor) else torch.as_tensor(list(part))
+        return operator.index(part)
+    except TypeError:
+        return None
+
+
+def _tensor(part: Any) -> Any:
+    """A list, an array or a tensor as a tensor; anything else as it is."""
+    try:
+        return part.cpu() if isinstance(part, Tensor) else _converted(part)
     except (TypeError, ValueError, RuntimeError):
-        raise MapError(
-            f"the {name} index is a {type(part).__name__}; use an int, a slice, a list or a tensor."
-        ) from None
-    if chosen.dtype == torch.bool:
-        if chosen.shape != (size,):
-            raise MapError(f"the {name} index has {chosen.numel()} flags; wanted one for each of {size}.")
-        chosen = chosen.nonzero().flatten()
-    if chosen.ndim != 1 or (chosen.is_floating_point() and len(chosen)):
-        kind = str(chosen.dtype).removeprefix("torch.")
-        raise MapError(f"the {name} index is {kind} with {chosen.ndim} axes; wanted a list of ints.")
-    return _checked(chosen.to(torch.long).cpu(), size, name)
+        return part
+
+
+def _converted(part: Any) -> Tensor:
+    if hasattr(part, "__array__"):
+        try:
+            return torch.as_tensor(part)
+        except (TypeError, ValueError):
+            # Arrays that run backwards, and others that PyTorch does not read.
+            return torch.as_tensor(part.tolist())
+    return torch.as_tensor(list(part))
+
+
+def _width(part: Any) -> int:
+    """How many axes an entry covers."""
+    if part is None or part is Ellipsis:
+        return 0
+    return max(1, part.ndim) if isinstance(part, Tensor) and part.dtype == torch.bool else 1
+
+
+def _part(entry: Any, sizes: tuple[int, ...], names: tuple[str, ...]) -> _Part:
+    """What an entry means where it stands: `sizes` and `names` are of the axes from there on."""
+    if entry is None:
+        return _Part((), (1,))
+    if isinstance(entry, Tensor) and entry.dtype == torch.bool and entry.ndim:
+        return _flags(entry, sizes, names)
+    size, name = sizes[0], names[0]
+    if isinstance(entry, slice):
+        entry = range(*entry.indices(size))
+    if isinstance(entry, range):
+        entry = torch.arange(len(entry)) * entry.step + entry.start
+    if isinstance(entry, Tensor) and entry.ndim:
+        return _Part((_checked(_whole(entry, name).flatten(), size, name),), tuple(entry.shape))
+    number = _integer(entry)
+    if number is None:
+        raise MapError(f"the {name} index is a {type(entry).__name__}; {USE}.")
+    return _Part((_checked(torch.tensor([number]), size, name),), ())
+
+
+def _whole(entry: Tensor, name: str) -> Tensor:
+    """The entry as int64; an empty list has no dtype of its own."""
+    if entry.numel() and (entry.is_floating_point() or entry.is_complex()):
+        kind = str(entry.dtype).removeprefix("torch.")
+        raise MapError(f"the {name} index is {kind} of shape {tuple(entry.shape)}; {USE}.")
+    return entry.to(torch.long)
+
+
+def _flags(flags: Tensor, sizes: tuple[int, ...], names: tuple[str, ...]) -> _Part:
+    """The cells whose flags are true, in order; over one axis that is a list of indices."""
+    if flags.shape != sizes[: flags.ndim]:
+        where = " and ".join(names[: flags.ndim])
+        got = f"{flags.numel()} flags" if flags.ndim == 1 else f"flags of shape {tuple(flags.shape)}"
+        wanted = f"one for each of {sizes[0]}" if flags.ndim == 1 else f"shape {sizes[: flags.ndim]}"
+        raise MapError(f"the {where} index has {got}; wanted {wanted}.")
+    found = flags.nonzero(as_tuple=True)
+    if flags.ndim == 1:
+        return _Part(found, (len(found[0]),))
+    axes, places = zip(*(each.unique(return_inverse=True) for each in found), strict=True)
+    return _Part(axes, (len(found[0]),), places)
 
 
 def _checked(chosen: Tensor, size: int, name: str) -> Tensor:
     wrong = chosen[(chosen < -size) | (chosen >= size)]
     if len(wrong):
-        raise MapError(
-            f"{name} {int(wrong[0])} is out of range: the map has {size} ({name} 0 to {size - 1})."
-        )
+        have = f"{size} ({name} 0 to {size - 1})" if size else "none"
+        raise MapIndexError(f"{name} {int(wrong[0])} is out of range: the map has {have}.")
     return torch.where(chosen < 0, chosen + size, chosen)

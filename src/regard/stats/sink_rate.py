@@ -38,7 +38,7 @@ class SinkRate(Statistic):
         whole(self, "key", self.key, 0)
 
     def check(self, frame: Frame) -> None:
-        if self.key >= frame.k:
+        if 0 < frame.k <= self.key:
             raise StatisticError(f"SinkRate got key={self.key}, and there are {frame.k} keys; count from 0.")
 
     def init(self, frame: Frame) -> State:

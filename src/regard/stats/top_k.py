@@ -51,10 +51,10 @@ class TopK(Statistic):
         whole(self, "k", self.k, 1)
 
     def check(self, frame: Frame) -> None:
-        if self.k > frame.k:
+        if 0 < frame.k < self.k:
             raise StatisticError(
                 f"TopK(k={self.k}) asks for {self.k} keys of each query, and there are {frame.k}; "
-                f"use TopK({max(frame.k, 1)}) or fewer."
+                f"use TopK({frame.k}) or fewer."
             )
 
     def init(self, frame: Frame) -> State:

@@ -49,10 +49,10 @@ class VerticalSlash(Statistic):
         whole(self, "k", self.k, 1)
 
     def check(self, frame: Frame) -> None:
-        if self.k > frame.k:
+        if 0 < frame.k < self.k:
             raise StatisticError(
                 f"VerticalSlash(k={self.k}) asks for {self.k} columns, and there are {frame.k}; "
-                f"use VerticalSlash({max(frame.k, 1)}) or fewer."
+                f"use VerticalSlash({frame.k}) or fewer."
             )
 
     def init(self, frame: Frame) -> State:
@@ -76,8 +76,10 @@ class VerticalSlash(Statistic):
         distance = torch.cat([torch.arange(x.shape[-1], device=x.device) for x in (before, after)])
         distance[frame.k :] = -1 - distance[frame.k :]
         nearest = distance.abs().argsort(stable=True)
-        key_mass, keys = _heaviest(columns, self.k)
-        distance_mass, place = _heaviest(torch.cat([before, after], -1)[..., nearest], self.k)
+        # Without keys there are no lines.
+        lines = min(self.k, frame.k)
+        key_mass, keys = _heaviest(columns, lines)
+        distance_mass, place = _heaviest(torch.cat([before, after], -1)[..., nearest], lines)
         return Lines(keys, key_mass / total, distance[nearest][place], distance_mass / total)
 
 
