@@ -1,7 +1,8 @@
 # Everything here works on a fresh machine with Python 3.11 or newer and nothing else.
 #
 #   make view     look at attention          make view REGARD_ARGS="--help"
-#   make test     lint, types, all tests     what CI runs
+#   make test     lint, types, all tests but those of the GPU kernels
+#   make kernels  tests of the GPU kernels, compiled and interpreted: no GPU needed
 #   make check    lint and types only
 #   make frontend rebuild the viewer's page  (the others do it when frontend/ has changed)
 #   make docs     the documentation's site, in site/
@@ -24,7 +25,7 @@ PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do 
 	if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo $$candidate; break; fi; done)
 
-.PHONY: help view test suite check lint types page chromium frontend docs bench tritons clean
+.PHONY: help view test suite kernels check lint types page chromium frontend docs bench tritons clean
 .DELETE_ON_ERROR:
 
 help:
@@ -38,11 +39,18 @@ test:
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 page chromium lint types suite GOAL=test
 
 # One worker more than there are cores, since some wait for a browser or a program, and each keeps to one thread. What
-# programs compile is kept for the next one that a test starts, whatever the environment says.
+# programs compile is kept for the next one that a test starts, whatever the environment says. In place of the shell,
+# so that a signal for make reaches it.
+PYTEST = workers=$$($(BIN)/python -c 'import os; \
+		print(1 + len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)))') && \
+	exec env OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$workers
+
 suite: lint chromium $(VENV)/.compiled
-	@workers=$$($(BIN)/python -c 'import os; \
-		print(1 + len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)))'); \
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$workers
+	@$(PYTEST)
+
+# Kernels for GPUs: compiled for one that need not be there, and run in Triton's interpreter.
+kernels: $(VENV)/.installed-test
+	@$(PYTEST) tests/engine/triton
 
 types: $(VENV)/.installed-test
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -82,7 +90,7 @@ bench: $(VENV)/.installed
 		[ -n "$$found" ] || echo "No benchmarks yet: benchmarks/ holds no .py file."
 
 # What PyTorch brings along is newer from release to release; these the kernels for Hopper were run on. A gigabyte
-# each. The one that constraints.txt names is what `make test` has.
+# each. The one that constraints.txt names is what `make kernels` has.
 TRITONS ?= 3.7.1 3.8.0 3.9.0
 tritons: $(VENV)/.installed-test
 	@set -e; for release in $(TRITONS); do \

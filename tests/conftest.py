@@ -1,18 +1,23 @@
 """What every test can count on: one thread, one seed, and the program as a user runs it.
 
-`gpu` tests run only where there is a GPU, `slow` ones only where they are asked for.
+`gpu` tests run only where there is a GPU, `slow` ones only where they are asked for, and those of the kernels
+where their folder is named: `make kernels`.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from hypothesis import settings
+
+from bound import end_with
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -64,6 +69,26 @@ LONG = [
     "tests/docs/",
     "tests/report/",
 ]
+
+
+# Compiled for a GPU that is not there, and run in an interpreter: as long as all other tests together.
+KERNELS = Path(__file__).parent / "engine" / "triton"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A run that is ended by a signal leaves no process behind."""
+    if hasattr(config, "workerinput"):
+        end_with(os.getppid())
+    else:
+        # As Ctrl-C does: fixtures stop what they have started, workers are sent home.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    named = (config.invocation_params.dir / arg.partition("::")[0] for arg in config.args)
+    if collection_path == KERNELS and not any(path.is_relative_to(KERNELS) for path in named):
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

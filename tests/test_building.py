@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from processes import run
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from building import frontend
 
@@ -176,12 +178,5 @@ def test_node_from_pypi_is_put_on_the_path_of_npm(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.skipif(not (ROOT / "frontend/node_modules").is_dir(), reason="the page was not built here")
 def test_the_pages_own_tests_pass():
     npm, path = frontend._node()
-    done = subprocess.run(
-        [*npm, "test"],
-        cwd=ROOT / "frontend",
-        env={**os.environ, "PATH": path, "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(*npm, "test", cwd=ROOT / "frontend", env={**os.environ, "PATH": path, "NO_COLOR": "1"})
     assert done.returncode == 0, done.stdout + done.stderr

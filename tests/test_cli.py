@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import regard
+from processes import checkout, python
 from regard.cli import app, main
 from regard.tracing import EXAMPLES, example
 
@@ -26,14 +25,7 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 
 
 def in_a_process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    paths = os.pathsep.join(filter(None, [str(SRC), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, "-m", "regard", *arguments],
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
+    return python("-m", "regard", *arguments, env=checkout(**environment), text=False)
 
 
 def test_the_version_is_printed(capsys):

@@ -7,14 +7,13 @@ import io
 import math
 import re
 import struct
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 
+from processes import python
 from regard import masks
 from regard.errors import MaskError, ShapeError
 from regard.masks import Causal, Dense, Window
@@ -202,11 +201,7 @@ def test_figures_leave_pyplot_alone():
         "plots.heatmap(torch.eye(2))\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
-    source = str(Path(masks.__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {source!r})\n{program}"],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = python("-c", program)
     assert done.returncode == 0, done.stderr
 
 

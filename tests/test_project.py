@@ -7,7 +7,6 @@ import importlib
 import json
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from itertools import chain, pairwise
@@ -18,6 +17,7 @@ import torch
 from jaxtyping import TypeCheckError
 
 import regard
+from processes import python
 from regard import Causal, Window, errors
 from regard.scores import DotProduct
 
@@ -136,17 +136,9 @@ def test_the_layers_in_the_design_page_are_the_layers_tested_here():
     assert tuple(tuple(sorted(re.findall(r"`(\w+)`", row))) for row in rows) == LAYERS
 
 
-def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter that sees this checkout, as a user's would."""
-    path = os.pathsep.join(filter(None, [str(SRC), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-
-
 def modules_loaded_by(statement: str) -> set[str]:
     """The top-level modules a fresh interpreter holds after a statement."""
-    done = run_python("-c", f"{statement}\nimport json, sys\nprint(json.dumps(list(sys.modules)))")
+    done = python("-c", f"{statement}\nimport json, sys\nprint(json.dumps(list(sys.modules)))")
     assert done.returncode == 0, done.stderr
     return {name.split(".")[0] for name in json.loads(done.stdout)}
 
@@ -170,7 +162,7 @@ def test_the_help_of_commands_waits_for_no_torch():
 
 def test_modules_and_names_of_the_package_are_there_without_an_import_of_theirs():
     script = "import regard; print(*dir(regard)); regard.stats.Entropy, regard.errors, regard.Causal"
-    done = run_python("-c", script)
+    done = python("-c", script)
     assert done.returncode == 0, done.stderr
     assert {*regard.__all__} <= {*done.stdout.split()}
 
@@ -305,7 +297,7 @@ def test_the_code_in_the_readme_runs_from_top_to_bottom(tmp_path):
     assert program.strip()
     script = tmp_path / "README.py"
     script.write_text(program)
-    done = run_python(str(script))
+    done = python(str(script))
     assert done.returncode == 0, done.stderr
 
 

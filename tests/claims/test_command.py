@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-import regard
+from processes import python
 from regard import __version__
 from regard.claims import CLAIMS
 
@@ -34,17 +30,8 @@ def test_one_claim_is_measured_and_its_numbers_are_shown(run):
 
 
 def test_the_program_runs_from_outside_with_nothing_but_json_on_its_output():
-    paths = os.pathsep.join(
-        filter(None, [str(Path(regard.__file__).parents[1]), os.environ.get("PYTHONPATH")])
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "regard", "claims", "gqa-saves", "--json"],
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
+    done = python("-m", "regard", "claims", "gqa-saves", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["claims"][0]["verdict"] == "holds"
 
 

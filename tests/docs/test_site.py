@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import doctest
 import os
-import subprocess
 import sys
 
 import pytest
 from filelock import FileLock
 
 from docs.pages import DOCS, ROOT
+from processes import python
 
 pytest.importorskip("mkdocs", reason="the docs extra is not installed")
 sys.path.insert(0, str(ROOT))
@@ -30,9 +30,8 @@ def built(tmp_path_factory, request):
 
 
 def build(folder):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = python("-m", "mkdocs", "build", "--strict", "--site-dir", folder, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stdout + done.stderr
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -59,9 +61,29 @@ def here(monkeypatch, capfd):
     monkeypatch.setattr(isolated, "_run", run)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
+def test_an_interrupted_examination_ends_its_process(monkeypatch, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    hold = "import sys, time; held = open(sys.argv[1], 'w'); held.write('up'); held.flush(); time.sleep(1e6)"
+    held = []
+
+    def interrupted(self, **options):
+        monkeypatch.undo()
+        held.append(pipe.open())
+        assert held[0].read(2) == "up"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        isolated._run([sys.executable, "-c", hold, str(pipe)], 1e6)
+    with held[0] as ended:
+        assert ended.read() == ""  # nobody holds the pipe any more
+
+
 def test_a_file_runs_in_a_process_of_its_own_and_what_it_prints_is_noted(file):
     before = set(sys.modules)
-    found = examine_file(file, "attention", timeout=300)
+    found = examine_file(file, "attention", timeout=1e6)
     assert found.codes == ("missing-scale",)
     assert found.name == "mine.py:attention"
     assert found.notes[-1] == "it prints 1 lines, the first: 'made by hand'"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 from engine.harness import differentiated, on_both_backends, qkv, threads, where_products_are_steady
+from processes import checkout, python
 from regard import attention
 from regard.masks import Causal, Documents, Prefix, Window
 from regard.scores import Additive, ALiBi, RelativeBias
@@ -199,9 +195,7 @@ def digest(count, backend, **options):
 
 def printed(command, **env):
     """The words another process prints that has the functions above."""
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), **env}
-    script = [sys.executable, "-c", f"{PRELUDE}\nprint(*{command})"]
-    return subprocess.run(script, env=env, capture_output=True, text=True, check=True).stdout.split()
+    return python("-c", f"{PRELUDE}\nprint(*{command})", env=checkout(**env), check=True).stdout.split()
 
 
 def test_another_process_gives_the_same_bits():

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import math
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from examples.running import FOLDER, PNG, example
+from processes import python
 
 DOCS = FOLDER.parent / "docs"
 NAMES = example("gallery").NAMES
@@ -190,8 +189,7 @@ def test_the_gallery_says_what_the_example_prints(name, tmp_path, capsys):
 
 
 def test_an_example_runs_from_the_shell(tmp_path):
-    command = [sys.executable, str(FOLDER / "by_hand.py"), "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = python(FOLDER / "by_hand.py", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert figures(tmp_path) == ["by_hand.png", "by_hand_scores.png"]
 

@@ -14,6 +14,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from processes import started
 from regard import ColumnMass, Entropy
 from regard.errors import RegardError
 from regard.models import LoadedModel, Recording, progress, record, watch
@@ -284,17 +285,14 @@ record(model, list(range(3, 66)), store=sys.argv[1], progress=tell)
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
 def test_a_real_ctrl_c_leaves_a_partial_recording(tmp_path):
     path = tmp_path / "x.regard"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    with subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, str(path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-    ) as child:  # fmt: skip
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with started(sys.executable, "-c", INTERRUPTED, path, **pipes) as child:
         assert child.stdout is not None
         for line in child.stdout:
             if line.strip() == "2":
                 break
         child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=60)
+        _, errors = child.communicate()
     assert child.returncode not in (0, None)
     assert "KeyboardInterrupt" in errors
     partial = Recording.open(path)

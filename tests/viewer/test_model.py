@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 from fastapi.testclient import TestClient
@@ -13,6 +11,7 @@ from regard.viewer import Settings, create_app
 from regard.viewer.making import cached_recording
 from regard.viewer.session import Session
 from viewer.samples import odd
+from viewer.waiting import finished
 
 TEXT = "The fox said to the hen: come out. The hen said to the fox: go away. The fox said to the"
 
@@ -44,15 +43,6 @@ def base(client) -> str:
 @pytest.fixture(scope="module")
 def recording(session):
     return session.library.entries()[0][0].recording
-
-
-def finished(client, job: str) -> dict:
-    for _ in range(1200):
-        said = client.get(f"/api/jobs/{job}").json()
-        if said["state"] in ("done", "failed", "cancelled"):
-            return said
-        time.sleep(0.05)
-    raise AssertionError(said)
 
 
 def named(said: dict, name: str) -> dict:

@@ -16,6 +16,7 @@ from regard.viewer.pruning import DEAD, prune, touch
 from regard.viewer.pyramid import Pyramid
 from viewer.conftest import grid
 from viewer.samples import layer, recording, saved
+from viewer.waiting import finished
 
 SIZE = 65_536
 
@@ -96,12 +97,9 @@ def test_a_server_keeps_its_cache_within_its_size_and_makes_again_what_went(tmp_
 
         def overview(head: int):
             path = f"/api/recordings/{name}/stacks/decoder/layers/0/heads/{head}"
-            for _ in range(600):
-                answer = client.get(f"{path}/tile?level=6&row=0&col=0")
-                if answer.status_code != 503:
-                    return grid(answer)
-                time.sleep(0.05)
-            raise AssertionError("the overview was never made")
+            while (answer := client.get(f"{path}/tile?level=6&row=0&col=0")).status_code == 503:
+                finished(client, answer.json()["job"])
+            return grid(answer)
 
         first = overview(0)
         overview(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from concurrent.futures import CancelledError
 
 import pytest
@@ -17,6 +16,7 @@ from regard.viewer.pyramid import Pyramid
 from viewer.conftest import grid
 from viewer.samples import layer, recording, saved
 from viewer.test_tiles import pooled
+from viewer.waiting import finished
 
 QUERIES, KEYS = 8193, 8257
 
@@ -98,15 +98,6 @@ def test_a_pyramid_with_a_damaged_file_is_not_ready(stored, tmp_path, kind):
     assert not found.ready
 
 
-def wait_for(client, job: str) -> dict:
-    for _ in range(600):
-        said = client.get(f"/api/jobs/{job}").json()
-        if said["state"] in ("done", "failed", "cancelled"):
-            return said
-        time.sleep(0.05)
-    raise AssertionError(said)
-
-
 def test_a_long_map_answers_503_with_a_job_and_then_the_tile(long_layer, dense, tmp_path):
     path = saved(recording(long_layer), tmp_path / "long.regard")
     settings = Settings((path,), cache=tmp_path / "cache")
@@ -120,7 +111,7 @@ def test_a_long_map_answers_503_with_a_job_and_then_the_tile(long_layer, dense, 
             answer = client.get(f"{base}/{path}")
             assert answer.status_code == 503
             assert answer.json()["error"].startswith("The overview of this head is being made")
-        assert wait_for(client, answer.json()["job"])["state"] == "done"
+        assert finished(client, answer.json()["job"])["state"] == "done"
         tile = grid(client.get(f"{base}/tile?level=5&row=1&col=1&how=mean"))
         torch.testing.assert_close(tile, pooled(dense, 32, "mean")[256:, 256:], rtol=1e-5, atol=1e-9)
         thumb = grid(client.get(f"{base}/thumb?size=64&how=max"))
@@ -143,7 +134,7 @@ def test_a_pyramid_whose_files_go_is_made_again(long_layer, tmp_path):
         name = client.get("/api/recordings").json()["default"]
         base = f"/api/recordings/{name}/stacks/decoder/layers/3/heads/0"
         job = client.post("/api/jobs", json={"kind": "pyramid", "recording": name, "head": 0}).json()["id"]
-        said = wait_for(client, job)
+        said = finished(client, job)
         assert (said["state"], said["result"]["heads"], said["done"], said["total"]) == ("done", 1, 2, 2)
         assert client.get(f"{base}/tile?level=5&row=0&col=0").status_code == 200
         for file in (tmp_path / "cache").rglob("*.m*"):

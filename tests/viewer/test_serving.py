@@ -8,12 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
 import regard
+from processes import checkout, python, started
 from regard.errors import RegardError
 from regard.viewer.serving import listen
 from regard.viewer.settings import Settings, cache_folder
@@ -24,52 +26,45 @@ SRC = Path(regard.__file__).parents[1]
 @pytest.fixture
 def view(tmp_path):
     """Starts `regard view` with arguments; gives the process and the address it printed."""
-    started = []
+    running = ExitStack()
 
     def start(*arguments: str) -> tuple[subprocess.Popen[str], str]:
-        paths = os.pathsep.join(filter(None, [str(SRC), os.environ.get("PYTHONPATH")]))
-        environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, "-m", "regard", "view", "--no-open", "--cache", str(tmp_path), *arguments]
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        started.append(process)
+        command = [sys.executable, "-m", "regard", "view", "--no-open", "--cache", tmp_path, *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = running.enter_context(started(*command, env=checkout(PYTHONUNBUFFERED="1"), **pipes))
         said = process.stdout.readline()
         while said and "regard is at" not in said:
             said = process.stdout.readline()
         found = re.search(r"http://\S+", said)
-        assert found, process.communicate(timeout=5)
+        assert found, process.communicate()
         return process, found[0]
 
-    yield start
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+    with running:
+        yield start
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent another way on Windows")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_process_serves_a_recording_and_ends_cleanly(view, odd_path, number):
     process, address = view(str(odd_path))
-    said = httpx.get(f"{address}api/recordings").json()
+    said = httpx.get(f"{address}api/recordings", timeout=None).json()
     assert said["recordings"][0]["tokens"] == 701
-    with httpx.stream("GET", f"{address}api/jobs/none/events"):
+    with httpx.stream("GET", f"{address}api/jobs/none/events", timeout=None):
         process.send_signal(number)
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate()
     assert (process.returncode in (0, -number), err) == (True, "")
     if number == signal.SIGINT:
         assert process.returncode == 0
     with pytest.raises(httpx.ConnectError):
-        httpx.get(address)
+        httpx.get(address, timeout=None)
 
 
 def test_a_host_makes_a_token_that_the_address_carries(view, odd_path):
     _, address = view(str(odd_path), "--host", "0.0.0.0")
     base, token = address.split("?token=")
     assert len(token) >= 32
-    assert httpx.get(f"{base}api/info").status_code == 401
-    assert httpx.get(f"{base}api/info?token={token}").status_code == 200
+    assert httpx.get(f"{base}api/info", timeout=None).status_code == 401
+    assert httpx.get(f"{base}api/info?token={token}", timeout=None).status_code == 200
 
 
 def test_a_taken_port_is_replaced_by_a_free_one():
@@ -99,8 +94,5 @@ def test_the_cache_lies_where_the_user_says(monkeypatch, tmp_path):
 
 def test_importing_the_viewer_loads_no_server():
     code = "import regard.viewer, sys; print({'fastapi', 'uvicorn', 'transformers'} & set(sys.modules))"
-    environment = {**os.environ, "PYTHONPATH": str(SRC)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    done = python("-c", code, check=True)
     assert done.stdout.strip() == "set()"

@@ -155,7 +155,7 @@ def test_in_a_kernel_the_work_is_done_beside_its_thread_and_the_answer_leaves_fr
 
         monkeypatch.setattr(shown, "send", send)
         shown._handle_custom_msg({"id": "a", "path": "/api/worked"}, [])
-        await asyncio.wait_for(ready.wait(), 20)
+        await ready.wait()
 
     asyncio.run(kernel())
     shown.close()
@@ -171,7 +171,7 @@ def test_a_question_taken_back_is_not_answered(seen, monkeypatch):
     real = shown._app
 
     async def slow(*arguments):
-        gate.wait(20)
+        gate.wait()
         await real(*arguments)
 
     monkeypatch.setattr(shown, "_app", slow)
@@ -188,7 +188,7 @@ def test_a_question_taken_back_is_not_answered(seen, monkeypatch):
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
 
-    asyncio.run(asyncio.wait_for(kernel(), 20))
+    asyncio.run(kernel())
     shown.close()
     assert sorted(said) == ["b", "c"]
 

@@ -71,13 +71,22 @@ def _run(command: list[str], timeout: float) -> tuple[int | None, str, str]:
         printed, said = started.communicate(timeout=timeout)
         return started.returncode, printed, said
     except subprocess.TimeoutExpired:
-        # Its children too: a pool of workers would hold the pipe open.
-        if hasattr(os, "killpg"):
-            os.killpg(started.pid, signal.SIGKILL)
-        else:
-            started.kill()
+        _kill(started)
         printed, said = started.communicate()
         return None, printed, said
+    except BaseException:
+        # Ctrl-C is for this process: the child has a session of its own, and would go on.
+        _kill(started)
+        started.communicate()
+        raise
+
+
+def _kill(started: subprocess.Popen[str]) -> None:
+    """End the child and its own children: a pool of workers would hold the pipe open."""
+    if hasattr(os, "killpg"):
+        os.killpg(started.pid, signal.SIGKILL)
+    else:
+        started.kill()
 
 
 def _environment() -> dict[str, str]:

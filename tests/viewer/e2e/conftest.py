@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import regard
+from processes import checkout, started
 from regard.models import Recording
 from viewer.e2e.waiting import PATIENCE
 from viewer.samples import layer, recording, saved
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'regard[test]'")
-SRC = Path(regard.__file__).parents[1]
 LAPTOP = {"width": 1280, "height": 800}
 playwright.expect.set_options(timeout=PATIENCE)
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -60,25 +60,17 @@ def serve(cache: Path, *arguments: str) -> Iterator[str]:
     page = Path(regard.__file__).parent / "viewer" / "static" / "index.html"
     if not page.exists():
         pytest.fail("The page is not built: run `make frontend`.")
-    paths = os.pathsep.join(filter(None, [str(SRC), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "regard", "view", "--no-open", "--cache", str(cache), *arguments]
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    command = [sys.executable, "-m", "regard", "view", "--no-open", "--cache", cache, *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     said: list[str] = []
-    assert process.stdout is not None
-    try:
+    with started(*command, env=checkout(PYTHONUNBUFFERED="1"), **pipes) as process:
+        assert process.stdout is not None
         for line in process.stdout:
             said.append(line)
             if found := re.search(r"regard is at (http://\S+?)/?\s", line):
                 yield found[1]
                 return
         pytest.fail(f"The server did not start:\n{''.join(said)}")
-    finally:
-        process.terminate()
-        process.wait(10)
-        process.stdout.close()
 
 
 @pytest.fixture(scope="session")

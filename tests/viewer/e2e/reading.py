@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
+from viewer.e2e.waiting import until
+
 __all__ = ["drag", "pixel", "weight_shown", "zoom_to"]
 
 
@@ -33,10 +35,10 @@ def zoom_to(page: Page, query: int, key: int) -> dict[str, float]:
     for _ in range(80):
         spot = page.evaluate(place)
         page.mouse.move(spot["x"], spot["y"])
-        if page.evaluate("window.regard.map.camera().scale") > 16:
+        if (scale := page.evaluate("window.regard.map.camera().scale")) > 16:
             return spot
         page.mouse.wheel(0, -400)
-        page.wait_for_timeout(30)
+        until(page, f"window.regard.map.camera().scale !== {scale!r}")
     raise AssertionError("the wheel does not zoom")
 
 

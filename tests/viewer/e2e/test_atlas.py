@@ -8,18 +8,19 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from viewer.e2e.working import finished, recorded
+from viewer.e2e.waiting import eventually
+from viewer.e2e.working import done, recorded
 
 
 @pytest.fixture(scope="module")
 def atlas(server) -> tuple[str, list[dict]]:
     """A short recording, and every head of it as the server tells it."""
-    with httpx.Client(base_url=server, timeout=60) as client:
+    with httpx.Client(base_url=server, timeout=None) as client:
         record = recorded(client)
         path = f"/api/recordings/{record}/atlas"
         answer = client.get(path)
         if answer.status_code == 202:
-            finished(client, answer.json()["job"])
+            done(client, answer.json()["job"])
             answer = client.get(path)
         return record, answer.json()["heads"]
 
@@ -81,16 +82,17 @@ def test_pictures_wear_the_colours_chosen_on_the_map(page: Page, server, atlas):
     record, _ = atlas
     picture = page.locator("[data-testid=head-3-0] .thumb")
 
-    def drawn(options: str) -> str:
-        page.goto(f"{server}/#/atlas?rec={record}{options}")
-        expect(picture).to_have_attribute("data-state", "ready")
-        page.wait_for_timeout(100)
+    def shown() -> str:
         return picture.evaluate("canvas => canvas.toDataURL()")
 
-    plain = drawn("")
-    expect(page.get_by_test_id("legend")).to_have_attribute("aria-label", re.compile("to 1$"))
-    looks = [plain, drawn("&bright=0.02"), drawn("&bright=0.02&scale=linear"), drawn("&palette=inferno")]
-    assert len(set(looks)) == 4
+    looks: set[str] = set()
+    for options in ("", "&bright=0.02", "&bright=0.02&scale=linear", "&palette=inferno"):
+        page.goto(f"{server}/#/atlas?rec={record}{options}")
+        expect(picture).to_have_attribute("data-state", "ready")
+        eventually(page, lambda: shown() not in looks)
+        looks.add(shown())
+        if not options:
+            expect(page.get_by_test_id("legend")).to_have_attribute("aria-label", re.compile("to 1$"))
     page.goto(f"{server}/#/map?rec={record}&layer=3&head=0&bright=0.02")
     page.get_by_test_id("tab-atlas").click()
     expect(page.get_by_test_id("legend")).to_have_attribute("aria-label", re.compile(r"to 0\.02$"))

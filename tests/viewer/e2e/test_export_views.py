@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from viewer.e2e.files import colours, export
 from viewer.e2e.waiting import map_is_drawn, until
-from viewer.e2e.working import finished, recorded
+from viewer.e2e.working import done, recorded
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ every_view = pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 @pytest.fixture(scope="module")
 def record(server: str) -> str:
     """A short recording, its atlas made."""
-    with httpx.Client(base_url=server, timeout=60) as client:
+    with httpx.Client(base_url=server, timeout=None) as client:
         name = recorded(client)
         answer = client.get(f"/api/recordings/{name}/atlas")
         if answer.status_code == 202:
-            finished(client, answer.json()["job"])
+            done(client, answer.json()["job"])
         return name
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from viewer.e2e.conftest import serve
 from viewer.e2e.long import long_recording
 from viewer.e2e.waiting import map_is_drawn
 from viewer.samples import layer, recording, saved
+from viewer.waiting import finished
 
 
 @pytest.fixture
@@ -50,17 +50,14 @@ def test_a_recording_that_goes_is_said_and_another_can_be_opened(page: Page, add
 def test_closing_the_page_ends_the_work_it_waited_for(browser: Browser, address: str):
     with browser.new_context() as context:
         page = context.new_page()
-        with httpx.Client(base_url=address) as client:
+        with httpx.Client(base_url=address, timeout=None) as client:
             rows = client.get("/api/recordings").json()["recordings"]
         long = next(row["id"] for row in rows if row["name"] == "b.regard")
         with page.expect_response(lambda said: said.status == 503) as busy:
             page.goto(f"{address}/#/map?rec={long}")
         job = busy.value.json()["job"]
         expect(page.get_by_test_id("progress")).to_be_visible()
-    with httpx.Client(base_url=address) as client:
-        end = time.monotonic() + 20
-        while (said := client.get(f"/api/jobs/{job}").json())["state"] in ("waiting", "running"):
-            assert time.monotonic() < end, "the job goes on for nobody"
-            time.sleep(0.05)
+    with httpx.Client(base_url=address, timeout=None) as client:
+        said = finished(client, job)
     assert said["state"] == "cancelled"
     assert said["done"] < said["total"]

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from regard.models import Recording
 from viewer.e2e.reading import drag, pixel, weight_shown, zoom_to
-from viewer.e2e.waiting import map_is_drawn, until
+from viewer.e2e.waiting import eventually, map_is_drawn, until
 
 READ_ALL = """([queries, keys]) => {
   const values = new Float32Array(queries * keys);
@@ -42,7 +42,8 @@ def test_a_map_that_is_pulled_goes_all_the_way(page: Page, server: str):
     for _ in range(3):
         before = page.evaluate("window.regard.map.camera()")
         drag(page, round(before["y"]), round(before["x"]), down=-12, right=-16)
-        page.wait_for_timeout(100)
+        until(page, f"Math.abs(window.regard.map.camera().x - {before['x'] + 16}) < 0.1")
+        page.wait_for_timeout(100)  # time in which it could be called back
         after = page.evaluate("window.regard.map.camera()")
         assert (after["x"] - before["x"], after["y"] - before["y"]) == pytest.approx((16, 12), abs=0.1)
 
@@ -95,8 +96,7 @@ def test_a_heavier_cell_is_drawn_brighter_and_a_scale_change_asks_for_nothing(
     before, fetched = pixel(page, 600, heavy), page.evaluate("window.regard.map.tilesFetched()")
     page.get_by_test_id("palette").select_option("cividis")
     page.get_by_test_id("scale-linear").click()
-    page.wait_for_timeout(200)
-    assert pixel(page, 600, heavy) != before
+    eventually(page, lambda: pixel(page, 600, heavy) != before)
     assert page.evaluate("window.regard.map.tilesFetched()") == fetched
 
 
@@ -122,9 +122,8 @@ def test_two_heads_move_together(page: Page, server: str):
     expect(page.locator(".pane")).to_have_count(2)
     page.evaluate("window.regard.map.center(700, 650, 20)")
     map_is_drawn(page)
-    page.wait_for_timeout(100)
-    first, second = (page.locator(".axis-left").nth(i).evaluate("c => c.toDataURL()") for i in range(2))
-    assert first == second
+    axes = page.locator(".axis-left")
+    eventually(page, lambda: len({axes.nth(i).evaluate("c => c.toDataURL()") for i in range(2)}) == 1)
 
 
 def test_a_word_is_found_and_brought_to_the_middle(page: Page, server: str, story: Recording):

@@ -11,7 +11,7 @@ from viewer.e2e.working import recorded
 
 @pytest.fixture(scope="module")
 def client(server):
-    with httpx.Client(base_url=server, timeout=60) as found:
+    with httpx.Client(base_url=server, timeout=None) as found:
         yield found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-import regard
+from processes import checkout, python, started
 from regard.models import Recording
 from viewer.e2e.reading import drag, weight_shown
 from viewer.e2e.waiting import map_is_drawn, until
@@ -64,10 +63,8 @@ def notebook(tmp_path: Path) -> Path:
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Jupyter's own settings left alone; its kernels see this checkout."""
-    src, tests = Path(regard.__file__).parents[1], Path(__file__).parents[2]
     own = {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
-    paths = os.pathsep.join(filter(None, [str(src), str(tests), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, **own, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    return checkout(Path(__file__).parents[2], **own)
 
 
 @pytest.fixture
@@ -84,21 +81,15 @@ def jupyter(notebook: Path, environment: dict[str, str], tmp_path: Path) -> Iter
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
     command += ["--ip=127.0.0.1", "--IdentityProvider.token=", f"--ServerApp.root_dir={notebook.parent}"]
     log = tmp_path / "jupyter.log"
-    with log.open("w") as out:
-        process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
-    try:
+    with log.open("w") as out, started(*command, env=environment, stdout=out, stderr=out) as process:
         _wait_for(f"http://127.0.0.1:{port}/api", process, log)
         yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
-def _wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < end:
+def _wait_for(address: str, process: subprocess.Popen[str], log: Path) -> None:
+    while process.poll() is None:
         try:
-            urllib.request.urlopen(address, timeout=5).close()
+            urllib.request.urlopen(address).close()
             return
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
@@ -141,11 +132,15 @@ def test_a_recording_is_panned_and_read_in_a_notebook(page: Page, jupyter: str, 
 
     # The kernel knows where the reader went, and can lead on.
     camera = page.evaluate("window.regard.map.camera()")
-    page.wait_for_timeout(500)
-    run_cell(page, 1)
-    output = page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea-output").first
-    expect(output).to_contain_text("at")
-    told = [int(word) for word in output.inner_text().split()[1:]]
+    cell = page.locator(".jp-CodeCell").nth(1)
+    output = cell.locator(".jp-OutputArea-output").first
+    for number in range(2, 102):  # the page tells the kernel a moment after it has come to rest
+        run_cell(page, 1)
+        expect(cell.locator(".jp-InputPrompt")).to_have_text(f"[{number}]:")
+        expect(output).to_contain_text("at")
+        told = [int(word) for word in output.inner_text().split()[1:]]
+        if told == pytest.approx([camera["x"], camera["y"]], abs=1):
+            break
     assert told == pytest.approx([camera["x"], camera["y"]], abs=1)
     expect(page.get_by_test_id("pick-head")).to_have_value("2")
 
@@ -153,8 +148,7 @@ def test_a_recording_is_panned_and_read_in_a_notebook(page: Page, jupyter: str, 
 def test_a_page_made_of_a_notebook_shows_the_picture(
     browser: Browser, notebook: Path, environment: dict[str, str]
 ):
-    command = [sys.executable, "-m", "nbconvert", "--to", "html", "--execute", str(notebook)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = python("-m", "nbconvert", "--to", "html", "--execute", notebook, env=environment)
     assert done.returncode == 0, done.stderr
     # What such a page fetches for widgets it does not get here, as on a train.
     with browser.new_context(offline=True) as context:

@@ -21,7 +21,7 @@ def test_a_text_grows_token_by_token_and_opens_as_a_recording(page: Page, server
     page.get_by_test_id("open-recording").click()
     expect(page.get_by_test_id("view-map")).to_be_visible()
     record = re.search(r"rec=([^&]+)", page.url)[1]
-    tokens = httpx.get(f"{server}/api/recordings/{record}/tokens").json()
+    tokens = httpx.get(f"{server}/api/recordings/{record}/tokens", timeout=None).json()
     assert "".join(tokens["pieces"]).endswith(text)
 
 

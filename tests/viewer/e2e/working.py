@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import httpx
 
-__all__ = ["finished", "recorded"]
+from viewer.waiting import finished
+
+__all__ = ["done", "recorded"]
 
 TEXT = (
     "The old dog and the young dog went to the river. The old dog sat down in the shade, and the young dog "
@@ -15,12 +16,9 @@ TEXT = (
 )
 
 
-def finished(client: httpx.Client, job: str, seconds: float = 60) -> dict[str, Any]:
-    """What a job says when it has ended."""
-    end = time.monotonic() + seconds
-    while (said := client.get(f"/api/jobs/{job}").json())["state"] in ("waiting", "running"):
-        assert time.monotonic() < end, f"the job {said['kind']} took more than {seconds} s"
-        time.sleep(0.05)
+def done(client: httpx.Client, job: str) -> dict[str, Any]:
+    """What a job says that has done its work."""
+    said = finished(client, job)
     assert said["state"] == "done", said["error"]
     return said
 
@@ -29,4 +27,4 @@ def recorded(client: httpx.Client) -> str:
     """A recording short enough for the model to run again, and for an atlas, in no time."""
     model = client.get("/api/info").json()["models"][0]["name"]
     job = client.post("/api/jobs", json={"kind": "record", "text": TEXT, "model": model}).json()["id"]
-    return finished(client, job)["result"]["recording"]
+    return done(client, job)["result"]["recording"]
