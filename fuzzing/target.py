@@ -1,0 +1,29 @@
+"""`Target`: one thing that is fuzzed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Target", "seed_of"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One thing that is fuzzed: `check(seed)` makes a random input from the seed and raises if it is wrong.
+
+    `cases` is how many random inputs one seed stands for, and `tested` how many seeds the tests run.
+    """
+
+    name: str
+    about: str
+    check: Callable[[int], None]
+    tested: int
+    cases: int = 1
+
+
+def seed_of(base: int, target: str, number: int) -> int:
+    """The seed of the n-th check of a target in a run with this base seed."""
+    digest = hashlib.blake2b(f"{base} {target} {number}".encode(), digest_size=6).digest()
+    return int.from_bytes(digest, "big")
