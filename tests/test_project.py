@@ -36,7 +36,7 @@ LAYERS = (
     ("atlas", "cost", "doctor"),
     ("models",),
     ("nn",),
-    ("distributed", "maps", "tracing"),
+    ("checking", "distributed", "maps", "tracing"),
     ("engine", "plots"),
     ("stats",),
     ("masks", "scores"),

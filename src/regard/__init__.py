@@ -6,6 +6,7 @@ from regard._version import __version__
 
 if TYPE_CHECKING:
     from regard.atlas import importance, knockout, rollout
+    from regard.checking import check
     from regard.engine import KVCache, attention, explain_dispatch, sdpa
     from regard.maps import AttentionMap, Observation, observe
     from regard.masks import Causal, Chunk, Dense, Documents, Padding, Where, Window
@@ -34,6 +35,7 @@ __all__ = [
     "Window",
     "__version__",
     "attention",
+    "check",
     "explain_dispatch",
     "importance",
     "knockout",
@@ -52,6 +54,7 @@ def __getattr__(name: str):
 
     homes = {
         "atlas": {"importance", "knockout", "rollout"},
+        "checking": {"check"},
         "engine": {"KVCache", "attention", "explain_dispatch", "sdpa"},
         "maps": {"AttentionMap", "Observation", "observe"},
         "masks": {"Causal", "Chunk", "Dense", "Documents", "Padding", "Where", "Window"},

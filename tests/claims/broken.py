@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.atlas import Atlas, cards_of
+from regard.checking import check
+from regard.checking.printed import PRINTED
 from regard.claims import Kind
 from regard.claims.cost import score_prints
 from regard.claims.explanations import Cuts, Doubts
-from regard.claims.prints import PRINTED, Cell, computed
 from regard.claims.recurrent import ByAttention, recurrent
 from regard.claims.tiles import eager
 from regard.cost import FULL, Print, preset
@@ -46,11 +47,16 @@ def sparse(scores: Tensor) -> Tensor:
 
 def corrected() -> dict[str, str]:
     """The printed numbers with the wrong ones put right."""
-    found = {}
-    for name, texts in PRINTED.items():
-        cells = [Cell(t, x) for t, x in zip(texts.split(), computed()[name].flatten().tolist(), strict=True)]
-        found[name] = " ".join(f"{c.computed:.6f}" if c.wrong else c.printed for c in cells)
-    return found
+    return {name: right(text) for name, text in PRINTED.items()}
+
+
+def right(text: str) -> str:
+    """An example with its wrong numbers put right, from its end to its beginning."""
+    tail = ""
+    for cell in reversed(check(text).wrong):
+        text, _, after = text.rpartition(cell.printed.text)
+        tail = f"{cell.exact:.6e}{after}{tail}"
+    return text + tail
 
 
 def absolute(x: Tensor, at: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from regard.claims.figures import draw, save
 from regard.claims.memory import peak_bytes
 from regard.claims.pictures import Bars, Curves, Grid
-from regard.claims.prints import Cell
 from regard.claims.timing import medians, threads
 from regard.claims.words import listed, number, percent, slope
 
@@ -61,23 +60,6 @@ def test_threads_come_back_after_an_error():
     with pytest.raises(ZeroDivisionError), threads(before + 1):
         raise ZeroDivisionError
     assert torch.get_num_threads() == before
-
-
-@pytest.mark.parametrize(
-    ("printed", "computed", "wrong", "right"),
-    [
-        ("0.65", 0.6583, True, "0.66"),
-        ("0.66", 0.6583, False, "0.66"),
-        ("0.65", 0.645, False, "0.65"),
-        ("1", 1.0, False, "1"),
-        ("0", 1e-3, True, "0"),
-        ("1.5e-9", 2.06e-9, True, "2.1e-9"),
-    ],
-)
-def test_a_printed_number_may_be_half_of_its_last_digit_off(printed, computed, wrong, right):
-    cell = Cell(printed, computed)
-    assert cell.wrong is wrong
-    assert printed in ("0.65",) or cell.right == right
 
 
 PICTURES = [

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from regard.claims import CLAIMS
 from regard.cost import Print, parameters, preset, prints, scores
 
 # d_model, heads, d_k where it is printed.
@@ -107,17 +108,21 @@ def test_about_two_gigabytes_is_exactly_two_gibibytes():
     [
         (18, "2.3", "2.25", "rounded"),
         (2, "0.26", "0.25", "wrong"),
-        (-2, "-0.2", "-0.25", "rounded"),
-        (1, "0.1", "0.125", "rounded"),
+        (-2, "-0.20", "-0.25", "wrong"),
+        (1, "0.10", "0.125", "wrong"),
     ],
 )
-def test_logits_over_eight_are_printed_rounded_and_one_of_them_wrong(logit, printed, exact, said):
+def test_of_logits_over_eight_one_is_printed_rounded_and_three_are_wrong(logit, printed, exact, said):
     found = next(one for one in prints() if one.what == f"{logit} / √64")
     assert (found.printed, found.exact, found.verdict) == (printed, Decimal(exact), said)
 
 
-def test_only_one_printed_number_is_wrong():
-    assert [one.what for one in prints() if one.verdict == "wrong"] == ["2 / √64"]
+def test_the_printed_numbers_that_are_wrong_are_those_of_the_ledger():
+    wrong = [one for one in prints() if one.verdict == "wrong"]
+    assert [one.what for one in wrong] == ["2 / √64", "-2 / √64", "1 / √64"]
+    ledger = CLAIMS["row-prints"].measure()["wrong"]["(18, 2, −2, 1) / √64"]
+    assert all(f"{one.printed} should be" in ledger for one in wrong)
+    assert ledger.count("should be") == len(wrong)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from regard.commands.app import app
 from regard.commands.atlas import atlas
+from regard.commands.check import check
 from regard.commands.claims import claims
 from regard.commands.compare import compare
 from regard.commands.cost import cost
@@ -18,6 +19,7 @@ from regard.commands.view import view
 __all__ = [
     "app",
     "atlas",
+    "check",
     "claims",
     "compare",
     "cost",

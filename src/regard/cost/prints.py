@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
+from regard.checking import check, numeral
+from regard.checking.printed import PRINTED
 from regard.cost.attention import Attention
 from regard.cost.count import scores
 from regard.cost.parameters import parameters
 from regard.cost.presets import preset
 
 __all__ = ["Print", "prints", "verdict"]
-
-DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "MB": 10**6, "GB": 10**9}
-BINARY = {"": 1, "K": 2**10, "M": 2**20, "B": 2**30, "MB": 2**20, "GB": 2**30}
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Print:
 
 
 def verdict(printed: str, exact: int | Decimal) -> str:
-    """How a printed number stands to the exact one.
+    """How a printed number stands to the exact one, as `regard check` judges it.
 
     Rounded means within half of the last printed digit, either way at the half. Binary means that it is
     right if the prefix is read as a power of 1024 and not if it is read as a power of 1000.
@@ -43,20 +42,7 @@ def verdict(printed: str, exact: int | Decimal) -> str:
     >>> [verdict("4 MB", size) for size in (4000000, 4194304, 4400000, 5400000)]
     ['exact', 'binary', 'rounded', 'wrong']
     """
-    text = printed.removeprefix("about ").strip()
-    number = text.rstrip("KMGB ")
-    unit, value = text[len(number) :].strip(), Decimal(number)
-    half = Decimal(1).scaleb(int(value.as_tuple().exponent)) / 2
-    for exactly, units in (("exact", DECIMAL), ("binary", BINARY)):
-        if value * units[unit] == exact:
-            return exactly
-    # A whole number with no prefix claims every digit it shows.
-    if not unit and "." not in number:
-        return "wrong"
-    for nearly, units in (("rounded", DECIMAL), ("rounded binary", BINARY)):
-        if abs(value * units[unit] - exact) <= half * units[unit]:
-            return nearly
-    return "wrong"
+    return numeral(printed).stands(exact)
 
 
 def prints() -> list[Print]:
@@ -107,5 +93,8 @@ def _half_precision() -> list[Print]:
 
 
 def _logits() -> list[Print]:
-    rows = ((18, "2.3"), (2, "0.26"), (-2, "-0.2"), (1, "0.1"))
-    return [Print(f"{logit} / √64", printed, Decimal(logit) / 8) for logit, printed in rows]
+    logits, scaled = check(PRINTED["(18, 2, −2, 1) / √64"]).examples[0].steps
+    return [
+        Print(f"{logit.printed.text} / √64", cell.printed.text, Decimal(logit.printed.text) / 8)
+        for logit, cell in zip(logits, scaled, strict=True)
+    ]

@@ -1,0 +1,7 @@
+"""Is this tutorial right? Printed numbers of attention, judged from each other."""
+
+from regard.checking.check import check
+from regard.checking.numeral import Numeral, numeral
+from regard.checking.verdict import Cell, CheckedExample, CheckedStep, Report, Verdict
+
+__all__ = ["Cell", "CheckedExample", "CheckedStep", "Numeral", "Report", "Verdict", "check", "numeral"]

@@ -1,0 +1,104 @@
+"""What tutorials call the steps of attention, and which step each name means."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["FORMULAS", "GIVEN", "STEPS", "step_named"]
+
+GIVEN = ("x", "context", "w_q", "w_k", "w_v", "w_o")
+"""Tables that nothing is computed for: they are what an example starts from."""
+
+STEPS = ("q", "k", "v", "scores", "scaled", "masked", "exps", "total", "weights", "output", "projected")
+"""Tables that follow from others, in the order in which attention computes them."""
+
+FORMULAS = {
+    "q": "x W_q",
+    "k": "x W_k",
+    "v": "x W_v",
+    "scores": "q kᵀ",
+    "scaled": "scores × scale",
+    "masked": "scaled, −∞ where hidden",
+    "exps": "e^scores",
+    "total": "sum of each row of e^scores",
+    "weights": "softmax",
+    "output": "weights v",
+    "projected": "output W_o",
+}
+
+# One step a paragraph; labels are compared without spaces, capitals and decoration.
+_ALIASES = """
+x: x input inputs embedding embeddings tokenembeddings inputvectors tokenvectors vectors
+context: context encoder memory encoderoutput encoderoutputs
+w_q: wq w^q queryweights wquery
+w_k: wk w^k keyweights wkey
+w_v: wv w^v valueweights wvalue
+w_o: wo w^o outputweights wout outputprojection
+q: q query queries xwq x@wq
+k: k key keys xwk x@wk
+v: v value values xwv x@wv
+scores: s score scores rawscores rawscore attentionscores attentionscore unscaledscores dotproduct
+    dotproducts qkt qk q·k q·kt q@kt q*kt qkscores logits logit similarity similarities alignment
+    alignmentscores energies
+scaled: scaled scaledscores scaledscore scaledlogits scaledattentionscores scaleddotproducts
+    scaledqkt afterscaling
+masked: masked maskedscores maskedscore aftermask aftermasking scaledandmasked
+exps: exp exps exponential exponentials expscores exp(scores) e^scores e^score exp(scaled) e^scaled
+    e^s e^x exp(s) exp(x)
+total: sum total sumofexps sumofexponentials denominator rowsum rowsums
+weights: w a alpha weights weight attentionweights attentionweight attention attentionmatrix
+    attentionmap softmax softmaxscores softmaxoutput probabilities probability probs alphas
+    attentionprobabilities attentionprobs aftersoftmax
+output: o z out output outputs result results contextvector contextvectors mixture attentionoutput
+    weightedsum weights·v weights@v weightsv av a·v a@v
+projected: projected finaloutput projectedoutput outputwo zwo concatwo
+mask: mask attentionmask causalmask
+scale: scale scaling scalefactor scalingfactor 1/√dk 1/√d
+divisor: √dk √d √dkey √headdim √dmodel scaledby divideby dividedby divisor
+dim: dk d dim headdim dimension dkey headsize
+tokens: tokens words sentence querytokens
+key_tokens: keytokens keywords
+"""
+_LOOKUP = {
+    alias: name
+    for name, words in re.findall(r"^(\w+): (.+(?:\n +.+)*)", _ALIASES, re.MULTILINE)
+    for alias in words.split()
+}
+_SIGNS = {"ᵀ": "t", "⊤": "t", "^t": "t", "'": "t", "α": "alpha", "sqrt": "√", ".t": "t", "transpose(k)": "kt"}
+
+
+def step_named(label: str) -> str | None:
+    """The step, or the setting, that a label means; None if it means none.
+
+    >>> [step_named(s) for s in ("Q", "Attention weights", "QK^T", "Q @ K.T / sqrt(d_k)")]
+    ['q', 'weights', 'scores', 'scaled']
+    >>> step_named("softmax(QKᵀ/√d_k) V")
+    'output'
+    >>> step_named("the cat sat")
+    """
+    text = _squashed(label)
+    if text in _LOOKUP:
+        return _LOOKUP[text]
+    if text.startswith("attention(q"):
+        return "output"
+    if text.startswith(("softmax(", "softmax[")):
+        return "output" if re.search(r"\)[·@*×]?v$", text) else "weights"
+    if re.match(r"(exp\(|e\^)", text):
+        return "exps"
+    product = re.fullmatch(r"\(?(?:qkt|q[·@*×]kt|scores?|qk)\)?(?:/|dividedby)\(?(?:√.+|\d+)", text)
+    return "scaled" if product else None
+
+
+def _squashed(label: str) -> str:
+    """A label without spaces, decoration, braces and shapes: `**Q K^T** (3×3):` becomes `qkt`."""
+    text = re.sub(r"\\(?:text|mathrm|mathbf|operatorname|mathsf)\s*\{([^}]*)\}", r"\1", label)
+    text = re.sub(r"\\(?:sqrt)\s*\{([^}]*)\}", r"√\1", text).replace("\\top", "ᵀ").replace("\\alpha", "α")
+    text = re.sub(
+        r"\(?\b\d+\s*[×xX,]\s*\d+\b\)?|\[\d+\s*,\s*\d+\]|\(rounded[^)]*\)|\s\([^()]*\s[^()]*\)$", "", text
+    )
+    text = re.sub(r"[\s$*#`_{}\\:=≈~.…]+(?=t\b)", ".", text.lower()) if ".t" in text.lower() else text.lower()
+    for sign, plain in _SIGNS.items():
+        text = text.replace(sign, plain)
+    text = re.sub(r"^(?:step\s*\d+[.:)]?|\d+[.)])\s*", "", text.strip(" #*-"))
+    text = re.sub(r"^(?:the|compute|computing|our)\s+", "", text)
+    return re.sub(r"[\s$#`_{}\\:=≈~.,*]+|\(\)$", "", text)

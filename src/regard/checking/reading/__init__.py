@@ -1,0 +1,5 @@
+"""From what people paste to tables of numerals: JSON, Markdown, LaTeX, printed arrays, plain text."""
+
+from regard.checking.reading.read import read
+
+__all__ = ["read"]

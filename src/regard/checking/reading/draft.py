@@ -1,0 +1,153 @@
+"""Tables and settings as they are found, before they are known to fit together."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from regard.checking.example import Scale, Table
+from regard.checking.numeral import Numeral, numeral
+from regard.errors import RegardError
+
+__all__ = ["Draft", "scale_in"]
+
+MOST_CELLS = 4096
+YES, NO = ("true", "1", "✓", "x", "yes"), ("false", "0", "✗", "no", "-inf", "∞", "-∞")
+
+
+@dataclass
+class Draft:
+    """What a reader has found so far."""
+
+    tables: dict[str, Table] = field(default_factory=dict)
+    name: str = ""
+    scale: Scale | None = None
+    divisor: Numeral | None = None
+    causal: bool = False
+    mask: list[list[bool]] | None = None
+    tokens: tuple[str, ...] = ()
+    key_tokens: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    indexed: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(
+        self,
+        name: str,
+        texts: Sequence[Sequence[str]],
+        *,
+        flat: bool = False,
+        rows: Sequence[str] = (),
+        columns: Sequence[str] = (),
+        trimmed: bool = False,
+    ) -> None:
+        """Keep a table; `trimmed` numbers may have lost zeros at their end, as Python's and numpy's do."""
+        if name == "mask":
+            self.set_mask(texts)
+            return
+        if name in self.tables:
+            raise RegardError(
+                f"{name} is given twice; give each table once, or check the two examples one after the other."
+            )
+        _check_rows(name, texts, rows)
+        cells = tuple(tuple(_cell(name, t) for t in row) for row in texts)
+        if sum(map(len, cells)) > MOST_CELLS:
+            raise RegardError(f"{name} has more than {MOST_CELLS:,} cells; check a part that was printed.")
+        if trimmed or any(re.fullmatch(r"-?\d+\.", cell.text) for row in cells for cell in row):
+            most = max(cell.decimals for row in cells for cell in row)
+            cells = tuple(tuple(cell.widened(most) for cell in row) for row in cells)
+        self.tables[name] = Table(cells, flat, tuple(rows), tuple(columns))
+
+    def add_row(self, name: str, label: str, row: Sequence[str]) -> None:
+        """Keep one row of a table that comes vector by vector: k1 = …, k2 = …."""
+        labels = self.indexed.setdefault(name, [])
+        if label in labels:
+            raise RegardError(f"{name}{label} is given twice; give each vector once.")
+        labels.append(label)
+        before = self.tables.pop(name, None)
+        cells = () if before is None else before.cells
+        if cells and len(cells[0]) != len(row):
+            raise RegardError(
+                f"{name}{labels[0]} has {len(cells[0])} numbers and {name}{label} has {len(row)}; "
+                "they must have equally many."
+            )
+        self.tables[name] = Table((*cells, tuple(_cell(name, t) for t in row)), rows=tuple(labels))
+
+    def set_mask(self, texts: Sequence[Sequence[str]]) -> None:
+        """A table of who may look where: 1 or True means may attend; or one of 0 and −∞, to be added."""
+        if self.mask is not None:
+            raise RegardError("mask is given twice; give it once.")
+        _check_rows("mask", texts, ())
+        words = [[str(t).strip().lower().replace("−", "-") for t in row] for row in texts]
+        additive = any(word in ("-inf", "-∞") for row in words for word in row)
+        for word in (word for row in words for word in row):
+            if word not in (*YES, *NO) and not re.fullmatch(r"-?\d+(\.\d*)?(e\d+)?", word):
+                raise RegardError(f"mask holds {word!r}; write 1 where a query may look and 0 where not.")
+        self.mask = [
+            [not _hides(word) if additive else word in YES or word == "1.0" for word in row] for row in words
+        ]
+
+    def set_scale(self, scale: Scale) -> None:
+        """Keep the first scale that is told; another one is refused."""
+        if self.scale is not None and not math.isclose(self.scale.value, scale.value, rel_tol=0.02):
+            raise RegardError(
+                f"the scale is given twice, {self.scale.words} and {scale.words}; give the one that was used."
+            )
+        self.scale = self.scale if self.scale is not None and self.scale.root else scale
+
+
+def scale_in(text: str) -> Scale | None:
+    """The scale that a sentence or a formula tells.
+
+    >>> scale_in("the same logits divided by sqrt(64)").value, scale_in("√d_k = 8").words
+    (0.125, 'divided by 8')
+    >>> scale_in("d_k = 16").root
+    16.0
+    >>> scale_in("a cat")
+    """
+    plain = re.sub(r"\\?sqrt\s*[({]?\s*([\w.]+)\s*[)}]?", r"√\1", text.replace("−", "-"))
+    plain = re.sub(r"√\s*[({]\s*([\w.]+)\s*[)}]", r"√\1", plain)
+    number = r"(\d+(?:\.\d+)?)"
+    root = re.search(rf"√\s*{number}", plain)
+    if root:
+        return Scale.root_of(float(root[1]))
+    stated = re.search(rf"(?<![√\w])d(?:_?\{{?k\}}?|_?head|_?key)?\s*(?:=|is|of)\s*{number}", plain)
+    divisor = re.search(rf"√\s*d\w*\s*(?:=|≈|is)\s*{number}", plain)
+    if divisor:
+        by = float(divisor[1])
+        return Scale.root_of(float(stated[1])) if stated else Scale(1 / by, f"divided by {divisor[1]}")
+    if stated:
+        return Scale.root_of(float(stated[1]))
+    by = re.search(rf"(?:divided? by|dividing by|scaled by 1/|1\s*/)\s*{number}", plain)
+    return Scale(1 / float(by[1]), f"divided by {by[1]}") if by and float(by[1]) else None
+
+
+def _hides(word: str) -> bool:
+    return word in ("-inf", "-∞") or (word.startswith("-") and float(word) < -1000)
+
+
+def _cell(name: str, text: str) -> Numeral:
+    try:
+        return numeral(text)
+    except RegardError as error:
+        raise RegardError(
+            f"{name} holds {text.strip()!r}, which is no number; write digits, such as 0.40."
+        ) from error
+
+
+def _check_rows(name: str, texts: Sequence[Sequence[str]], rows: Sequence[str]) -> None:
+    """Refuse a table with missing cells, and say where the first one is missing."""
+    if not texts or not any(texts):
+        raise RegardError(f"{name} holds no number; give its numbers after the name.")
+    widest = max(map(len, texts))
+    for number, row in enumerate(texts):
+        where = f"row {number}" + (f" ({rows[number]})" if number < len(rows) else "")
+        if len(row) != widest:
+            raise RegardError(
+                f"{name} has rows of {widest} and {len(row)} cells; {where} is short. Give every cell."
+            )
+        for column, text in enumerate(row):
+            if str(text).strip() in ("", "-", "—", "?", "None", "null", "…", "..."):
+                raise RegardError(f"{name} has no number in {where}, column {column}. Give every cell.")

@@ -1,0 +1,238 @@
+"""Examples as JSON, or as a dictionary in Python."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from regard.checking.counts import Counts, counts_in
+from regard.checking.example import Scale
+from regard.checking.names import GIVEN, STEPS, step_named
+from regard.checking.numeral import numeral
+from regard.checking.reading.draft import Draft, scale_in
+from regard.errors import RegardError
+
+__all__ = ["drafts_of", "from_json", "scale_of"]
+
+TABLES = (*GIVEN, *STEPS)
+
+
+class Digits(str):
+    """A number of a JSON document with all the digits it was written with."""
+
+    __slots__ = ()
+
+
+def from_json(text: str) -> Any:
+    """A JSON document whose numbers keep their digits; None if the text is no JSON.
+
+    >>> from_json('{"weights": [0.40, 0.6]}')
+    {'weights': ['0.40', '0.6']}
+    """
+    try:
+        return json.loads(
+            text, parse_float=Digits, parse_int=Digits, parse_constant=Digits, object_pairs_hook=_once
+        )
+    except json.JSONDecodeError:
+        return None
+
+
+def drafts_of(given: Mapping[str, Any], name: str = "") -> Iterator[Draft | Counts]:
+    """The examples in a mapping: one whose keys are steps, or several under names of their own."""
+    if (counts := counts_in(given, name)) is not None:
+        yield counts
+        return
+    known = {key: step_named(key) for key in given if isinstance(key, str)}
+    unnamed = "printed" in given or "vectors" in given
+    if not unnamed and not any(step in TABLES for step in known.values()):
+        inner = [(key, value) for key, value in given.items() if isinstance(value, Mapping)]
+        rows = [(key, value) for key, value in given.items() if _is_rows(value)]
+        sized = [(key, value) for key, value in given.items() if _is_size(key, value)]
+        if not inner and not rows and not sized:
+            raise RegardError(
+                f"nothing in {name or 'the document'} is called as a step of attention is; it has "
+                f"{', '.join(map(repr, given)) or 'nothing'}. Names are {', '.join(STEPS)}."
+            )
+        for key, value in inner:
+            yield from drafts_of(value, key)
+        for key, values in rows:
+            for number, value in enumerate(values):
+                yield from drafts_of(
+                    value, f"{key if inner or len(rows) > 1 or not name else name}, {number + 1}"
+                )
+        for key, value in sized:
+            n = re.search(r"(\d+k)", key)
+            yield Counts(key, {"n": n[1] if n else "", "bytes": value})
+        return
+    yield _draft(given, known, name)
+
+
+def _draft(given: Mapping[str, Any], known: Mapping[str, str | None], name: str) -> Draft:
+    draft = Draft(name=name)
+    flat: dict[str, Any] = {}
+    for key, value in given.items():
+        if key == "printed" and isinstance(value, Mapping) and any(step_named(k) in TABLES for k in value):
+            for inner, table in value.items():
+                _put(flat, step_named(inner) or inner, table, inner)
+        elif key == "printed":
+            flat["printed"] = value
+        else:
+            _put(flat, known.get(key) or key, value, key)
+    _vectors(draft, flat)
+    for key, value in flat.items():
+        _keep(draft, key, value)
+    return draft
+
+
+def _put(flat: dict[str, Any], key: str, value: Any, said: str) -> None:
+    if key in flat:
+        raise RegardError(f"{key} is given twice, the second time as {said!r}; give each table once.")
+    flat[key] = value
+
+
+def _keep(draft: Draft, key: str, value: Any) -> None:
+    """One entry: a table, a setting, or prose that may tell the scale."""
+    if key in (*TABLES, "mask"):
+        _table(draft, key, value)
+    elif key == "printed":
+        _table(draft, _guessed(draft, value), value)
+    elif key == "causal":
+        draft.causal = str(value).lower() in ("true", "1", "yes")
+    elif key in ("tokens", "key_tokens"):
+        words = value.split() if isinstance(value, str) else value
+        setattr(draft, key, tuple(str(word) for word in words))
+    elif key in ("scale", "divisor", "dim"):
+        draft.set_scale(scale_of(key, value))
+    elif isinstance(value, str) and not isinstance(value, Digits):
+        if (scale := scale_in(value)) is not None:
+            draft.set_scale(scale)
+    elif isinstance(value, int | float | Digits | list | tuple | Mapping) or hasattr(value, "tolist"):
+        raise RegardError(
+            f"no step is called {key!r}; names are {', '.join(TABLES)}, mask, scale, causal and tokens."
+        )
+
+
+def scale_of(key: str, value: Any) -> Scale:
+    """The scale that a value tells: of `scale` itself, of √d (`divisor`), or of d (`dim`)."""
+    if isinstance(value, str) and not isinstance(value, Digits) and (told := scale_in(value)) is not None:
+        return told
+    number = numeral(str(value))
+    if not number.value > 0:
+        raise RegardError(f"{key} is {value}; it must be a positive number.")
+    if key == "dim":
+        return Scale.root_of(number.value)
+    if key == "divisor":
+        return Scale(1 / number.value, f"divided by {number.text}")
+    return Scale(number.value, f"times {number.text}")
+
+
+def _vectors(draft: Draft, flat: dict[str, Any]) -> None:
+    """Word vectors by word, one of them the query: the others are the keys."""
+    vectors = flat.get("x")
+    if not isinstance(vectors, Mapping) or not isinstance(flat.get("q"), str):
+        return
+    word, printed = flat.pop("q"), flat.get("printed", flat.get("scores"))
+    del flat["x"]
+    if word not in vectors:
+        raise RegardError(f"the query {word!r} is none of the vectors, {', '.join(map(repr, vectors))}.")
+    others = [k for k in vectors if (k in printed if isinstance(printed, Mapping) else k != word)]
+    draft.tokens, draft.key_tokens = (word,), tuple(others)
+    flat["q"], flat["k"] = vectors[word], [vectors[other] for other in others]
+    if "printed" in flat and "scores" not in flat:
+        flat["scores"] = flat.pop("printed")
+
+
+def _guessed(draft: Draft, value: Any) -> str:
+    """Which step an unnamed print is of: shares of one whole are weights, other numbers scaled scores."""
+    texts = [str(x) for x in (value.values() if isinstance(value, Mapping) else _flattened(value))]
+    numbers = [numeral(text) for text in texts]
+    if "scores" not in draft.tables:
+        return "scores"
+    total = sum(number.value for number in numbers)
+    shares = all(0 <= number.value <= 1 for number in numbers) and abs(total - 1) < 0.1
+    return "weights" if shares or (draft.scale is None and all(n.value >= 0 for n in numbers)) else "scaled"
+
+
+def _flattened(value: Any) -> Iterator[Any]:
+    for item in value:
+        if isinstance(item, list | tuple):
+            yield from _flattened(item)
+        else:
+            yield item
+
+
+def _table(draft: Draft, name: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        draft.add(name, [[_text(v) for v in value.values()]], flat=True, columns=[str(k) for k in value])
+        return
+    if isinstance(value, str) and not isinstance(value, Digits):
+        if name == "mask" and value.strip().lower() == "causal":
+            draft.causal = True
+            return
+        from regard.checking.reading.numbers import rows_of
+
+        rows = rows_of(value)
+        draft.add(name, rows, flat=len(rows) == 1 and "[[" not in value.replace(" ", ""))
+        return
+    rows, flat, trimmed = _rows(name, value)
+    draft.add(name, rows, flat=flat, trimmed=trimmed)
+
+
+def _rows(name: str, value: Any) -> tuple[list[list[str]], bool, bool]:
+    """The cells of lists or of an array, whether they were a plain list, and whether zeros may be missing."""
+    digits = {"float32": 7, "float16": 3, "bfloat16": 2}.get(
+        str(getattr(value, "dtype", "")).rpartition(".")[2]
+    )
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(value, list | tuple):
+        value = [value]
+    value = _one_map(name, value)
+    nested = [isinstance(row, list | tuple) for row in value]
+    if any(nested) and not all(nested):
+        raise RegardError(f"{name} mixes numbers and lists; give a list of rows.")
+    rows = [list(row) for row in value] if all(nested) and value else [list(value)]
+    trimmed = any(isinstance(x, float) for row in rows for x in row)
+    return [[_text(x, digits) for x in row] for row in rows], not (value and all(nested)), trimmed
+
+
+def _one_map(name: str, value: Any) -> Any:
+    """The rows inside of axes of length 1, such as a batch and a head."""
+    deep = all(isinstance(row, list | tuple) and row and isinstance(row[0], list | tuple) for row in value)
+    if not value or not deep:
+        return value
+    if len(value) > 1:
+        raise RegardError(f"{name} has {len(value)} maps; check one head at a time.")
+    return _one_map(name, value[0])
+
+
+def _text(value: Any, digits: int | None = None) -> str:
+    if isinstance(value, float) and digits is not None:
+        return f"{value:.{digits}g}"
+    # A float without a fraction is a whole number that Python writes with a point.
+    return (
+        str(int(value))
+        if isinstance(value, float) and value.is_integer() and abs(value) < 1e15
+        else str(value)
+    )
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+
+
+def _is_size(key: str, value: Any) -> bool:
+    """Whether an entry such as "float16_32k_per_head": "about 2 GB" prints the bytes of a score matrix."""
+    return isinstance(value, str) and bool(
+        re.search(r"\d\s*[KMG]B$", value) and re.search(r"_\d+k\b|_\d+k_", key)
+    )
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise RegardError(f"{key} is given twice; give each table once.")
+        found[key] = value
+    return found

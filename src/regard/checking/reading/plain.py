@@ -1,0 +1,283 @@
+"""Examples as pasted text: names and numbers in any of the ways people print them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from regard.checking.names import GIVEN, STEPS, step_named
+from regard.checking.reading.draft import Draft, scale_in
+from regard.checking.reading.latex import without_latex
+from regard.checking.reading.markdown import add_table, is_row
+from regard.checking.reading.numbers import CELL, cleaned, only_numbers, rows_of
+
+__all__ = ["drafts_of_text"]
+
+TABLES = (*GIVEN, *STEPS, "mask")
+# A list in brackets is put aside and stands in its line as one of these.
+HELD = re.compile("\x01(\\d+)\x02")
+_INDEXED = re.compile(r"^([qkvx])_?\{?(\d+|(?<=_)\w+|(?<=_\{)\w+)\}?$", re.IGNORECASE)
+
+
+class _Text:
+    """One pasted text, read line by line."""
+
+    def __init__(self, text: str) -> None:
+        self.held: list[str] = []
+        self.text = self._hold(cleaned(without_latex(text)))
+        self.draft = Draft()
+        self.pending: str | None = None
+        self.rows: list[list[str]] = []
+        self.labels: list[str] = []
+
+    def _hold(self, text: str) -> str:
+        """Put every list in brackets aside, so that a matrix over several lines is one word."""
+        out, at = [], 0
+        while at < len(text):
+            end = _closing(text, at) if text[at] == "[" else None
+            if end is None:
+                out.append(text[at])
+                at += 1
+                continue
+            out.append(f"\x01{len(self.held)}\x02")
+            self.held.append(text[at : end + 1])
+            at = end + 1
+        return "".join(out)
+
+    def read(self) -> Draft:
+        lines = self.text.splitlines()
+        at = 0
+        while at < len(lines):
+            end = at
+            while end < len(lines) and is_row(lines[end]):
+                end += 1
+            if end - at >= 2:
+                self._finish()
+                add_table(self.draft, [self._restored(line) for line in lines[at:end]], self.pending)
+                self.pending, at = None, end
+                continue
+            self._line(lines[at].strip())
+            at += 1
+        self._finish()
+        return self.draft
+
+    def _restored(self, text: str) -> str:
+        return HELD.sub(lambda m: self.held[int(m[1])], text)
+
+    def _line(self, line: str) -> None:
+        if not line or re.fullmatch(r"[-=_*#`~]{3,}\w*", line):
+            if self.rows:
+                self._finish()
+                self.pending = None
+            return
+        if HELD.search(line):
+            self._bracketed(line)
+        elif self._said(line) or self._row(line):
+            return
+        else:
+            self._prose(line)
+
+    def _bracketed(self, line: str) -> None:
+        """Lists in brackets, each with the words before it: Q = […], softmax([…]) = […]."""
+        self._finish()
+        at, before = 0, ""
+        for found in HELD.finditer(line):
+            words = line[at : found.start()]
+            name = self._name(words, before) or self._divided(words, line[found.end() :])
+            at, before = found.end(), name or before
+            if name is None:
+                self.draft.ignored.append(words.strip(" =:,;") or self.held[int(found[1])][:20])
+                continue
+            self._take(name, words, self.held[int(found[1])])
+        self._settings(HELD.sub("", line))
+        self.pending = None
+
+    def _name(self, words: str, before: str) -> str | None:
+        """The step that the words before a list name."""
+        label = re.sub(r"^[\s,;.)]+|[\s:=≈(]+$|^and\s+", "", words)
+        if re.search(r"softmax\s*\(\s*$", words):
+            return "scores"
+        if before == "scores" and re.search(r"[=≈→]\s*$", words):
+            return (
+                "scaled" if re.search(r"/|÷|√|×", words) and "scaled" not in self.draft.tables else "weights"
+            )
+        if not label:
+            return self.pending if self.pending and not before else None
+        if _INDEXED.match(label):
+            return label.lower()
+        return _named(label) or (self.pending if not before and not re.search(r"[=:≈]\s*$", words) else None)
+
+    def _divided(self, words: str, after: str) -> str | None:
+        """Scores without a name, of which the line goes on to say what they are divided by: […] / 8 = […]."""
+        by = re.match(r"\s*[/÷]\s*([√\w.(){}]+)\s*[=≈→]", after)
+        if words.strip() or by is None:
+            return None
+        self._settings(f"divided by {by[1]}")
+        return "scores"
+
+    def _take(self, name: str, words: str, text: str) -> None:
+        indexed = _INDEXED.match(name) if name not in TABLES else None
+        rows = rows_of(text)
+        if indexed:
+            self.draft.add_row(indexed[1].lower(), indexed[2], rows[0])
+        elif name in TABLES:
+            self.draft.add(name, rows, flat="[[" not in re.sub(r"\s", "", text))
+        elif name in ("tokens", "key_tokens"):
+            setattr(self.draft, name, tuple(cell.strip("'\"") for cell in rows[0]))
+
+    def _said(self, line: str) -> bool:
+        """A name and its numbers or its value in one line: `scores: 18, 2`, `√d_k = 8`, `mask: causal`."""
+        found = re.match(r"^(?P<label>[^:=≈]+?)\s*(?::=|[:=≈])\s*(?P<rest>.*)$", line)
+        softmax = re.match(
+            r"^softmax\s*\((?P<label>[^()]+)\)\s*(?:/[^=≈]*)?[=≈→:]\s*(?P<rest>.+)$", line, re.IGNORECASE
+        )
+        divided = re.match(
+            r"^\(?(?P<label>[^()=/]+)\)?\s*(?:/|÷)\s*(?P<by>[√\w().]+)\s*[=≈→:]\s*(?P<rest>.+)$", line
+        )
+        for match, left, right in ((softmax, "scores", "weights"), (divided, "scores", "scaled")):
+            if (
+                match
+                and (a := only_numbers(match["label"]))
+                and (b := only_numbers(match["rest"]))
+                and len(a) > 1
+            ):
+                self._finish()
+                self.draft.add(left, [a], flat=True)
+                self.draft.add(right, [b], flat=True)
+                self._settings(line)
+                return True
+        if found is None or not only_numbers(found["rest"]):
+            # A heading: the whole line is a name, with or without the number of a step.
+            name = _named(line)
+            if name in TABLES and not re.search(r"\d", re.sub(r"^\W*(?:step\s*)?\d+\W", "", line.lower())):
+                self._finish()
+                self.pending = name
+                return True
+        if found is None:
+            return False
+        label, rest = found["label"], found["rest"].strip()
+        numbers, name = only_numbers(rest), _named(label)
+        indexed = _INDEXED.match(re.sub(r"[\s*`$]", "", label))
+        if indexed and numbers and name not in TABLES:
+            self.draft.add_row(indexed[1].lower(), indexed[2], numbers)
+        elif name in TABLES and numbers:
+            self._finish()
+            self.draft.add(name, [numbers], flat=True)
+            self.pending = None
+        elif name in TABLES and not rest:
+            self._finish()
+            self.pending = name
+        elif name in ("tokens", "key_tokens"):
+            setattr(self.draft, name, tuple(word.strip("'\"") for word in re.split(r"[\s,|]+", rest) if word))
+        elif name == "mask" or name in ("scale", "divisor", "dim"):
+            self._setting(str(name), rest, line)
+        elif numbers and self.pending and not name:
+            self._add_row(label, numbers)
+        else:
+            return False
+        return True
+
+    def _row(self, line: str) -> bool:
+        """A row of the table named last, with or without a word in front."""
+        if self.pending is None:
+            return False
+        if (numbers := only_numbers(line)) is not None:
+            self._add_row("", numbers)
+            return True
+        found = re.match(rf"^(?P<label>\D[^\d]*?)[\s:|]+(?P<rest>(?:{CELL})(?:[\s,|]+(?:{CELL}))*)$", line)
+        if found and (numbers := only_numbers(found["rest"])):
+            self._add_row(found["label"], numbers)
+            return True
+        words = line.split()
+        if not self.rows and len(words) > 1 and not re.search(r"\d", line):
+            # The names of the columns, above the first row.
+            self.draft.key_tokens = self.draft.key_tokens or tuple(words)
+            return True
+        return False
+
+    def _add_row(self, label: str, numbers: list[str]) -> None:
+        self.rows.append(numbers)
+        self.labels.append(label.strip())
+
+    def _finish(self) -> None:
+        """Keep the rows read so far as the table they belong to."""
+        if self.rows and self.pending is not None:
+            labels = self.labels if all(self.labels) else []
+            if (
+                labels
+                and self.pending in ("scores", "scaled", "weights", "exps")
+                and all(len(r) == 1 for r in self.rows)
+            ):
+                # One number per word: a row of the map, printed downwards.
+                self.draft.add(self.pending, [[row[0] for row in self.rows]], flat=True, columns=labels)
+                if not self.draft.tokens:
+                    self.draft.key_tokens = self.draft.key_tokens or tuple(labels)
+            else:
+                self.draft.add(self.pending, self.rows, rows=labels, flat=len(self.rows) == 1)
+            self.pending = None
+        self.rows, self.labels = [], []
+
+    def _prose(self, line: str) -> None:
+        self._settings(line)
+        words = re.sub(
+            r"\b(?:are|is|gives|give|give us|becomes|as follows|of)\b\s*$", "", line.rstrip(" :=.")
+        ).split()
+        if line.rstrip().endswith((":", "=")):
+            for length in range(min(5, len(words)), 0, -1):
+                name = _named(" ".join(words[-length:]))
+                if name in TABLES:
+                    self._finish()
+                    self.pending = name
+                    return
+
+    def _settings(self, line: str) -> None:
+        if re.search(r"\bcausal(?:ly)?\b", line, re.IGNORECASE) and not re.search(
+            r"\b(?:no|not|non|without)\b", line
+        ):
+            self.draft.causal = True
+        if (scale := scale_in(line)) is not None:
+            self.draft.set_scale(scale)
+
+    def _setting(self, name: str, rest: str, line: str) -> None:
+        if name == "mask":
+            self._settings(f"{rest} mask")
+            if not self.draft.causal:
+                self.pending = "mask"
+        elif (scale := scale_in(line)) is not None:
+            self.draft.set_scale(scale)
+        elif numbers := only_numbers(rest):
+            from regard.checking.reading.mapping import scale_of
+
+            self.draft.set_scale(scale_of(name, numbers[0]))
+
+
+def drafts_of_text(text: str) -> Iterator[Draft]:
+    """The examples in a text: one, or one for each line that says softmax(…) = …."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    rows = [
+        line
+        for line in lines
+        if re.match(r"\s*(?:[-*\d.]+\s+)?softmax\s*[(\[]", line, re.IGNORECASE) and re.search(r"[=≈→]", line)
+    ]
+    if len(rows) > 1 and len(rows) == len(lines):
+        for line in rows:
+            draft = _Text(re.sub(r"^\s*(?:[-*]|\d+\.)\s+", "", line)).read()
+            draft.name = line.strip().partition("=")[0].strip()
+            yield draft
+        return
+    yield _Text(text).read()
+
+
+def _named(label: str) -> str | None:
+    return step_named(label.strip())
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Where a list of numbers in brackets ends; None if it holds anything else."""
+    depth = 0
+    for at in range(start, len(text)):
+        depth += {"[": 1, "]": -1}.get(text[at], 0)
+        if depth == 0:
+            inside = re.sub(rf"{CELL}|True|False|nan|None|'[^']*'|\"[^\"]*\"", "", text[start : at + 1])
+            return at if re.fullmatch(r"[\[\]\s,;.…?]*", inside) else None
+    return None

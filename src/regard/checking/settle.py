@@ -1,0 +1,83 @@
+"""What an example leaves unsaid and its numbers tell: the scale, the mask, scores that are scaled already."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from regard.checking.arithmetic import Exact, Matrix
+from regard.checking.chain import Chain
+from regard.checking.example import Example, Scale, Table
+
+__all__ = ["matches", "settled"]
+
+# Widths that heads have, likeliest first.
+WIDTHS = (64, 4, 2, 16, 1, 3, 128, 32, 8, 256, 512, 9, 5, 6, 25, 36, 49, 81, 100, 768, 1024)
+
+
+def settled(example: Example) -> Example:
+    """The example with what its numbers tell, and a note for each thing that was inferred."""
+    example = _scale_fitted(example)
+    example = _already_scaled(example)
+    return _causal_seen(example)
+
+
+def matches(table: Table, values: Matrix) -> list[list[bool]]:
+    """Which cells of a table show the values."""
+    return [
+        [cell.shows(x) for cell, x in zip(row, line, strict=True)]
+        for row, line in zip(table.cells, values, strict=True)
+    ]
+
+
+def _scale_fitted(example: Example) -> Example:
+    """A scale for scores that are printed before and after, where none is told."""
+    chain = Chain(example)
+    if chain.scale is not None or "scores" not in example or "scaled" not in example:
+        return example
+    table, scores = example.tables["scaled"], example.tables["scores"].values
+
+    def hits(scale: float) -> int:
+        return sum(map(sum, matches(table, Exact.times(scores, scale))))
+
+    best = max(WIDTHS, key=lambda dim: (hits(1 / math.sqrt(dim)), -WIDTHS.index(dim)))
+    if not hits(1 / math.sqrt(best)):
+        return example
+    note = f"No scale is told; the scaled scores fit division by √{best} best."
+    return replace(example, scale=Scale.root_of(best), notes=(*example.notes, note))
+
+
+def _already_scaled(example: Example) -> Example:
+    """Scores that are q kᵀ times the scale are the scaled ones, whatever they are called."""
+    chain = Chain(example)
+    if "scores" not in example or "scaled" in example or not chain.parents("scores"):
+        return example
+    scale = chain.scale
+    if scale is None or scale.value == 1:
+        return example
+    table, raw = example.tables["scores"], chain.exact("scores")
+    if all(map(all, matches(table, raw))) or not all(map(all, matches(table, Exact.times(raw, scale.value)))):
+        return example
+    tables = {("scaled" if name == "scores" else name): value for name, value in example.tables.items()}
+    note = f"What is called scores is {scale.words} already."
+    return replace(example, tables=tables, notes=(*example.notes, note))
+
+
+def _causal_seen(example: Example) -> Example:
+    """Weights of exactly 0 above the diagonal and nowhere else are those of a causal mask."""
+    table = example.tables.get("weights")
+    if example.allowed is not None or table is None or table.groups:
+        return example
+    queries, keys = table.shape
+    if not 1 < queries <= keys or not Chain(example).parents("weights"):
+        return example
+    causal = [[j <= i + keys - queries for j in range(keys)] for i in range(queries)]
+    zeros = [[x == 0 for x in row] for row in table.values]
+    if any(
+        zero == seen
+        for row, line in zip(zeros, causal, strict=True)
+        for zero, seen in zip(row, line, strict=True)
+    ):
+        return example
+    note = "The zeros above the diagonal are those of a causal mask."
+    return replace(example, allowed=causal, notes=(*example.notes, note))
