@@ -40,7 +40,7 @@ LAYERS = (
     ("engine", "plots"),
     ("stats",),
     ("masks", "scores"),
-    ("errors",),
+    ("errors", "memo"),
 )
 # Methods that open a door upwards when they are called: recording.atlas(), recording.show(), map.show().
 DOORS = {("regard.models.recording", "atlas"), ("regard.models.recording", "viewer")} | {

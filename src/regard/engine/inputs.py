@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from regard.engine.problem import Problem
-from regard.engine.schedule import remembered
+from regard.engine.schedule import small
 from regard.engine.scoring import Scoring
 from regard.errors import DeviceError, DtypeError, MaskError, ScoreError, ShapeError
 from regard.masks import Coverage, Mask
+from regard.memo import remembered
 from regard.scores import Bias, DotProduct, Score
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def _allows_everything(mask: Mask, q: int, k: int) -> bool:
     return bool(q and k) and _coverage(mask, q, k) is Coverage.FULL
 
 
-@remembered(32)
+@remembered(32, small)
 def _coverage(mask: Mask, q: int, k: int) -> Coverage:
     """How much of the whole map may attend."""
     return mask.coverage((k - q, k), (0, k))

@@ -59,7 +59,7 @@ def observed(
         call = partial(_observed_on_gpu, problem, statistics, backend)
         if not _is_ours(statistics):
             return call()
-        return again(problem, (), ("observe", tuple(statistics.items()), backend), call)
+        return again(problem, (), ("observe", backend, *statistics, *statistics.values()), call)
     frame = _checked_frame(problem, statistics)
     columns = {name: s.columns(frame) for name, s in statistics.items() if isinstance(s, ColumnStatistic)}
     riding = {name: s for name, s in statistics.items() if _can_ride(s, columns.get(name), problem.group)}

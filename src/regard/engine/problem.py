@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.engine.keeping import Keeper
 from regard.engine.scoring import Scoring
 from regard.masks import Mask
+from regard.memo import Keeper
 
 __all__ = ["Problem", "asked_once"]
 

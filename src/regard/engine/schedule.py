@@ -7,19 +7,17 @@ decides pair by pair); keys that no query of the block may see are in no run and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 
 from regard.masks import Coverage, Mask
+from regard.memo import is_value, remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-__all__ = ["Row", "chunks", "remembered", "schedule"]
-
-Found = TypeVar("Found")
+__all__ = ["Row", "chunks", "schedule", "small"]
 
 KEY_TILE = 128
 ROUND = 64
@@ -49,8 +47,8 @@ def schedule(mask: Mask | None, q_len: int, k_len: int, block: int, offset: int)
     if mask is None:
         everything = (range(k_len),) if k_len else ()
         return (Row(queries, everything, ()) for queries in chunks(range(q_len), block))
-    if can_keep(mask, q_len):
-        return iter(_cached(mask, q_len, k_len, block, offset))
+    if small(mask, q_len) and is_value(mask):
+        return iter(_known(mask, q_len, k_len, block, offset))
     return _rows(mask, q_len, k_len, block, offset)
 
 
@@ -60,38 +58,16 @@ def chunks(run: range, size: int) -> Iterator[range]:
         yield range(start, min(start + size, run.stop))
 
 
-def can_keep(mask: Mask, q_len: int) -> bool:
-    """Whether what follows from a mask may be kept for the next call: it is the same again, and not large."""
-    if not mask.repeatable or mask.batch is not None or q_len > LONGEST_KEPT:
-        return False
-    try:
-        # A mask of somebody's own may be a plain dataclass, which has no hash.
-        hash(mask)
-    except TypeError:
-        return False
-    return True
-
-
-def remembered(most: int) -> Callable[[Callable[..., Found]], Callable[..., Found]]:
-    """Keep the last `most` answers of a function of a mask, a number of queries and whatever else.
+def small(mask: Mask, q_len: int, *_: object) -> bool:
+    """Whether what follows from a mask is worth keeping: it is not large, and not of one batch alone.
 
     The layers of a model share a mask, and ask one after another.
     """
-
-    def decorate(find: Callable[..., Found]) -> Callable[..., Found]:
-        known = lru_cache(maxsize=most)(find)
-
-        @wraps(find)
-        def ask(mask: Mask, q_len: int, *rest: Any) -> Found:
-            return (known if can_keep(mask, q_len) else find)(mask, q_len, *rest)
-
-        return ask
-
-    return decorate
+    return mask.batch is None and q_len <= LONGEST_KEPT
 
 
-@lru_cache(maxsize=32)
-def _cached(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> tuple[Row, ...]:
+@remembered(32)
+def _known(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> tuple[Row, ...]:
     return tuple(_rows(mask, q_len, k_len, block, offset))
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from regard.errors import MaskError
 from regard.masks.checks import bounds
+from regard.memo import fields_are_values
 
 __all__ = ["Coverage", "Mask"]
 
@@ -103,8 +104,17 @@ class Mask(ABC):
 
     @property
     def repeatable(self) -> bool:
-        """Whether equal masks always give equal answers, so that a schedule made once may be kept."""
-        return True
+        """Whether the mask is a value, so that a schedule made once may be kept for the next call.
+
+        It is if its class is a frozen dataclass and all its fields are values too: numbers, strings, tuples,
+        masks of that kind. Any other mask is asked again in each call, as it may have changed. Return False
+        if the answers of a frozen mask depend on anything but its fields.
+
+        >>> from regard.masks import Causal, Where
+        >>> Causal().repeatable, Where(lambda b, h, q_idx, kv_idx: q_idx >= kv_idx).repeatable
+        (True, False)
+        """
+        return fields_are_values(self)
 
     def select(self, row: int) -> Mask:
         """The mask of one batch row; its answers keep their rank, with a batch of 1."""

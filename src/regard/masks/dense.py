@@ -42,7 +42,7 @@ class Dense(HeldMask):
                 "Of three dimensions the first could be either: write mask[:, None] if it is batch, "
                 "mask[None] if it is heads."
             )
-        object.__setattr__(self, "allowed", _unexpanded(self.allowed.detach()).clone())
+        self.hold("allowed", _unexpanded(self.allowed.detach()).clone())
 
     @property
     def content(self) -> Tensor:

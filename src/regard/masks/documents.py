@@ -55,7 +55,7 @@ class Documents(HeldMask):
         if held is not None:
             ids = torch.arange(len(held)).repeat_interleave(torch.tensor(held))
         object.__setattr__(self, "lengths", held)
-        object.__setattr__(self, "ids", self._checked_ids(ids))
+        self.hold("ids", self._checked_ids(ids))
 
     def _checked_lengths(self, lengths: Sequence[int] | Tensor) -> tuple[int, ...]:
         if isinstance(lengths, Tensor) and lengths.ndim != 1:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from regard.errors import MaskError
 from regard.masks.base import Mask
+from regard.memo import Holder
 
 __all__ = ["HeldMask"]
 
 
-class HeldMask(Mask):
+class HeldMask(Mask, Holder):
     """A mask that holds a tensor, and is compared by what is in it.
 
     The tensor is a copy: a mask stays what it was, so that schedules made for it stay true.
@@ -40,13 +40,16 @@ class HeldMask(Mask):
         moved = self.content.to(device)
         return self if moved is self.content else self.holding(moved)
 
-    @cached_property
-    def _hash(self) -> int:
-        # Cheap, and different for most masks of the same shape; equality decides.
-        return hash((type(self), self.content.shape, int(self.content.sum())))
+    def bind(self, batch: int, heads: int) -> Mask:
+        if self.was_changed:
+            raise MaskError(
+                f"the tensor of {self!r} was changed in place after the mask was made; a mask must stay what "
+                f"it was, because schedules made for it are kept. Make a new {type(self).__name__} instead."
+            )
+        return self
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash((type(self), *self.contents.values()))
 
     def __eq__(self, other: object) -> bool:
         if self is other:

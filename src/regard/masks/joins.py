@@ -41,10 +41,6 @@ class _Join(Mask):
     def relative(self) -> bool:
         return all(part.relative for part in self.parts)
 
-    @property
-    def repeatable(self) -> bool:
-        return all(part.repeatable for part in self.parts)
-
     def select(self, row: int) -> Mask:
         return self._each(lambda part: part.select(row))
 
@@ -79,6 +75,7 @@ class _Join(Mask):
         return sizes[0][0] if sizes else None
 
 
+@dataclass(frozen=True, repr=False, init=False)
 class And(_Join):
     """Pairs that every part allows; written `a & b`.
 
@@ -113,6 +110,7 @@ class And(_Join):
         return " & ".join(_bracketed(part) for part in self.parts)
 
 
+@dataclass(frozen=True, repr=False, init=False)
 class Or(_Join):
     """Pairs that at least one part allows; written `a | b`.
 
@@ -138,6 +136,7 @@ class Or(_Join):
         return " | ".join(_bracketed(part) for part in self.parts)
 
 
+@dataclass(frozen=True, repr=False, init=False)
 class Not(_Join):
     """Pairs that the part does not allow; written `~a`.
 

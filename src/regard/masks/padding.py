@@ -50,7 +50,7 @@ class Padding(HeldMask):
                 f"Padding got shape {tuple(valid.shape)}; wanted (k,) or (batch, k). "
                 "A mask over queries as well belongs in Dense."
             )
-        object.__setattr__(self, "valid", valid.detach().clone())
+        self.hold("valid", valid.detach().clone())
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int] | Tensor, k: int) -> Padding:

@@ -88,11 +88,6 @@ class Where(Mask):
         if self.heads is not None:
             fits(self, "heads", self.heads, "q", heads, "bind it again with bind(batch, heads)")
 
-    @property
-    def repeatable(self) -> bool:
-        # The function may read a tensor that somebody changes.
-        return False
-
     def allows(self, q: Tensor, k: Tensor) -> Tensor:
         q, k = same_rank(q, k)
         ones = (1,) * q.ndim

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from regard.errors import ScoreError
+from regard.memo import remembered
 
 __all__ = ["check_buckets", "relative_buckets"]
 
@@ -53,7 +53,7 @@ def _bucketize(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
     return torch.bucketize(distance, starts, right=True)
 
 
-@lru_cache(maxsize=32)
+@remembered(32)
 def bucket_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
     """The smallest distance of every bucket but the first.
 

@@ -6,12 +6,11 @@ corner, so entry g holds distance k - 1 - g. Distance is the query's position mi
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from regard.memo import remembered
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["diagonal_cells", "diagonals", "of_diagonals", "split_by_sign"]
@@ -32,7 +31,7 @@ def of_diagonals(x: Tensor, tile: MapTile, cut: int = 0) -> Tensor:
     return x[..., start : start + len(tile.rows) + len(tile.cols) - cut - 1]
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def diagonal_cells(q: int, k: int, device: torch.device) -> Int64[Tensor, " diagonals"]:
     """How many cells each diagonal of a q × k tile has.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 
 import torch
 from torch import Tensor
+
+from regard.memo import Recent
 
 __all__ = ["scratch"]
 
@@ -31,13 +32,11 @@ def scratch(use: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
     """
     if like.device.type != "cpu":
         return torch.zeros(shape, dtype=like.dtype, device=like.device)
-    kept: OrderedDict[tuple, Tensor] = _local.__dict__.setdefault("kept", OrderedDict())
+    kept: Recent[Tensor] = _local.__dict__.setdefault("kept", Recent(KEPT))
     name = (use, shape, like.dtype)
-    if name not in kept:
+    found = kept.get(name)
+    if found is None:
         # A tensor made in inference mode could never be written to outside of it.
         with torch.inference_mode(False):
-            kept[name] = torch.zeros(shape, dtype=like.dtype)
-        while len(kept) > KEPT:
-            kept.popitem(last=False)
-    kept.move_to_end(name)
-    return kept[name]
+            found = kept[name] = torch.zeros(shape, dtype=like.dtype)
+    return found

@@ -85,11 +85,24 @@ def test_shapes_strides_masks_and_questions_are_kinds_of_their_own(device):
     observe(q, k, v, stats=[Entropy().named("other")], backend="triton")
     observe(q, k, v, stats=[Entropy()], scale=0.5, backend="triton")
     assert kinds() == 7
-    # Equal questions are one kind, and weights for queries are theirs by identity.
+    # Equal questions are one kind, whatever is in the tensors that they bring.
     rows = [torch.rand(64, device=device) for _ in range(2)]
     for some in (None, None, rows[0], rows[0], rows[1]):
         observe(q, k, v, stats=[ColumnMass(rows=some)], backend="triton")
-    assert kinds() == 10
+    assert kinds() == 9
+
+
+def test_a_played_call_reads_the_weights_of_queries_that_it_is_given(device):
+    q, k, v = torch.randn(3, 1, 1, 40, 64, device=device).unbind()
+    rows = torch.ones(40, device=device)
+    for _ in range(4):
+        before = observe(q, k, v, stats=[ColumnMass(rows=rows)], backend="triton").column_mass
+    rows.mul_(2.0)
+    after = observe(q, k, v, stats=[ColumnMass(rows=rows)], backend="triton").column_mass
+    other = observe(q, k, v, stats=[ColumnMass(rows=torch.full_like(rows, 3.0))], backend="triton")
+    assert tapes() == [True]
+    assert torch.equal(after, 2 * before)
+    torch.testing.assert_close(other.column_mass, 3 * before)
 
 
 def test_a_tensor_that_is_query_key_and_value_at_once_is_another_kind(device):
@@ -278,8 +291,8 @@ def test_calls_that_may_differ_are_made_as_ever(call):
 
 
 def test_the_oldest_kinds_are_forgotten_and_what_came_once_is_not_held(monkeypatch):
-    monkeypatch.setattr(replaying, "MOST", 3)
-    monkeypatch.setattr(replaying, "MOST_NUMBERS", 4)
+    monkeypatch.setattr(replaying._known, "most", 3)
+    monkeypatch.setattr(replaying._numbers_seen, "most", 4)
     for kind in range(5):
         replayed(kind, [], lambda: None)
     assert not replaying._known

@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from regard.engine.keeping import Keeper
 from regard.engine.problem import Problem
-from regard.engine.schedule import Row, chunks, remembered, schedule
+from regard.engine.schedule import Row, chunks, schedule, small
 from regard.engine.scoring import Place
 from regard.masks import Mask
+from regard.memo import Keeper, remembered
 
 __all__ = ["Intervals", "Span", "Unit", "scheduled_units", "spans_of", "units"]
 
@@ -92,7 +92,7 @@ def spans_of(mask: Mask | None, problem: Problem) -> Intervals | None:
     return _spans(mask, problem.q_len, problem.k_len, problem.offset)
 
 
-@remembered(8)
+@remembered(8, small)
 def _spans(mask: Mask, q_len: int, k_len: int, offset: int) -> Intervals | None:
     spans = mask.spans(torch.arange(q_len) + offset)
     if spans is None:

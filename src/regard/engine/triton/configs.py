@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 
 import torch
+
+from regard.memo import remembered
 
 __all__ = ["TRIED", "Config", "config", "generation", "has_tma", "interpreted", "width"]
 
@@ -116,7 +118,7 @@ def config(kernel: str, device: torch.device, wide: int, dtype: torch.dtype) -> 
     return _config(kernel, generation(device), wide, dtype.itemsize)
 
 
-@lru_cache
+@remembered(128)
 def _config(kernel: str, major: int, wide: int, itemsize: int) -> Config:
     if itemsize > 2:
         return NARROW[kernel]

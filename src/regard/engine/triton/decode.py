@@ -4,8 +4,6 @@
 # pyright: reportArgumentType=false
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
@@ -17,6 +15,7 @@ from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule import has_intervals, intervals
 from regard.engine.triton.starting import start
 from regard.engine.triton.support import MOST_QUERIES
+from regard.memo import remembered
 
 __all__ = ["applicable", "decode", "heaviest"]
 
@@ -191,7 +190,7 @@ def _splits(problem: Problem, block: int) -> tuple[int, int, int]:
     return -(-blocks // each), each * block, wanted
 
 
-@lru_cache
+@remembered(128)
 def _processors(device: torch.device) -> int:
     # The interpreter gets two splits, so that merging them is tested.
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

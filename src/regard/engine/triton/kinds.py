@@ -15,6 +15,7 @@ from regard.engine.problem import Problem
 from regard.engine.triton.replaying import replayed
 from regard.engine.triton.support import MOST_QUERIES
 from regard.engine.triton.together import together
+from regard.memo import described
 
 __all__ = ["again"]
 
@@ -26,20 +27,22 @@ def again(
 ) -> Result:
     """What `call` returns, played from a record if its kind came before.
 
-    It depends on a problem, on some more tensors and on what is asked, which tells which of them are there.
-    All that it returns is new.
+    It depends on a problem, on some more tensors and on what is asked. All that it returns is new.
     """
-    if _within.one or torch.compiler.is_compiling():
+    if _within.one or torch.compiler.is_compiling() or not _is_plain(problem):
         return call()
-    inputs = [x for x in (problem.q, problem.k, problem.v, problem.sink, *more) if x is not None]
-    if not _is_plain(problem, inputs):
+    found = kind_of(problem, more, asked)
+    if found is None:
+        return call()
+    kind, inputs = found
+    if not _can_replace(inputs):
         return call()
     _within.one = True
     try:
         # Decoding comes with another length each time.
         if problem.q_len <= MOST_QUERIES:
             return together(call)
-        return replayed(_kind(problem, inputs, asked), inputs, partial(together, call))
+        return replayed(kind, inputs, partial(together, call))
     finally:
         _within.one = False
 
@@ -53,19 +56,32 @@ class _Within(local):
 _within = _Within()
 
 
-def _kind(problem: Problem, inputs: Sequence[Tensor], asked: Hashable) -> Hashable:
-    """All that a call depends on but what is in its inputs."""
-    scoring, device = problem.scoring, problem.q.device.type
-    looks = [(x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16, x.requires_grad) for x in inputs]
+def kind_of(
+    problem: Problem, more: Sequence[Tensor | None], asked: Hashable
+) -> tuple[Hashable, list[Tensor]] | None:
+    """All that a call depends on but what is in its tensors, and these tensors; None if it is no value.
+
+    It is derived from the fields of the problem, its scoring, its mask and what is asked: a field that is
+    added to one of them is part of the kind.
+    """
+    device = problem.q.device.type
     modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled(device))
-    return (*looks, problem.mask, problem.offset, scoring.scale, scoring.softcap, asked, *modes)
+    found = described((problem, tuple(more), asked), look)
+    return None if found is None else ((found[0], modes), found[1])
 
 
-def _is_plain(problem: Problem, inputs: Sequence[Tensor]) -> bool:
-    """Whether what is done about a problem follows from its kind, and changes nothing."""
-    scoring, mask = problem.scoring, problem.mask
-    plain = scoring.bias is None and scoring.score_mod is None and scoring.score.is_dot
-    repeatable = mask is None or mask.repeatable
-    tensors = all(type(x) in (Tensor, Parameter) for x in inputs)
+def look(x: Tensor) -> Hashable:
+    """All that a kernel or an operation may depend on but what is in a tensor."""
+    return (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16, x.requires_grad)
+
+
+def _is_plain(problem: Problem) -> bool:
+    """Whether what is done about a problem follows from its kind."""
+    scoring = problem.scoring
+    return scoring.bias is None and scoring.score_mod is None and scoring.score.is_dot and not problem.dropout
+
+
+def _can_replace(inputs: Sequence[Tensor]) -> bool:
+    """Whether other tensors may take the place of these in what was recorded."""
     differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    return plain and repeatable and tensors and not (differentiated or problem.dropout)
+    return not differentiated and all(type(x) in (Tensor, Parameter) for x in inputs)

@@ -18,10 +18,9 @@ from jaxtyping import Bool, Int, Int8, Int32
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.engine.keeping import Keeper
-from regard.engine.triton.keeping import kept
 from regard.engine.triton.spans import Spans, bounds, spans_of
 from regard.masks import Coverage, Mask
+from regard.memo import Keeper, remembered
 
 __all__ = ["Plan", "Runs", "plan"]
 
@@ -125,7 +124,7 @@ class Plan(Keeper):
         return ((self.cover == Coverage.PARTIAL).flatten().cumsum(0) - 1).view_as(self.cover)
 
 
-@kept
+@remembered(64)
 def plan(
     mask: Mask | None, q_len: int, k_len: int, offset: int, blocks: tuple[int, int], device: torch.device
 ) -> Plan:

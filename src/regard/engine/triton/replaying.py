@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from regard.engine.triton.keeping import make_room
 from regard.engine.triton.starting import listening
 from regard.engine.triton.steps import Boxes, Made, Recorder, Slot, Start, Step, numbers, same
+from regard.memo import Recent
 
 __all__ = ["forget", "replayed"]
 
@@ -30,23 +30,15 @@ MOST, MOST_NUMBERS = 64, 1024
 
 
 def replayed(kind: Hashable, inputs: Sequence[Tensor], call: Callable[[], Result]) -> Result:
-    """What `call` returns, which depends on nothing but the kind of call and its inputs.
-
-    What has no hash is no kind: such a call is made as it is.
-    """
+    """What `call` returns, which depends on nothing but the kind of call and its inputs."""
     # Of a tensor that comes twice the record could not say which one is meant.
     names = [id(x) for x in inputs]
     kind = (kind, *(names.index(name) for name in names))
-    try:
-        history = _known.get(kind)
-    except TypeError:
-        return call()
+    history = _known.get(kind)
     if history is None:
         if hash(kind) not in _numbers_seen:
-            make_room(_numbers_seen, MOST_NUMBERS)
             _numbers_seen[hash(kind)] = None
             return call()
-        make_room(_known, MOST)
         history = _known[kind] = _History()
     if history.tape is not None:
         return history.tape.play(inputs)
@@ -88,8 +80,8 @@ class _History:
         return result
 
 
-_known: dict[Hashable, _History] = {}
-_numbers_seen: dict[int, None] = {}
+_known: Recent[_History] = Recent(MOST)
+_numbers_seen: Recent[None] = Recent(MOST_NUMBERS)
 
 
 class _Tape:

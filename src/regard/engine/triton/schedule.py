@@ -15,12 +15,11 @@ from jaxtyping import Bool, Int, Int32
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.engine.keeping import Keeper
 from regard.engine.problem import Problem
-from regard.engine.triton.keeping import kept
 from regard.engine.triton.spans import bounds, spans_of
 from regard.errors import BackendError
 from regard.masks import Mask
+from regard.memo import Keeper, remembered
 
 __all__ = ["SIDE", "Schedule", "Strips", "has_intervals", "intervals", "schedule"]
 
@@ -290,7 +289,7 @@ def _schedule_of(problem: Problem) -> Schedule | None:
     return schedule(problem.mask, problem.q_len, problem.k_len, problem.offset, problem.q.device)
 
 
-@kept
+@remembered(64)
 def schedule(mask: Mask | None, q_len: int, k_len: int, offset: int, device: torch.device) -> Schedule | None:
     """The schedule of a mask, or None if its rows see more than one interval.
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.triton.configs import TRIED
-from regard.engine.triton.keeping import make_room
+from regard.memo import Recent
 
 __all__ = ["aligned", "listening", "start"]
 
@@ -108,7 +108,7 @@ class _Starter:
     """What has been compiled of one kernel."""
 
     kernel: Any
-    compiled: dict[Any, Callable[..., None]] = field(default_factory=dict)
+    compiled: Recent[Callable[..., None]] = field(default_factory=lambda: Recent(MOST))
     readers: dict[Any, Callable[[tuple[Any, ...]], Any]] = field(default_factory=dict)
     pickers: dict[int, Callable[[dict[str, Any]], tuple[Any, ...]]] = field(default_factory=dict)
 
@@ -135,7 +135,6 @@ class _Starter:
         if found is None:
             if len(given) + len(named) > len(values) + len(options):
                 raise TypeError(f"{self.kernel} takes {self.kernel.arg_names}, and was given {[*named]}.")
-            make_room(self.compiled, MOST)
             made = self.kernel[grid](*values, **dict(options), **ALWAYS)
             found = self.compiled[key] = _again(made, device)
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from regard.engine.triton.operands import steps
+from regard.memo import remembered
 
 __all__ = ["boxes", "lines"]
 
@@ -41,7 +41,7 @@ def _of(x: Tensor, pattern: TensorDescriptor) -> TensorDescriptor:
     return made
 
 
-@lru_cache(maxsize=256)
+@remembered(256)
 def _boxes(
     shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, rows: int
 ) -> TensorDescriptor:
@@ -50,7 +50,7 @@ def _boxes(
     return _pattern(dtype, shape, steps(shape, strides), block, layout)
 
 
-@lru_cache(maxsize=256)
+@remembered(256)
 def _lines(shape: tuple[int, ...], strides: tuple[int, ...], count: int) -> TensorDescriptor:
     layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)
     return _pattern(torch.float32, shape, strides, [1, count], layout)
