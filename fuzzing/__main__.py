@@ -20,7 +20,7 @@ from fuzzing.driver import Driver
 from fuzzing.failures import Failures, named
 from fuzzing.results import Results
 from fuzzing.targets import TARGETS
-from fuzzing.worker import attempt
+from fuzzing.worker import Found, attempt
 
 FAILURES = ROOT / ".fuzzing"
 
@@ -49,10 +49,10 @@ def fuzz(given: argparse.Namespace, failures: Failures) -> int:
     def tell(driver: Driver) -> None:
         minutes = (time.monotonic() - start) / 60
         if results is not None:
-            results.write(minutes, driver.cases, dict(driver.found))
+            results.write(minutes, dict(driver.cases), dict(driver.found))
         counts = "  ".join(
             f"{name} {count:,}" + (f" ({driver.found[name]} failed)" if driver.found[name] else "")
-            for name, count in driver.cases.items()
+            for name, count in sorted(driver.cases.items())
         )
         total, failed = sum(driver.cases.values()), sum(driver.found.values())
         print(f"{minutes:6.1f} min  {total:>10,} cases  {failed} failed  |  {counts}", flush=True)
@@ -74,9 +74,9 @@ def replay(reproducers: list[tuple[str, int]]) -> int:
     failed = 0
     for name, seed in reproducers:
         found = attempt(TARGETS[name].check, name, seed)
-        failed += found is not None
-        print(f"{name}:{seed} {'passes' if found is None else 'fails'}")
-        if found is not None:
+        failed += isinstance(found, Found)
+        print(f"{name}:{seed} {'fails' if isinstance(found, Found) else 'passes'}")
+        if isinstance(found, Found):
             print(found.text)
     print(f"{failed} of {len(reproducers)} fail.")
     return int(failed > 0)

@@ -43,12 +43,8 @@ class Driver:
     failures: Failures
     tell: Callable[[Driver], None]
     hang_s: float = HANG_S
-    checks: Counter[str] = field(default_factory=Counter)
+    cases: Counter[str] = field(default_factory=Counter)
     found: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def cases(self) -> dict[str, int]:
-        return {name: self.checks[name] * target.cases for name, target in self.targets.items()}
 
     def run(self, seconds: float) -> None:
         """Fuzz until the time is over; whatever ends this ends the workers too."""
@@ -88,7 +84,7 @@ class Driver:
             hand.process.join(5.0)
             return self._replaced(hand, f"the worker died: exit code {hand.process.exitcode}")
         if isinstance(message, Finished):
-            self.checks[message.target] += message.checks
+            self.cases[message.target] += message.cases
             hand.numbers[message.target] = message.number
         elif isinstance(message, Found):
             self._save(message)
@@ -113,8 +109,8 @@ class Driver:
             raise RuntimeError(f"a worker ended before its first check; {why}.")
         name, number = busy
         self._save(Found(name, seed_of(self.base, name, number), why, why))
-        # What its unfinished turn did is counted: all checks of it before this one passed.
-        self.checks[name] += (number - hand.numbers[name]) // self.jobs + 1
+        # Of its unfinished turn it is known how many checks were made, and each judged one case at least.
+        self.cases[name] += (number - hand.numbers[name]) // self.jobs + 1
         return self._hired({**hand.numbers, name: number + self.jobs})
 
     def _save(self, found: Found) -> None:

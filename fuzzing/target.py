@@ -11,16 +11,16 @@ __all__ = ["Target", "seed_of"]
 
 @dataclass(frozen=True)
 class Target:
-    """One thing that is fuzzed: `check(seed)` makes a random input from the seed and raises if it is wrong.
+    """One thing that is fuzzed: `check(seed)` makes random inputs from the seed and raises if one is wrong.
 
-    `cases` is how many random inputs one seed stands for, and `tested` how many seeds the tests run.
+    It returns how many cases it judged: a case is one answer of regard's (a call, a tile, an index, a step)
+    that was compared with an oracle's. `tested` is how many seeds the tests run.
     """
 
     name: str
     about: str
-    check: Callable[[int], None]
+    check: Callable[[int], int]
     tested: int
-    cases: int = 1
 
 
 def seed_of(base: int, target: str, number: int) -> int:

@@ -30,10 +30,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Finished:
-    """So many checks of a target were made; the next one has this number."""
+    """A turn of a target is over: so many cases were judged, and the next check has this number."""
 
     target: str
-    checks: int
+    cases: int
     number: int
 
 
@@ -84,19 +84,18 @@ def _turn(link: Connection, note: Note, target: Target, place: Place, number: in
         seed = seed_of(place.base, target.name, number)
         note.write(target.name, number)
         found = attempt(target.check, target.name, seed)
-        if found is not None:
+        if isinstance(found, Found):
             link.send(found)
-        number, done = number + place.stride, done + 1
+        number, done = number + place.stride, done + (found if isinstance(found, int) else 1)
     link.send(Finished(target.name, done, number))
     return number
 
 
-def attempt(check: Callable[[int], None], name: str, seed: int) -> Found | None:
-    """What one check found, if anything."""
+def attempt(check: Callable[[int], int], name: str, seed: int) -> Found | int:
+    """What one check found, or how many cases it judged."""
     try:
-        check(seed)
+        return check(seed)
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         kind = f"{type(error).__name__} in {os.path.basename(last.filename)}:{last.name}"
         return Found(name, seed, kind, traceback.format_exc())
-    return None

@@ -48,7 +48,9 @@ def dense_attention(
         batch, heads, n, m = s.shape
         b, h, i, j = (torch.arange(x) for x in (batch, heads, n, m))
         i = i + (m - n)
-        s = score_mod(s, b.view(-1, 1, 1, 1), h.view(1, -1, 1, 1), i.view(1, 1, -1, 1), j.view(1, 1, 1, -1))
+        s = score_mod(
+            s, b.view(-1, 1, 1, 1), h.view(1, -1, 1, 1), i.view(1, 1, -1, 1), j.view(1, 1, 1, -1)
+        ).to(dtype)
     if allowed is not None:
         s = torch.where(allowed, s, torch.full_like(s, -torch.inf))
     logits = s

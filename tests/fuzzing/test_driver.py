@@ -46,8 +46,9 @@ class Process:
         self.did.append("close")
 
 
-def wrong_for_odd_seeds(seed: int) -> None:
+def wrong_for_odd_seeds(seed: int) -> int:
     assert seed % 2 == 0, "odd"
+    return 10
 
 
 def test_seeds_are_those_of_the_run_the_target_and_the_number():
@@ -57,15 +58,15 @@ def test_seeds_are_those_of_the_run_the_target_and_the_number():
 
 
 def test_a_failed_check_is_found_with_its_seed_and_its_traceback():
-    assert attempt(wrong_for_odd_seeds, "odd", 2) is None
+    assert attempt(wrong_for_odd_seeds, "odd", 2) == 10
     found = attempt(wrong_for_odd_seeds, "odd", 3)
-    assert found is not None
+    assert isinstance(found, Found)
     assert (found.target, found.seed) == ("odd", 3)
     assert found.kind == "AssertionError in test_driver.py:wrong_for_odd_seeds"
     assert "assert seed % 2 == 0" in found.text
 
 
-def test_a_turn_counts_its_checks_and_tells_failures_as_they_come(monkeypatch):
+def test_a_turn_counts_its_cases_and_tells_failures_as_they_come(monkeypatch):
     clock = iter([0.0, *[0.1] * 6, 9.0])
     monkeypatch.setattr("fuzzing.worker.time.monotonic", lambda: next(clock))
     link, note = Link(), Note(Shared())
@@ -74,7 +75,8 @@ def test_a_turn_counts_its_checks_and_tells_failures_as_they_come(monkeypatch):
     *found, finished = link.sent
     odd = [seed for n in range(1, 13, 2) if (seed := seed_of(7, "odd", n)) % 2]
     assert [one.seed for one in found] == odd
-    assert finished == Finished("odd", 6, 13)
+    assert finished == Finished("odd", 10 * (6 - len(odd)) + len(odd), 13)
+    assert 0 < len(odd) < 6
     assert number == 13
     assert note.read() == ("odd", 11)
 
@@ -116,7 +118,7 @@ def test_a_worker_that_dies_is_a_failure_and_another_goes_on(tmp_path, monkeypat
     saved = [json.loads(path.read_text()) for path in Failures(tmp_path)]
     assert {one["seed"] for one in saved} == {seed_of(5, "dies", 2), seed_of(5, "dies", 5)}
     assert {one["text"] for one in saved} == {f"the worker died: exit code {-signal.SIGKILL}"}
-    assert driver.checks["dies"] == 6
+    assert driver.cases["dies"] == 6
 
 
 def test_a_worker_that_hangs_is_killed_and_its_check_is_a_failure(tmp_path, monkeypatch):

@@ -1,0 +1,95 @@
+"""Attention and its gradients on every CPU backend, against the dense oracle in float64."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from choice import Seeded
+from fuzzing.calls import Call, make_call
+from fuzzing.target import Target
+
+__all__ = ["ATTENTION", "HALF"]
+
+# The project's rule: so many times the error of eager attention in the same dtype.
+OUTPUT, GRADIENT = 2.0, 3.0
+# Roundings that each term of a sum goes through.
+ROUNDINGS = 16
+
+
+def upstream_of(out: Tensor) -> Tensor:
+    """The gradient of what comes after: the same for every dtype, but for its rounding."""
+    return torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
+
+
+def differentiated(
+    function, leaves: dict[str, Tensor], dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """The output of a call and the gradients of its leaves."""
+    own = {name: x.detach().to(dtype or x.dtype).requires_grad_() for name, x in leaves.items()}
+    out = function(own)
+    leaves_of = list(own.values())
+    grads = torch.autograd.grad(out, leaves_of, upstream_of(out), allow_unused=True, materialize_grads=True)
+    return {"out": out.detach(), **dict(zip(own, grads, strict=True))}
+
+
+def floors(call: Call, upstream: Tensor) -> dict[str, float]:
+    """What rounding alone may cost each result, where eager may be right by luck.
+
+    A gradient is a sum of terms that may cancel: each is rounded by its own size, not by that of the sum.
+    """
+    leaves = {name: x.double() for name, x in call.leaves.items()}
+    group = call.shape[1] // leaves["k"].shape[1]
+    q, k, v = leaves["q"], *(leaves[name].repeat_interleave(group, 1) for name in "kv")
+    dense = call.dense_steps(leaves)
+    upstream, weights = upstream.double().abs(), dense.weights
+    # Both halves of p (dp - delta), each in full.
+    terms = weights * (upstream @ v.abs().mT + (upstream * (weights @ v.abs())).sum(-1, keepdim=True))
+    steep = abs(call.options.get("scale", 1.0)) or 1.0
+    total = terms.sum().item() * steep
+    largest = q.abs().max().item() * k.abs().max().item() * max(call.shape[2:])
+    for name in ("w", "w_q", "w_k", "w_v"):
+        largest *= max(1.0, leaves[name].abs().max().item()) if name in leaves else 1.0
+    shared = dict.fromkeys(leaves, total * max(1.0, largest))
+    precise = {
+        "out": (weights @ v.abs()).max().item(),
+        "v": (weights.mT @ upstream).max().item() * group,
+        "q": (terms @ k.abs()).max().item() * steep,
+        "k": (terms.mT @ q.abs()).max().item() * steep * group,
+    }
+    plain = not {"w", "w_q", "w_k", "w_v"} & {*leaves}
+    unit = torch.finfo(torch.float64 if call.dtype == torch.float64 else torch.float32).eps
+    return {
+        name: ROUNDINGS * unit * size for name, size in {**shared, **(precise if plain else {})}.items()
+    } | {"out": ROUNDINGS * unit * precise["out"]}
+
+
+def check(seed: int) -> int:
+    return judge(make_call(Seeded(seed), (torch.float64, torch.float32)))
+
+
+def check_half(seed: int) -> int:
+    return judge(make_call(Seeded(seed), (torch.bfloat16, torch.float16)))
+
+
+def judge(call: Call) -> int:
+    got, eager = differentiated(call.ours, call.leaves), differentiated(call.dense, call.leaves)
+    exact = differentiated(call.dense, call.leaves, torch.float64)
+    known = floors(call, upstream_of(exact["out"]))
+    for name, tensor in got.items():
+        wanted, factor = exact[name], OUTPUT if name == "out" else GRADIENT
+        assert tensor.shape == wanted.shape, name
+        assert tensor.dtype == (call.dtype if name == "out" else call.leaves[name].dtype), name
+        if not bool(eager[name].isfinite().all()):
+            continue
+        assert bool(tensor.isfinite().all()), f"{name} is not finite and eager's is"
+        error = (tensor.double() - wanted).abs().max().item()
+        by_eager = factor * (eager[name].double() - wanted).abs().max().item()
+        written = torch.finfo(tensor.dtype).eps * wanted.abs().max().item()
+        allowed = by_eager + written + max(known[name], 0.0 if call.dtype == torch.float64 else 1e-5)
+        assert error <= allowed, f"{name} is off by {error:.3g}; allowed is {allowed:.3g} ({call.backend})"
+    return 1
+
+
+ATTENTION = Target("attention", "one call and its gradients, against dense float64", check, tested=100)
+HALF = Target("half", "the same in bfloat16 and float16", check_half, tested=30)
