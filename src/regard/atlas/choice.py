@@ -1,11 +1,18 @@
-"""Which layers of a recording a survey is about."""
+"""Which text of a recording, and which of its layers, a survey is about."""
 
 from __future__ import annotations
 
 from regard.errors import RecordingError
 from regard.models import Layer, Recording
 
-__all__ = ["chosen_layers"]
+__all__ = ["chosen_layers", "chosen_text"]
+
+
+def chosen_text(recording: Recording, stack: str | None, row: int) -> tuple[Recording, list[Layer]]:
+    """One text of a recording, without padding, and the layers of one stack or of all."""
+    chosen_layers(recording, stack)
+    text = recording.alone(row, stack)
+    return text, chosen_layers(text, stack)
 
 
 def chosen_layers(recording: Recording, stack: str | None) -> list[Layer]:

@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from regard.atlas.choice import chosen_layers
+from regard.atlas.choice import chosen_text
 from regard.atlas.fits import fit_line, log_bins
-from regard.atlas.tally import batch_row, late_decay
+from regard.atlas.tally import late_decay
 from regard.errors import StatisticError
 from regard.models import Recording
 from regard.stats import DecayCurve
@@ -100,10 +100,10 @@ def decay(
     """
     if skip_sinks < 0:
         raise StatisticError(f"skip_sinks is {skip_sinks}; it counts keys, and must be at least 0.")
-    layers = chosen_layers(recording, stack)
+    _, layers = chosen_text(recording, stack, row)
     fits: list[DecayFit] = []
     for done, layer in enumerate(layers):
-        seen = batch_row(layer.map, row)
+        seen = layer.map
         keys = seen.shape[3]
         if reach is not None and not 1 <= reach < keys:
             raise StatisticError(f"reach is {reach}, and the text has {keys} keys; wanted 1 to {keys - 1}.")

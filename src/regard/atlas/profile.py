@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.atlas.choice import chosen_layers
+from regard.atlas.choice import chosen_text
 from regard.atlas.flat import Flat
-from regard.atlas.tally import batch_row, last_queries
+from regard.atlas.tally import last_queries
 from regard.errors import StatisticError
 from regard.maps import AttentionMap
 from regard.models import Recording
@@ -99,12 +99,12 @@ def position_profile(
     >>> profile.mass.shape, profile.queries, float(profile.model.sum())
     (torch.Size([16, 4]), 16, 1.0)
     """
-    layers = chosen_layers(recording, stack)
+    _, layers = chosen_text(recording, stack, row)
     names: list[tuple[str, int, int]] = []
     mass, even = [], []
     asked = 1
     for done, layer in enumerate(layers):
-        seen = batch_row(layer.map, row)
+        seen = layer.map
         _, heads, q, k = seen.shape
         if not 1 <= bins <= k:
             raise StatisticError(f"bins is {bins}, and the {layer.role} has {k} keys; wanted 1 to {k}.")
@@ -121,5 +121,7 @@ def position_profile(
 
 
 def _mass(seen: AttentionMap, bins: int) -> Float[Tensor, "heads bins"]:
+    """The mean over the queries that see anything."""
     segments = SegmentMass.bins(bins, seen.shape[3])
-    return seen.stats(segments)["segment_mass"][0].double().mean(1).cpu()
+    live = (seen.lse[0] > -torch.inf).sum(-1, keepdim=True).clamp(min=1)
+    return (seen.stats(segments)["segment_mass"][0].double().sum(1) / live).cpu()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from regard.maps import AttentionMap
 from regard.models import Layer, Recording
 from regard.stats import NormWeighted
 
-__all__ = ["rollout", "row_of_batch", "value_norms"]
+__all__ = ["rollout", "value_norms"]
 
 # Up to so many queries their rows are read one by one, and the rest of the map is left alone.
 FEW = 16
@@ -57,7 +56,7 @@ def rollout(
     >>> flow.shape, round(float(flow.sum()), 4)
     (torch.Size([9]), 1.0)
     """
-    layers = _layers(recording)
+    layers = _layers(recording, batch)
     if not 0.0 <= residual <= 1.0:
         raise MapError(f"residual is {residual}; it must be from 0 (attention alone) to 1 (nothing mixes).")
     if norm_weighted and model is None:
@@ -70,7 +69,7 @@ def rollout(
     several = list(query) if isinstance(query, Iterable) else [query]
     found: Tensor | None = None
     for done, layer in enumerate(reversed(layers)):
-        seen = row_of_batch(layer, batch)
+        seen = _square(layer)
         if found is None:
             found = _started(several, seen)
         columns = value_norms(model, layer, seen) if norm_weighted else None
@@ -94,35 +93,29 @@ def value_norms(model: Any, layer: Layer, seen: AttentionMap) -> Float[Tensor, "
     return NormWeighted(matrix).init(frame_of(seen.problem))["norms"][0, ..., 0]
 
 
-def _layers(recording: Recording) -> list[Layer]:
+def _layers(recording: Recording, row: int) -> list[Layer]:
+    """The layers of one text of the batch, without padding, from the bottom up."""
     if not recording.complete:
         raise RecordingError(
             "the recording was cut short and lacks layers, so paths through it would be wrong. Record again, "
             "or complete it with watch(..., resume=True)."
         )
-    return sorted(recording.layers.values(), key=lambda layer: layer.index)
+    main = recording.layers
+    size = next(iter(main.maps.values())).shape[0]
+    if not 0 <= row < size:
+        raise MapError(f"batch is {row}; the recording has {size} texts, 0 to {size - 1}.")
+    return sorted(recording.alone(row, main.role).layers.values(), key=lambda layer: layer.index)
 
 
-def row_of_batch(layer: Layer, row: int) -> AttentionMap:
-    """The map of one text of a batch, in which every token is a query and a key."""
-    seen = layer.map
-    size, _, q_len, k_len = seen.shape
+def _square(layer: Layer) -> AttentionMap:
+    """A layer's map, in which every token must be a query and a key."""
+    q_len, k_len = layer.map.shape[2:]
     if q_len != k_len:
         raise RecordingError(
             f"layer {layer.index} has {q_len} queries and {k_len} keys; rollout follows one text through "
             "layers in which every token is both. Record the whole text, not its end."
         )
-    if not 0 <= row < size:
-        raise MapError(f"batch is {row}; the recording has {size} texts, 0 to {size - 1}.")
-    if size == 1:
-        return seen
-    p, bias = seen.problem, seen.problem.scoring.bias
-    scoring = p.scoring
-    if isinstance(bias, Tensor) and bias.shape[0] > 1:
-        scoring = replace(scoring, bias=bias[row : row + 1])
-    mask = None if p.mask is None else p.mask.select(row)
-    q, k, v = (x[row : row + 1] for x in (p.q, p.k, p.v))
-    return AttentionMap(replace(p, q=q, k=k, v=v, mask=mask, scoring=scoring), seen.lse[row : row + 1])
+    return layer.map
 
 
 def _started(queries: Sequence[int], seen: AttentionMap) -> Float[Tensor, "rows n"]:

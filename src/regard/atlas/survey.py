@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from regard.atlas.cards import Atlas, HeadCard
-from regard.atlas.choice import chosen_layers
+from regard.atlas.choice import chosen_text
 from regard.atlas.decay import fit_decay
 from regard.atlas.flat import Flat
 from regard.atlas.kinds import KINDS
-from regard.atlas.tally import SINKS, Tally, batch_row, late_decay, tally_of
+from regard.atlas.tally import SINKS, Tally, late_decay, tally_of
 from regard.atlas.words import Words, words_of
 from regard.maps import AttentionMap
 from regard.models import Recording
@@ -32,7 +32,8 @@ def atlas(
 ) -> Atlas:
     """What every head does: its statistics, and every kind with a score from 0 to 1 and the evidence.
 
-    All stacks unless one is named; `row` is which text of the batch. `delimiters` are token ids; without them
+    All stacks unless one is named; `row` is which text of the batch: it is surveyed as if it had been read
+    alone, and padding is left out. `delimiters` are token ids; without them
     punctuation and line breaks count, for which the recording needs its tokenizer. One pass over each map and
     gathers by token: memory grows with the length, time with its square. `progress(done, total)` is called
     after every layer. docs/atlas.md has the formula of every kind.
@@ -46,19 +47,19 @@ def atlas(
     >>> best.layer, round(best.score("induction"), 1)
     (6, 0.9)
     """
-    layers = chosen_layers(recording, stack)
+    text, layers = chosen_text(recording, stack, row)
     flats: list[Flat] = []
     words: dict[tuple[str, int, int], Words] = {}
     cards: list[HeadCard] = []
     for done, layer in enumerate(layers):
-        seen = batch_row(layer.map, row)
+        seen = layer.map
         name = (layer.role, *seen.shape[2:])
         if name not in words:
-            words[name] = words_of(recording, layer, row, delimiters)
+            words[name] = words_of(text, layer, delimiters)
         cards += cards_of(seen, layer.role, layer.index, words[name], _shared(flats, seen))
         if progress is not None:
             progress(done + 1, len(layers))
-    ids = next(iter(recording.token_ids.values()), None)
+    ids = next(iter(text.token_ids.values()), None)
     tokens = layers[0].map.shape[3] if ids is None else ids.shape[1]
     return Atlas(_name(recording), tokens, tuple(cards))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -11,11 +11,10 @@ from torch import Tensor
 
 from regard.atlas.flat import Flat
 from regard.atlas.words import Words
-from regard.errors import RecordingError
 from regard.maps import AttentionMap
 from regard.stats import ColumnMass, Decay, DecayCurve, Entropy, MaxScore
 
-__all__ = ["SINKS", "Tally", "batch_row", "last_queries", "late_decay", "tally_of"]
+__all__ = ["SINKS", "Tally", "last_queries", "late_decay", "tally_of"]
 
 # Keys nearer than this are near; four times as far away is far. Short texts have shorter measures.
 NEAR = 64
@@ -131,19 +130,3 @@ def last_queries(seen: AttentionMap, count: int) -> AttentionMap:
     """The map of the last queries only, each still at its own position."""
     rows = range(seen.shape[2] - count, seen.shape[2])
     return AttentionMap(seen.problem.block(rows), seen.lse[:, :, rows.start :])
-
-
-def batch_row(seen: AttentionMap, row: int) -> AttentionMap:
-    """The map of one text of a batch."""
-    batch = seen.shape[0]
-    if not -batch <= row < batch:
-        raise RecordingError(f"row is {row}, and the batch has {batch} (rows 0 to {batch - 1}).")
-    if batch == 1:
-        return seen
-    row %= batch
-    p, scoring = seen.problem, seen.problem.scoring
-    if isinstance(scoring.bias, Tensor) and scoring.bias.shape[0] > 1:
-        scoring = replace(scoring, bias=scoring.bias[row : row + 1])
-    one = {name: getattr(p, name)[row : row + 1] for name in ("q", "k", "v")}
-    mask = None if p.mask is None else p.mask.select(row)
-    return AttentionMap(replace(p, mask=mask, scoring=scoring, **one), seen.lse[row : row + 1])

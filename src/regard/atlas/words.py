@@ -44,14 +44,12 @@ def is_delimiter(text: str) -> bool:
     return SPECIAL.fullmatch(inside) is not None or all(unicodedata.category(c)[0] == "P" for c in inside)
 
 
-def words_of(
-    recording: Recording, layer: Layer, row: int, delimiters: Collection[int] | None = None
-) -> Words:
-    """What a recording knows about the tokens of one layer's queries and keys."""
+def words_of(recording: Recording, layer: Layer, delimiters: Collection[int] | None = None) -> Words:
+    """What a recording of one text knows about the tokens of one layer's queries and keys."""
     rows, keys = layer.map.shape[2:]
-    k_ids, why_k = _ids(recording, "encoder" if layer.role == "cross" else layer.role, row, keys)
+    k_ids, why_k = _ids(recording, "encoder" if layer.role == "cross" else layer.role, keys)
     if layer.role == "cross":
-        q_ids, why_q = _ids(recording, "decoder", row, rows)
+        q_ids, why_q = _ids(recording, "decoder", rows)
     else:
         q_ids, why_q = (None if k_ids is None else k_ids[keys - rows :]), why_k
     words = Words(q_ids, k_ids, no_ids=why_q or why_k)
@@ -61,12 +59,12 @@ def words_of(
         return replace(
             words, delimiters=torch.isin(k_ids, torch.tensor(sorted(delimiters), dtype=torch.long))
         )
-    texts, why = _texts(recording, k_ids, row)
+    texts, why = _texts(recording, k_ids)
     flags = None if texts is None else torch.tensor([is_delimiter(text) for text in texts], dtype=torch.bool)
     return replace(words, delimiters=flags, no_delimiters=why)
 
 
-def _ids(recording: Recording, role: str, row: int, length: int) -> tuple[Tensor | None, str]:
+def _ids(recording: Recording, role: str, length: int) -> tuple[Tensor | None, str]:
     """The first `length` ids a stack read; an encoder that stands alone is noted as the text."""
     if role in ("vision", "audio"):
         return None, f"a {role} stack reads no tokens"
@@ -74,19 +72,18 @@ def _ids(recording: Recording, role: str, row: int, length: int) -> tuple[Tensor
     ids = known.get(role, known.get("decoder") if role == "encoder" else None)
     if ids is None:
         return None, "the model was not run on token ids"
-    ids = ids[row % len(ids)]
+    ids = ids[0]
     if len(ids) < length:
         return None, f"the recording has {len(ids)} token ids for {length} positions"
     # The last token of a generated text was never read.
     return ids[:length].long(), ""
 
 
-def _texts(recording: Recording, ids: Tensor, row: int) -> tuple[list[str] | None, str]:
+def _texts(recording: Recording, ids: Tensor) -> tuple[list[str] | None, str]:
     try:
-        rows = recording.batch_tokens
+        tokens = recording.tokens[: len(ids)]
     except RecordingError as error:
         return None, str(error).rstrip(".")
-    tokens = rows[row % len(rows)][: len(ids)]
     if [token.id for token in tokens] != ids.tolist():
         return None, "the recording's tokenizer was attached to another stack; give delimiters as token ids"
     return [token.text for token in tokens], ""

@@ -188,6 +188,15 @@ class Recording:
             self._tokens[role] = self._tokenized(role)
         return self._tokens[role]
 
+    def alone(self, row: int = 0, stack: str | None = None) -> Recording:
+        """One text of the batch as if the model had read nothing else: without the others, without padding.
+
+        `stack` leaves out the other stacks. docs/atlas.md says how padding is told from text.
+        """
+        from regard.models.alone import alone
+
+        return alone(self, row, stack)
+
     def stat(self, name: str) -> Any:
         """One statistic of all layers of the main stack: (layers, batch, heads, ...)."""
         return self.layers.stat(name)

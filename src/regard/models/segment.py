@@ -24,7 +24,17 @@ from regard.stats import (
     TopKeys,
 )
 
-__all__ = ["Segment", "in_text", "join_biases", "join_rows", "joined", "placed", "rows_only", "tensors_of"]
+__all__ = [
+    "Segment",
+    "in_text",
+    "join_biases",
+    "join_rows",
+    "joined",
+    "placed",
+    "row_of",
+    "rows_only",
+    "tensors_of",
+]
 
 
 @dataclass(frozen=True)
@@ -135,6 +145,13 @@ def placed(value: Any, first: int) -> Any:
     if first and isinstance(value, TopKeys | RowMaximum):
         return value._replace(key=torch.where(value.key >= 0, value.key + first, value.key))
     return value
+
+
+def row_of(value: Any, row: int) -> Any:
+    """A statistic of one row of the batch; what all rows share, such as distances, stays as it is."""
+    if isinstance(value, Tensor):
+        return value[row : row + 1]
+    return type(value)(*(x if x.ndim == 1 else x[row : row + 1] for x in value))
 
 
 def tensors_of(value: Any) -> list[Tensor]:

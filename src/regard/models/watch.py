@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from torch import Tensor
 
 from regard.engine import attention
 from regard.errors import ModelError, RecordingError
-from regard.maps import AttentionMap, observe
+from regard.maps import AttentionMap, Observation, observe
 from regard.models.call import AttentionCall
 from regard.models.hook import watchers
 from regard.models.layer import Layer
+from regard.models.padding import rows_of_text, without_padding
 from regard.models.passes import Passes
 from regard.models.recording import Recording
 from regard.models.segment import in_text, rows_only
@@ -112,11 +114,15 @@ class _Watcher:
         self.passes = Passes(model, self.recording, progress)
         self.writer: Writer | None = None
         self.sites: dict[tuple[int, int], Site] = {}
+        self.decoder_text: Tensor | None = None
+        """Which queries of the decoder are text, (batch, q), if statistics of whole maps want to know."""
 
     def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, AttentionMap | None]:
         if not self.passes.running:
             return attention(call.q, call.k, call.v, **call.options), None
         site = self._site(module)
+        if site.role == "decoder" and len(rows_only(self.stats)) < len(self.stats):
+            self.decoder_text = self._real_queries(site, call)
         if self._wanted(site):
             out, seen = self._seen(site, call)
         else:
@@ -139,7 +145,7 @@ class _Watcher:
         layer = self.recording.find(site)
         later = layer is not None and self._later(layer, call)
         stats = self._asked(call, later)
-        seen = observe(call.q, call.k, call.v, stats=stats, **call.options)
+        seen = self._observed(site, call, stats)
         if layer is None or not later:
             layer = Layer(site)
             layer.row_stats = self.row_stats
@@ -151,6 +157,27 @@ class _Watcher:
         else:
             layer.extend(call, seen, self.keep)
         return seen.out, seen.map
+
+    def _observed(self, site: Site, call: AttentionCall, stats: list[Statistic]) -> Observation:
+        """What a call did. Padding queries are no queries: statistics of whole maps leave them out."""
+        rows = rows_only(tuple(stats))
+        whole = [statistic for statistic in stats if statistic not in rows]
+        real = self._real_queries(site, call) if whole else None
+        if real is None:
+            return observe(call.q, call.k, call.v, stats=stats, **call.options)
+        seen = observe(call.q, call.k, call.v, stats=rows, **call.options)
+        found = seen.stats | without_padding(seen.map, real).stats(*whole)
+        return replace(seen, stats={statistic.name: found[statistic.name] for statistic in stats})
+
+    def _real_queries(self, site: Site, call: AttentionCall) -> Tensor | None:
+        """Which queries are text, (batch, q); None where all are."""
+        batch, q, k = call.q.shape[0], call.q.shape[2], call.k.shape[2]
+        if site.role == "cross":
+            # The decoder's queries here are those of its own attention just before.
+            return self.decoder_text
+        mask = None if call.mask is None else call.mask.bind(batch, call.q.shape[1])
+        real = rows_of_text(mask, batch, k)
+        return None if real is None or q > k else real[:, k - q :]
 
     def _site(self, module: torch.nn.Module) -> Site:
         turn = self.passes.turn(id(module))

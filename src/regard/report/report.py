@@ -23,7 +23,8 @@ def report(
 ) -> str:
     """A self-contained HTML page: what the model is, what its heads do, where they look, and the caveats.
 
-    `atlas` spares surveying the heads again; `figures` is a folder that gets every figure as PNG and SVG too.
+    It is about the first text of a batch, without padding. `atlas` spares surveying the heads again;
+    `figures` is a folder that gets every figure as PNG and SVG too.
 
     >>> from regard.models import bundled, record
     >>> page = report(record(bundled(), "The cat sat on the mat. " * 12, layers=[4, 5]))
@@ -31,6 +32,7 @@ def report(
     (True, False)
     """
     total = len(SECTIONS) + 1
+    recording = recording.alone()
     made = survey(recording) if atlas is None else atlas
     draft = Draft(recording, made, figures)
     parts = []

@@ -19,14 +19,15 @@ def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
     reach = torch.maximum(tally.positions, tally.k - 1 - tally.positions)
     # A causal query has nothing after it.
     reach = tally.positions if tally.role == "decoder" else reach
-    able = reach >= tally.far
-    queries = int(able.sum())
-    if not queries:
+    visible = tally.flat.visible
+    able = (reach >= tally.far) & (visible > 0)  # (heads, q), heads 1 where they share a mask
+    queries = able.sum(-1)
+    if not bool(queries.any()):
         return [unfit(kind, f"no query has a key {tally.far} or more away")] * tally.heads
-    kept = _unexplained(tally)[:, able]
-    weight = (tally.top_weight[:, able] * kept).sum(-1) / queries
-    chance = (1 / tally.flat.visible[:, able].clamp(min=1).double()).mean(-1)
-    share = kept.double().mean(-1)
+    kept, count = _unexplained(tally) & able, queries.clamp(min=1)
+    weight = (tally.top_weight * kept).sum(-1) / count
+    chance = (able / visible.clamp(min=1).double()).sum(-1) / count
+    share = kept.sum(-1).double() / count
     note = "" if tally.words.k_ids is not None else " (tokens are not known: repeats are counted too)"
     return lifted(
         kind,

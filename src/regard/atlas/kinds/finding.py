@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.atlas.tally import Tally
+from regard.errors import StatisticError
 
 __all__ = ["BAR", "Finding", "Kind", "lifted", "unfit"]
 
@@ -18,6 +19,8 @@ BAR = 0.25
 QUERIES = 16
 # Where an even spread has more than this, what is left over says more about noise than about the head.
 MOST_CHANCE = 0.5
+# Sums of float32 weights of an even spread may be off by this much.
+ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,11 @@ def lifted(
     found = []
     for head in range(heads):
         m, c, n = float(weight[head]), float(chance[head]), int(queries[head])
+        if not -ROUNDING <= c <= 1 + ROUNDING:
+            raise StatisticError(
+                f"internal error: an even spread has {c:.4g} of its weight on what {kind.name!r} looks for, "
+                "and wanted is a share from 0 to 1. Please report it, with the mask of the layer."
+            )
         if n < QUERIES:
             found.append(unfit(kind, f"only {n} queries could show it, and {QUERIES} are wanted"))
         elif c > MOST_CHANCE:

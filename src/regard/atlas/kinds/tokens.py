@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from regard.atlas.kinds.finding import Finding, Kind, lifted, unfit
@@ -77,11 +78,13 @@ def _own(tally: Tally, chosen: Tensor) -> Tensor | float:
 def _own_even(tally: Tally, chosen: Tensor) -> Tensor | float:
     if tally.role == "cross":
         return 0.0
-    keys = _with_a_query(tally, chosen)
-    visible = tally.flat.visible[:, keys - (tally.k - tally.q)]
-    # Where a mask forbids a token itself, an even spread gives it nothing; masks that do so do it everywhere.
-    allowed = tally.flat.distance_counts[:, tally.q - 1] > 0
-    return (1 / visible.clamp(min=1).double()).sum(-1) * allowed
+    keys, flat = _with_a_query(tally, chosen), tally.flat
+    visible = flat.visible[:, keys - (tally.k - tally.q)]
+    if flat.mask is None:
+        return (1 / visible.double()).sum(-1)
+    # Where a mask forbids a token itself, an even spread gives it nothing.
+    itself = flat.mask.allows(keys, keys).reshape(-1, len(keys))  # (heads, keys), heads 1 if they share
+    return torch.where(itself, 1 / visible.clamp(min=1).double(), 0.0).sum(-1)
 
 
 def _with_a_query(tally: Tally, chosen: Tensor) -> Tensor:

@@ -1,0 +1,120 @@
+"""`alone`: one text of a batch as if the model had read it by itself."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+from jaxtyping import Bool
+from torch import Tensor
+
+from regard.errors import RecordingError
+from regard.maps import AttentionMap
+from regard.masks.within import within
+from regard.models.layer import Layer
+from regard.models.padding import Texts, span_of, without_padding
+from regard.models.recording import Recording
+from regard.models.segment import Segment, row_of
+from regard.models.tokens import Token
+
+__all__ = ["alone"]
+
+
+def alone(recording: Recording, row: int = 0, stack: str | None = None) -> Recording:
+    """The recording of one text of a batch, without the padding: its queries, its keys and its tokens.
+
+    Of one stack, or of all. A recording of one text without padding is returned as it is. Where padding was
+    cut away, layers have maps and no statistics: those that were recorded number keys as the batch does.
+
+    >>> from regard.models import bundled, watch
+    >>> model, tokenizer = bundled()
+    >>> ids, real = torch.tensor([[5, 6, 7], [0, 8, 9]]), torch.tensor([[1, 1, 1], [0, 1, 1]])
+    >>> with watch(model, layers=[0]) as recording:
+    ...     out = model(ids, attention_mask=real)
+    >>> alone(recording, 1).maps[0]
+    AttentionMap(batch=1, heads=8, q=2, k=2, mask=Causal(), float32)
+    """
+    texts = Texts(recording, row)
+    layers = [layer for layer in recording.all_layers if stack in (None, layer.role)]
+    parts = [_layer_alone(layer, texts) for layer in layers]
+    if all(part is layer for part, layer in zip(parts, layers, strict=True)):
+        return recording
+    one = copy(recording)
+    one.cleared = None
+    one.clear()
+    one.path = None
+    one.text = recording.text if row == 0 else None
+    for part in parts:
+        one.put(part)
+    for role, ids in recording.token_ids.items():
+        kept = _tokens(recording, role, ids.shape[1], texts)
+        one.token_ids[role] = ids[row % len(ids), kept.start : kept.stop][None]
+        _put_tokens(one, recording, role, row, kept)
+    return one
+
+
+def _layer_alone(layer: Layer, texts: Texts) -> Layer:
+    """A layer's part in one text; the layer itself where it has no other."""
+    seen = layer.map
+    real = texts.sides(layer.role, *seen.shape[2:])
+    if seen.shape[0] == 1 and all(bool(side.all()) for side in real):
+        return layer
+    own = _map_alone(seen, texts.row % seen.shape[0], *real)
+    part = Layer(layer.site)
+    part.mask = part.first_mask = own.mask
+    part.frame = replace(layer.frame, q=own.shape[2], k=own.shape[3])
+    part.options, part.row_stats = dict(layer.options), layer.row_stats
+    p, bias = own.problem, own.problem.scoring.bias
+    stats: dict[str, Any] = {}
+    if own.shape[2:] == seen.shape[2:] and layer.segments:
+        stats = {name: row_of(value, texts.row % seen.shape[0]) for name, value in layer.stats.items()}
+    part.segments = [Segment(own.lse, stats, p.q, p.k, p.v, bias if isinstance(bias, Tensor) else None)]
+    part._map = own
+    return part
+
+
+def _map_alone(
+    seen: AttentionMap, row: int, real_q: Bool[Tensor, " q"], real_k: Bool[Tensor, " k"]
+) -> AttentionMap:
+    """The map of one batch row from the first to the last token; padding in between sees nothing."""
+    p, queries, keys = seen.problem, span_of(real_q), span_of(real_k)
+    batch, rows, columns = (slice(x.start, x.stop) for x in (range(row, row + 1), queries, keys))
+    offset = len(keys) - len(queries)
+    mask = None if p.mask is None else p.mask.select(row)
+    mask = within(mask, keys, p.offset + queries.start - offset)
+    scoring = p.scoring
+    if isinstance(scoring.bias, Tensor):
+        cuts = zip(scoring.bias.shape, (batch, slice(None), rows, columns), strict=True)
+        scoring = replace(scoring, bias=scoring.bias[tuple(cut if n > 1 else slice(None) for n, cut in cuts)])
+    q, k, v = p.q[batch, :, rows], p.k[batch, :, columns], p.v[batch, :, columns]
+    own = replace(p, q=q, k=k, v=v, mask=mask, scoring=scoring, offset=offset)
+    cut = AttentionMap(own, seen.lse[batch, :, rows])
+    return cut if bool(real_q[rows].all()) else without_padding(cut, real_q[None, rows])
+
+
+def _tokens(recording: Recording, role: str, count: int, texts: Texts) -> range:
+    """Which of the tokens that one side read are of the text."""
+    stacks = recording.stacks
+    # An encoder that stands alone is noted as the text.
+    read_by = role if role in stacks else "encoder" if role == "decoder" else None
+    if read_by is None or read_by not in stacks:
+        return range(count)
+    n = next(iter(stacks[read_by].maps.values())).shape[3]
+    kept = span_of(texts.tokens(read_by, n))
+    # The last token of a generated text was never read.
+    return range(kept.start, count if kept.stop == n else kept.stop)
+
+
+def _put_tokens(one: Recording, batch: Recording, role: str, row: int, kept: range) -> None:
+    """Keep the tokens as they were read from disk where there is no tokenizer to find them again."""
+    with suppress(RecordingError):
+        one.tokens_of(role)
+        return
+    with suppress(RecordingError):
+        rows = batch.tokens_of(role)
+        own = rows[row % len(rows)][kept.start : kept.stop]
+        first = own[0].start if own and kept.start else 0
+        placed = [Token(t.id, t.text, t.start - first, t.stop - first) for t in own]
+        one.restore_tokens([placed], role)
