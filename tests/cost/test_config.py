@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from regard.cost import Attention, FeedForward, ModelShape, from_config, parameters
+from regard.cost import Attention, FeedForward, ModelShape, from_config
 from regard.errors import ModelError, ShapeError
 
 LLAMA = {
@@ -108,22 +108,27 @@ def test_the_text_part_of_a_nested_config_is_counted():
     }
     found = from_config(nested)
     assert found.kinds == {"window:8": 5, "full": 1}
-    assert found.notes == ("only the text part of this model is counted",)
-
-
-def test_an_unknown_family_is_counted_as_llama_and_says_so():
-    found = from_config({**LLAMA, "model_type": "newcomer"})
-    assert parameters(found) == parameters(from_config(LLAMA))
     assert found.notes == (
-        "model type 'newcomer' is not known here: it is counted as if it were built like Llama",
+        "only the text part of this model is counted",
+        "the config leaves these to transformers' defaults for gemma3_text: num_key_value_heads 4",
     )
 
 
-def test_a_layer_that_is_no_attention_is_refused():
+def test_an_unknown_family_is_refused():
     with pytest.raises(
-        ModelError, match="layers of type linear_attention; what is counted here is full_attention"
+        ModelError, match=r"model type 'newcomer' is known neither to regard nor to transformers 5\."
     ):
-        from_config({**LLAMA, "layer_types": ["full_attention"] * 5 + ["linear_attention"]})
+        from_config({**LLAMA, "model_type": "newcomer"})
+
+
+def test_a_config_without_a_family_is_refused():
+    with pytest.raises(ModelError, match="the config of the model lacks model_type"):
+        from_config({key: value for key, value in LLAMA.items() if key != "model_type"})
+
+
+def test_key_heads_are_named_where_the_family_has_a_number_of_its_own():
+    with pytest.raises(ModelError, match="the config of qwen2 lacks num_key_value_heads; add"):
+        from_config({**LLAMA, "model_type": "qwen2"})
 
 
 def test_layer_types_must_be_as_many_as_layers():
@@ -138,9 +143,12 @@ def test_a_width_that_heads_do_not_divide_needs_head_dim():
 
 
 def test_qwen_uses_its_window_only_where_it_is_switched_on():
-    qwen = {**LLAMA, "model_type": "qwen2", "sliding_window": 8}
+    qwen = {**LLAMA, "model_type": "qwen2", "sliding_window": 8, "num_key_value_heads": 2}
     assert from_config(qwen).kinds == {"full": 6}
-    assert from_config({**qwen, "use_sliding_window": True}).kinds == {"window:8": 6}
+    switched = {**qwen, "use_sliding_window": True}
+    assert from_config({**switched, "max_window_layers": 4}).kinds == {"full": 4, "window:8": 2}
+    # transformers begins with layer 28 where nothing is said.
+    assert from_config(switched).kinds == {"full": 6}
 
 
 def test_impossible_shapes_are_refused():

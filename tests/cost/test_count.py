@@ -46,6 +46,8 @@ def test_prefill_flops_are_the_products_written_out():
         "projections": 3 * projections,
         "scores": 3 * 2 * pairs * 4 * 12,
         "mix": 3 * 2 * pairs * 4 * 12,
+        "index": 0,
+        "state": 0,
         "feed_forward": 3 * 2 * n * 2 * 48 * 88,
         "head": 2 * 48 * 151,
         "other": 0,

@@ -106,11 +106,17 @@ def test_the_cache_may_be_stored_smaller_than_the_weights():
 
 
 def test_a_figure_draws_what_grows():
-    axes = estimate("llama-7b", [2048]).figure().axes[0]
-    lines = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
+    flops, stored = estimate("llama-7b", [2048]).figure().axes
+    lines = {line.get_label(): line.get_ydata() for line in stored.get_lines()}
     # Four times the context, sixteen times the scores; a cache grows by four.
-    dense, kept = lines["scores of one layer if kept, bytes"], lines["cache in bfloat16, bytes"]
+    dense, kept = lines["scores of one layer if kept"], lines["cache in bfloat16"]
     assert (dense[-1] / dense[-3], kept[-1] / kept[-3]) == (16, 4)
+    assert [line.get_label() for line in flops.get_lines()] == ["prefill", "one token"]
+
+
+def test_a_figure_has_one_axis_for_each_unit():
+    axes = estimate("llama-7b", [2048]).figure().axes
+    assert [each.get_ylabel() for each in axes] == ["FLOPs", "bytes"]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,17 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from cost.tiny import TINY, build, forward
-from regard.cost import decode, from_config, parameters, prefill
+from regard.cost import cache_bytes, decode, from_config, parameters, prefill
+from regard.cost.config import by_formula
 from regard.cost.families import FAMILIES
+from regard.cost.fields import read_fields
+from regard.cost.known import NotCountedError, model_class_of
+from regard.cost.measured import measured_shape
+from regard.cost.probe import probe
 
 LENGTH, TARGET, BATCH = 17, 11, 2
+# What only a formula counts.
+NOT_RUN = {"t5": "has an encoder and a decoder", "llama4_text": "which keys the queries of llama4_text see"}
 
 
 @pytest.fixture(params=TINY, scope="module")
@@ -18,14 +25,33 @@ def model(request):
     return build(request.param)
 
 
+def formula_of(config):
+    return by_formula(read_fields(config)[0])
+
+
 def test_parameters_are_those_of_the_module(model):
-    assert parameters(from_config(model.config)).total == sum(p.numel() for p in model.parameters())
+    assert parameters(formula_of(model.config)).total == sum(p.numel() for p in model.parameters())
+
+
+def test_a_formula_and_the_model_run_without_weights_count_the_same(model):
+    formula, kind = formula_of(model.config), model.config.model_type
+    if kind in ("t5", "llama4_text"):
+        with pytest.raises(NotCountedError, match=NOT_RUN[kind]):
+            measured_shape(probe(model.config, model_class_of(model.config)), kind)
+        return
+    measured = measured_shape(probe(model.config, type(model)), formula.name)
+    assert parameters(measured).total == parameters(formula).total
+    assert measured.kinds == formula.kinds
+    assert parameters(measured).active == parameters(formula).active
+    for context in (1, 7, 65):
+        assert cache_bytes(measured, context) == cache_bytes(formula, context)
+        assert prefill(measured, context).flops_by_part == prefill(formula, context).flops_by_part
 
 
 def test_flops_are_those_pytorch_counts(model):
     with FlopCounterMode(display=False) as counter:
         forward(model, LENGTH, TARGET, BATCH)
-    shape = from_config(model.config)
+    shape = formula_of(model.config)
     ours = prefill(shape, LENGTH, target=TARGET, batch=BATCH, logits="all", dense=True).flops
     assert counter.get_total_flops() - angles_in(counter) == ours + idle_experts(shape)
 

@@ -69,6 +69,26 @@ class Attention:
         """Numbers the cache holds for one token."""
         return 2 * self.kv_heads * self.head_dim
 
+    @property
+    def attends(self) -> bool:
+        """Whether queries are scored against keys; a recurrent layer keeps a state instead."""
+        return True
+
+    @property
+    def state(self) -> int:
+        """Numbers the cache holds at any length: those of a recurrent state."""
+        return 0
+
+    @property
+    def state_flops(self) -> int:
+        """FLOPs that one token takes to update that state and to read it."""
+        return 0
+
+    @property
+    def index_flops(self) -> int:
+        """FLOPs for one pair of a query and an earlier key, to choose which keys are attended to."""
+        return 0
+
     def streamed(self, d_model: int) -> int:
         """Numbers one token moves through projections and a fused kernel: each one's in- and output."""
         inner = 2 * self.heads * self.head_dim + 2 * self.kv_heads * self.head_dim

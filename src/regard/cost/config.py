@@ -6,20 +6,28 @@ from dataclasses import replace
 from typing import Any
 
 from regard.cost.attention import Attention, LatentAttention
-from regard.cost.families import FAMILIES, LLAMA, Family
+from regard.cost.count import cache_bytes, prefill
+from regard.cost.families import FAMILIES, Family
 from regard.cost.fields import Fields, read_fields
+from regard.cost.known import NotCountedError, config_of, model_class_of, whole_class_of
+from regard.cost.parameters import parameters
 from regard.cost.reach import FULL, Reach
 from regard.cost.shape import Extra, FeedForward, Layer, ModelShape
 from regard.errors import ModelError
 
-__all__ = ["from_config"]
+__all__ = ["by_formula", "from_config"]
+
+
+class _NoFormula(ModelError):
+    """A family's config asks for something that its formula leaves out."""
 
 
 def from_config(source: Any, *, name: str | None = None, remote: bool = False) -> ModelShape:
     """The shape of a model from its config: a dict, a config.json or its folder, or a transformers config.
 
     A name is looked up on the Hugging Face hub only with `remote=True`. Missing fields are named, all at
-    once. A family that is not known is read as if it were built like Llama, and the shape's `notes` say so.
+    once. Parameters are compared with the model that transformers builds for the config, without weights;
+    where they differ, and for families that have no formula here, the shape is read off that model.
 
     >>> shape = from_config({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
     ...                      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176,
@@ -28,13 +36,56 @@ def from_config(source: Any, *, name: str | None = None, remote: bool = False) -
     Attention(heads=4, kv_heads=2, head_dim=16, qkv_bias=False, out_bias=False, qk_norm='', sinks=False)
     """
     fields, notes = read_fields(source, name=name, remote=remote)
-    kind = fields.get("model_type", "")
-    family = FAMILIES.get(kind)
-    if family is None:
-        family = LLAMA
-        notes += (f"model type {kind!r} is not known here: it is counted as if it were built like Llama",)
-    shape = _encoder_decoder(fields, family) if kind == "t5" else _stack(fields, family, kind)
+    try:
+        formula = by_formula(fields) if fields.get("model_type") in FAMILIES else None
+    except _NoFormula:
+        formula = None
+    try:
+        shape = _measured(fields)
+    except NotCountedError:
+        if formula is None:
+            raise
+        shape = formula
+    if formula is not None and _agree(formula, shape):
+        shape = formula
     return replace(shape, notes=notes)
+
+
+def _agree(formula: ModelShape, measured: ModelShape) -> bool:
+    """Whether a formula counts what transformers builds and runs."""
+    counts = (
+        lambda shape: parameters(shape).total,
+        lambda shape: shape.kinds,
+        lambda shape: cache_bytes(shape, 9999),
+        lambda shape: prefill(shape, 9999).flops,
+    )
+    return all(count(formula) == count(measured) for count in counts)
+
+
+def by_formula(fields: Fields) -> ModelShape:
+    """The shape of a model of one of `FAMILIES`, from its sizes alone."""
+    kind = fields.get("model_type", "")
+    family = FAMILIES[kind]
+    return _encoder_decoder(fields, family) if kind == "t5" else _stack(fields, family, kind)
+
+
+def _measured(fields: Fields) -> ModelShape:
+    from regard.cost.measured import measured_shape
+    from regard.cost.probe import probe
+
+    config, _ = config_of(fields.values, fields.name)
+    model = model_class_of(config, fields.get("architectures"))
+    if model is not None:
+        return measured_shape(probe(config, model), fields.name)
+    if fields.whole is not None:
+        whole, _ = config_of(fields.whole, fields.name, nested=True)
+        model = whole_class_of(whole)
+        if model is not None:
+            return measured_shape(probe(whole, model), fields.name)
+    raise NotCountedError(
+        f"transformers has no language model that is {config.model_type} by itself; "
+        "give the config of the model that it is part of."
+    )
 
 
 def _stack(fields: Fields, family: Family, kind: str) -> ModelShape:
@@ -90,7 +141,7 @@ def _attention(fields: Fields, family: Family) -> Attention:
         )
     kv_heads = fields.given("num_key_value_heads") or heads
     if fields.get("qk_layernorm"):
-        raise ModelError(
+        raise _NoFormula(
             f"{fields.name} normalises queries and keys by qk_layernorm, which is not counted here."
         )
     return Attention(
@@ -152,7 +203,7 @@ def _reaches(fields: Fields, family: Family, count: int) -> list[Reach]:
     known = {"full_attention": FULL, "sliding_attention": local, "chunked_attention": local}
     strange = sorted(set(types) - set(known))
     if strange:
-        raise ModelError(
+        raise _NoFormula(
             f"the config of {fields.name} has layers of type {', '.join(strange)}; "
             f"what is counted here is {', '.join(known)}."
         )

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from regard.cost.dtypes import bytes_of
 from regard.cost.parameters import parameters
+from regard.cost.reach import FULL
 from regard.cost.shape import Layer, ModelShape
 from regard.errors import RegardError
 
 __all__ = ["Scores", "Work", "cache_bytes", "decode", "layer_cache", "prefill", "scores", "weight_bytes"]
 
-FLOPS: tuple[str, ...] = ("projections", "scores", "mix", "feed_forward", "head", "other")
+FLOPS: tuple[str, ...] = ("projections", "scores", "mix", "index", "state", "feed_forward", "head", "other")
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def layer_cache(layer: Layer, context: int) -> int:
     """The numbers one layer keeps of a context."""
     if layer.encoder or not layer.causal:
         return 0
-    return layer.attention.cached * (layer.reach.kept(context) + layer.cross * context)
+    attention = layer.attention
+    return attention.cached * (layer.reach.kept(context) + layer.cross * context) + attention.state
 
 
 def prefill(
@@ -121,7 +123,8 @@ def prefill(
     for layer in shape.layers:
         length = context if layer.encoder or not shape.has_encoder else written
         pairs = length * length if dense else layer.reach.pairs(length, length, layer.causal)
-        total.attend(layer, length, pairs, kept=layer_cache(layer, context))
+        every = length * length if dense else FULL.pairs(length, length, layer.causal)
+        total.attend(layer, length, pairs, every, kept=layer_cache(layer, context))
         if layer.cross:
             total.cross(layer, length, context, context)
         total.feed(layer, length)
@@ -152,7 +155,9 @@ def decode(
         if layer.encoder:
             continue
         pairs = layer.reach.pairs(1, context, layer.causal)
-        total.attend(layer, 1, pairs, kept=layer.attention.cached * (pairs + 1))
+        # A state is read and written whole.
+        kept = layer.attention.cached * (pairs + 1) + 2 * layer.attention.state
+        total.attend(layer, 1, pairs, FULL.pairs(1, context, layer.causal), kept=kept)
         if layer.cross:
             total.cross(layer, 1, 0, context)
         total.feed(layer, 1)
@@ -170,9 +175,12 @@ class _Tally:
         self.flops: dict[str, int] = dict.fromkeys(FLOPS, 0)
         self.numbers: dict[str, int] = dict.fromkeys(self.dtypes, 0)
 
-    def attend(self, layer: Layer, length: int, pairs: int, kept: int) -> None:
+    def attend(self, layer: Layer, length: int, pairs: int, every: int, kept: int) -> None:
+        """`pairs` are attended to; where keys are chosen by an index, `every` pair has a score in it."""
         d, attention = self.shape.d_model, layer.attention
         self._pairs(layer, pairs)
+        self.flops["index"] += attention.index_flops * every * self.batch
+        self.flops["state"] += attention.state_flops * length * self.batch
         self.flops["projections"] += 2 * sum(attention.weights(d).values()) * length * self.batch
         self.numbers["weights"] += attention.parameters(d)
         self.numbers["activations"] += attention.streamed(d) * length * self.batch
@@ -195,7 +203,7 @@ class _Tally:
         # Tokens need not agree on experts: as many are read as there can be.
         touched = min(ffn.experts, ffn.active * tokens)
         self.numbers["weights"] += ffn.parameters(d) if touched == ffn.experts else ffn.weights(d, touched)
-        self.numbers["weights"] += layer.norms * d * self.shape.norm_parameters
+        self.numbers["weights"] += layer.norm_parameters(d, self.shape.norm_parameters)
         self.numbers["activations"] += ffn.streamed(d) * tokens
 
     def finish(self, read: int, tokens: int, logits: int) -> Work:

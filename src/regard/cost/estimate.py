@@ -29,12 +29,15 @@ USUAL = (1 << 10, 1 << 12, 1 << 15, 1 << 17, 1 << 20)
 
 @dataclass(frozen=True)
 class AtContext:
-    """What one context costs; no `decode` for a model that writes no tokens, no times without a GPU."""
+    """What one context costs; no `decode` for a model that writes no tokens, no times without a GPU.
+
+    `scores` is None for a model without attention.
+    """
 
     context: int
     prefill: Work
     decode: Work | None
-    scores: Scores
+    scores: Scores | None
     cache: dict[str, int]
     memory: int
     layers: tuple[LayerCost, ...]
@@ -83,7 +86,11 @@ class Estimate:
             "d_model": shape.d_model,
             "layers": shape.kinds,
             "trained_context": shape.context,
-            "parameters": {**asdict(self.parameters), "total": self.parameters.total},
+            "parameters": {
+                **asdict(self.parameters),
+                "active_without_embedding": self.parameters.active_without_embedding,
+                "total": self.parameters.total,
+            },
             "dtype": self.dtype,
             "cache_dtype": self.cache_dtype,
             "weight_bytes": self.weights,
@@ -156,13 +163,19 @@ def _at(shape: ModelShape, n: int, dtype: str, kept: str, batch: int, machine: G
         n,
         read,
         step,
-        scores(n, head_dim=shape.layers[0].attention.head_dim, dtype=dtype),
+        _scores(shape, n, dtype),
         cache,
         weight_bytes(shape, dtype) + cache_bytes(shape, n, dtype=kept, batch=batch),
         tuple(layers_of(shape, n, dtype=kept, batch=batch)),
         roofline(read, machine) if machine else None,
         roofline(step, machine) if machine and step else None,
     )
+
+
+def _scores(shape: ModelShape, n: int, dtype: str) -> Scores | None:
+    """The scores of one head of the first layer that has any."""
+    sizes = [layer.attention.head_dim for layer in shape.layers if layer.attention.attends]
+    return scores(n, head_dim=sizes[0], dtype=dtype) if sizes else None
 
 
 def _plain(at: AtContext) -> dict[str, Any]:
@@ -176,7 +189,7 @@ def _plain(at: AtContext) -> dict[str, Any]:
         "context": at.context,
         "prefill": work(at.prefill, at.prefill_time),
         "decode": work(at.decode, at.decode_time),
-        "scores_of_one_head": asdict(at.scores),
+        "scores_of_one_head": asdict(at.scores) if at.scores else None,
         "cache_bytes": at.cache,
         "weights_and_cache_bytes": at.memory,
         "layers": [asdict(layer) for layer in at.layers],

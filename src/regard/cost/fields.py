@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from regard.cost.known import config_of, translated
 from regard.errors import ModelError
 
 __all__ = ["Fields", "read_fields"]
@@ -25,6 +26,8 @@ NAMES = {
 class Fields:
     """A config that answers by regard's names and by its own, and remembers what it lacked.
 
+    `whole` is the config that it is the text part of, if it is one.
+
     >>> fields = Fields({"n_embd": 768, "vocab_size": 50257}, "gpt2")
     >>> fields.need("d_model"), fields.get("experts", 0)
     (768, 0)
@@ -32,8 +35,8 @@ class Fields:
     (1, ['num_attention_heads (or n_head, num_heads)'])
     """
 
-    def __init__(self, values: Mapping[str, Any], name: str) -> None:
-        self.values, self.name = values, name
+    def __init__(self, values: Mapping[str, Any], name: str, whole: Mapping[str, Any] | None = None) -> None:
+        self.values, self.name, self.whole = values, name, whole
         self.missing: list[str] = []
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -76,22 +79,32 @@ def read_fields(
 ) -> tuple[Fields, tuple[str, ...]]:
     """The fields of a dict, a config.json or its folder, or a transformers config; and notes on them."""
     values, called = _values(source, remote)
-    notes = ()
+    name = name or called
     inner = values.get("text_config")
-    if isinstance(inner, Mapping):
-        outer = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
-        values, notes = {**outer, **inner}, ("only the text part of this model is counted",)
-    return Fields(values, name or called), notes
+    if not isinstance(inner, Mapping):
+        return Fields(translated(values), name), ()
+    notes = ("only the text part of this model is counted",)
+    # Older files do not repeat in the part what its whole says.
+    kind = inner.get("model_type") or f"{values.get('model_type')}_text"
+    config, defaulted = config_of(translated({**inner, "model_type": kind}), name, nested=True)
+    if defaulted:
+        known = ", ".join(f"{size} {getattr(config, size)}" for size in defaulted)
+        notes += (f"the config leaves these to transformers' defaults for {kind}: {known}",)
+    outer = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
+    return Fields({**_plain(config), **outer}, name, whole=values), notes
+
+
+def _plain(config: Any) -> Mapping[str, Any]:
+    """A transformers config as a dict; not every version writes down that embeddings are tied."""
+    return {"tie_word_embeddings": getattr(config, "tie_word_embeddings", None), **config.to_dict()}
 
 
 def _values(source: Any, remote: bool) -> tuple[Mapping[str, Any], str]:
     if isinstance(source, Mapping):
         return source, str(source.get("_name_or_path") or source.get("model_type") or "the model")
     if hasattr(source, "to_dict"):
-        values = source.to_dict()
-        # Not every version writes it down.
-        tied = getattr(source, "tie_word_embeddings", None)
-        return {"tie_word_embeddings": tied, **values}, values.get("_name_or_path") or values["model_type"]
+        values = _plain(source)
+        return values, values.get("_name_or_path") or values["model_type"]
     path = Path(source)
     path = path / "config.json" if path.is_dir() else path
     if path.is_file():

@@ -30,8 +30,7 @@ def memory_bytes(
     """
     found = weight_bytes(shape, dtype) + cache_bytes(shape, context, dtype=cache_dtype or dtype, batch=batch)
     if eager:
-        heads = max(layer.attention.heads for layer in shape.layers)
-        found += bytes_of(batch * heads * context * context, dtype)
+        found += bytes_of(batch * shape.heads * context * context, dtype)
     return found
 
 

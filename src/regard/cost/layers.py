@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from regard.cost.count import layer_cache
 from regard.cost.dtypes import bytes_of
 from regard.cost.parameters import layer_parameters
+from regard.cost.reach import FULL
 from regard.cost.shape import ModelShape
 
 __all__ = ["LayerCost", "layers_of"]
@@ -14,7 +15,10 @@ __all__ = ["LayerCost", "layers_of"]
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One layer at one context: parameters, allowed pairs of one head, FLOPs of a prefill, bytes of cache."""
+    """One layer at one context: parameters, allowed pairs of one head, FLOPs of a prefill, bytes of cache.
+
+    `pair_flops` are those of pairs, of an index that chooses them, and of a recurrent state.
+    """
 
     index: int
     attends: str
@@ -39,17 +43,19 @@ def layers_of(shape: ModelShape, context: int, *, dtype: str = "bfloat16", batch
         attention, own = layer.attention, layer_parameters(shape, layer)
         pairs = layer.reach.pairs(context, context, layer.causal)
         every = pairs + layer.cross * context * context
+        pair_flops = sum(attention.pair_flops()) * every + attention.state_flops * context
+        pair_flops += attention.index_flops * FULL.pairs(context, context, layer.causal)
         found.append(
             LayerCost(
                 index,
                 ("encoder, " if layer.encoder else "")
-                + repr(layer.reach)
+                + layer.attends
                 + (" and cross" if layer.cross else ""),
                 own["attention"],
                 own["feed_forward"],
-                every,
+                every * attention.attends,
                 2 * sum(attention.weights(d).values()) * tokens * layer.attentions,
-                sum(attention.pair_flops()) * every * batch,
+                pair_flops * batch,
                 2 * layer.ffn.weights(d, layer.ffn.active) * tokens,
                 bytes_of(layer_cache(layer, context) * batch, dtype),
             )

@@ -13,6 +13,9 @@ __all__ = ["Parameters", "layer_parameters", "parameters"]
 class Parameters:
     """Parameters by part; `active` is what one token uses, less than `total` where there are experts.
 
+    Model cards count active parameters either way: with the embedding, or without, because a token reads
+    one row of it.
+
     >>> from regard.cost import preset
     >>> parameters(preset("gpt2")).total
     124439808
@@ -25,6 +28,12 @@ class Parameters:
     head: int
     other: int
     active: int
+    tied: bool = False
+
+    @property
+    def active_without_embedding(self) -> int:
+        """What one token uses, leaving out the embedding; one that is tied to the head counts as the head."""
+        return self.active if self.tied else self.active - self.embeddings
 
     @property
     def total(self) -> int:
@@ -48,13 +57,16 @@ def parameters(shape: ModelShape) -> Parameters:
         for layer in shape.layers
         if layer.ffn.experts
     )
-    norms = norm * (sum(layer.norms for layer in shape.layers) + shape.final_norms + shape.embedding_norm)
+    norms = sum(layer.norm_parameters(d, shape.norm_parameters) for layer in shape.layers)
+    norms += norm * (shape.final_norms + shape.embedding_norm)
     embeddings = shape.vocab * shape.embedded + (shape.positions + shape.types) * d
     untied = shape.head and not shape.tied
     head = untied * shape.vocab * shape.embedded + shape.head_bias * shape.vocab
     other = sum(extra.parameters for extra in shape.extras)
     total = attention + ffn + norms + embeddings + head + other
-    return Parameters(attention, ffn, norms, embeddings, head, other, active=total - idle)
+    return Parameters(
+        attention, ffn, norms, embeddings, head, other, active=total - idle, tied=shape.head and shape.tied
+    )
 
 
 def layer_parameters(shape: ModelShape, layer: Layer) -> dict[str, int]:
@@ -68,5 +80,5 @@ def layer_parameters(shape: ModelShape, layer: Layer) -> dict[str, int]:
     return {
         "attention": layer.attentions * layer.attention.parameters(shape.d_model),
         "feed_forward": layer.ffn.parameters(shape.d_model),
-        "norms": layer.norms * shape.d_model * shape.norm_parameters,
+        "norms": layer.norm_parameters(shape.d_model, shape.norm_parameters),
     }

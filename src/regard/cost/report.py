@@ -43,31 +43,35 @@ def table(found: Estimate, *, layers: bool = False) -> Group:
 
 
 def figure(found: Estimate) -> Figure:
-    """What grows with the context, on logarithmic axes, in numbers of FLOPs and of bytes.
+    """What grows with the context, on logarithmic axes: FLOPs in one panel, bytes in the other.
 
     >>> from regard.cost import estimate
-    >>> figure(estimate("gpt2", [1024])).axes[0].get_xlabel()
-    'context (tokens)'
+    >>> [axes.get_ylabel() for axes in figure(estimate("gpt2", [1024])).axes]
+    ['FLOPs', 'bytes']
     """
-    from regard.plots import curves
+    from regard.plots import panels
 
     shape, longest = found.shape, max(at.context for at in found.at)
     x = [min(SHORTEST, longest)]
     while x[-1] < longest:
         x.append(min(x[-1] * 2, longest))
     sizes = {"dtype": found.dtype, "batch": found.batch}
-    heads = max(layer.attention.heads for layer in shape.layers)
-    lines = {"prefill, FLOPs": [prefill(shape, n, **sizes).flops for n in x]}
+    flops = {"prefill": [prefill(shape, n, **sizes).flops for n in x]}
+    stored = {f"weights in {found.dtype}": [found.weights for _ in x]}
     if shape.decodes:
-        lines["one token, FLOPs"] = [decode(shape, n, **sizes).flops for n in x]
+        flops["one token"] = [decode(shape, n, **sizes).flops for n in x]
         kept = [cache_bytes(shape, n, dtype=found.cache_dtype, batch=found.batch) for n in x]
-        lines[f"cache in {found.cache_dtype}, bytes"] = kept
-    dense = [bytes_of(found.batch * heads * n * n, found.dtype) for n in x]
-    lines["scores of one layer if kept, bytes"] = dense
-    lines["weights, bytes"] = [found.weights for _ in x]
-    named = {name: (x, y) for name, y in lines.items()}
-    title = f"{shape.name}, batch {found.batch}"
-    return curves(named, x_title="context (tokens)", y_title="FLOPs, bytes", title=title, logarithmic=True)
+        stored[f"cache in {found.cache_dtype}"] = kept
+    if shape.heads:
+        dense = [bytes_of(found.batch * shape.heads * n * n, found.dtype) for n in x]
+        stored["scores of one layer if kept"] = dense
+    units = {"FLOPs": flops, "bytes": stored}
+    return panels(
+        {unit: {name: (x, y) for name, y in lines.items()} for unit, lines in units.items()},
+        x_title="context (tokens)",
+        title=f"{shape.name}, batch {found.batch}",
+        logarithmic=True,
+    )
 
 
 def prints_table() -> Table:
@@ -115,7 +119,12 @@ def _model(found: Estimate) -> Table:
     made = _blank(shape.name, ("parameters", "in all", "share"))
     made.add_row("all", f"{learned.total:,}", "")
     if learned.active != learned.total:
-        made.add_row("used by one token", f"{learned.active:,}", f"{learned.active / learned.total:.1%}")
+        uses = {
+            "used by one token": learned.active,
+            "  without the embedding": learned.active_without_embedding,
+        }
+        for name, count in uses.items():
+            made.add_row(name, f"{count:,}", f"{count / learned.total:.1%}")
     parts = ("attention", "feed_forward", "embeddings", "head", "norms", "other")
     for name in parts:
         count = getattr(learned, name)
@@ -161,7 +170,7 @@ def _cells(at: AtContext, found: Estimate) -> list[str]:
         *step,
         in_bytes(sum(layer.cache_bytes for layer in at.layers)) if at.decode else "–",
         in_bytes(at.memory),
-        in_bytes(at.scores.bytes),
+        in_bytes(at.scores.bytes) if at.scores else "–",
     ]
     times = (at.prefill_time, at.decode_time) if found.gpu else ()
     return cells + [f"{in_seconds(time.seconds)} {time.bound[0]}" if time else "–" for time in times]

@@ -74,7 +74,7 @@ class Layer:
     """One layer: what its queries see, its attention, its feed-forward part and its norms.
 
     `cross` adds attention to the encoder's output, of the same sizes; `encoder` layers run once, over the
-    source.
+    source. `norm_numbers`, where given, counts the parameters of norms that are not of the model's width.
 
     >>> layer = Layer(Attention(12, 12, 64), FeedForward(3072), Reach("window", 256))
     >>> layer.reach
@@ -88,6 +88,21 @@ class Layer:
     cross: bool = False
     encoder: bool = False
     norms: int = 2
+    norm_numbers: int | None = None
+
+    @property
+    def attends(self) -> str:
+        """What it sees in words: its reach, a recurrent state, both, or no other token.
+
+        >>> Layer(Attention(12, 12, 64), FeedForward(3072)).attends
+        'full'
+        """
+        parts = [repr(self.reach)] if self.attention.attends else []
+        return " and ".join(parts + ["state"] * bool(self.attention.state)) or "none"
+
+    def norm_parameters(self, d_model: int, each: int) -> int:
+        """Parameters of its norms, of which every number of the width has `each`."""
+        return self.norms * d_model * each if self.norm_numbers is None else self.norm_numbers
 
     @property
     def attentions(self) -> int:
@@ -189,6 +204,11 @@ class ModelShape:
         return self.embedding_dim or self.d_model
 
     @property
+    def heads(self) -> int:
+        """The most query heads that a layer has; 0 where no layer attends."""
+        return max(layer.attention.heads * layer.attention.attends for layer in self.layers)
+
+    @property
     def decodes(self) -> bool:
         """Whether it writes token by token, and so has a cache."""
         return any(layer.causal for layer in self.layers)
@@ -208,5 +228,5 @@ class ModelShape:
         """
         found: dict[str, int] = {}
         for layer in self.layers:
-            found[repr(layer.reach)] = found.get(repr(layer.reach), 0) + 1
+            found[layer.attends] = found.get(layer.attends, 0) + 1
         return found

@@ -1,10 +1,21 @@
 """Figures with matplotlib, which loads when one is drawn."""
 
 from regard.plots.colours import ink, shade
-from regard.plots.curves import curves
+from regard.plots.curves import curves, panels
 from regard.plots.heatmap import heatmap
 from regard.plots.labels import visible
 from regard.plots.mask import mask_figure
 from regard.plots.overview import Inset, colour_cells, overview
 
-__all__ = ["Inset", "colour_cells", "curves", "heatmap", "ink", "mask_figure", "overview", "shade", "visible"]
+__all__ = [
+    "Inset",
+    "colour_cells",
+    "curves",
+    "heatmap",
+    "ink",
+    "mask_figure",
+    "overview",
+    "panels",
+    "shade",
+    "visible",
+]

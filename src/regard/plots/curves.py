@@ -10,17 +10,21 @@ from regard.plots.colours import shade
 from regard.plots.drawing import SOFT, blank
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["curves"]
+__all__ = ["curves", "panels"]
 
 # Beyond so many lines names and colours no longer tell them apart.
 NAMED = 6
 COLOURS = ("#1f5fb0", "#d3712b", "#2f7d5b", "#8a4fa3", "#b0475a", "#6b7280")
 
 
+Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+
+
 def curves(
-    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    lines: Lines,
     *,
     x_title: str,
     y_title: str,
@@ -36,14 +40,41 @@ def curves(
     >>> figure.axes[0].get_xlabel()
     'distance'
     """
+    return panels({y_title: lines}, x_title=x_title, title=title, logarithmic=logarithmic, emphasis=emphasis)
+
+
+def panels(
+    by_unit: Mapping[str, Lines],
+    *,
+    x_title: str,
+    title: str | None = None,
+    logarithmic: bool = False,
+    emphasis: Sequence[str] = (),
+) -> Figure:
+    """One panel of curves above the other, each with a vertical axis of its own, named by its key.
+
+    >>> line = {"a": ([1, 2], [3, 4])}
+    >>> figure = panels({"FLOPs": line, "bytes": line}, x_title="tokens")
+    >>> [axes.get_ylabel() for axes in figure.axes]
+    ['FLOPs', 'bytes']
+    """
+    figure = blank(6.0, 3.6 if len(by_unit) == 1 else 2.7 * len(by_unit))
+    rows = figure.subplots(len(by_unit), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (y_title, lines) in zip(rows, by_unit.items(), strict=True):
+        _draw(axes, lines, logarithmic, emphasis)
+        axes.set_ylabel(y_title, color=SOFT)
+    rows[-1].set_xlabel(x_title, color=SOFT)
+    rows[0].set_title(title or "", fontsize=11, parse_math=False)
+    return figure
+
+
+def _draw(axes: Axes, lines: Lines, logarithmic: bool, emphasis: Sequence[str]) -> None:
     if not lines:
         raise ShapeError("curves got no lines; give at least one, as name: (x, y).")
     for name, (x, y) in lines.items():
         if len(x) != len(y):
             raise ShapeError(f"line {name!r} has {len(x)} x and {len(y)} y; they must be as many.")
     bright = list(emphasis) or (list(lines) if len(lines) <= NAMED else [])
-    figure = blank(6.0, 3.6)
-    axes = figure.add_subplot()
     for name in sorted(lines, key=lambda name: name in bright):  # the pale ones lie beneath
         x, y = lines[name]
         if name in bright:
@@ -54,15 +85,11 @@ def curves(
     if logarithmic:
         axes.set_xscale("log")
         axes.set_yscale("log")
-    axes.set_xlabel(x_title, color=SOFT)
-    axes.set_ylabel(y_title, color=SOFT)
-    axes.set_title(title or "", fontsize=11, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, labelcolor=SOFT, color=SOFT)
     axes.grid(color="#eceef1", linewidth=0.8)
     if len(lines) > NAMED and bright:
         # Among so many lines there is hardly a free place, and to look for one takes longer than to draw.
-        figure.legend(loc="outside lower center", ncols=min(3, len(bright)), frameon=False, fontsize=8)
+        axes.figure.legend(loc="outside lower center", ncols=min(3, len(bright)), frameon=False, fontsize=8)
     elif bright:
         axes.legend(frameon=False, fontsize=8)
-    return figure

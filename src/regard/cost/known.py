@@ -1,0 +1,146 @@
+"""What the installed transformers knows of a model type: its config class, its defaults, its model class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from regard.errors import ModelError
+
+__all__ = ["NotCountedError", "config_of", "model_class_of", "translated", "whole_class_of"]
+
+# Sizes that a config must give, and what families call them.
+SIZES = {
+    "hidden_size": ("n_embd", "d_model"),
+    "num_hidden_layers": ("n_layer", "num_layers", "n_layers", "decoder_layers"),
+    "num_attention_heads": ("n_head", "num_heads", "n_heads", "decoder_attention_heads"),
+    "intermediate_size": ("ffn_dim", "d_ff", "n_inner", "ffn_hidden_size", "decoder_ffn_dim"),
+    "vocab_size": (),
+}
+
+
+class NotCountedError(ModelError):
+    """A model that transformers knows and that is not counted, for the reason given."""
+
+
+def translated(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A config of a model that ships with code of its own, as the family of transformers that it is of.
+
+    >>> translated({"model_type": "minimax_m1", "attn_type_list": [0, 1]})["layer_types"]
+    ['linear_attention', 'full_attention']
+    """
+    if values.get("model_type") in ("minimax_m1", "minimax_text_01", "MiniMaxM1", "MiniMaxText01"):
+        listed = values.get("attn_type_list")
+        kinds = ("linear_attention", "full_attention")
+        types = {"layer_types": [kinds[each] for each in listed]} if listed else {}
+        return {**values, "model_type": "minimax", **types}
+    return values
+
+
+def config_of(values: Mapping[str, Any], name: str, *, nested: bool = False) -> tuple[Any, tuple[str, ...]]:
+    """The config object of a model type, with its class's defaults, and the sizes that are such defaults.
+
+    A part of a larger config is stored as its difference from those defaults, so that sizes may be missing
+    there and nowhere else.
+    """
+    import transformers
+
+    kind = values.get("model_type")
+    if not kind:
+        raise ModelError(
+            f"the config of {name} lacks model_type, and a model's family decides what its sizes mean; add "
+            "it, or describe the model with --layers, --d-model, --heads, --ffn and --vocab."
+        )
+    if kind not in transformers.CONFIG_MAPPING:
+        raise ModelError(
+            f"model type {kind!r} is known neither to regard nor to transformers {transformers.__version__}, "
+            "so its layers are not counted; describe it with --layers, --d-model, --heads, --ffn and --vocab."
+        )
+    family = transformers.CONFIG_MAPPING[kind]
+    defaulted = _missing(values, family)
+    if defaulted and not nested:
+        raise ModelError(
+            f"the config of {name} lacks {', '.join(defaulted)}; add what is missing, "
+            "or give transformers' own config object, which knows its family's defaults."
+        )
+    try:
+        return family.from_dict(dict(values)), tuple(defaulted)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[-1].strip() if str(error).strip() else type(error).__name__
+        raise NotCountedError(f"transformers refuses the config of {name}: {reason}") from error
+
+
+def _missing(values: Mapping[str, Any], family: Any) -> list[str]:
+    """The sizes that a family has, written as its configs do, and that are not given."""
+    try:
+        usual = family()
+    except Exception:
+        return []  # a family whose defaults do not fit together refuses what is missing itself
+    found = []
+    for size, others in SIZES.items():
+        own = getattr(family, "attribute_map", {}).get(size, size)
+        names = (own, size, *others)
+        if isinstance(getattr(usual, own, None), int) and not any(
+            values.get(each) is not None for each in names
+        ):
+            found.append(own)
+    if _keeps_key_heads(family) and values.get("num_key_value_heads") is None:
+        found.append("num_key_value_heads")
+    return found
+
+
+def _keeps_key_heads(family: Any) -> bool:
+    """Whether a family's default of key heads is a number, and not as many as there are query heads."""
+    try:
+        return getattr(family(num_attention_heads=3), "num_key_value_heads", 3) not in (3, None)
+    except Exception:
+        return False
+
+
+def model_class_of(config: Any, architectures: list[str] | None = None) -> Any:
+    """The class of transformers whose parameters are meant: the one named, else with the head of its family.
+
+    An encoder that names none is counted without a head. None where the family has no head of its own,
+    because it is part of a larger model.
+    """
+    import transformers
+    from transformers.models.auto import modeling_auto as auto
+
+    kind = config.model_type
+    if not isinstance(getattr(config, "vocab_size", None), int):
+        raise NotCountedError(
+            f"{kind} has no vocab_size: it does not read tokens of text, and is not counted."
+        )
+    for named in architectures or ():
+        found = getattr(transformers, named, None)
+        if found is not None and getattr(found, "config_class", None) is type(config):
+            return _checked(found, config)
+    encoder = kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
+    mappings = (
+        (auto.MODEL_MAPPING,)
+        if encoder
+        else (auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING)
+    )
+    for mapping in mappings:
+        if type(config) in mapping:
+            return _checked(mapping[type(config)], config)
+    return None
+
+
+def whole_class_of(config: Any) -> Any:
+    """The class of a model that reads text and more, such as images; None where there is none."""
+    from transformers.models.auto import modeling_auto as auto
+
+    for mapping in (auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, auto.MODEL_FOR_MULTIMODAL_LM_MAPPING):
+        if type(config) in mapping:
+            return mapping[type(config)]
+    return None
+
+
+def _checked(found: Any, config: Any) -> Any:
+    found = found[0] if isinstance(found, tuple) else found
+    if getattr(config, "is_encoder_decoder", False):
+        raise NotCountedError(
+            f"{config.model_type} has an encoder and a decoder; of such models only T5 is counted."
+        )
+    return found

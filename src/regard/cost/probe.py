@@ -1,0 +1,178 @@
+"""What transformers builds for a config: run on the meta device, where tensors have shapes and no numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.cost.anatomy import Anatomy, anatomy
+from regard.cost.calls import NAME, Call, listening
+from regard.cost.known import NotCountedError
+from regard.cost.products import Products
+
+__all__ = ["Pass", "Probe", "build", "kept_numbers", "numbers_in", "probe"]
+
+# Three lengths tell what grows with tokens from what grows with pairs of them.
+LENGTHS = (2, 3, 4)
+STATES = ("recurrent_states", "conv_states")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass over so many tokens: its products, its attention calls, the numbers each layer keeps."""
+
+    products: Products
+    calls: list[Call]
+    kept: list[dict[str, int]] | None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A model that was built without weights, and a pass at each of `LENGTHS`.
+
+    `config` is that of its text part, where `partial` says that there is more to it.
+    """
+
+    model: nn.Module
+    config: Any
+    partial: bool
+    anatomy: Anatomy
+    passes: dict[int, Pass]
+
+
+def probe(config: Any, model_class: Any) -> Probe:
+    """Build the model of a config and run it, without a single number being computed."""
+    config = deepcopy(config)  # building sets how attention and experts run
+    model = build(config, model_class)
+    text = config.get_text_config()
+    parts = anatomy(model, text)
+    try:
+        with _shortened(parts):
+            passes = {length: _pass(model, parts, length) for length in LENGTHS}
+    except Exception:
+        # A layer that reads what another keeps needs that other one.
+        parts.alike = list(range(len(parts.layers)))
+        passes = {length: _tried(model, parts, length) for length in LENGTHS}
+    return Probe(model, text, text is not config, parts, passes)
+
+
+def _tried(model: nn.Module, parts: Anatomy, length: int) -> Pass:
+    try:
+        return _pass(model, parts, length)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise NotCountedError(
+            f"transformers cannot run {type(model).__name__} without its weights, so what it keeps and "
+            f"computes is not known: {reason}"
+        ) from error
+
+
+def build(config: Any, model_class: Any) -> nn.Module:
+    """The model of a config on the meta device; its attention calls can be listened to where it allows it."""
+    for each in (config, getattr(config, "text_config", None)):
+        if each is not None:
+            each._experts_implementation = "batched_mm"
+    error: Exception | None = None
+    with listening(lambda: None):  # registers the implementation
+        for implementation in (NAME, "eager"):
+            try:
+                with torch.device("meta"):
+                    return model_class._from_config(config, attn_implementation=implementation).eval()
+            except Exception as found:
+                error = found
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    raise NotCountedError(
+        f"transformers cannot build {config.model_type} from this config: {reason}"
+    ) from error
+
+
+class _Skipped(nn.Module):
+    """Stands in for a layer that is built like an earlier one: it returns what that one returned."""
+
+    def __init__(self, layer: nn.Module, outputs: dict[nn.Module, Any], like: nn.Module) -> None:
+        super().__init__()
+        # Not as modules: this one would then own their parameters.
+        vars(self).update(layer=layer, outputs=outputs, like=like)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["layer"], name)
+
+    def forward(self, *args: Any, **more: Any) -> Any:
+        return self.outputs[self.like]
+
+
+@contextmanager
+def _shortened(parts: Anatomy) -> Iterator[None]:
+    """Inside, of layers that are built alike only the first is run."""
+    outputs: dict[nn.Module, Any] = {}
+    runs = {parts.layers[first] for first in set(parts.alike)}
+    hooks = [layer.register_forward_hook(lambda m, _, out: outputs.update({m: out})) for layer in runs]
+    for index, layer in enumerate(parts.layers):
+        if layer not in runs:
+            parts.stack[index] = _Skipped(layer, outputs, parts.layers[parts.alike[index]])
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for index, layer in enumerate(parts.layers):
+            parts.stack[index] = layer
+
+
+def _pass(model: nn.Module, parts: Anatomy, length: int) -> Pass:
+    products = Products(parts.labels)
+    tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
+    decoder = type(model).__name__.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
+    more = {"use_cache": True} if decoder else {}
+    with (
+        torch.no_grad(),
+        torch.device("meta"),
+        listening(lambda: products.stack[-1]) as calls,
+        products,
+    ):
+        out = model(input_ids=tokens, **more)
+    return Pass(products, calls.made, kept_numbers(getattr(out, "past_key_values", None)))
+
+
+def kept_numbers(cache: Any) -> list[dict[str, int]] | None:
+    """The numbers each layer of a cache of transformers holds: with tokens, and in a recurrent state.
+
+    None where there is no cache, or where it holds numbers that no layer of it accounts for.
+    """
+    layers = getattr(cache, "layers", None)
+    if layers is None:
+        return None
+    linear = getattr(cache, "linear_cache", ())
+    found = [_parts(layer) for layer in layers]
+    found += [_parts(None) for _ in range(len(linear) - len(found))]
+    for layer, state in zip(found, linear, strict=False):
+        layer["recurrent_states"] += numbers_in(state)
+    everything = numbers_in(cache)
+    return found if everything == sum(sum(layer.values()) for layer in found) else None
+
+
+def _parts(layer: Any) -> dict[str, int]:
+    held = {} if layer is None else vars(layer)
+    tokens = numbers_in([value for name, value in held.items() if name not in STATES])
+    return {"tokens": tokens} | {name: numbers_in(held.get(name)) for name in STATES}
+
+
+def numbers_in(found: Any) -> int:
+    """How many floating-point numbers are in tensors, in lists and dicts of them, and in a cache.
+
+    >>> numbers_in({"keys": [torch.ones(2, 3)], "length": torch.tensor(5)})
+    6
+    """
+    if isinstance(found, Tensor):
+        return found.numel() if found.is_floating_point() else 0
+    if isinstance(found, dict):
+        return sum(numbers_in(value) for value in found.values())
+    if isinstance(found, list | tuple):
+        return sum(numbers_in(value) for value in found)
+    return numbers_in(vars(found)) if hasattr(found, "__dict__") and not callable(found) else 0
