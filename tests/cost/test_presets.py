@@ -27,6 +27,8 @@ RELEASED = {
     "qwen3-30b-a3b": 30_532_122_624,
     "gemma-2-2b": 2_614_341_888,
     "gemma-3-1b": 999_885_952,
+    "gemma-3-4b": 3_880_263_168,
+    "gemma-3-27b": 27_009_346_304,
     "smollm2-135m": 134_515_008,
     "gpt-oss-20b": 20_914_757_184,
     "gpt-oss-120b": 116_829_156_672,
@@ -58,7 +60,13 @@ def test_a_preset_agrees_with_the_published_total(name):
 @pytest.mark.parametrize(("name", "active"), [("gpt-oss-20b", "3.61"), ("gpt-oss-120b", "5.13")])
 def test_active_parameters_are_as_published_where_rows_of_the_embedding_are_left_out(name, active):
     found = parameters(preset(name))
-    assert f"{(found.active - found.embeddings) / 1e9:.2f}" == active
+    assert f"{found.active_without_embedding / 1e9:.2f}" == active
+    assert found.active_without_embedding == found.active - found.embeddings
+
+
+def test_a_tied_embedding_stays_in_both_counts_because_it_is_the_head():
+    found = parameters(preset("gpt2"))
+    assert found.active_without_embedding == found.active == found.total
 
 
 def test_every_preset_is_held_to_a_published_number():

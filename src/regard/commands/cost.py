@@ -112,7 +112,7 @@ def cost(
 
 
 def _lists(presets: bool, as_json: bool) -> None:
-    from regard.cost import PRESETS, preset, prints
+    from regard.cost import HYBRIDS, PRESETS, preset, prints
     from regard.cost.report import presets_table, prints_table
 
     if presets:
@@ -120,9 +120,14 @@ def _lists(presets: bool, as_json: bool) -> None:
         if as_json:
             print_json(
                 [{"name": shape.name, "layers": shape.kinds, "context": shape.context} for shape in made]
+                + [{"name": name, "layers": None, "context": None} for name in HYBRIDS]
             )
         else:
-            show(presets_table(made))
+            show(
+                presets_table(made),
+                "",
+                f"Counted on the model that transformers builds: {', '.join(HYBRIDS)}",
+            )
     elif as_json:
         print_json(
             [
@@ -135,7 +140,7 @@ def _lists(presets: bool, as_json: bool) -> None:
 
 
 def _shape(model: str | None, own: dict[str, int], remote: bool) -> ModelShape:
-    from regard.cost import PRESETS, FeedForward, ModelShape, from_config, preset
+    from regard.cost import HYBRIDS, PRESETS, FeedForward, ModelShape, from_config, preset
 
     flags = ", ".join(f"--{name.replace('_', '-')}" for name in own)
     if model is not None:
@@ -149,7 +154,8 @@ def _shape(model: str | None, own: dict[str, int], remote: bool) -> ModelShape:
     missing = [name for name in ("layers", "d_model", "heads", "ffn", "vocab") if name not in own]
     if len(missing) == 5 and not own:
         raise RegardError(
-            f"no model was named; wanted a preset ({', '.join(PRESETS)}), a config.json, or flags."
+            f"no model was named; wanted a preset ({', '.join([*PRESETS, *HYBRIDS])}), a config.json, or "
+            "flags."
         )
     if missing:
         lacking = ", ".join(f"--{name.replace('_', '-')}" for name in missing)

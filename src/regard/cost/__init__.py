@@ -7,6 +7,7 @@ from regard.cost.dtypes import BITS
 from regard.cost.estimate import AtContext, Estimate, estimate
 from regard.cost.fit import longest_context, memory_bytes
 from regard.cost.gpus import GPUS, Gpu, gpu, this_machine
+from regard.cost.hybrids import HYBRIDS
 from regard.cost.layers import LayerCost, layers_of
 from regard.cost.parameters import Parameters, parameters
 from regard.cost.presets import PRESETS, preset
@@ -20,6 +21,7 @@ __all__ = [
     "BITS",
     "FULL",
     "GPUS",
+    "HYBRIDS",
     "PRESETS",
     "AtContext",
     "Attention",

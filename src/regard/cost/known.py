@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,6 +92,8 @@ def _missing(values: Mapping[str, Any], family: Any) -> list[str]:
 
 def _keeps_key_heads(family: Any) -> bool:
     """Whether a family's default of key heads is a number, and not as many as there are query heads."""
+    if "num_key_value_heads" not in inspect.signature(family).parameters:
+        return False
     try:
         return getattr(family(num_attention_heads=3), "num_key_value_heads", 3) not in (3, None)
     except Exception:

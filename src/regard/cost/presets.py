@@ -7,8 +7,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from regard.cost.attention import Attention
-from regard.cost.config import by_formula
+from regard.cost.config import by_formula, from_config
 from regard.cost.fields import Fields
+from regard.cost.hybrids import HYBRIDS
 from regard.cost.shape import FeedForward, Layer, ModelShape
 from regard.errors import ModelError
 
@@ -138,6 +139,20 @@ PRESETS: dict[str, ModelShape | dict[str, Any]] = {
     "gemma-2-2b": _config("gemma2", 26, 2304, 8, 4, 9216, 256000, 8192, sliding_window=4096, **GEMMA),
     # Gemma team 2025, "Gemma 3 Technical Report" and model card: five windows of 512 to one full layer.
     "gemma-3-1b": _config("gemma3_text", 26, 1152, 4, 1, 6912, 262144, 32768, sliding_window=512, **GEMMA),
+    # The same report and model cards, the text part alone: windows of 1024 in the larger ones.
+    "gemma-3-4b": _config("gemma3_text", 34, 2560, 8, 4, 10240, 262208, 131072, sliding_window=1024, **GEMMA),
+    "gemma-3-27b": _config(
+        "gemma3_text",
+        62,
+        5376,
+        32,
+        16,
+        21504,
+        262208,
+        131072,
+        sliding_window=1024,
+        **{**GEMMA, "head_dim": 128},
+    ),
     # Hugging Face 2025, "SmolLM2: When Smol Goes Big", and model card.
     "smollm2-135m": _config("llama", 30, 576, 9, 3, 1536, 49152, 8192, **TIED),
     # OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", table 1 and section 2.
@@ -202,11 +217,15 @@ def preset(name: str) -> ModelShape:
     """
     key = name.strip().lower().replace("_", "-")
     key = OTHER_NAMES.get(key, key)
+    if key in HYBRIDS:
+        return from_config(HYBRIDS[key], name=key)
     found = PRESETS.get(key)
     if found is None:
-        near = get_close_matches(key, PRESETS, n=3)
+        near = get_close_matches(key, [*PRESETS, *HYBRIDS], n=3)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise ModelError(f"there is no preset {name!r}; presets are: {', '.join(PRESETS)}.{hint}")
+        raise ModelError(
+            f"there is no preset {name!r}; presets are: {', '.join([*PRESETS, *HYBRIDS])}.{hint}"
+        )
     if isinstance(found, ModelShape):
         return replace(found, name=key)
     # Tests hold these to the modules of transformers; nothing needs to be built to use them.

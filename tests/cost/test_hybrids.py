@@ -1,0 +1,134 @@
+"""Models that are not built like Llama: hybrids, state-space layers, one key head, encoders, an index."""
+
+from __future__ import annotations
+
+import pytest
+
+from regard.cost import HYBRIDS, cache_bytes, decode, from_config, parameters, prefill, preset
+from regard.errors import ModelError
+
+# name: bytes of cache for each token in bfloat16, bytes of state at any length, published parameters.
+PUBLISHED = {
+    "roberta-base": (0, 0, 124_697_433),
+    "starcoder": (40 * 2 * 128 * 2, 0, 15_517_456_384),
+    "jamba": (4 * 2 * 8 * 128 * 2, 28 * (8192 * 16 + 8192 * 4) * 2, 51_570_323_328),
+    "nemotron-h-8b": (
+        4 * 2 * 8 * 128 * 2,
+        24 * (128 * 64 * 128 + (8192 + 2 * 8 * 128) * 4) * 2,
+        8_100_852_736,
+    ),
+    "minimax-m1": (10 * 2 * 8 * 128 * 2, 70 * 64 * 128 * 128 * 2, 456_089_655_296),
+    "qwen3-next-80b-a3b": (12 * 2 * 2 * 256 * 2, 36 * (32 * 128 * 128 + 8192 * 4) * 2, 79_674_391_296),
+    "deepseek-v3.2": (61 * (512 + 64 + 128) * 2, 0, 671_877_929_216),
+}
+
+
+@pytest.fixture(scope="module")
+def shapes():
+    return {name: preset(name) for name in HYBRIDS}
+
+
+def test_every_hybrid_is_compared():
+    assert set(PUBLISHED) == set(HYBRIDS)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_cache_state_and_parameters_are_as_published(name, shapes):
+    shape, (per_token, state, total) = shapes[name], PUBLISHED[name]
+    assert cache_bytes(shape, 1001) - cache_bytes(shape, 1000) == per_token
+    assert cache_bytes(shape, 1000) - 1000 * per_token == state
+    assert parameters(shape).total == total
+
+
+@pytest.mark.parametrize(
+    ("name", "issue"), [("qwen3-next-80b-a3b", 24_576), ("jamba", 16_384), ("starcoder", 20_480)]
+)
+def test_the_cache_of_a_token_in_bytes(name, issue, shapes):
+    assert cache_bytes(shapes[name], 2) - cache_bytes(shapes[name], 1) == issue
+
+
+def test_layers_are_named_by_what_they_keep(shapes):
+    assert shapes["qwen3-next-80b-a3b"].kinds == {"state": 36, "full": 12}
+    assert shapes["nemotron-h-8b"].kinds == {"state": 24, "none": 24, "full": 4}
+    assert shapes["deepseek-v3.2"].kinds == {"sparse:2048": 61}
+
+
+def test_roberta_is_an_encoder(shapes):
+    assert not shapes["roberta-base"].decodes
+
+
+def test_active_parameters_are_those_on_the_model_cards(shapes):
+    # MiniMax counts 45.9 billion without either table; a token reads one row of the first.
+    minimax = parameters(shapes["minimax-m1"])
+    assert f"{(minimax.active_without_embedding - minimax.head) / 1e9:.1f}" == "45.9"
+    assert f"{parameters(shapes['jamba']).active / 1e9:.0f}" == "12"
+
+
+def test_a_state_takes_the_same_flops_for_every_token(shapes):
+    shape = shapes["qwen3-next-80b-a3b"]
+    # The delta rule reads the state, adds to it and reads it: three products with 32 matrices of 128 by 128.
+    one = 36 * 3 * 2 * 32 * 128 * 128
+    assert prefill(shape, 1).flops_by_part["state"] == one
+    assert prefill(shape, 65).flops_by_part["state"] == 65 * one
+    assert decode(shape, 100_000).flops_by_part["state"] == one
+
+
+def test_a_sparse_index_scores_every_key_and_attention_only_the_chosen(shapes):
+    shape, n = shapes["deepseek-v3.2"], 100_000
+    step = decode(shape, n).flops_by_part
+    # 64 scores of 128 numbers each, and their weighted sum.
+    assert step["index"] == 61 * 2 * 64 * (128 + 1) * n
+    assert step["scores"] == 61 * 2 * 128 * (512 + 64) * 2048
+
+
+GEMMA = {
+    "model_type": "gemma3",
+    "text_config": {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+        "sliding_window": 1024,
+    },
+}
+
+
+def test_a_nested_part_takes_what_it_leaves_out_from_its_family_and_says_so():
+    found = from_config(GEMMA, name="gemma-3-4b")
+    assert found == preset("gemma-3-4b")
+    assert found.notes[1] == (
+        "the config leaves these to transformers' defaults for gemma3_text: num_attention_heads 8, "
+        "vocab_size 262208, num_key_value_heads 4"
+    )
+
+
+def test_a_config_with_fields_missing_names_them():
+    lacking = {k: v for k, v in HYBRIDS["jamba"].items() if k not in ("hidden_size", "vocab_size")}
+    with pytest.raises(ModelError, match="the config of jamba lacks hidden_size, vocab_size; add what"):
+        from_config(lacking)
+    with pytest.raises(ModelError, match="the config of x lacks num_key_value_heads"):
+        from_config({k: v for k, v in HYBRIDS["jamba"].items() if k != "num_key_value_heads"}, name="x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("vit", "vit has no vocab_size: it does not read tokens of text, and is not counted"),
+        ("bart", "bart has an encoder and a decoder; of such models only T5 is counted"),
+        ("longformer", "transformers cannot run LongformerModel without its weights"),
+    ],
+)
+def test_what_is_not_counted_is_refused_with_the_reason(kind, message):
+    from transformers import CONFIG_MAPPING
+
+    with pytest.raises(ModelError, match=message):
+        from_config(CONFIG_MAPPING[kind]())
+
+
+def test_counting_leaves_the_config_alone():
+    from transformers import JambaConfig
+
+    config = JambaConfig(num_hidden_layers=8, hidden_size=64, intermediate_size=96, vocab_size=99)
+    before = config.to_dict()
+    from_config(config)
+    assert config.to_dict() == before
