@@ -10,7 +10,8 @@
     ├── MapError            a map cannot be read: stale, too large, or out of range
     │   └── MapIndexError   an index lies beyond the end of an axis; an IndexError too
     ├── BackendError        a named backend cannot do what was asked
-    ├── ModelError          a model cannot be loaded or watched
+    ├── ModelError          a model cannot be loaded, watched or read from its config
+    │   └── NotCountedError a model is known, and what it costs is not counted
     └── RecordingError      a recording cannot be made, written or read
 
 Each message says what was given, what was wanted and what to do. All of them are also `ValueError`s,
@@ -25,6 +26,7 @@ __all__ = [
     "MapIndexError",
     "MaskError",
     "ModelError",
+    "NotCountedError",
     "RecordingError",
     "RegardError",
     "ScoreError",
@@ -74,7 +76,11 @@ class BackendError(RegardError):
 
 
 class ModelError(RegardError):
-    """A model cannot be loaded or watched."""
+    """A model cannot be loaded, watched or read from its config."""
+
+
+class NotCountedError(ModelError):
+    """A model is known, and what it costs is not counted, for the reason given."""
 
 
 class RecordingError(RegardError):

@@ -11,9 +11,10 @@ from regard.cost import cache_bytes, decode, from_config, parameters, prefill
 from regard.cost.config import by_formula
 from regard.cost.families import FAMILIES
 from regard.cost.fields import read_fields
-from regard.cost.known import NotCountedError, model_class_of
+from regard.cost.known import model_class_of
 from regard.cost.measured import measured_shape
 from regard.cost.probe import probe
+from regard.errors import NotCountedError
 
 LENGTH, TARGET, BATCH = 17, 11, 2
 # What only a formula counts.

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.cost.known import NotCountedError
+from regard.errors import NotCountedError
 
 __all__ = ["Anatomy", "Part", "anatomy", "depth_of"]
 

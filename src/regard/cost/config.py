@@ -9,17 +9,13 @@ from regard.cost.attention import Attention, LatentAttention
 from regard.cost.count import cache_bytes, prefill
 from regard.cost.families import FAMILIES, Family
 from regard.cost.fields import Fields, read_fields
-from regard.cost.known import NotCountedError, config_of, model_class_of, whole_class_of
+from regard.cost.known import config_of, model_class_of, whole_class_of
 from regard.cost.parameters import parameters
 from regard.cost.reach import FULL, Reach
 from regard.cost.shape import Extra, FeedForward, Layer, ModelShape
-from regard.errors import ModelError
+from regard.errors import ModelError, NotCountedError
 
 __all__ = ["by_formula", "from_config"]
-
-
-class _NoFormula(ModelError):
-    """A family's config asks for something that its formula leaves out."""
 
 
 def from_config(source: Any, *, name: str | None = None, remote: bool = False) -> ModelShape:
@@ -38,7 +34,7 @@ def from_config(source: Any, *, name: str | None = None, remote: bool = False) -
     fields, notes = read_fields(source, name=name, remote=remote)
     try:
         formula = by_formula(fields) if fields.get("model_type") in FAMILIES else None
-    except _NoFormula:
+    except NotCountedError:
         formula = None
     try:
         shape = _measured(fields)
@@ -141,7 +137,7 @@ def _attention(fields: Fields, family: Family) -> Attention:
         )
     kv_heads = fields.given("num_key_value_heads") or heads
     if fields.get("qk_layernorm"):
-        raise _NoFormula(
+        raise NotCountedError(
             f"{fields.name} normalises queries and keys by qk_layernorm, which is not counted here."
         )
     return Attention(
@@ -203,7 +199,7 @@ def _reaches(fields: Fields, family: Family, count: int) -> list[Reach]:
     known = {"full_attention": FULL, "sliding_attention": local, "chunked_attention": local}
     strange = sorted(set(types) - set(known))
     if strange:
-        raise _NoFormula(
+        raise NotCountedError(
             f"the config of {fields.name} has layers of type {', '.join(strange)}; "
             f"what is counted here is {', '.join(known)}."
         )

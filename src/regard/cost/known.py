@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from regard.errors import ModelError
+from regard.errors import ModelError, NotCountedError
 
-__all__ = ["NotCountedError", "config_of", "model_class_of", "translated", "whole_class_of"]
+__all__ = ["config_of", "model_class_of", "translated", "whole_class_of"]
 
 # Sizes that a config must give, and what families call them.
 SIZES = {
@@ -18,10 +18,6 @@ SIZES = {
     "intermediate_size": ("ffn_dim", "d_ff", "n_inner", "ffn_hidden_size", "decoder_ffn_dim"),
     "vocab_size": (),
 }
-
-
-class NotCountedError(ModelError):
-    """A model that transformers knows and that is not counted, for the reason given."""
 
 
 def translated(values: Mapping[str, Any]) -> Mapping[str, Any]:

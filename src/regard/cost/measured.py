@@ -11,10 +11,10 @@ from torch import nn
 from regard.cost.anatomy import Part
 from regard.cost.calls import Call
 from regard.cost.counted import CountedAttention, CountedFeedForward
-from regard.cost.known import NotCountedError
 from regard.cost.probe import LENGTHS, STATES, Probe
 from regard.cost.reach import FULL, Reach
 from regard.cost.shape import Extra, Layer, ModelShape
+from regard.errors import NotCountedError
 
 __all__ = ["measured_shape"]
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from regard.cost.anatomy import Anatomy, anatomy
 from regard.cost.calls import NAME, Call, listening
-from regard.cost.known import NotCountedError
 from regard.cost.products import Products
+from regard.errors import NotCountedError
 
 __all__ = ["Pass", "Probe", "build", "kept_numbers", "numbers_in", "probe"]
 
