@@ -127,6 +127,18 @@ def test_two_hundred_kills_leave_recordings_that_read(recordings, tmp_path):
     kill_repeatedly(recordings, tmp_path, 200)
 
 
+def test_what_a_kill_left_of_a_file_goes_when_the_recording_is_complete(recordings, tmp_path):
+    path = tmp_path / "x.regard"
+    recordings[0].save(path)
+    names = {file.suffix for file in path.iterdir()}
+    # safetensors writes to a file of such a name before it has one of ours.
+    for left in (".tmpAbC123", "0-0.safetensors.tmp"):
+        (path / left).write_bytes(b"half of a layer")
+    (path / "notes.txt").write_text("the user's own")
+    recordings[1].save(path, overwrite=True)
+    assert {file.suffix for file in path.iterdir()} == {*names, ".txt"}
+
+
 def full(*args, **kwargs):
     raise OSError(errno.ENOSPC, "No space left on device")
 

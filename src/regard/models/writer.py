@@ -32,6 +32,9 @@ __all__ = ["Writer", "save_recording"]
 
 log = logging.getLogger("regard")
 
+# Files that are being written; a kill leaves them. The second is what safetensors calls its own.
+DRAFTS = ("*.tmp", ".tmp??????")
+
 
 def save_recording(
     recording: Recording, path: Path, *, resume: bool = False, overwrite: bool = False
@@ -222,7 +225,8 @@ class Writer:
 
     def _clean_up(self) -> None:
         """Leave no half recording: take away what this writing made."""
-        for file in [*self.path.glob(f"{self.stem}-*"), *self.path.glob("*.tmp"), self.path / PARTIAL]:
+        drafts = [file for pattern in DRAFTS for file in self.path.glob(pattern)]
+        for file in [*self.path.glob(f"{self.stem}-*"), *drafts, self.path / PARTIAL]:
             with suppress(OSError):
                 file.unlink()
         with suppress(OSError):
@@ -303,7 +307,7 @@ def _remove_others(path: Path, about: dict[str, Any]) -> None:
     for draft in path.parent.glob(f".{path.name}.*.tmp"):
         shutil.rmtree(draft, ignore_errors=True)
     for file in path.iterdir():
-        ours = file.suffix in (".safetensors", ".json", ".tmp")
+        ours = file.suffix in (".safetensors", ".json") or any(file.match(pattern) for pattern in DRAFTS)
         if ours and file.name not in named:
             with suppress(OSError):
                 file.unlink()

@@ -1,0 +1,120 @@
+"""docs/trust.md, made of what was run: `python -m building.trust`."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["page"]
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "trust.md"
+
+HEAD = """\
+# Why trust it
+
+What was tried, how often, and what came of it. Every figure is from a file that the command beside it writes,
+and this page is made of those files: `python -m building.trust`. How exact the numbers are is
+[measured apart](exactness.md).
+"""
+# What each program of `python -m soak` does, in a sentence.
+SOAK = {
+    "tiles": "Clients ask a server for random tiles, each again as soon as it has an answer",
+    "kills": "Recordings are killed (SIGKILL) at random points, opened again and resumed",
+    "disk": "Recordings are written where there is no room, over an old one and into nothing",
+    "memory": "Memory runs out in the middle of a pass, and the call is made again",
+    "cycles": "A text is recorded to disk, opened and read, in one process",
+    "threads": "Threads read one map at once, each in its own order",
+    "repeats": "One call with its gradients and statistics, compared bit for bit",
+}
+
+
+def page(root: Path = ROOT) -> str:
+    """The page as text, from the files of a checkout."""
+    return "\n".join([HEAD, _soak(root), _fuzzing(root), _peers(root), _mutations(root)])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _soak(root: Path) -> str:
+    lines = [
+        "## Long runs and injected faults\n",
+        "| | counted | command | date, commit |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, run in _read(root / "soak" / "results.json").items():
+        counted = "; ".join(f"{what} {_number(n)}" for what, n in run["counts"].items())
+        lines.append(f"| {SOAK[name]} | {counted} | `{run['command']}` | {run['date']}, {run['commit']} |")
+    return "\n".join([*lines, ""])
+
+
+def _fuzzing(root: Path) -> str:
+    found = _read(root / "fuzzing" / "results.json")
+    lines = ["## Fuzzing\n"]
+    if not found:
+        return "\n".join([*lines, "No run is kept yet: `python -m fuzzing --minutes 30`.\n"])
+    failures = sum(sum(run["failures"].values()) for run in found["runs"])
+    lines.append(
+        f"{_number(found['all_cases'])} cases in {len(found['runs'])} runs against oracles and laws. "
+        f"{_number(failures)} failed when they were tried, and {len(found['mended'])} causes were mended.\n"
+    )
+    lines += ["| target | cases |", "| --- | ---: |"]
+    lines += [f"| {target} | {_number(cases)} |" for target, cases in found["cases"].items()]
+    runs = [f"`{run['command']}` ({run['date']}, {run['commit']})" for run in found["runs"]]
+    lines += ["", "The runs: " + "; ".join(dict.fromkeys(runs)) + "."]
+    if found["mended"]:
+        lines += ["", "Mended:", ""]
+        lines += [
+            f"- {one if isinstance(one, str) else ', '.join(map(str, one.values()))}"
+            for one in found["mended"]
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _peers(root: Path) -> str:
+    """ONNX's own cases: how many are left out of each route, as the tests list them."""
+    source = root / "tests" / "peers" / "test_onnx.py"
+    lines = ["## Peers' own tests\n"]
+    if not source.exists():
+        return "\n".join([*lines, "Not run yet.\n"])
+    left_out = _not_run(ast.parse(source.read_text(encoding="utf-8")))
+    lines.append(
+        "Every case that the `onnx` package ships for its attention operators runs through these doors, but "
+        "for what `tests/peers/test_onnx.py` lists with the reason: `pytest tests/peers`.\n"
+    )
+    lines += ["| through | cases left out |", "| --- | ---: |"]
+    lines += [f"| `{route}` | {cases} |" for route, cases in left_out.items()]
+    return "\n".join([*lines, ""])
+
+
+def _not_run(tree: ast.Module) -> dict[str, int]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NOT_RUN":
+            table = node.value
+            if isinstance(table, ast.Dict):
+                return {
+                    ast.literal_eval(route): len(cases.keys)
+                    for route, cases in zip(table.keys, table.values, strict=True)
+                    if route is not None and isinstance(cases, ast.Dict)
+                }
+    return {}
+
+
+def _mutations(root: Path) -> str:
+    found = _read(root / "mutation" / "results.json")
+    lines = ["## Mutations\n"]
+    if not found:
+        return "\n".join([*lines, "No run is kept yet.\n"])
+    return "\n".join([*lines, "```json", json.dumps(found, indent=1), "```", ""])
+
+
+def _number(n: Any) -> str:
+    return f"{n:,}" if isinstance(n, int) else str(n)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
