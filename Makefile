@@ -1,8 +1,9 @@
 # Everything here works on a fresh machine with Python 3.11 or newer and nothing else.
 #
 #   make view     look at attention          make view REGARD_ARGS="--help"
-#   make test     lint, types, all tests but those of the GPU kernels
+#   make test     lint, types, and all tests but these two:
 #   make kernels  tests of the GPU kernels, compiled and interpreted: no GPU needed
+#   make long     every family of transformers, and examples that train
 #   make check    lint and types only
 #   make frontend rebuild the viewer's page  (the others do it when frontend/ has changed)
 #   make docs     the documentation's site, in site/
@@ -25,7 +26,7 @@ PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do 
 	if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo $$candidate; break; fi; done)
 
-.PHONY: help view test suite kernels check lint types page chromium frontend docs bench tritons clean
+.PHONY: help view test suite kernels long check lint types page chromium frontend docs bench tritons clean
 .DELETE_ON_ERROR:
 
 help:
@@ -48,9 +49,13 @@ PYTEST = workers=$$($(BIN)/python -c 'import os; \
 suite: lint chromium $(VENV)/.compiled
 	@$(PYTEST)
 
-# Kernels for GPUs: compiled for one that need not be there, and run in Triton's interpreter.
+# What stands apart in tests/conftest.py. Kernels for GPUs: compiled for one that need not be there, and run in
+# Triton's interpreter.
 kernels: $(VENV)/.installed-test
 	@$(PYTEST) tests/engine/triton
+
+long: $(VENV)/.installed-test
+	@$(PYTEST) tests/models/test_parity.py tests/examples/test_classic.py
 
 types: $(VENV)/.installed-test
 	$(BIN)/pyright --pythonpath $(BIN)/python

@@ -30,7 +30,7 @@ from regard.viewer.pooling import TILE, levels_of
 from soak.cycles import open_files, resident
 from soak.samples import random_recording
 
-__all__ = ["tiles"]
+__all__ = ["SHORT", "tiles"]
 
 SOURCE = Path(__file__).parents[1] / "src"
 SHORT, LONG = 1_201, 9_001
@@ -52,11 +52,18 @@ class Tally:
             self.counts[what] += 1
 
 
-def tiles(clients: int, folder: Path, *, requests: int | None = None, minutes: float | None = None) -> Any:
+def tiles(
+    clients: int,
+    folder: Path,
+    *,
+    requests: int | None = None,
+    minutes: float | None = None,
+    lengths: tuple[int, ...] = (SHORT, LONG),
+) -> dict[str, int]:
     """Ask until so many answers have come, or minutes have passed; AssertionError if one is wrong."""
     shelf = folder / "shelf"
     shelf.mkdir()
-    read = {n: Recording.open(random_recording(shelf / f"{n}.regard", n)) for n in (SHORT, LONG)}
+    read = {n: Recording.open(random_recording(shelf / f"{n}.regard", n)) for n in lengths}
     tally, end = Tally(), None if minutes is None else time.monotonic() + 60 * minutes
 
     def goes_on() -> bool:

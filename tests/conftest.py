@@ -1,7 +1,7 @@
 """What every test can count on: one thread, one seed, and the program as a user runs it.
 
-`gpu` tests run only where there is a GPU, `slow` ones only where they are asked for, and those of the kernels
-where their folder is named: `make kernels`.
+`gpu` tests run only where there is a GPU, `slow` ones only where they are asked for, and those that stand
+APART where they are named: `make kernels`, `make long`.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def run(capsys, tmp_path, monkeypatch) -> Callable[..., tuple[int, str, str]]:
 LONG = [
     "tests/viewer/e2e/",
     "tests/models/test_parity.py",
+    "tests/examples/test_classic.py",
     "tests/commands/test_commands.py",
     "tests/examples/test_gallery.py",
     "tests/claims/test_verdicts.py",
-    "tests/examples/test_classic.py",
     "tests/engine/",
     "tests/viewer/",
     "tests/docs/",
@@ -71,8 +71,10 @@ LONG = [
 ]
 
 
-# Compiled for a GPU that is not there, and run in an interpreter: as long as all other tests together.
-KERNELS = Path(__file__).parent / "engine" / "triton"
+# What takes minutes runs where it is named, by targets of its own: kernels compiled for a GPU that is not
+# there and run in an interpreter, every family of transformers, examples that train.
+TESTS = Path(__file__).parent
+APART = [TESTS / "engine/triton", TESTS / "models/test_parity.py", TESTS / "examples/test_classic.py"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -85,10 +87,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path not in APART:
+        return None
     named = (config.invocation_params.dir / arg.partition("::")[0] for arg in config.args)
-    if collection_path == KERNELS and not any(path.is_relative_to(KERNELS) for path in named):
-        return True
-    return None
+    return True if not any(path.is_relative_to(collection_path) for path in named) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -325,3 +325,14 @@ def test_types_in_signatures_without_shapes_are_checked_too():
     for wrong in (lambda: Causal().bind("two", 3), lambda: Window("one")):
         with pytest.raises(TypeCheckError):
             wrong()
+
+
+def test_what_make_test_leaves_out_is_run_by_another_target_and_by_ci(pytestconfig):
+    apart = next(found.APART for found in pytestconfig.pluginmanager.get_plugins() if hasattr(found, "APART"))
+    makefile = (ROOT / "Makefile").read_text()
+    rules = dict(re.findall(r"^(kernels|long):.*\n\t@\$\(PYTEST\) (.+)$", makefile, re.MULTILINE))
+    run = {ROOT / path for paths in rules.values() for path in paths.split()}
+    assert run == set(apart)
+    assert all(path.exists() for path in apart)
+    said = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert [line for line in said if line.startswith("make")] == ["make test", "make kernels", "make long"]

@@ -27,6 +27,9 @@ in_any_sum = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, tor
 
 
 def inputs(batch, heads, kv_heads, q, k, dim, dtype=torch.float32):
+    if dtype.itemsize == 2:
+        # Some processors multiply half precision a hundred times slower. Other dtypes have the full lengths.
+        q, k = -(-q // 4), -(-k // 4)
     torch.manual_seed(0)
     return qkv(q, k, batch=batch, heads=heads, kv_heads=kv_heads, dim=dim, dtype=dtype)
 

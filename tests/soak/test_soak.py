@@ -18,7 +18,7 @@ from soak.kills import kills
 from soak.memory import faults
 from soak.repeats import repeats
 from soak.threads import threads
-from soak.tiles import tiles
+from soak.tiles import SHORT, tiles
 
 ROOT = Path(__file__).parents[2]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -27,9 +27,9 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 @needs_fork
 def test_recordings_that_are_killed_lose_nothing_that_was_written(tmp_path):
-    found = kills(20, tmp_path, seed=1)
-    assert found["kills"] == 20
-    assert sum(n for name, n in found.items() if name.startswith("left ")) == 20
+    found = kills(9, tmp_path, seed=1)
+    assert found["kills"] == 9
+    assert sum(n for name, n in found.items() if name.startswith("left ")) == 9
 
 
 @needs_fork
@@ -64,7 +64,7 @@ def test_no_memory_in_the_middle_of_a_pass_changes_no_later_bit():
 
 @linux
 def test_a_process_with_little_memory_raises_and_goes_on():
-    code = "from soak.memory import limits; import json; print(json.dumps(limits(3, n=513, most=8 << 20)))"
+    code = "from soak.memory import limits; import json; print(json.dumps(limits(2, n=257, most=4 << 20)))"
     done = python("-c", code, env=checkout(ROOT), check=True)
     assert json.loads(done.stdout.splitlines()[-1])["other bits"] == 0
 
@@ -79,7 +79,7 @@ def test_threads_that_read_one_map_agree():
 
 
 def test_clients_of_random_tiles_get_right_answers(tmp_path):
-    found = tiles(64, tmp_path, requests=400)
+    found = tiles(64, tmp_path, requests=400, lengths=(SHORT,))
     assert found["requests"] >= 400
     assert found["tiles"] + found.get("told that the overview is being made", 0) == found["requests"]
     assert found["tiles compared with the map"] > 0
