@@ -102,9 +102,9 @@ def test_reading_a_row_computes_the_log_sum_exp_of_that_row_alone():
     q, k, _ = tensors(1, 1, 1, 3000, 50)
     lazy = AttentionMap.of(q, k)
     lazy.row(0, 0, 1234)
-    assert lazy._known.nonzero().flatten().tolist() == [1234]
+    assert lazy._rows.known.nonzero().flatten().tolist() == [1234]
     _ = lazy[0, 0, [5, 9, 2000]]
-    assert lazy._known.nonzero().flatten().tolist() == [5, 6, 7, 8, 9, 1234, 2000]
+    assert lazy._rows.known.nonzero().flatten().tolist() == [5, 6, 7, 8, 9, 1234, 2000]
 
 
 def test_the_pyramid_is_the_pooled_map_at_every_level():
@@ -140,7 +140,7 @@ def test_a_map_of_a_million_tokens_reads_one_tile_from_memory_mapped_tensors(tmp
     expected = torch.zeros(4, 20, dtype=torch.float64)
     expected[:, :14] = s.softmax(-1)[:, 499_990:]
     torch.testing.assert_close(tile.double(), expected, atol=1e-9, rtol=1e-4)
-    assert int(lazy._known.sum()) == 4
+    assert int(lazy._rows.known.sum()) == 4
 
 
 class Largest(TorchDispatchMode):

@@ -23,6 +23,7 @@ class Riders:
         of them is the key of `peak`, unless there is a sink: then it is left to whoever asks. A decode step
         tells the largest raw score of each tile instead.
     grain: the side of the blocks of which the largest weight is asked, where the pass can; 0 for none.
+    low: what rounding took off the log-sum-exp; only the torch backend says it.
     """
 
     columns: Float[Tensor, "batch kv_heads k extra"] | None = None
@@ -32,6 +33,7 @@ class Riders:
     first: int = 0
     tops: int = 0
     grain: int = 0
+    low: bool = False
 
     @property
     def seeks_peaks(self) -> bool:
@@ -56,3 +58,4 @@ class Streamed:
     top_key: Int64[Tensor, "batch heads q top"] | None = None
     highest: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
     grain: int = 0
+    low: Float[Tensor, "batch heads q"] | None = None

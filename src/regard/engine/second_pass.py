@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.engine import native
 from regard.engine import triton as gpu
+from regard.engine.large_rows import RowNorms, are_large, lifted, row_norms
 from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
 from regard.engine.riders import Streamed
@@ -50,11 +51,13 @@ def summarise(
     statistics: Mapping[str, Statistic],
     backend: str = "auto",
     streamed: Streamed | None = None,
+    norms: RowNorms | None = None,
 ) -> dict[str, Any]:
     """Every statistic of the map: folded by native kernels where that can be, the others from tiles.
 
     Either is one pass over the map (two if some must see all heads at once). What the forward pass brought
-    along spares kernels for GPUs some of it.
+    along spares kernels for GPUs some of it. Maps of large scores are read from tiles, in float64; `norms`
+    are those of the map, if they are known.
     """
     frame, blank = frame_of(problem), Blank()
     if 0 in (problem.batch, problem.q_len, problem.k_len):
@@ -63,13 +66,15 @@ def summarise(
             name: statistic.finish(statistic.init(frame), frame) for name, statistic in statistics.items()
         }
     by_gpu = on_gpu(problem, backend)
+    if norms is None and not by_gpu and are_large(lse):
+        norms = row_norms(problem, lse)
     roomy = replace(frame, make_sums=blank) if by_gpu else frame
     states: dict[str, State] = {name: statistic.init(roomy) for name, statistic in statistics.items()}
     folded: set[str] = set()
     if by_gpu:
         folded = _fold_on_gpu(problem, lse, frame, statistics, states, backend, streamed, blank)
         blank.clear_all()
-    elif native.refusal(problem, backend, lse) is None:
+    elif norms is None and native.refusal(problem, backend, lse) is None:
         folded = _fold(problem, lse, frame, statistics, states)
     shown = {name: s for name, s in statistics.items() if name not in folded}
     for all_heads in (False, True):
@@ -78,7 +83,7 @@ def summarise(
             continue
         keep = any(s.needs_log_weights or s.needs_scores for s in group.values())
         names = sorted(group, key=lambda name: group[name].spoils_log_weights - group[name].makes_block_sums)
-        for tile in map_tiles(problem, lse, frame, all_heads=all_heads, keep=keep):
+        for tile in map_tiles(problem, lse, frame, norms=norms, all_heads=all_heads, keep=keep):
             for name in names:
                 group[name].update(states[name], tile)
     return {name: statistic.finish(states[name], frame) for name, statistic in statistics.items()}
@@ -145,6 +150,7 @@ def map_tiles(
     lse: Float[Tensor, "batch heads q"],
     frame: Frame,
     *,
+    norms: RowNorms | None = None,
     all_heads: bool = False,
     keep: bool = False,
 ) -> Iterator[MapTile]:
@@ -154,8 +160,8 @@ def map_tiles(
     """
     # exp(s - inf) = 0: a dead row has weight nowhere.
     bound = lse.masked_fill(lse == -torch.inf, torch.inf)
-    for part in parts(problem, all_heads, keys=KEYS):
-        reader = _Reader(part, bound, keep)
+    for part in parts(problem if norms is None else lifted(problem), all_heads, keys=KEYS):
+        reader = _Reader(part, bound, keep) if norms is None else _LargeReader(part, norms, bound, keep)
         for row in part.rows():
             yield from reader.tiles(row, frame)
 
@@ -189,6 +195,31 @@ class _Reader:
             else:
                 weights = torch.exp(logs, out=self.second[: logs.numel()].view(logs.shape))
                 yield _shown(part, tile, frame, weights, logs, lse)
+
+
+class _LargeReader:
+    """The same where scores are large: they are computed in float64, their weights kept as everywhere."""
+
+    def __init__(self, part: Part, norms: RowNorms, bound: Tensor, keep: bool) -> None:
+        self.part, self.norms, self.bound, self.keep = part, norms, bound, keep
+        self.k = part.keys(part.problem.k)
+        self.buffer = part.buffer()
+
+    def tiles(self, row: Row, frame: Frame) -> Iterator[MapTile]:
+        part = self.part
+        q = part.scaled(part.queries(part.problem.q, row.queries))
+        high, low, lse = (
+            part.queries(x[..., None], row.queries)[..., 0]
+            for x in (self.norms.high, self.norms.low, self.bound)
+        )
+        norms, lse = RowNorms(high, low), lse[..., None].to(frame.dtype)
+        for tile in part.tiles(row):
+            scores = part.scores(q, self.k[:, tile.keys.start : tile.keys.stop], tile, self.buffer)
+            logs = norms.log_weights(scores)
+            if self.keep:
+                yield _shown(part, tile, frame, logs.exp().to(frame.dtype), logs.to(frame.dtype), lse)
+            else:
+                yield _shown(part, tile, frame, logs.exp_().to(frame.dtype))
 
 
 def _shown(

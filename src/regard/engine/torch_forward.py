@@ -55,6 +55,7 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
         distance=rows(riders.distance),
         peak=rows(riders.peak),
         peak_key=rows(riders.peak, dtype=torch.long),
+        low=rows(riders.low),
     )
 
 
@@ -95,7 +96,11 @@ class _Stream:
         mixed = self.acc * share[..., None]
         part.put(result.out, rows, mixed[..., :width])
         # log 0 = -inf: a row with nothing to attend to has lse -inf by itself, since its m is -inf.
-        part.put(result.lse, rows, self.m[..., 0] + total.log())
+        top, log_total = self.m[..., 0], total.log()
+        lse = top + log_total
+        part.put(result.lse, rows, lse)
+        if result.low is not None:
+            part.put(result.low, rows, (top - lse) + log_total)
         if result.entropy is not None:
             # lse - E[s], both measured from the running maximum so that nothing large cancels.
             entropy = total.log().masked_fill_(total == 0, 0.0) - self.energy * share

@@ -68,7 +68,8 @@ class Observation:
     def __deepcopy__(self, memo: dict[int, Any]) -> Observation:
         """An observation with tensors of its own, without the graph of this one."""
         plain = self.detach()
-        return Observation(*(deepcopy(part, memo) for part in (plain.out, plain.lse, plain.stats, plain.map)))
+        out, lse = deepcopy(plain.out, memo), deepcopy(plain.lse, memo)
+        return Observation(out, lse, deepcopy(plain.stats, memo), deepcopy(plain.map, memo))
 
     def save(self, path: str | Path) -> None:
         """Write everything to one safetensors file: output, statistics, and the recipe of the map."""

@@ -84,6 +84,9 @@ class Pooled(Statistic):
     def finish(
         self, state: State, frame: Frame
     ) -> Float[Tensor, "batch heads q_blocks k_blocks"] | PooledMaps:
+        if "max" in state:
+            # A score may be rounded differently than in the forward pass; a weight is at most 1 all the same.
+            state["max"].clamp_(max=1.0)
         if self.how == "max":
             return state["max"]
         cells = self.size * self.size

@@ -84,7 +84,8 @@ class TopK(Statistic):
         return {"weight": weight.contiguous(), "key": key}
 
     def finish(self, state: State, frame: Frame) -> TopKeys:
-        return TopKeys(state["weight"], state["key"])
+        # A score may be rounded differently than in the forward pass; a weight is at most 1 all the same.
+        return TopKeys(state["weight"].clamp_(max=1.0), state["key"])
 
     def _candidates(
         self,

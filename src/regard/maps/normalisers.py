@@ -1,0 +1,90 @@
+"""What the rows of a map are divided by, learned row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.engine.large_rows import RowNorms, are_large, row_norms
+from regard.engine.problem import Problem
+from regard.engine.torch_forward import forward
+
+__all__ = ["Normalisers"]
+
+# Rows that are learned together.
+BAND = 512
+
+
+class Normalisers:
+    """The log-sum-exp of every row of a problem, computed when the row is first asked for.
+
+    Rows whose log-sum-exp is large get a second one, in float64 and two parts, likewise.
+    """
+
+    def __init__(self, problem: Problem, lse: Tensor | None = None, known: Tensor | None = None) -> None:
+        """`known` says which rows of `lse` are computed already; all of them if it is not given."""
+        shape = problem.q.shape[:3]
+        self.problem = problem
+        self.known = torch.full((shape[2],), lse is not None) if known is None else known
+        self._lse = problem.q.new_empty(shape, dtype=problem.accumulate) if lse is None else lse.detach()
+        # Norms of large rows, and which rows have theirs; made when the first is asked for.
+        self._large: tuple[RowNorms, Tensor] | None = None
+
+    @property
+    def lse(self) -> Float[Tensor, "batch heads q"]:
+        """Of every row."""
+        self._learn(torch.arange(len(self.known)))
+        return self._lse
+
+    @property
+    def norms(self) -> RowNorms | None:
+        """Of every row, if some of them are large."""
+        return self._learned_norms(torch.arange(len(self.known))) if are_large(self.lse) else None
+
+    def of(self, axes: tuple[Int[Tensor, "n"], ...]) -> Tensor | RowNorms:
+        """The log-sum-exp of some batch rows, heads and queries; in two parts if one of them is large."""
+        self._learn(axes[2])
+        batch, heads, rows = (axis.to(self._lse.device) for axis in axes[:3])
+        at = (batch[:, None, None], heads[:, None], rows)
+        if not are_large(self._lse[at]):
+            return self._lse[at]
+        norms = self._learned_norms(axes[2])
+        return RowNorms(norms.high[at], norms.low[at])
+
+    def copy_to(self, problem: Problem, move: Callable[[Tensor], Tensor]) -> Normalisers:
+        """The same rows of a problem whose tensors were moved; large ones are learned again."""
+        return Normalisers(problem, move(self._lse), self.known.clone())
+
+    def _learn(self, rows: Int[Tensor, "n"]) -> None:
+        """Compute the log-sum-exp of these rows where it is not known, touching as few others as can be."""
+        for block in _blocks(rows, self.known):
+            part = replace(self.problem.block(block), v=self.problem.k[..., :0])
+            with torch.no_grad():
+                self._lse[:, :, block.start : block.stop] = forward(part).lse
+
+    def _learned_norms(self, rows: Int[Tensor, "n"]) -> RowNorms:
+        if self._large is None:
+            empty = torch.empty_like(self._lse, dtype=torch.float64)
+            self._large = RowNorms(empty, torch.empty_like(empty)), torch.zeros_like(self.known)
+        norms, known = self._large
+        for block in _blocks(rows, known):
+            at = slice(block.start, block.stop)
+            with torch.no_grad():
+                found = row_norms(self.problem.block(block), self._lse[:, :, at])
+            norms.high[:, :, at], norms.low[:, :, at] = found.high, found.low
+        return norms
+
+
+def _blocks(rows: Int[Tensor, "n"], known: Tensor) -> Iterator[range]:
+    """Ranges that hold the rows which are not known, at most one to a band; they are known afterwards."""
+    missing = rows[~known[rows]]
+    bands = missing // BAND
+    for band in bands.unique().tolist():
+        wanted = missing[bands == band]
+        block = range(int(wanted.min()), int(wanted.max()) + 1)
+        yield block
+        known[block.start : block.stop] = True
