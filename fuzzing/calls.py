@@ -98,6 +98,8 @@ def make_call(choice: Choice, dtypes: tuple[torch.dtype, ...], options: bool = T
 def _add_options(choice: Choice, call: Call, numbers: Callable[..., Tensor]) -> None:
     batch, heads, q_len, k_len = call.shape
     dim = call.leaves["q"].shape[-1]
+    # What learns by itself is kept in float32 where the rest is in half precision.
+    wide = torch.promote_types(call.dtype, torch.float32)
     score = choice.integer(0, 9)
     if score == 0:
         call.leaves["w"] = numbers(dim, dim)
@@ -108,18 +110,18 @@ def _add_options(choice: Choice, call: Call, numbers: Callable[..., Tensor]) -> 
         call.structured = lambda x: {"score": Additive(x["w_q"], x["w_k"], x["w_v"])}
         call.plain = lambda x: {"scores": lambda q, k: _additive(q, k, x["w_q"], x["w_k"], x["w_v"])}
     elif score == 2:
-        call.leaves["slopes"] = numbers(heads).float().abs()
+        call.leaves["slopes"] = numbers(heads).to(wide).abs()
         call.structured = lambda x: {"bias": ALiBi(x["slopes"])}
         call.plain = lambda x: {"bias": _by_distance(call, lambda d: -x["slopes"][:, None, None] * d.abs())}
     elif score == 3:
-        call.leaves["table"] = numbers(heads, 8).float()
+        call.leaves["table"] = numbers(heads, 8).to(wide)
         call.structured = lambda x: {"bias": RelativeBias(x["table"], max_distance=16)}
         call.plain = lambda x: {"bias": RelativeBias(x["table"], max_distance=16).tile(*_positions(call))}
     elif score <= 5:
         sizes = [size if choice.flag() else 1 for size in (batch, heads, q_len)]
-        call.leaves["bias"] = numbers(*sizes, k_len).float()
+        call.leaves["bias"] = numbers(*sizes, k_len).to(wide)
     if choice.integer(0, 3) == 0:
-        call.leaves["sink"] = numbers(heads).float()
+        call.leaves["sink"] = numbers(heads).to(wide)
     if choice.integer(0, 3) == 0:
         call.options["softcap"] = choice.pick((1.0, 20.0))
     if choice.integer(0, 3) == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import traceback
 from collections.abc import Callable
@@ -96,6 +97,12 @@ def attempt(check: Callable[[int], int], name: str, seed: int) -> Found | int:
     try:
         return check(seed)
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        kind = f"{type(error).__name__} in {os.path.basename(last.filename)}:{last.name}"
-        return Found(name, seed, kind, traceback.format_exc())
+        return Found(name, seed, _kind(error), traceback.format_exc())
+
+
+def _kind(error: Exception) -> str:
+    """What failures that are alike have in common: the error, where it was raised, and how its text ends."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    lines = str(error).strip().splitlines() or [""]
+    end = re.sub(r"\d+", "0", lines[-1])[:60]
+    return f"{type(error).__name__} in {os.path.basename(last.filename)}:{last.name}: {end}"

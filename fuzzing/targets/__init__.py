@@ -1,10 +1,19 @@
 """Everything that is fuzzed, by name."""
 
 from fuzzing.targets.attention import ATTENTION
+from fuzzing.targets.cache import CACHE
+from fuzzing.targets.files import GGUF, OBSERVATIONS, RECORDED
 from fuzzing.targets.indexing import INDEXING, SELECTION
 from fuzzing.targets.laws import LAWS
 from fuzzing.targets.masks import MASKS
+from fuzzing.targets.statistics import STATISTICS, TREES
 
-TARGETS = {target.name: target for target in (MASKS, INDEXING, SELECTION, ATTENTION, LAWS)}
+TARGETS = {
+    target.name: target
+    for target in (
+        *(MASKS, INDEXING, SELECTION, ATTENTION, LAWS, STATISTICS, TREES, CACHE),
+        *(RECORDED, OBSERVATIONS, GGUF),
+    )
+}
 
 __all__ = ["TARGETS"]

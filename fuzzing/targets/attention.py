@@ -91,5 +91,5 @@ def judge(call: Call) -> int:
     return 1
 
 
-ATTENTION = Target("attention", "one call and its gradients, against dense float64", check, tested=100)
+ATTENTION = Target("attention", "one call and its gradients, against dense float64", check, tested=50)
 HALF = Target("half", "the same in bfloat16 and float16", check_half, tested=30)

@@ -161,5 +161,5 @@ def _agree(index: Any, got: np.ndarray | None, wanted: np.ndarray | None) -> Non
         assert np.array_equal(got, wanted) or np.allclose(got, wanted, rtol=0, atol=ATOL), index
 
 
-INDEXING = Target("indexing", "one index of a map, against NumPy", check, tested=300)
+INDEXING = Target("indexing", "one index of a map, against NumPy", check, tested=200)
 SELECTION = Target("selection", "which cells one index chooses, against NumPy", check_selection, tested=500)

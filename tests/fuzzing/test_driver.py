@@ -62,7 +62,7 @@ def test_a_failed_check_is_found_with_its_seed_and_its_traceback():
     found = attempt(wrong_for_odd_seeds, "odd", 3)
     assert isinstance(found, Found)
     assert (found.target, found.seed) == ("odd", 3)
-    assert found.kind == "AssertionError in test_driver.py:wrong_for_odd_seeds"
+    assert found.kind == "AssertionError in test_driver.py:wrong_for_odd_seeds: assert (0 % 0) == 0"
     assert "assert seed % 2 == 0" in found.text
 
 

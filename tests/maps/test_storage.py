@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from maps.cases import cases, tensors
 from regard import Causal, ColumnMass, Entropy, Observation, TopK, Where, observe
@@ -57,3 +60,36 @@ def test_a_newer_format_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "FORMAT", 1)
     with pytest.raises(MapError, match="has format 2 and this regard reads up to 1"):
         Observation.load(tmp_path / "new")
+
+
+DAMAGE = {
+    "no recipe": (lambda about, tensors: about.pop("recipe"), r"\(KeyError: 'recipe'\)"),
+    "statistics that are no table": (lambda about, tensors: about.update(stats=7), r"\(AttributeError: "),
+    "a result of an unknown kind": (
+        lambda about, tensors: about["stats"].update(entropy="x"),
+        r"\(AttributeError: .*no attribute 'x'",
+    ),
+    "a mask of an unknown kind": (
+        lambda about, tensors: about["recipe"]["mask"].update(type="x"),
+        r"\(MaskError: no mask is called 'x'",
+    ),
+    "rows of another length": (
+        lambda about, tensors: tensors.update(lse=tensors["lse"][:, :, :2].contiguous()),
+        r"\(ShapeError: lse is torch\.float32 of shape \(1, 1, 2\); q wants torch\.float32, \(1, 1, 5\)\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_file_that_says_what_cannot_be_is_refused_with_the_reason(tmp_path, name):
+    file = tmp_path / "seen"
+    q, k, v = tensors(1, 1, 1, 5, 5)
+    observe(q, k, v, Causal(), stats=[Entropy()]).save(file)
+    held = load_file(file)
+    with safe_open(str(file), "pt") as opened:
+        about = json.loads(opened.metadata()["regard"])
+    change, message = DAMAGE[name]
+    change(about, held)
+    save_file(held, file, metadata={"regard": json.dumps(about)})
+    with pytest.raises(MapError, match=rf"seen is damaged and cannot be read {message}.*\. Save it again\.$"):
+        Observation.load(file)

@@ -44,6 +44,7 @@ TOO_MANY = (
 REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Causal(shift=0.5), "Causal got shift=0.5, a float; it must be a whole number."),
     (lambda: Window(0), f"Window got left=0; it must be at least 1. {OWN_KEY}"),
+    (lambda: Window(2**63), f"Window got left={2**63}; positions have 64 bits, so it must be below 2**62."),
     (lambda: Window(-3), f"Window got left=-3; it must be at least 1. {OWN_KEY}"),
     (lambda: Window(3, 0), f"Window got right=0; it must be at least 1. {OWN_KEY}"),
     (lambda: Window(4.0), "Window got left=4.0, a float; it must be a whole number."),

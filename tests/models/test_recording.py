@@ -7,12 +7,14 @@ import logging
 
 import pytest
 import torch
+from safetensors.torch import load_file, save
 
 from processes import python
 from regard import Dense, Entropy, Pooled, TopK
 from regard.errors import RegardError
 from regard.models import Recording, storage, watch
 from regard.models.manifest import FORMAT, read_manifest, write_manifest
+from regard.models.manifest import entry_of as manifest_entry
 
 
 @pytest.fixture
@@ -366,3 +368,89 @@ def test_a_recording_opens_without_transformers_and_without_the_compiler(llama, 
     )
     done = python("-c", script, tmp_path / "x.regard", check=True)
     assert done.stdout.strip() == "[]"
+
+
+def edited(path, change) -> None:
+    """Change what the manifest says, with a checksum that fits."""
+    about = read_manifest(path / "manifest.json")
+    change(about)
+    write_manifest(path / "manifest.json", {key: value for key, value in about.items() if key != "checksum"})
+
+
+MANIFESTS = {
+    "no layers": (lambda about: about.pop("layers"), r"manifest\.json is damaged .*\(KeyError: 'layers'\)"),
+    "no model": (lambda about: about.update(model=7), r"manifest\.json is damaged .*\(TypeError: "),
+    "no digest": (
+        lambda about: about["layers"][0]["segments"][0].pop("sha256"),
+        r"manifest\.json is damaged .*\(KeyError: 'sha256'\)",
+    ),
+    "a frame of another type": (
+        lambda about: about["layers"][0]["frame"].update(q="x"),
+        r"q is 'x'; a Frame of a recording has int there\. Record again\.",
+    ),
+    "a mask of another kind": (
+        lambda about: about["layers"][0].update(mask={"type": "Wndow"}),
+        r"manifest\.json is damaged .*no mask is called 'Wndow'",
+    ),
+    "a file elsewhere": (
+        lambda about: about["layers"][0]["segments"][0].update(file="../x.safetensors"),
+        r"names '\.\./x\.safetensors', which is no file of that folder\. Record again\.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_manifest_that_says_what_cannot_be_is_refused_with_the_reason(recorded, tmp_path, name):
+    path = tmp_path / "x.regard"
+    recorded.save(path)
+    change, message = MANIFESTS[name]
+    edited(path, change)
+    with pytest.raises(RegardError, match=message):
+        Recording.open(path)
+
+
+def rewritten(path, entry_of, data: bytes) -> None:
+    """Replace a file of a recording, with a size and a checksum that fit."""
+    about = read_manifest(path / "manifest.json")
+    entry = entry_of(about)
+    (path / entry["file"]).write_bytes(data)
+    edited(path, lambda said: entry_of(said).update(manifest_entry(path / entry["file"])))
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff", b"[", b"{}", b'{"decoder": ["x"]}', b'{"decoder": [[1]], "tokens": 1}']
+)
+def test_tokens_that_cannot_be_read_are_refused_with_the_name_of_their_file(recorded, tmp_path, data):
+    path = tmp_path / "x.regard"
+    recorded.save(path)
+    rewritten(path, lambda about: about["tokens"], data)
+    if data == b"{}":
+        assert Recording.open(path).token_ids == {}
+        return
+    with pytest.raises(
+        RegardError, match=r"-tokens-1\.json is damaged and cannot be read \(.*Record again\.$"
+    ):
+        Recording.open(path)
+
+
+@pytest.mark.parametrize("change", ["header", "shape", "missing"])
+def test_a_layer_that_is_no_layer_is_refused_with_the_name_of_its_file(recorded, tmp_path, change):
+    path = tmp_path / "x.regard"
+    recorded.save(path)
+    file = layer_file(path)
+    tensors = load_file(file)
+    if change == "shape":
+        tensors["q"] = tensors["q"][:, :, :3].contiguous()
+    if change == "missing":
+        del tensors["lse"]
+    data = b"\xff" * 100 if change == "header" else save(tensors)
+    rewritten(
+        path,
+        lambda about: next(
+            part for entry in about["layers"] for part in entry["segments"] if part["file"] == file.name
+        ),
+        data,
+    )
+    read = Recording.open(path)
+    with pytest.raises(RegardError, match=rf"{file.name} is damaged and cannot be read \(.*Record again\.$"):
+        read.maps[0].dense()

@@ -10,8 +10,9 @@ from torch import Tensor
 
 import regard.stats
 from regard.engine.inputs import Options, problem_of
-from regard.errors import MapError
+from regard.errors import MapError, ShapeError
 from regard.maps.attention_map import AttentionMap
+from regard.maps.damage import believing
 from regard.masks import Mask
 from regard.scores import Bias, Score
 
@@ -51,13 +52,14 @@ def load(path: str | Path) -> Observation:
         raise MapError(f"{path} cannot be read as a saved observation: {error}.") from None
     if "regard" not in metadata:
         raise MapError(f"{path} is a safetensors file, but not an observation that regard saved.")
-    about = json.loads(metadata["regard"])
-    if about["format"] > FORMAT:
-        raise MapError(
-            f"{path} has format {about['format']} and this regard reads up to {FORMAT}. Upgrade regard."
-        )
-    stats = {name: _unflatten(name, layout, tensors) for name, layout in about["stats"].items()}
-    return Observation(tensors["out"], tensors["lse"], stats, _map(about["recipe"], tensors))
+    with believing(path, MapError, "Save it again."):
+        about = json.loads(metadata["regard"])
+        if about["format"] > FORMAT:
+            raise MapError(
+                f"{path} has format {about['format']} and this regard reads up to {FORMAT}. Upgrade regard."
+            )
+        stats = {name: _unflatten(name, layout, tensors) for name, layout in about["stats"].items()}
+        return Observation(tensors["out"], tensors["lse"], stats, _map(about["recipe"], tensors))
 
 
 def _flatten(name: str, value: Any, tensors: dict[str, Tensor]) -> str:
@@ -111,4 +113,9 @@ def _map(recipe: dict[str, Any], tensors: dict[str, Tensor]) -> AttentionMap:
         score=Score.from_json(recipe["score"]),
     )
     problem = problem_of(tensors["q"], tensors["k"], tensors["v"], options)
-    return AttentionMap(problem, tensors["lse"])
+    lse, wanted = tensors["lse"], problem.q.shape[:3]
+    if lse.shape != wanted or lse.dtype != problem.accumulate:
+        raise ShapeError(
+            f"lse is {lse.dtype} of shape {tuple(lse.shape)}; q wants {problem.accumulate}, {tuple(wanted)}."
+        )
+    return AttentionMap(problem, lse)

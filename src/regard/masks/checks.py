@@ -8,6 +8,9 @@ from regard.errors import MaskError
 
 __all__ = ["bounds", "fits", "whole"]
 
+# Sums of two such numbers still fit into 64 bits.
+MOST = 1 << 62
+
 
 def whole(mask: object, name: str, value: object, least: int | None = None, remedy: str = "") -> int:
     """The value as an int, or MaskError if it is not a whole number, or is below `least`."""
@@ -18,6 +21,8 @@ def whole(mask: object, name: str, value: object, least: int | None = None, reme
         number = None
     if number is None or isinstance(value, bool):
         raise MaskError(f"{given}, a {type(value).__name__}; it must be a whole number.")
+    if abs(number) >= MOST:
+        raise MaskError(f"{given}; positions have 64 bits, so it must be below 2**62.")
     if least is not None and number < least:
         raise MaskError(f"{given}; it must be at least {least}.{' ' + remedy if remedy else ''}")
     return number

@@ -10,6 +10,7 @@ from typing import Any
 
 from regard._version import __version__
 from regard.errors import RecordingError
+from regard.maps.damage import believing
 
 __all__ = ["COMPLETE", "FORMAT", "PARTIAL", "digest_of", "entry_of", "read_manifest", "write_manifest"]
 
@@ -32,10 +33,8 @@ def write_manifest(path: Path, about: dict[str, Any]) -> None:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Read a manifest, or say what is wrong with it."""
-    try:
+    with believing(path, RecordingError, "Record again."):
         about = json.loads(path.read_bytes())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise RecordingError(f"{path} is damaged and cannot be read: {error}. Record again.") from None
     if not isinstance(about, dict) or not isinstance(about.get("format"), int):
         raise RecordingError(f"{path} is not the manifest of a recording.")
     if about["format"] > FORMAT:

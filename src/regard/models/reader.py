@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from regard.errors import RecordingError
+from regard.maps.damage import believing
 from regard.models.identity import ModelIdentity
 from regard.models.manifest import COMPLETE, PARTIAL, read_manifest
 from regard.models.recording import Recording
@@ -26,20 +27,25 @@ def read_recording(path: Path) -> Recording:
     if manifest is None:
         raise RecordingError(f"{path} is not a recording: it holds neither {COMPLETE} nor {PARTIAL}.")
     about = read_manifest(manifest)
-    recording = Recording(ModelIdentity(**about["model"]))
-    recording.path, recording.complete = path, about["complete"]
-    recording.tokenizer = about["tokenizer"]
-    for entry in about["layers"]:
-        for part in entry["segments"]:
-            check_file(part, path, content=False)
-        recording.put(layer_from(entry, path))
-    if about["tokens"] is not None:
-        _read_tokens(recording, about["tokens"], path)
+    with believing(manifest, RecordingError, "Record again."):
+        recording = Recording(ModelIdentity(**about["model"]))
+        recording.path, recording.complete = path, about["complete"]
+        recording.tokenizer = about["tokenizer"]
+        for entry in about["layers"]:
+            for part in entry["segments"]:
+                check_file(part, path, content=False)
+            recording.put(layer_from(entry, path))
+        if about["tokens"] is not None:
+            _read_tokens(recording, check_file(about["tokens"], path, content=True))
     return recording
 
 
-def _read_tokens(recording: Recording, entry: dict[str, Any], path: Path) -> None:
-    said = json.loads(check_file(entry, path, content=True).read_text(encoding="utf-8"))
+def _read_tokens(recording: Recording, file: Path) -> None:
+    with believing(file, RecordingError, "Record again."):
+        _take_tokens(recording, json.loads(file.read_text(encoding="utf-8")))
+
+
+def _take_tokens(recording: Recording, said: dict[str, Any]) -> None:
     recording.text = said.pop("text", None)
     tokens = {"encoder": said.pop("encoder_tokens", None)}
     tokens |= {"decoder" if "decoder" in said else "encoder": said.pop("tokens", None)}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 import regard.stats
-from regard.errors import MaskError, RecordingError
+from regard.errors import MaskError, RecordingError, ShapeError
+from regard.maps.damage import believing
 from regard.masks import Dense, Mask
 from regard.models.layer import Layer
 from regard.models.manifest import COMPLETE, digest_of, entry_of, read_manifest
@@ -23,6 +24,7 @@ __all__ = ["check_file", "layer_from", "write_layer"]
 
 # A mask that only a function knows is written as its matrix, if that has at most so many cells.
 CELLS = 1 << 24
+Built = TypeVar("Built", Site, Frame)
 TENSORS = ("q", "k", "v", "bias", "lse")
 
 
@@ -50,8 +52,8 @@ def write_layer(layer: Layer, folder: Path, stem: str, known: dict[str, Any] | N
 
 def layer_from(entry: dict[str, Any], folder: Path) -> Layer:
     """A layer whose tensors are mapped from its files when they are first looked at, and checked then."""
-    layer = Layer(Site(**entry["site"]))
-    layer.frame = Frame(**entry["frame"])
+    layer = Layer(_built(Site, entry["site"]))
+    layer.frame = _built(Frame, entry["frame"])
     written = entry["mask"]
     layer.mask = layer.first_mask = None if not isinstance(written, dict) else Mask.from_json(written)
     sink = entry["sink"]
@@ -68,9 +70,25 @@ def layer_from(entry: dict[str, Any], folder: Path) -> Layer:
     return layer
 
 
+def _built(kind: type[Built], said: dict[str, Any]) -> Built:
+    """One of our small records from what a manifest says, each field of its type."""
+    made = kind(**said)
+    for field in dataclasses.fields(made):  # pyright: ignore[reportArgumentType]
+        value = getattr(made, field.name)
+        if type(value).__name__ != field.type:
+            raise RecordingError(
+                f"{field.name} is {value!r}; a {kind.__name__} of a recording has {field.type} there. Record "
+                "again."
+            )
+    return made
+
+
 def check_file(entry: dict[str, Any], folder: Path, *, content: bool) -> Path:
     """Raise RecordingError, with the file's name, unless it is there and whole."""
-    path = folder / entry["file"]
+    name, wanted, digest = entry["file"], entry["bytes"], entry["sha256"]
+    path = folder / name
+    if path.name != name:
+        raise RecordingError(f"{folder} names {name!r}, which is no file of that folder. Record again.")
     if not path.is_file():
         if _is_replaced(entry, folder):
             raise RecordingError(
@@ -79,12 +97,11 @@ def check_file(entry: dict[str, Any], folder: Path, *, content: bool) -> Path:
             )
         raise RecordingError(f"{path} is missing, and the recording needs it. Record again.")
     size = path.stat().st_size
-    if size != entry["bytes"]:
+    if size != wanted:
         raise RecordingError(
-            f"{path} has {size} bytes and should have {entry['bytes']}: it was cut or overwritten. Record "
-            "again."
+            f"{path} has {size} bytes and should have {wanted}: it was cut or overwritten. Record again."
         )
-    if content and digest_of(path) != entry["sha256"]:
+    if content and digest_of(path) != digest:
         raise RecordingError(f"{path} is damaged: its checksum does not match the manifest. Record again.")
     return path
 
@@ -125,10 +142,25 @@ def _read_segment(entry: dict[str, Any], folder: Path) -> Segment:
     from safetensors import safe_open
 
     path = check_file(entry, folder, content=True)
-    with safe_open(str(path), "pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    stats = {name: _unflatten(name, layout, tensors) for name, layout in entry["stats"].items()}
-    return Segment(stats=stats, **{name: tensors[name] for name in TENSORS if name in tensors})
+    with believing(path, RecordingError, "Record again."):
+        with safe_open(str(path), "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        stats = {name: _unflatten(name, layout, tensors) for name, layout in entry["stats"].items()}
+        segment = Segment(stats=stats, **{name: tensors[name] for name in TENSORS if name in tensors})
+        _check_segment(segment)
+        return segment
+
+
+def _check_segment(segment: Segment) -> None:
+    """Raise ShapeError unless the tensors of a segment go together."""
+    batch, heads, rows = segment.lse.shape
+    found = {name: tuple(x.shape) for name in TENSORS if (x := getattr(segment, name)) is not None}
+    q, k, v = (found.get(name) for name in ("q", "k", "v"))
+    fits = (q is None or q[:-1] == (batch, heads, rows)) and (
+        k is None or (len(k) == 4 and k[0] == batch and k[1] > 0 and heads % k[1] == 0)
+    )
+    if not fits or (v is not None and (k is None or len(v) != 4 or v[:3] != k[:3])):
+        raise ShapeError(f"shapes {found} do not go together")
 
 
 def _flatten(name: str, value: Any, tensors: dict[str, Tensor]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RecordingError
+from regard.maps.damage import believing
 from regard.masks import And, Causal, Documents, Mask, Window
 from regard.models import Layer, Recording
 from regard.viewer.pooling import levels_of
@@ -47,22 +48,26 @@ def shapes_in_memory(recording: Recording) -> dict[str, StackShape]:
 
 def shapes_on_disk(recording: Recording, about: dict[str, Any], folder: Path) -> dict[str, StackShape]:
     """The stacks of a recording on disk, from the headers of its files."""
-    found = {}
-    for role, stack in recording.stacks.items():
-        layers = list(stack.values())
-        entry = next(
-            entry
-            for entry in about["layers"]
-            if (entry["site"]["role"], entry["site"]["index"]) == (role, layers[0].index)
-        )
-        parts = entry["segments"] if entry["whole"] else entry["segments"][:1]
-        headers = [_header(folder / part["file"]) for part in parts]
-        queries = sum(header["lse"][2] for header in headers)
-        keys = sum(header["k"][2] for header in headers if "k" in header)
-        heads = headers[0]["lse"][1]
-        kv_heads = headers[0].get("k", headers[0]["lse"])[1]
-        found[role] = _shape(role, layers, heads, kv_heads, queries, keys)
-    return found
+    with believing(folder, RecordingError, "Record again."):
+        return {
+            role: _on_disk(role, list(stack.values()), about, folder)
+            for role, stack in recording.stacks.items()
+        }
+
+
+def _on_disk(role: str, layers: list[Layer], about: dict[str, Any], folder: Path) -> StackShape:
+    entry = next(
+        entry
+        for entry in about["layers"]
+        if (entry["site"]["role"], entry["site"]["index"]) == (role, layers[0].index)
+    )
+    parts = entry["segments"] if entry["whole"] else entry["segments"][:1]
+    headers = [_header(folder / part["file"]) for part in parts]
+    queries = sum(header["lse"][2] for header in headers)
+    keys = sum(header["k"][2] for header in headers if "k" in header)
+    heads = headers[0]["lse"][1]
+    kv_heads = headers[0].get("k", headers[0]["lse"])[1]
+    return _shape(role, layers, heads, kv_heads, queries, keys)
 
 
 def _shape(role: str, layers: list[Layer], heads: int, kv_heads: int, queries: int, keys: int) -> StackShape:

@@ -1,0 +1,30 @@
+"""What a file says may be anything: whatever reading it raises becomes one error that names the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from regard.errors import RegardError
+
+__all__ = ["believing"]
+
+
+@contextmanager
+def believing(path: str | Path, kind: type[RegardError], remedy: str) -> Iterator[None]:
+    """Read what a file says as if it were true; where it cannot be, raise an error of this kind.
+
+    >>> from regard.errors import RecordingError
+    >>> with believing("x.json", RecordingError, "Record again."):
+    ...     {}["layers"]
+    Traceback (most recent call last):
+    regard.errors.RecordingError: x.json is damaged and cannot be read (KeyError: 'layers'). Record again.
+    """
+    try:
+        yield
+    except kind:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".strip().splitlines()[0].rstrip(".")
+        raise kind(f"{path} is damaged and cannot be read ({said}). {remedy}") from error
