@@ -12,8 +12,10 @@ from torch import Tensor
 from regard.engine import sdpa_backend as fused
 from regard.engine.autograd import attend
 from regard.engine.dispatch import Dispatch, choose
+from regard.engine.few_rows import few_rows
 from regard.engine.inputs import Options, problem_of
 from regard.engine.outline import outlined
+from regard.engine.problem import Problem
 from regard.engine.second_pass import explain
 from regard.engine.triton import vendor
 from regard.scores import DotProduct, Score
@@ -63,9 +65,15 @@ def attention(
     chosen = choose(problem, backend)
     if problem.q.is_meta:
         return problem.restore(outlined(problem))
-    if chosen.backend == "sdpa" and fused.is_plain(problem) and sink is None:
+    if chosen.backend == "sdpa" and fused.is_plain(problem) and sink is None and not _learns_few(problem):
         return problem.restore(vendor.plain(problem) if problem.q.is_cuda else fused.plain(problem))
     return problem.restore(attend(problem, chosen.backend).out)
+
+
+def _learns_few(problem: Problem) -> bool:
+    """Whether a gradient is wanted that PyTorch's own backward would not give exactly enough."""
+    inputs = (problem.q, problem.k, problem.v)
+    return torch.is_grad_enabled() and few_rows(problem) and any(x.requires_grad for x in inputs)
 
 
 def explain_dispatch(

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.engine import native
 from regard.engine import sdpa_backend as fused
+from regard.engine.few_rows import few_rows, widened
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.scoring import Scoring
@@ -69,26 +70,33 @@ class _Attend(torch.autograd.Function):
         q, k, v, sink, columns, out, lse, mixed, entropy, *rest = ctx.saved_tensors
         problem = replace(ctx.problem, q=q, k=k, v=v, sink=sink, scoring=_detached(ctx.problem.scoring))
         d_out = torch.zeros_like(out) if d_out is None else d_out
+        wide = few_rows(problem)
+        if wide:
+            problem, seen = widened(problem, Riders(columns, entropy=entropy is not None))
+            out, lse, mixed, entropy, d_out = seen.out, seen.lse, seen.columns, seen.entropy, d_out.float()
         # The fused operator has no place for a gradient of lse; the streamed backward has, and is as exact.
-        if ctx.backend == "triton" and d_columns is None and d_entropy is None:
+        if ctx.backend == "triton" and not wide and d_columns is None and d_entropy is None:
             from regard.engine.triton.backward import backward as fused_backward
 
             dq, dk, dv, d_sink = fused_backward(problem, out, lse, d_out, d_lse)
             return None, None, None, dq, dk, dv, d_sink, None, *([None] * len(rest))
-        fusable = ctx.backend in ("sdpa", "native") and not q.is_cuda
+        fusable = ctx.backend in ("sdpa", "native") and not (q.is_cuda or wide)
         if fusable and d_lse is None and d_columns is None and d_entropy is None:
             dq, dk, dv, d_sink = fused.backward(problem, out, lse, d_out.contiguous())
             return None, None, None, dq, dk, dv, d_sink, None, *([None] * len(rest))
         if d_columns is not None:
             # Extra columns are values like the others; they only come back under another name.
-            problem = replace(problem, v=torch.cat([v, columns.to(v.dtype)], -1))
+            problem = replace(problem, v=torch.cat([problem.v, columns.to(problem.v.dtype)], -1))
             out, d_out = (
                 torch.cat([out, mixed.to(out.dtype)], -1),
                 torch.cat([d_out, d_columns.to(out.dtype)], -1),
             )
         grads = backward(problem, Streamed(out, lse, entropy=entropy), Upstream(d_out, d_lse, d_entropy))
-        dv = grads.v[..., : v.shape[-1]]
-        return None, None, None, grads.q, grads.k, dv, grads.sink, None, *grads.parameters
+        dv, d_extra = grads.v[..., : v.shape[-1]], None
+        if d_columns is not None:
+            d_extra = grads.v[..., v.shape[-1] :].to(columns.dtype)
+        dq, dk, dv = grads.q.to(q.dtype), grads.k.to(k.dtype), dv.to(v.dtype)
+        return None, None, None, dq, dk, dv, grads.sink, d_extra, *grads.parameters
 
 
 def _run(problem: Problem, backend: str, riders: Riders) -> Streamed:

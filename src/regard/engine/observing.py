@@ -66,7 +66,7 @@ def observed(
     if differentiable:
         _check_differentiable(statistics, riding, backend)
     chosen, riding = _planned(problem, statistics, riding, columns, backend, differentiable)
-    riders = _riders(riding, columns, problem)
+    riders = _riders(riding, columns, problem, differentiable)
     result = attend(problem, chosen, riders)
     found = _read(riding, columns, frame, result, differentiable)
     return result, _with_rest(found, problem, statistics, backend, result)
@@ -230,7 +230,9 @@ def _check_differentiable(
             )
 
 
-def _riders(riding: Mapping[str, Statistic], columns: Mapping[str, Tensor], problem: Problem) -> Riders:
+def _riders(
+    riding: Mapping[str, Statistic], columns: Mapping[str, Tensor], problem: Problem, differentiable: bool
+) -> Riders:
     parts = [columns[name] for name in riding if name in columns]
     kinds = {type(s) for s in riding.values()}
     joined = None
@@ -238,7 +240,8 @@ def _riders(riding: Mapping[str, Statistic], columns: Mapping[str, Tensor], prob
         # Where all heads share their columns there is one copy of them.
         lead = [max(c.shape[axis] for c in parts) for axis in (0, 1)]
         full = [c.expand(*lead, -1, -1)[:, :: problem.group if lead[1] > 1 else 1] for c in parts]
-        joined = torch.cat([c.to(problem.accumulate) for c in full], -1).detach()
+        joined = torch.cat([c.to(problem.accumulate) for c in full], -1)
+        joined = joined if differentiable else joined.detach()
         joined = joined.expand(problem.batch, problem.k.shape[1], -1, -1)
     return Riders(joined, Entropy in kinds, MeanDistance in kinds, MaxScore in kinds)
 

@@ -7,7 +7,7 @@ see, gathered, and one fused call. So a window or a document mask costs what its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -183,16 +183,22 @@ class _MaskBuilder:
 
 def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float[Tensor, "batch heads q"]]:
     """Output and log-sum-exp of every row."""
+    if problem.sink is None:
+        return _without_sink(problem)
+    # In float32, because a sink shrinks the output afterwards, and that is to be rounded once.
+    wide = replace(
+        problem, **{name: getattr(problem, name).to(problem.accumulate) for name in ("q", "k", "v")}
+    )
+    sunk = with_sink(problem.sink, Streamed(*_without_sink(wide)), problem.q.dtype)
+    return sunk.out, sunk.lse
+
+
+def _without_sink(problem: Problem) -> tuple[Tensor, Tensor]:
     if is_plain(problem):
         [[call]] = _calls(problem)
         out, lse = _attend(_operator(FORWARD), problem, call)
-        lse = lse.contiguous()
-    else:
-        out, lse = _by_blocks(problem)
-    if problem.sink is None:
-        return out, lse
-    sunk = with_sink(problem.sink, Streamed(out, lse))
-    return sunk.out, sunk.lse
+        return out, lse.contiguous()
+    return _by_blocks(problem)
 
 
 def _by_blocks(problem: Problem) -> tuple[Tensor, Tensor]:

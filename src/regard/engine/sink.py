@@ -14,11 +14,13 @@ from regard.engine.sums import add_exp
 __all__ = ["with_sink"]
 
 
-def with_sink(sink: Float[Tensor, "heads"], plain: Streamed) -> Streamed:
+def with_sink(sink: Float[Tensor, "heads"], plain: Streamed, dtype: torch.dtype) -> Streamed:
     """What a forward pass without the sink would have returned with it: every weight shrinks alike.
 
+    `dtype` is that of the output. Where it is half precision, give sums in float32: they are rounded once.
+
     >>> one = torch.ones(1, 1, 1, 2)
-    >>> with_sink(torch.zeros(1), Streamed(one, torch.zeros(1, 1, 1))).out
+    >>> with_sink(torch.zeros(1), Streamed(one, torch.zeros(1, 1, 1)), torch.float32).out
     tensor([[[[0.5000, 0.5000]]]])
     """
     lse = add_exp(plain.lse, sink.to(plain.lse.dtype)[:, None])
@@ -27,7 +29,7 @@ def with_sink(sink: Float[Tensor, "heads"], plain: Streamed) -> Streamed:
     kept = log_kept.exp()
     return replace(
         plain,
-        out=(plain.out * kept[..., None]).to(plain.out.dtype),
+        out=(plain.out * kept[..., None]).to(dtype),
         lse=lse,
         columns=None if plain.columns is None else plain.columns * kept[..., None],
         # -sum (w c) log (w c) = c H - c log c.

@@ -43,27 +43,32 @@ def backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
     """Gradients by recomputing each tile from the log-sum-exp of its rows; nothing of size q x k is kept.
 
     The gradient of a score is w_ij (d_out_i . v_j - delta_i), where delta gathers everything that is the same
-    for a whole row; a gradient of the entropy adds -w_ij (1 + log w_ij) d_entropy_i.
+    for a whole row; a gradient of the entropy adds -w_ij (1 + log w_ij) d_entropy_i. Where a score or a bias
+    learns, the part d_out_i . out_i of delta is streamed: the rounding of out_i is the same for a whole row,
+    so sums over many rows, such as the gradient of ALiBi's slopes, would add it up.
     """
     dtype = problem.accumulate
-    delta = (up.out.to(dtype) * result.out.to(dtype)).sum(-1)
+    mixed = (up.out.to(dtype) * result.out.to(dtype)).sum(-1)
+    delta = torch.zeros_like(mixed)
     if up.lse is not None:
         delta = delta - up.lse.to(dtype)
     weight = None if problem.sink is None else (problem.sink.to(dtype)[:, None] - result.lse).exp()
+    mass = torch.ones_like(mixed) if weight is None else 1.0 - weight
     if up.entropy is not None and result.entropy is not None:
-        mass = 1.0 if weight is None else 1.0 - weight
         delta = delta - up.entropy.to(dtype) * (mass - result.entropy)
     d_sink = None
     if problem.sink is not None and weight is not None:
-        d_sink = -over_rows(weight * delta).to(problem.sink.dtype)
+        d_sink = -over_rows(weight * (mixed + delta)).to(problem.sink.dtype)
+    if not problem.scoring.parameters():
+        delta = mixed + delta
     dq = torch.empty_like(problem.q)
     dk, dv = torch.empty_like(problem.k), torch.empty_like(problem.v)
-    parameters = tuple(torch.zeros_like(x, dtype=dtype) for x in problem.scoring.parameters())
+    parameters = tuple(_sums_for(x, problem) for x in problem.scoring.parameters())
     # A row with nothing to attend to must get weight exp(s - inf) = 0 everywhere, not exp(-inf + inf).
     lse = result.lse.masked_fill(result.lse == -torch.inf, torch.inf)
     dirty = problem.mask is not None and not finite(problem.q, problem.k, problem.v)
     for part in parts(problem):
-        back = _Backward(part, lse, delta, up, parameters, dirty)
+        back = _Backward(part, lse, delta, mass, up, parameters, dirty)
         for row in part.rows():
             part.put(dq, row.queries, back.run(row))
         for target, value in ((dk, back.dk), (dv, back.dv)):
@@ -71,6 +76,13 @@ def backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
             box.copy_(value.view(box.shape))
     final = tuple(g.to(x.dtype) for g, x in zip(parameters, problem.scoring.parameters(), strict=True))
     return Gradients(dq, dk, dv, d_sink, final)
+
+
+def _sums_for(parameter: Tensor, problem: Problem) -> Tensor:
+    """Zeros to sum a parameter's gradient in: float64, unless every pair has an entry of its own."""
+    pairs = (problem.batch, problem.heads, problem.q_len, problem.k_len)
+    shared = tuple(parameter.shape) != pairs
+    return torch.zeros_like(parameter, dtype=torch.float64 if shared else problem.accumulate)
 
 
 class _Backward:
@@ -81,12 +93,14 @@ class _Backward:
         part: Part,
         lse: Tensor,
         delta: Tensor,
+        mass: Tensor,
         up: Upstream,
         parameters: tuple[Tensor, ...],
         dirty: bool,
     ) -> None:
         p = part.problem
-        self.part, self.lse, self.delta, self.up, self.dirty = part, lse, delta, up, dirty
+        self.part, self.lse, self.delta, self.mass = part, lse, delta, mass
+        self.up, self.dirty = up, dirty
         own = len(p.scoring.score.parameters())
         self.score_grads, self.bias_grads = parameters[:own], parameters[own:]
         self.k, self.v = part.keys(p.k), part.keys(p.v)
@@ -100,12 +114,11 @@ class _Backward:
         d_out = part.queries(self.up.out, row.queries)
         d_entropy = None if self.up.entropy is None else part.queries(self.up.entropy[..., None], row.queries)
         dq = torch.zeros_like(q)
+        if p.scoring.parameters():
+            delta = delta + self._mixed(row, q, lse, d_out)
         for tile in part.tiles(row):
             keys = slice(tile.keys.start, tile.keys.stop)
-            q_tile, k, v = q, self.k[:, keys], self.v[:, keys]
-            if self.dirty and tile.blocked is not None:
-                # Zero weights must not meet NaN or inf: 0 * NaN is NaN.
-                q_tile, k, v = (x.nan_to_num(0.0, 0.0, 0.0) for x in (q, k, v))
+            q_tile, k, v = self._inputs(q, tile)
             log_weights = part.scores(q_tile, k, tile, self.buffer).sub_(lse)
             factor = None if d_entropy is None else (log_weights + 1.0).mul_(-d_entropy)
             if factor is not None and not p.scoring.linear:
@@ -131,6 +144,39 @@ class _Backward:
             dq += d_q
             self.dk[:, keys] += d_k
         return dq * p.scoring.scale if p.scoring.score.is_dot else dq
+
+    def _inputs(self, q: Tensor, tile: Tile) -> tuple[Tensor, Tensor, Tensor]:
+        """What a tile reads of q, k and v, with garbage that its mask may hold back made harmless."""
+        keys = slice(tile.keys.start, tile.keys.stop)
+        k, v = self.k[:, keys], self.v[:, keys]
+        if not self.dirty or tile.blocked is None:
+            return q, k, v
+        # Zero weights must not meet NaN or inf: 0 * NaN is NaN. Infinite q and k become the largest numbers
+        # there are, because a score such as tanh may be finite there.
+        return q.nan_to_num(), k.nan_to_num(), v.nan_to_num(0.0, 0.0, 0.0)
+
+    def _mixed(self, row: Row, q: Tensor, lse: Tensor, d_out: Tensor) -> Float[Tensor, "stacks rows 1"]:
+        """The sum over keys of w_ij (d_out_i . v_j), for weights that sum to what is right.
+
+        All weights of a row are off by one factor, the rounding of its lse; what they sum to tells it.
+        """
+        part = self.part
+        total, mass = (torch.zeros_like(lse, dtype=torch.float64) for _ in range(2))
+        for tile in part.tiles(row):
+            q_tile, k, v = self._inputs(q, tile)
+            weights = part.scores(q_tile, k, tile, self.buffer).sub_(lse).exp_()
+            if self.dirty and tile.blocked is not None:
+                part.four(weights).masked_fill_(tile.blocked, 0.0)
+            mass += weights.sum(-1, keepdim=True, dtype=torch.float64)
+            if part.problem.dropout:
+                weights *= dropped(part, tile, weights)
+            products = weights.mul_(bmm(d_out, v.transpose(1, 2)))
+            if tile.blocked is not None:
+                # A product of values behind the mask may overflow, and 0 * inf is NaN.
+                part.four(products).masked_fill_(tile.blocked, 0.0)
+            total += products.sum(-1, keepdim=True, dtype=torch.float64)
+        right = part.queries(self.mass[..., None], row.queries)
+        return (total * (right / mass)).masked_fill_(mass == 0, 0.0).to(lse.dtype)
 
     def _through_score(self, q: Tensor, k: Tensor, ds: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
         """From the gradient of a tile's scores to those of (scaled) q and k, and of the parameters."""

@@ -37,7 +37,7 @@ def forward(problem: Problem, riders: Riders = NOBODY) -> Streamed:
         for row in part.rows():
             stream.run(row)
             stream.write(row, result)
-    return result if problem.sink is None else with_sink(problem.sink, result)
+    return result if problem.sink is None else with_sink(problem.sink, result, problem.q.dtype)
 
 
 def _empty(problem: Problem, riders: Riders) -> Streamed:
@@ -48,7 +48,10 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
 
     extra = 0 if riders.columns is None else riders.columns.shape[-1]
     return Streamed(
-        out=q.new_empty((*shape, problem.v.shape[-1])),
+        # A sink shrinks the output afterwards: half precision is rounded to after that, and only once.
+        out=q.new_empty(
+            (*shape, problem.v.shape[-1]), dtype=q.dtype if problem.sink is None else problem.accumulate
+        ),
         lse=q.new_empty(shape, dtype=problem.accumulate),
         columns=rows(riders.columns is not None, extra),
         entropy=rows(riders.entropy),

@@ -144,7 +144,7 @@ class ALiBi(Bias):
         k_pos: Int[Tensor, " k"],
     ) -> None:
         if grads:
-            grads[0].sub_((ds.sum(0) * _distance(q_pos, k_pos)).sum((-2, -1)).to(grads[0]))
+            grads[0].sub_((ds.sum(0, dtype=torch.float64) * _distance(q_pos, k_pos)).sum((-2, -1)))
 
     def check(self, heads: int) -> None:
         if len(self.slopes) != heads:
@@ -204,17 +204,18 @@ class RelativeBias(Bias):
         q_pos: Int[Tensor, " q"],
         k_pos: Int[Tensor, " k"],
     ) -> None:
-        ds = ds.sum(0)
+        # Each entry is a sum over many pairs whose terms nearly cancel.
+        ds = ds.sum(0, dtype=torch.float64)
         if _consecutive(q_pos) and _consecutive(k_pos):
             steps = torch.arange(1 - len(q_pos), len(k_pos), device=q_pos.device)
             buckets = self._buckets(k_pos[0] - q_pos[0] + steps)
             chosen = buckets[:, None] == torch.arange(self.table.shape[1], device=buckets.device)
             # A matrix product and no scatter, so no atomics: (heads, diagonals) @ (diagonals, buckets).
-            grads[0].add_((diagonal_sums(ds) @ chosen.to(ds.dtype)).to(grads[0]))
+            grads[0].add_(diagonal_sums(ds) @ chosen.to(ds.dtype))
             return
         buckets = self._buckets(k_pos - q_pos[:, None])
         for bucket in range(self.table.shape[1]):
-            grads[0][:, bucket].add_(ds.where(buckets == bucket, 0).sum((-2, -1)).to(grads[0]))
+            grads[0][:, bucket].add_(ds.where(buckets == bucket, 0).sum((-2, -1)))
 
     def check(self, heads: int) -> None:
         if self.table.shape[0] != heads:

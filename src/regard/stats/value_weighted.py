@@ -31,7 +31,11 @@ class ValueWeighted(ColumnStatistic):
         values_of(self, frame)
 
     def columns(self, frame: Frame) -> Float[Tensor, "batch heads k 2"]:
-        norms = torch.linalg.vector_norm(values_of(self, frame), dim=-1, dtype=frame.dtype)
+        values = values_of(self, frame)
+        # Garbage is zeroed before the norm is taken: the gradient of an infinite norm is NaN, even times 0.
+        finite = torch.linalg.vector_norm(values.detach(), dim=-1, dtype=frame.dtype).isfinite()
+        norms = torch.linalg.vector_norm(values.where(finite[..., None], 0), dim=-1, dtype=frame.dtype)
+        norms = norms.masked_fill(~finite, torch.inf)
         return guarded_columns(norms.repeat_interleave(frame.heads // norms.shape[1], 1))
 
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q"]:
@@ -43,7 +47,7 @@ def values_of(statistic: object, frame: Frame) -> Float[Tensor, "batch kv_heads 
     if frame.values is None:
         name = type(statistic).__name__
         raise StatisticError(f"{name} weighs values, and this map has none; give v, or leave {name} out.")
-    return frame.values.detach()
+    return frame.values
 
 
 def guarded_columns(norms: Float[Tensor, "batch heads k"]) -> Float[Tensor, "batch heads k 2"]:

@@ -58,7 +58,7 @@ def attend(problem: Problem, riders: Riders) -> Streamed:
     batch.finish()
     for each in sums:
         each.deliver()
-    return result if problem.sink is None else with_sink(problem.sink, result)
+    return result if problem.sink is None else with_sink(problem.sink, result, problem.q.dtype)
 
 
 def _empty(problem: Problem, riders: Riders) -> Streamed:

@@ -1,0 +1,34 @@
+"""Gradients of a few rows in half precision, computed in float32.
+
+A fused backward takes `d_out . out` from an output that was rounded to half precision. Where one key has
+almost all the weight, the gradient of a score is a difference smaller than that rounding, and a large query
+or key multiplies the error. Over many rows eager attention in half precision is as far off somewhere; over
+a few it need not be. So few rows, where time does not count, are computed again in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from regard.engine.problem import Problem
+from regard.engine.riders import Riders, Streamed
+from regard.engine.torch_forward import forward
+
+__all__ = ["few_rows", "widened"]
+
+# Batch rows times heads times queries.
+FEW = 256
+
+
+def few_rows(problem: Problem) -> bool:
+    """Whether the gradients of a problem are computed in float32 although it is in half precision."""
+    rows = problem.batch * problem.heads * problem.q_len
+    return problem.q.dtype in (torch.float16, torch.bfloat16) and rows <= FEW
+
+
+def widened(problem: Problem, riders: Riders) -> tuple[Problem, Streamed]:
+    """A problem in float32, and what its forward pass returns."""
+    wide = replace(problem, **{name: getattr(problem, name).float() for name in ("q", "k", "v")})
+    return wide, forward(wide, riders)

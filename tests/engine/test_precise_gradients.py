@@ -1,0 +1,148 @@
+"""Gradients held to eager's own error in the same dtype, where sums are long or differences small."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from regard import Causal, attention, observe
+from regard.engine.few_rows import FEW
+from regard.masks import Padding
+from regard.scores import Additive, ALiBi, RelativeBias
+from regard.stats import ValueWeighted
+
+
+def with_outliers(*shape: int, seed: int) -> torch.Tensor:
+    """Normal numbers, of which 0.2 % are 40 times as large."""
+    random = torch.Generator().manual_seed(seed)
+    x = torch.randn(shape, generator=random)
+    x[torch.rand(shape, generator=random) < 0.002] *= 40
+    return x.bfloat16()
+
+
+def eager(q, k, v):
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    return scores.softmax(-1) @ v
+
+
+def gradients(function, inputs, d_out, dtype):
+    leaves = [x.to(dtype).detach().requires_grad_() for x in inputs]
+    return torch.autograd.grad(function(*leaves), leaves, d_out.to(dtype))
+
+
+@pytest.mark.parametrize("backend", ["auto", "sdpa", "torch"])
+@pytest.mark.parametrize("queries", [1, 3, 32])
+def test_few_rows_with_outliers_stay_within_three_times_eagers_error(backend, queries):
+    for seed in (5, 59, 83, 94):
+        q, d_out = (with_outliers(1, 1, queries, 64, seed=seed + n) for n in (0, 1000))
+        k, v = (with_outliers(1, 1, 77, 64, seed=seed + n) for n in (2000, 3000))
+        exact = gradients(eager, (q, k, v), d_out, torch.float64)
+        theirs = gradients(eager, (q, k, v), d_out, torch.bfloat16)
+        ours = gradients(lambda *x: attention(*x, backend=backend), (q, k, v), d_out, torch.bfloat16)
+        for mine, other, true in zip(ours, theirs, exact, strict=True):
+            assert (mine - true).abs().max() <= 3 * (other - true).abs().max() + 1e-5
+
+
+def test_many_rows_keep_the_fused_backward():
+    q, k, v = torch.randn(3, 1, 1, FEW + 1, 8).bfloat16().unbind()
+    out = attention(q.requires_grad_(), k, v)
+    assert "ScaledDotProduct" in type(out.grad_fn).__name__
+
+
+@pytest.mark.parametrize("kind", ["ALiBi", "RelativeBias"])
+def test_a_structured_bias_learns_as_exactly_as_in_eager(kind):
+    torch.manual_seed(3)
+    n, heads = 1100, 12
+    q, k, v, d_out = torch.randn(4, 1, heads, n, 16).unbind()
+    weights = torch.rand(heads) if kind == "ALiBi" else torch.randn(heads, 32)
+
+    def bias_of(x):
+        return ALiBi(x) if kind == "ALiBi" else RelativeBias(x)
+
+    def dense(x, dtype):
+        places = torch.arange(n)
+        table = bias_of(x).tile(places, places).to(dtype)
+        scores = q.to(dtype) @ k.to(dtype).transpose(-1, -2) / 4 + table
+        return scores.softmax(-1) @ v.to(dtype)
+
+    def gradient(function, dtype):
+        x = weights.to(dtype).requires_grad_()
+        return torch.autograd.grad(function(x), x, d_out.to(dtype))[0]
+
+    exact = gradient(lambda x: dense(x, torch.float64), torch.float64)
+    theirs = gradient(lambda x: dense(x, torch.float32), torch.float32)
+    ours = gradient(lambda x: attention(q, k, v, bias=bias_of(x)), torch.float32)
+    assert (ours - exact).norm() <= 2 * (theirs - exact).norm()
+
+
+def test_an_infinite_prepared_query_has_the_gradient_that_its_output_has():
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(1, 1, n, 4).half() for n in (5, 7, 7))
+    w_q, w_k, vector = torch.randn(4, 6).half(), torch.randn(4, 6).half(), torch.randn(6).half()
+    w_q[0, 0] = 60000.0
+    q[0, 0, 2, 0] = 9.0  # 9 * 60000 overflows float16: tanh of it is 1 and its derivative 0
+    score = Additive(w_q, w_k, vector)
+    assert score.prepare(q, k)[0].isinf().any()
+    mask = Padding(torch.tensor([[True] * 6 + [False]]))
+
+    def ours(k, v):
+        return attention(q, k, v, mask=mask, score=score, scale=1.0)
+
+    def theirs(k, v):
+        hidden = torch.tanh((q @ w_q)[..., :, None, :].to(k) + (k @ w_k.to(k))[..., None, :, :])
+        scores = (hidden @ vector.to(k))[..., :6]
+        return scores.softmax(-1) @ v[..., :6, :]
+
+    d_out = torch.randn(1, 1, 5, 4)
+    exact = gradients(theirs, (k, v), d_out, torch.float64)
+    found = gradients(ours, (k, v), d_out, torch.float16)
+    for mine, true in zip(found, exact, strict=True):
+        torch.testing.assert_close(mine.double(), true, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "torch"])
+@pytest.mark.parametrize("mask", [None, Causal()])
+def test_a_sink_in_half_precision_is_rounded_once(backend, mask):
+    q, k, v = torch.randn(3, 1, 4, 65, 16).bfloat16().unbind()
+    sink = torch.randn(4)
+    wide = attention(q.float(), k.float(), v.float(), mask=mask, sink=sink, backend="torch")
+    half = attention(q, k, v, mask=mask, sink=sink, backend=backend)
+    # The nearest bfloat16 to the float32 result, but for sums in float32 that fall on a boundary.
+    assert (half != wide.bfloat16()).float().mean() < 0.005
+
+
+@pytest.mark.parametrize("heads", [2, 1])
+def test_value_weighted_gives_values_a_gradient(heads):
+    q, (k, v) = (
+        torch.randn(2, 2, 9, 4, dtype=torch.float64),
+        torch.randn(2, 2, heads, 9, 4, dtype=torch.float64),
+    )
+    up = torch.randn(2, 2, 9, dtype=torch.float64)
+
+    def ours(q, k, v):
+        return observe(q, k, v, stats=[ValueWeighted()], mask=Causal(), differentiable=True).value_weighted
+
+    def theirs(q, k, v):
+        k, v = (x.repeat_interleave(2 // heads, 1) for x in (k, v))
+        scores = (q @ k.transpose(-1, -2) / 2).masked_fill(~Causal().dense(9), -torch.inf)
+        return (scores.softmax(-1) @ v.norm(dim=-1, keepdim=True))[..., 0]
+
+    for mine, true in zip(
+        gradients(ours, (q, k, v), up, torch.float64),
+        gradients(theirs, (q, k, v), up, torch.float64),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, true)
+
+
+def test_garbage_values_behind_the_mask_give_value_weighted_no_nan_gradient():
+    q, k, v = torch.randn(3, 1, 1, 5, 4).unbind()
+    v = v.clone()
+    v[..., 4, :] = torch.inf
+    v.requires_grad_()
+    mask = Padding(torch.tensor([[True] * 4 + [False]]))
+    seen = observe(q, k, v, stats=[ValueWeighted()], mask=mask, differentiable=True)
+    seen.value_weighted.sum().backward()
+    assert v.grad is not None
+    assert v.grad.isfinite().all()
+    assert not v.grad[..., 4, :].any()
