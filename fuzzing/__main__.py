@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
@@ -40,6 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def fuzz(given: argparse.Namespace, failures: Failures) -> int:
     """Fuzz for the given time, with a line of progress every few seconds."""
+    # Also where a shell has started this in the background, and where it is told to end.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     base = secrets.randbits(32) if given.seed is None else given.seed
     targets = {name: TARGETS[name] for name in given.only or TARGETS}
     command = shlex.join(["python", "-m", "fuzzing", *sys.argv[1:]])

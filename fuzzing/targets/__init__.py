@@ -6,13 +6,15 @@ from fuzzing.targets.files import GGUF, OBSERVATIONS, RECORDED
 from fuzzing.targets.indexing import INDEXING, SELECTION
 from fuzzing.targets.laws import LAWS
 from fuzzing.targets.masks import MASKS
+from fuzzing.targets.recordings import RECORDINGS
+from fuzzing.targets.server import SERVER
 from fuzzing.targets.statistics import STATISTICS, TREES
 
 TARGETS = {
     target.name: target
     for target in (
         *(MASKS, INDEXING, SELECTION, ATTENTION, LAWS, STATISTICS, TREES, CACHE),
-        *(RECORDED, OBSERVATIONS, GGUF),
+        *(RECORDINGS, RECORDED, OBSERVATIONS, GGUF, SERVER),
     )
 }
 

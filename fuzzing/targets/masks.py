@@ -16,7 +16,7 @@ __all__ = ["MASKS"]
 
 LENGTHS = (1, 2, 3, 5, 9, 17, 31, 33, 64, 65, 130)
 # Tiles are all pairs of so many ranges of queries and of keys.
-CUTS = 8
+CUTS = 16
 
 
 class Case:
