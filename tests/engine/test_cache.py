@@ -352,3 +352,73 @@ def test_rows_may_be_left_out_and_come_twice(rows):
     chosen = [int(row) for row in rows]
     assert torch.equal(cache.k, k[chosen])
     assert torch.equal(cache.v, v[chosen])
+
+
+@pytest.mark.parametrize("learns", [False, True], ids=["in place", "with a graph"])
+@pytest.mark.parametrize("window", [None, 4], ids=["whole", "window"])
+def test_a_trimmed_cache_goes_on_as_if_the_tokens_had_never_come(window, learns):
+    """Speculative decoding: five drafts come in one step, and the last three are refused."""
+    torch.manual_seed(0)
+    k, v = (torch.randn(1, 2, 20, 4, requires_grad=learns) for _ in range(2))
+    drafted, plain = (KVCache(window, sinks=1 if window else 0) for _ in range(2))
+
+    def append(cache, start, stop):
+        return cache.append(k[:, :, start:stop], v[:, :, start:stop])
+
+    for cache in (drafted, plain):
+        for step in range(9):
+            append(cache, step, step + 1)
+    append(drafted, 9, 14)
+    drafted.trim(3)
+    append(plain, 9, 11)
+    assert (drafted.seen, len(drafted)) == (plain.seen, len(plain))
+    assert torch.equal(drafted.k, plain.k)
+    q = torch.randn(1, 2, 1, 4)
+    for step in range(11, 15):
+        outs = []
+        for cache in (drafted, plain):
+            keys, values = append(cache, step, step + 1)
+            outs.append(attention(q, keys, values, mask=cache.mask))
+        assert torch.equal(*outs)
+
+
+def test_everything_may_be_trimmed_as_long_as_nothing_was_forgotten():
+    cache = KVCache(window=4, sinks=1)
+    cache.append(*torch.randn(2, 1, 1, 3, 4).unbind())
+    cache.trim(0)
+    cache.trim(3)
+    assert (cache.seen, len(cache)) == (0, 0)
+    cache.append(*torch.randn(2, 1, 1, 2, 4).unbind())
+    assert (cache.seen, len(cache)) == (2, 2)
+
+
+def test_what_a_window_has_forgotten_cannot_be_trimmed_back():
+    cache = KVCache(window=4, sinks=1)
+    for _ in range(10):
+        cache.append(*torch.randn(2, 1, 1, 1, 4).unbind())
+    with pytest.raises(ShapeError) as caught:
+        cache.trim(2)
+    assert str(caught.value) == (
+        "trim got n=2; of KVCache(seen=10, kept=5, window=4, sinks=1) only the newest 1 can be dropped, "
+        "as the keys that the window would then need are forgotten. Append drafts in one step, or keep no "
+        "window."
+    )
+    cache.trim(1)
+    assert (cache.seen, len(cache)) == (9, 4)
+
+
+@pytest.mark.parametrize(
+    ("n", "error", "message"),
+    [
+        (4, ShapeError, "trim got n=4, and the cache has seen 3 tokens; wanted 0 to 3."),
+        (-1, ShapeError, "trim got n=-1, and the cache has seen 3 tokens; wanted 0 to 3."),
+        (1.5, MaskError, "KVCache got n=1.5, a float; it must be a whole number."),
+    ],
+)
+def test_tokens_that_are_not_there_cannot_be_trimmed(n, error, message):
+    cache = KVCache()
+    cache.append(*torch.randn(2, 1, 1, 3, 4).unbind())
+    with pytest.raises(error) as caught:
+        cache.trim(n)
+    assert str(caught.value) == message
+    assert cache.seen == 3

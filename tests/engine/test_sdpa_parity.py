@@ -218,3 +218,29 @@ def test_what_cannot_be_computed_is_refused_in_words(given, error, message):
         sdpa(**{**call, **given})
     assert isinstance(caught.value, RegardError)
     assert isinstance(caught.value, ValueError)
+
+
+def test_a_dropout_of_one_gives_zeros_and_zero_gradients():
+    q, k, v = (torch.randn(2, 3, 5, 8, requires_grad=True) for _ in range(3))
+    ours = sdpa(q, k, v, dropout_p=1.0, is_causal=True)
+    assert torch.equal(ours, scaled_dot_product_attention(q, k, v, dropout_p=1.0, is_causal=True))
+    for gradient in torch.autograd.grad(ours.sum(), (q, k, v)):
+        assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+@pytest.mark.parametrize("heads", [(2, 1), (1, 2), (4, 2), (2, 4), (1, 4)], ids=str)
+def test_key_and_value_may_have_head_counts_of_their_own(heads):
+    q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, heads[0], 7, 8), torch.randn(2, heads[1], 7, 8)
+    expected = scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    torch.testing.assert_close(sdpa(q, k, v, enable_gqa=True), expected)
+    torch.testing.assert_close(sdpa(q[0], k[0], v[0], enable_gqa=True), expected[0])
+
+
+def test_head_counts_that_do_not_divide_are_named():
+    q, k, v = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 7, 8), torch.randn(1, 3, 7, 8)
+    with pytest.raises(ShapeError) as caught:
+        sdpa(q, k, v, enable_gqa=True)
+    assert str(caught.value) == (
+        "query has 4 heads, key 2 and value 3; with enable_gqa the head counts of key and value must divide "
+        "that of query."
+    )

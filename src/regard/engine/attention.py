@@ -17,6 +17,7 @@ from regard.engine.inputs import Options, problem_of
 from regard.engine.outline import outlined
 from regard.engine.problem import Problem
 from regard.engine.second_pass import explain
+from regard.engine.transformed import attend_plainly, is_transformed
 from regard.engine.triton import vendor
 from regard.scores import DotProduct, Score
 
@@ -53,7 +54,8 @@ def attention(
     `score_mod(soft_cap(scale * score(q, k) + bias))`, then the mask; `sink` adds one logit per head that
     takes weight and gives nothing. `score_mod(score, b, h, q_pos, k_pos)` is called on whole tiles with index
     tensors that broadcast. A query with nothing to attend to gets zeros. Dropout is applied whenever it is
-    not 0. Differentiable in q, k, v, bias, sink and the parameters of the score.
+    not 0. Differentiable in q, k, v, bias, sink and the parameters of the score. Inside transforms of
+    `torch.func` and under forward-mode differentiation the whole map is built.
 
     >>> import torch, regard
     >>> q, k, v = torch.randn(3, 1, 8, 100, 64).unbind()
@@ -62,6 +64,8 @@ def attention(
     """
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
     problem = problem_of(q, k, v, options)
+    if is_transformed(problem):
+        return problem.restore(attend_plainly(problem, backend))
     chosen = choose(problem, backend)
     if problem.q.is_meta:
         return problem.restore(outlined(problem))

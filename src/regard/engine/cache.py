@@ -99,6 +99,33 @@ class KVCache:
             # Memory that belongs to a graph is written to no more; its shape is still what fits.
             self._k, self._v = (x.new_empty(x.shape) if x.requires_grad else x for x in (self._k, self._v))
 
+    def trim(self, n: int) -> None:
+        """Drop the newest n tokens, as speculative decoding does with drafts that were refused.
+
+        With a window the cache has forgotten what lay before it, so only so many tokens can be dropped that
+        the window of the next one is still there: those of the last step. Append drafts in one step.
+
+        >>> cache = KVCache()
+        >>> _ = cache.append(torch.zeros(1, 1, 5, 4), torch.zeros(1, 1, 5, 4))
+        >>> cache.trim(2)
+        >>> cache
+        KVCache(seen=3, kept=3)
+        """
+        n = whole(self, "n", n)
+        if not 0 <= n <= self.seen:
+            raise ShapeError(
+                f"trim got n={n}, and the cache has seen {self.seen} tokens; wanted 0 to {self.seen}."
+            )
+        forgotten = self.seen - self._length
+        room = self._length if self.window is None else self._length - self.sinks - (self.window - 1)
+        if forgotten and n > room:
+            raise ShapeError(
+                f"trim got n={n}; of {self!r} only the newest {room} can be dropped, as the keys that the "
+                "window would then need are forgotten. Append drafts in one step, or keep no window."
+            )
+        self.seen -= n
+        self._length -= n
+
     def reorder(self, rows: Tensor | Sequence[int]) -> None:
         """Take batch rows in another order, as beam search does; rows may be left out or come twice."""
         if self._k is not None and self._v is not None:

@@ -34,6 +34,8 @@ def sdpa(
     >>> regard.sdpa(q, k, v, is_causal=True).shape
     torch.Size([2, 4, 10, 16])
     """
+    if enable_gqa:
+        key, value = _same_heads(query, key, value)
     lead = _leading(query, key, value, enable_gqa)
     q, k, v = (_stacked(x, shape) for x, shape in zip((query, key, value), lead, strict=True))
     mask: Mask | None = attn_mask if isinstance(attn_mask, Mask) else None
@@ -56,8 +58,29 @@ def sdpa(
     if is_causal:
         causal = Causal(shift=query.shape[-2] - key.shape[-2])
         mask = causal if mask is None else mask & causal
-    out = attention(q, k, v, mask, scale=scale, bias=bias, dropout=dropout_p)
+    if dropout_p == 1.0:
+        # Everything is dropped: zeros, and zeros for gradients.
+        out = attention(q, k, v, mask, scale=scale, bias=bias)
+        out = out.masked_fill(torch.ones((), dtype=torch.bool, device=out.device), 0.0)
+    else:
+        out = attention(q, k, v, mask, scale=scale, bias=bias, dropout=dropout_p)
     return out.view(*lead[0], *out.shape[-2:])
+
+
+def _same_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Key and value with one head count: PyTorch lets each have its own, if it divides the query's."""
+    tensors = (query, key, value)
+    if not all(isinstance(x, Tensor) and x.ndim >= 3 for x in tensors):
+        return key, value
+    heads, own = query.shape[-3], (key.shape[-3], value.shape[-3])
+    if own[0] == own[1]:
+        return key, value
+    if any(not n or heads % n for n in own):
+        raise ShapeError(
+            f"query has {heads} heads, key {own[0]} and value {own[1]}; with enable_gqa the head counts of "
+            "key and value must divide that of query."
+        )
+    return key.repeat_interleave(heads // own[0], -3), value.repeat_interleave(heads // own[1], -3)
 
 
 def _leading(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> list[tuple[int, ...]]:

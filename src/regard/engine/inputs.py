@@ -13,7 +13,8 @@ from torch import Tensor
 from regard.engine.problem import Problem
 from regard.engine.schedule import small
 from regard.engine.scoring import Scoring
-from regard.errors import DeviceError, DtypeError, MaskError, ScoreError, ShapeError
+from regard.engine.transformed import REFUSED, is_transformed
+from regard.errors import BackendError, DeviceError, DtypeError, MaskError, ScoreError, ShapeError
 from regard.masks import Coverage, Mask
 from regard.memo import remembered
 from regard.scores import Bias, DotProduct, Score
@@ -72,6 +73,11 @@ def readable_problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Pr
         raise DeviceError(
             "q is on the meta device, which holds no numbers, so its map has no cells to read. Give q, k and "
             "v on a real device; `attention` works on meta tensors, and returns the shape of the output."
+        )
+    if is_transformed(problem):
+        raise BackendError(
+            f"a map cannot be read {REFUSED}, which hide its numbers. Call `attention` inside, and `observe` "
+            "outside."
         )
     return problem
 
