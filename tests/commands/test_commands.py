@@ -126,6 +126,51 @@ def test_explain_shows_the_numbers_of_a_real_head(run):
     torch.testing.assert_close(torch.tensor(steps["weights"]), seen)
 
 
+def test_explain_walks_from_the_input_of_a_layer_to_what_it_gives_back(run):
+    text = "The cat sat on the mat"
+    status, out, err = run("explain", text, "--layer", "5", "--head", "4", "--query", "mat")
+    assert status == 0
+    for formula in (
+        "input", "q projected = input W_q", "k projected = input W_k", "q = q projected, turned by position",
+        "k = k projected, turned by position", "v = input W_v", "scores = q kᵀ", "scaled = scores / √32",
+        "heads concatenated = [head 0 … head 7]", "projected = heads concatenated W_o",
+    ):  # fmt: skip
+        assert f". {formula}\n" in out
+    assert "mat is cut into 2 tokens, 'm' and 'at'; the last one is followed: it has read them all.\n" in err
+    assert "∅ is '<|endoftext|>', which the tokenizer puts where the text begins" in err
+
+
+def test_what_a_layer_gives_back_is_what_the_model_computed(run):
+    text = "The cat sat on the mat"
+    _, out, _ = run("explain", text, "--layer", "3", "--head", "1", "--json")
+    steps = {
+        step["name"]: torch.tensor(step["value"])
+        for step in json.loads(out)["steps"]
+        if step["name"] != "masked"
+    }
+    model, tokenizer = bundled()
+    module, seen = model.model.layers[3].self_attn, []
+    hook = module.register_forward_hook(
+        lambda module, given, kwargs, made: seen.append((kwargs, made)), with_kwargs=True
+    )
+    with torch.no_grad():
+        model(**tokenizer(text, return_tensors="pt"))
+    hook.remove()
+    kwargs, made = seen[0]
+    torch.testing.assert_close(steps["input"], kwargs["hidden_states"][0], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(steps["projected"], made[0][0], atol=1e-4, rtol=1e-4)
+
+
+def test_a_query_counts_when_the_head_is_chosen(run):
+    text = "The cat sat on the mat"
+    maps = record(bundled(), text).maps
+    for query, at in (("sat", 3), ("mat", 7)):
+        _, _, err = run("explain", text, "--query", query)
+        layer, head = map(int, re.search(r"Layer (\d+), head (\d+)", err).groups())
+        best = max(float(maps[i][0, h, at, 1 : at - 1].max()) for i in maps for h in range(8))
+        assert float(maps[layer][0, head, at, 1 : at - 1].max()) == best
+
+
 def test_knockout_says_what_regard_knockout_says(run):
     text = "The heron was called Osgood. The heron, Os"
     status, out, _ = run("knockout", text, "--head", "6.*", "--json")
@@ -204,6 +249,12 @@ def test_info_names_the_versions_and_a_backend(run):
         (["atlas", "{}", "--kind", "lazy"], "there is no kind 'lazy'; kinds are: "),
         (["explain", "--layer", "3"], "--model, --layer and --head need a text: "),
         (["explain", "word " * 70], "too many to write out (at most 64)."),
+        (
+            ["explain", "A cat, a mat", "--query", "dog"],
+            "no query is called 'dog'; there are 'A', 'cat', 'a', 'mat'.",
+        ),
+        (["explain", "a cat, a mat", "--query", "a"], "query 'a' occurs 2 times, at "),
+        (["explain", "A cat", "--query", "9"], "query 9 is out of range; there are "),
         (["knockout", "The cat"], "nothing was named to cut; give --head 6.3, "),
         (["knockout", "The cat", "--head", "6"], "--head is '6'; wanted LAYER.HEAD such as 6.3, "),
         (["knockout", "The cat", "--head", "9.0"], "9"),

@@ -18,10 +18,10 @@ from regard.commands.sources import (
     check_head,
     model_named,
 )
+from regard.commands.words import query_named
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
-    from regard.engine.problem import Problem
     from regard.models import Recording
     from regard.tracing import Trace
 
@@ -45,7 +45,7 @@ def explain(
     layer: LayerOption = None,
     head: HeadOption = None,
     query: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="Follow one query, by its token or its number.")
+        str | None, typer.Option(metavar="WORD", help="Follow one query, by its word or its number.")
     ] = None,
     html: Annotated[
         Path | None,
@@ -62,8 +62,11 @@ def explain(
     # What is refused is refused at once: this loads PyTorch.
     from regard.tracing import example
 
-    steps = example(name) if text is None else _on_a_head(text, model, layer, head)
-    chosen = _query(steps, query)
+    if text is None:
+        steps = example(name)
+        chosen = _query(steps, query)
+    else:
+        steps, chosen = _on_a_head(text, model, layer, head, query)
     if html is not None:
         html.write_text(steps.to_html(chosen), encoding="utf-8")
         typer.echo(f"Wrote {html}", err=as_json)
@@ -81,9 +84,12 @@ def show_trace(steps: Trace, query: int | str | None = None) -> None:
         typer.echo(steps.to_text(query))
 
 
-def _on_a_head(text: str, model: str, layer: int | None, head: int | None) -> Trace:
-    """The steps of one head of a real model, with the numbers it computed."""
+def _on_a_head(
+    text: str, model: str, layer: int | None, head: int | None, query: str | None
+) -> tuple[Trace, int | str | None]:
+    """The steps of one head of a real model, with its numbers, and the query that was asked for."""
     from regard.models import record
+    from regard.models.head_trace import head_trace
     from regard.plots import visible
 
     loaded = model_named(model)
@@ -94,47 +100,35 @@ def _on_a_head(text: str, model: str, layer: int | None, head: int | None) -> Tr
             "it, or look at all of it with: regard view --text FILE."
         )
     recording = record(loaded, text)
-    layer, head = _chosen(recording, layer, head)
-    typer.echo(f"Layer {layer}, head {head} of the {model} model.\n", err=True)
     tokens = [visible(token.text) for token in recording.tokens]
-    return _steps(recording.maps[layer].problem, head, tokens)
+    asked = None
+    if query is not None:
+        asked, note = query_named(query, recording.tokens, tokens)
+        typer.echo(note, err=True, nl=bool(note))
+    layer, head = _chosen(recording, layer, head, -1 if asked is None else asked)
+    typer.echo(f"Layer {layer}, head {head} of the {model} model.\n", err=True)
+    if "∅" in tokens:
+        special = repr(loaded.tokenizer.decode([recording.tokens[tokens.index("∅")].id]))
+        typer.echo(
+            f"∅ is {special}, which the tokenizer puts where the text begins; it holds no letter of it.\n",
+            err=True,
+        )
+    return head_trace(loaded, text, recording, layer, head, tokens), asked
 
 
-def _steps(problem: Problem, head: int, tokens: list[str]) -> Trace:
-    """The steps of one head of a layer, with everything that its scores go through."""
-    from torch import Tensor
-
-    from regard.tracing import trace
-
-    key_head, scoring, bias = head // problem.group, problem.scoring, problem.scoring.bias
-    if isinstance(bias, Tensor):
-        bias = bias[0, head if bias.shape[1] > 1 else 0]
-    return trace(
-        problem.q[0, head],
-        problem.k[0, key_head],
-        problem.v[0, key_head],
-        problem.mask,
-        tokens=tokens,
-        scale=scoring.scale,
-        bias=bias,
-        softcap=scoring.softcap,
-        sink=None if problem.sink is None else problem.sink[head : head + 1],
-        score_mod=scoring.score_mod,
-    )
-
-
-def _chosen(recording: Recording, layer: int | None, head: int | None) -> tuple[int, int]:
-    """The head asked for; else the one whose last query is surest of a key that is neither first nor near."""
+def _chosen(recording: Recording, layer: int | None, head: int | None, query: int) -> tuple[int, int]:
+    """The head asked for; else the one whose query is surest of a key that is neither first nor near."""
     if layer is not None and head is not None:
         check_head(recording, layer, head)
         return layer, head
     best, found = -1.0, (0, 0)
     for index in recording.layers if layer is None else [layer]:
-        rows = recording.maps[index][0, :, -1]
+        rows = recording.maps[index][0, :, query]
+        far = query % recording.maps[index].shape[2] - 1
         if head is not None:
             check_head(recording, index, head)
         for number in range(rows.shape[0]) if head is None else [head]:
-            sure = float(rows[number, 1:-2].max()) if rows.shape[1] > 3 else float(rows[number].max())
+            sure = float(rows[number, 1:far].max()) if far > 1 else float(rows[number].max())
             if sure > best:
                 best, found = sure, (index, number)
     return found

@@ -7,31 +7,53 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["cells", "factor", "short"]
+__all__ = ["cells", "factor", "short", "significant", "value_of"]
 
 
-def short(x: float) -> str:
-    """A number with at most three decimals, and a minus that is one.
+def short(x: float, digits: int = 3) -> str:
+    """A number with at most so many decimals, and a minus that is one.
 
     >>> short(0.7071), short(-2.0), short(1.1254e-7), short(float("-inf")), short(123456.7)
     ('0.707', '−2', '1.1e−7', '−∞', '123457')
     """
     if not math.isfinite(x):
         return "nan" if math.isnan(x) else "∞" if x > 0 else "−∞"
-    if x and (abs(x) < 0.0005 or abs(x) >= 1e7):
-        mantissa, exponent = f"{x:.1e}".split("e")
+    if x and (abs(x) < 0.5 * 10.0**-digits or abs(x) >= 1e7):
+        mantissa, exponent = f"{x:.{digits - 2}e}".split("e")
         return f"{mantissa}e{int(exponent)}".replace("-", "−")
-    text = f"{x:.0f}" if abs(x) >= 1e4 else f"{x:.3f}".rstrip("0").rstrip(".")
-    return text.replace("-", "−")
+    decimals = max(0, digits - 3) if abs(x) >= 1e4 else digits
+    text = f"{x:.{decimals}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
 
 
-def factor(x: float) -> str:
+def significant(x: float, digits: int) -> str:
+    """A number with so many significant digits.
+
+    >>> significant(135.6012, 4), significant(0.0123456, 4), significant(1e-9, 4)
+    ('135.6', '0.01235', '1e−9')
+    """
+    text = f"{x:.{digits}g}"
+    mantissa, e, exponent = text.partition("e")
+    return (f"{mantissa}e{int(exponent)}" if e else text).replace("-", "−")
+
+
+def value_of(x: float, digits: int = 3) -> float:
+    """The number that `short` prints, as who reads it takes it.
+
+    >>> value_of(0.40112), value_of(0.40112, 4)
+    (0.401, 0.4011)
+    """
+    shown = short(x, digits)
+    return float(shown.replace("−", "-").replace("∞", "inf"))
+
+
+def factor(x: float, digits: int = 3) -> str:
     """A number as it stands in a product: in brackets if it is negative.
 
     >>> factor(-0.3)
     '(−0.3)'
     """
-    return f"({short(x)})" if x < 0 else short(x)
+    return f"({short(x, digits)})" if x < 0 else short(x, digits)
 
 
 def cells(values: Float[Tensor, "rows columns"]) -> list[list[str]]:

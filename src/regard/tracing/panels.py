@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from regard.errors import MapError
-from regard.tracing.labels import count, find_query, printable
+from regard.tracing.labels import columns, count, find_query, printable
 from regard.tracing.numerals import cells
 from regard.tracing.step import Step
 from regard.tracing.worked import Worker
@@ -49,14 +49,23 @@ class Panel:
 
     def grid(self, most_rows: int, most_columns: int) -> Grid:
         """The table in writing, the middle of its long sides left out."""
-        rows, columns = _kept(len(self.rows), most_rows), _kept(len(self.columns), most_columns)
+        rows, kept = _kept(len(self.rows), most_rows), _kept(len(self.columns), most_columns)
         texts, levels = self._texts(), self._levels()
         return Grid(
             tuple(GAP if r is None else self.rows[r] for r in rows),
-            tuple(GAP if c is None else self.columns[c] for c in columns),
-            [[GAP if r is None or c is None else texts[r][c] for c in columns] for r in rows],
-            [[None if r is None or c is None else levels[r][c] for c in columns] for r in rows],
+            tuple(GAP if c is None else self.columns[c] for c in kept),
+            [[GAP if r is None or c is None else texts[r][c] for c in kept] for r in rows],
+            [[None if r is None or c is None else levels[r][c] for c in kept] for r in rows],
         )
+
+    def fitting(self, width: int) -> int:
+        """How many columns of numbers fit beside their labels into so many characters; at least four."""
+        texts = self._texts()
+        widest = [
+            max(columns(name), *(columns(row[i]) for row in texts)) + 2 for i, name in enumerate(self.columns)
+        ]
+        room = width - max(map(columns, self.rows), default=0)
+        return len(widest) if sum(widest) <= room else max(4, (room - 3) // max(widest))
 
     def _texts(self) -> list[list[str]]:
         # −∞ is what a masked score is; the weight it leads to is nothing, and a dot is easier to overlook.
@@ -111,12 +120,12 @@ def _panel(trace: Trace, step: Step, query: int | None, head: int, batch: int, w
     axes = [axis for axis in step.axes if axis not in ("batch", "heads")]
     if values.ndim == 1:  # the sink's share: one number per query
         values, axes = values[:, None], [*axes, "share"]
-    rows, columns = (_names(trace, axis, size) for axis, size in zip(axes, values.shape, strict=True))
+    rows, above = (_names(trace, axis, size) for axis, size in zip(axes, values.shape, strict=True))
     hidden = _hidden(trace, step, head, batch, values)
     if query is not None and axes[0] == "query":
         rows, values, hidden = rows[query : query + 1], values[query : query + 1], hidden[query : query + 1]
     worked = worker.line(step.name)
-    return Panel(step.name, step.formula, step.sentence, worked, rows, columns, values, hidden)
+    return Panel(step.name, step.formula, step.sentence, worked, rows, above, values, hidden)
 
 
 def _names(trace: Trace, axis: str, size: int) -> tuple[str, ...]:

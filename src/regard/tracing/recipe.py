@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -39,5 +40,10 @@ class Recipe:
         """What is worth remembering of a problem."""
         scoring, dim = problem.scoring, problem.q.shape[-1]
         dot = isinstance(scoring.score, DotProduct)
-        root = dim if dot and scoring.scale == scoring.score.default_scale(dim) else None
+        # A model's own scale may have been through float32.
+        root = (
+            dim
+            if dot and math.isclose(scoring.scale, scoring.score.default_scale(dim), rel_tol=1e-6)
+            else None
+        )
         return cls(dot, root, scoring.scale, scoring.softcap, problem.sink, problem.group, matrices)

@@ -105,7 +105,8 @@ class Trace:
         """Print in colour to the terminal."""
         from rich.console import Console
 
-        Console().print(as_rich(self, query, head, batch))
+        console = Console()
+        console.print(as_rich(self, query, head, batch, console.width))
 
     def to_html(self, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
         """One self-contained page: no scripts, nothing to fetch, light or dark as the reader's screen is."""

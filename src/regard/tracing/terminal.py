@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["as_rich"]
 
-ROWS, COLUMNS = 24, 12
+ROWS, WIDTH = 24, 100
 
 
-def as_rich(trace: Trace, query: int | str | None = None, head: int = 0, batch: int = 0) -> Group:
-    """Every step as a heading, a sentence, a shaded table and one cell worked out."""
+def as_rich(
+    trace: Trace, query: int | str | None = None, head: int = 0, batch: int = 0, width: int = WIDTH
+) -> Group:
+    """Every step as a heading, a sentence, a shaded table, whole where it fits, and one cell worked out."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
@@ -34,7 +36,7 @@ def as_rich(trace: Trace, query: int | str | None = None, head: int = 0, batch: 
             Text(),
             Text.assemble((f"{number}  ", "dim"), (panel.formula, "bold")),
             Padding(Text(panel.sentence), (0, 0, 0, 3), expand=False),
-            Padding(_table(panel.grid(ROWS, COLUMNS)), (0, 0, 0, 3), expand=False),
+            Padding(_table(panel.grid(ROWS, panel.fitting(width - 4))), (0, 0, 0, 3), expand=False),
         ]
         if panel.worked:
             parts.append(Padding(Text(f"→ {panel.worked}", "italic"), (0, 0, 0, 3), expand=False))

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["as_text"]
 
-WIDTH = 100
-ROWS, COLUMNS = 16, 12
+# Of sentences, and of tables, which terminals wide enough show whole.
+WIDTH, TABLE = 100, 120
+ROWS = 16
 
 
 def as_text(trace: Trace, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
@@ -28,7 +29,7 @@ def as_text(trace: Trace, query: int | str | None = None, head: int = 0, batch: 
 def _block(number: int, panel: Panel) -> list[str]:
     lines = [f"{number}. {panel.formula}"]
     lines += textwrap.wrap(panel.sentence, WIDTH, initial_indent="   ", subsequent_indent="   ")
-    lines += [f"   {line}".rstrip() for line in _table(panel.grid(ROWS, COLUMNS))]
+    lines += [f"   {line}".rstrip() for line in _table(panel.grid(ROWS, panel.fitting(TABLE - 3)))]
     if panel.worked:
         lines += textwrap.wrap(panel.worked, WIDTH, initial_indent="   → ", subsequent_indent="     ")
     return lines

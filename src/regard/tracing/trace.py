@@ -16,6 +16,7 @@ from regard.scores import Bias, DotProduct, Score
 from regard.tracing.arrays import as_tensor, check_size, one_dtype
 from regard.tracing.compute import Recorder, record_attention, record_inputs, record_projection
 from regard.tracing.labels import name_axes
+from regard.tracing.middle import as_row, as_scores, check_weights, from_scores, from_weights
 from regard.tracing.projections import Projections
 from regard.tracing.recipe import Recipe
 from regard.tracing.result import Trace
@@ -31,6 +32,8 @@ def trace(
     v: Any = None,
     mask: Mask | None = None,
     *,
+    scores: Any = None,
+    weights: Any = None,
     x: Any = None,
     context: Any = None,
     w_q: Any = None,
@@ -50,7 +53,8 @@ def trace(
 ) -> Trace:
     """Every step of a small attention computation, named, with its numbers: for learning and for checking.
 
-    Two ways in. `trace(q, k, v)` takes what `attention` takes. `trace(x=..., w_q=..., w_k=..., w_v=...)`
+    Four ways in. `trace(q, k, v)` takes what `attention` takes. `trace(scores=...)` and `trace(weights=...,
+    v=...)` start in the middle; scores are not scaled unless told. `trace(x=..., w_q=..., w_k=..., w_v=...)`
     starts from token vectors, (length, d_model) or with a batch in front, and matrices of shape (in, out);
     keys and values come from `context` if there is one, and `w_o` brings the heads together. Lists and numpy
     arrays do as well as tensors and are computed in float64. The output is that of `attention`, but every
@@ -74,7 +78,13 @@ def trace(
     """
     matrices = {"context": context, "w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
     qkv = {"q": q, "k": k, "v": v}
-    options, names = _options(mask, scale, bias, softcap, sink, score, score_mod), (tokens, key_tokens)
+    names = (tokens, key_tokens)
+    if scores is not None or weights is not None:
+        extra = {**matrices, "x": x, "q": q, "k": k}
+        scale = 1.0 if scale is None else scale
+        options = _options(mask, scale, bias, softcap, sink, _DOT, score_mod)
+        return _from_the_middle(scores, weights, v, extra, options, names)
+    options = _options(mask, scale, bias, softcap, sink, score, score_mod)
     if x is None:
         qkv = _given(qkv, matrices, heads, kv_heads)
         with _exactly(qkv[0].device):
@@ -82,6 +92,29 @@ def trace(
     made = _projections(x, matrices, heads, kv_heads, qkv)
     with _exactly(made.x.device):
         return _trace(made.qkv(), made, options, names)
+
+
+def _from_the_middle(
+    scores: Any, weights: Any, v: Any, extra: dict[str, Any], options: Options, names: tuple[Any, Any]
+) -> Trace:
+    """The steps from scores on, or from weights on."""
+    given, name = (scores, "scores") if weights is None else (weights, "weights")
+    unwanted = [other for other, value in extra.items() if value is not None]
+    unwanted += ["scores"] if scores is not None and weights is not None else []
+    if unwanted:
+        raise RegardError(
+            f"trace got {name} and {' and '.join(unwanted)}; a trace that starts with {name} needs nothing "
+            "before them. Give one or the other."
+        )
+    table = as_row(name, given)
+    if name == "weights":
+        if v is None:
+            raise RegardError("trace got weights and no v; give v, the values that they mix.")
+        check_weights(table)
+    qkv = as_scores(table if name == "scores" else table.log(), v)
+    with _exactly(table.device):
+        steps = _trace(qkv, None, options, names)
+        return from_scores(steps, v is not None) if name == "scores" else from_weights(steps, table)
 
 
 @contextmanager

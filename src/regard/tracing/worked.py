@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from regard.tracing.labels import printable
-from regard.tracing.numerals import factor, short
+from regard.tracing.numerals import factor, short, value_of
+from regard.tracing.sums import TERMS, dot, equation, share
 
 if TYPE_CHECKING:
     from regard.tracing.result import Trace
 
 __all__ = ["Worker"]
-
-TERMS = 6
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Worker:
         >>> Worker(steps, query=0, head=0, batch=0).line("scores")
         'q0 · hat: 1×1 + 0×0 = 1'
         """
-        write = getattr(self, f"_{name}", None)
+        write = getattr(self, f"_{name.replace(' ', '_')}", None)
         return write() if write is not None and self._weight_row().sum() > 0 else ""
 
     def _row(self, name: str, at: int) -> Tensor:
@@ -62,23 +60,49 @@ class Worker:
         """The same cell one step earlier."""
         return self._cell(self.trace.names[self.trace.names.index(name) - 1])
 
-    def _vector(self, name: str, token: str, source: str, at: int) -> str:
+    def _vector(self, name: str, step: str, token: str, source: str, at: int) -> str:
         matrix = self.trace.recipe.matrices.get(f"w_{name}")
-        if matrix is None:
+        if matrix is None or step not in self.trace:
             return ""
-        row = self._row(name, at)
-        heads = self.head // self.trace.recipe.group if name != "q" else self.head
-        column = matrix[:, heads * len(row)]
-        return f"{printable(token)}, first number: {_products(self._row(source, at), column, float(row[0]))}"
+        row = self._row(step, at)
+        head = self.head // self.trace.recipe.group if name != "q" else self.head
+        column = matrix[:, head * len(row)].tolist()
+        made = dot(self._row(source, at).tolist(), column, float(row[0]), self._bias(name, head * len(row)))
+        return f"{printable(token)}, first number: {made}"
+
+    def _bias(self, name: str, column: int) -> float:
+        bias = self.trace.recipe.matrices.get(f"b_{name}")
+        return 0.0 if bias is None else float(bias[column])
 
     def _q(self) -> str:
-        return self._vector("q", self.trace.tokens[self.query], "input", self.query)
+        if "q projected" in self.trace:
+            return self._turned("q", self.trace.tokens[self.query], self.query)
+        return self._vector("q", "q", self.trace.tokens[self.query], "input", self.query)
 
     def _k(self) -> str:
-        return self._vector("k", self.trace.key_tokens[self._key], self._source, self._key)
+        if "k projected" in self.trace:
+            return self._turned("k", self.trace.key_tokens[self._key], self._key)
+        return self._vector("k", "k", self.trace.key_tokens[self._key], self._source, self._key)
 
     def _v(self) -> str:
-        return self._vector("v", self.trace.key_tokens[self._key], self._source, self._key)
+        return self._vector("v", "v", self.trace.key_tokens[self._key], self._source, self._key)
+
+    def _q_projected(self) -> str:
+        return self._vector("q", "q projected", self.trace.tokens[self.query], "input", self.query)
+
+    def _k_projected(self) -> str:
+        return self._vector("k", "k projected", self.trace.key_tokens[self._key], self._source, self._key)
+
+    def _turned(self, name: str, token: str, at: int) -> str:
+        """The first number of a vector that its position turned: that of the pair which turns fastest."""
+        before, after = self._row(f"{name} projected", at).tolist(), self._row(name, at).tolist()
+        for other in (len(before) // 2, 1):
+            a, b, c, d = before[0], before[other], after[0], after[other]
+            if math.isclose(math.hypot(a, b), math.hypot(c, d), rel_tol=1e-4) and math.hypot(a, b):
+                turn = math.atan2(d, c) - math.atan2(b, a)
+                made = dot([a, b], [math.cos(turn), -math.sin(turn)], c)
+                return f"{printable(token)}, first number and number {other} turn by position {at}: {made}"
+        return ""
 
     @property
     def _source(self) -> str:
@@ -87,22 +111,42 @@ class Worker:
     def _scores(self) -> str:
         if not self.trace.recipe.dot:
             return f"{self._pair}: {short(self._cell('scores'))}"
+        if "q" not in self.trace:
+            return ""
         q, k = self._row("q", self.query), self._row("k", self._key)
-        return f"{self._pair}: {_products(q, k, self._cell('scores'))}"
+        return f"{self._pair}: {dot(q.tolist(), k.tolist(), self._cell('scores'))}"
 
     def _scaled(self) -> str:
-        recipe = self.trace.recipe
-        by = f"/ {short(math.sqrt(recipe.root))}" if recipe.root else f"× {factor(recipe.scale)}"
-        return f"{self._pair}: {short(self._before('scaled'))} {by} ≈ {short(self._cell('scaled'))}"
+        recipe, before = self.trace.recipe, self._before("scaled")
+        root = recipe.root
+
+        def left(digits: int) -> tuple[str, float]:
+            if root:
+                return f"{short(before, digits)} / √{root}", value_of(before, digits) / math.sqrt(root)
+            by = value_of(recipe.scale, digits)
+            return f"{short(before, digits)} × {factor(recipe.scale, digits)}", value_of(before, digits) * by
+
+        return f"{self._pair}: {equation(left, self._cell('scaled'))}"
 
     def _biased(self) -> str:
         before, after = self._before("biased"), self._cell("biased")
-        return f"{self._pair}: {short(before)} + {factor(after - before)} ≈ {short(after)}"
+
+        def left(digits: int) -> tuple[str, float]:
+            added = after - before
+            text = f"{short(before, digits)} + {factor(added, digits)}"
+            return text, value_of(before, digits) + value_of(added, digits)
+
+        return f"{self._pair}: {equation(left, after)}"
 
     def _capped(self) -> str:
-        cap = short(self.trace.recipe.softcap or math.inf)
-        inside = f"{short(self._before('capped'))} / {cap}"
-        return f"{self._pair}: {cap} × tanh({inside}) ≈ {short(self._cell('capped'))}"
+        cap, before = self.trace.recipe.softcap or math.inf, self._before("capped")
+
+        def left(digits: int) -> tuple[str, float]:
+            c = value_of(cap, digits)
+            text = f"{short(cap, digits)} × tanh({short(before, digits)} / {short(cap, digits)})"
+            return text, c * math.tanh(value_of(before, digits) / c)
+
+        return f"{self._pair}: {equation(left, self._cell('capped'))}"
 
     def _modified(self) -> str:
         return f"{self._pair}: {short(self._before('modified'))} becomes {short(self._cell('modified'))}"
@@ -117,22 +161,27 @@ class Worker:
         return f"{who} may look at {listed}"
 
     def _weights(self) -> str:
-        logits = self._row(self.trace.names[self.trace.names.index("weights") - 1], self.query).tolist()
+        at = self.trace.names.index("weights") - 1
+        if at < 0 or "key" not in self.trace.steps[at].axes:
+            return ""
+        logits = self._row(self.trace.names[at], self.query).tolist()
         mine = logits[self._key]
         sink = [] if self.trace.recipe.sink is None else [float(self.trace.recipe.sink[self.head])]
         seen = [s for s in (*logits, *sink) if s > -math.inf]
         # Large scores are shifted by the row's largest, as every implementation does: e^100 says nothing.
         shift = max(seen) if max(map(abs, seen)) > 12 else 0.0
         minus = f" after subtracting {short(shift)}" if shift else ""
-        powers = _joined([f"e^{factor(s - shift)}" for s in seen])
-        top, total = math.exp(mine - shift), math.fsum(math.exp(s - shift) for s in seen)
-        ratio = f"e^{factor(mine - shift)} / ({powers}) ≈ {short(top)} / {short(total)}"
-        return f"{self._pair}{minus}: {ratio} ≈ {short(self._cell('weights'))}"
+        ratio = share(mine - shift, [s - shift for s in seen], self._cell("weights"))
+        return f"{self._pair}{minus}: {ratio}"
 
     def _sink(self) -> str:
-        left = float(self._row("sink", self.query))
+        taken = float(self._weight_row().sum())
         who = printable(self.trace.tokens[self.query])
-        return f"{who}: 1 − {short(float(self._weight_row().sum()))} ≈ {short(left)}"
+
+        def left(digits: int) -> tuple[str, float]:
+            return f"1 − {short(taken, digits)}", 1 - value_of(taken, digits)
+
+        return f"{who}: {equation(left, float(self._row('sink', self.query)))}"
 
     def _output(self) -> str:
         weights = self._weight_row()
@@ -141,25 +190,11 @@ class Worker:
         first = self.trace["v"].at(self.batch, heads)[:, 0]
         out = float(self._row("output", self.query)[0])
         who = printable(self.trace.tokens[self.query])
-        return f"{who}, first number: {_products(weights[seen], first[seen], out)}"
+        return f"{who}, first number: {dot(weights[seen].tolist(), first[seen].tolist(), out)}"
 
     def _projected(self) -> str:
-        joined = self._row(self.trace.names[-2], self.query)
+        joined = self._row(self.trace.names[-2], self.query).tolist()
         out = float(self._row("projected", self.query)[0])
-        column = self.trace.recipe.matrices["w_o"][:, 0]
-        return f"{printable(self.trace.tokens[self.query])}, first number: {_products(joined, column, out)}"
-
-
-def _products(a: Tensor, b: Tensor, result: float) -> str:
-    """a · b as a sum of products; = where the printed numbers are all exact, otherwise ≈."""
-    left, right = a.tolist(), b.tolist()
-    exact = all(x.is_integer() for x in (*left, *right))
-    products = _joined([f"{factor(x)}×{factor(y)}" for x, y in zip(left, right, strict=True)])
-    return f"{products} {'=' if exact else '≈'} {short(result)}"
-
-
-def _joined(terms: Sequence[str]) -> str:
-    """A sum, the middle of a long one left out."""
-    if len(terms) > TERMS:
-        terms = [*terms[: TERMS - 2], "…", terms[-1]]
-    return " + ".join(terms)
+        column = self.trace.recipe.matrices["w_o"][:, 0].tolist()
+        bias = self._bias("o", 0)
+        return f"{printable(self.trace.tokens[self.query])}, first number: {dot(joined, column, out, bias)}"
