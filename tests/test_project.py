@@ -32,7 +32,7 @@ LAYERS = (
     ("commands",),
     ("report", "testing", "viewer"),
     ("regard",),
-    ("claims",),
+    ("claims", "exercises"),
     ("atlas", "cost", "doctor"),
     ("models",),
     ("nn",),

@@ -14,7 +14,8 @@ from docs.pages import DOCS, ROOT
 PAGE = (DOCS / "coverage.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(?:#[^)\s]+)?\)")
 KINDS = ("code", "test", "example")
-ROWS = 28
+# Rows are numbered as the list of topics that they cover is; those after the first come as they are covered.
+FIRST, ROWS = 28, 42
 
 
 class Row(NamedTuple):
@@ -73,7 +74,10 @@ def missing(text: str, path: str) -> str | None:
 
 
 def test_all_rows_are_there_in_order_with_a_sentence_each():
-    assert [row.number for row in TABLE] == list(range(1, ROWS + 1))
+    numbers = [row.number for row in TABLE]
+    assert numbers[:FIRST] == list(range(1, FIRST + 1))
+    assert numbers == sorted({*numbers})
+    assert numbers[-1] <= ROWS
     assert all(row.words.endswith(".") for row in TABLE)
 
 

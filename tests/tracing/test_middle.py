@@ -64,3 +64,14 @@ def test_values_may_be_one_number_each():
 def test_what_does_not_fit_is_refused(given, kind, text):
     with pytest.raises(kind, match=re.escape(text)):
         trace(**given)
+
+
+def test_vectors_meet_themselves_without_projections():
+    x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [-1.0, 0.0]], dtype=torch.float64)
+    scores = trace(x, x, x, scale=1.0).scores
+    torch.testing.assert_close(scores, x @ x.T)
+    # Alike, between, opposite; and of unit vectors the product is the cosine.
+    torch.testing.assert_close(scores[0], torch.tensor([1.0, 0.6, -1.0], dtype=torch.float64))
+    torch.testing.assert_close(scores, torch.cosine_similarity(x[:, None], x[None], dim=-1))
+    near = trace(scores=-torch.cdist(x, x), v=x).weights
+    assert near.argmax(-1).tolist() == [0, 1, 2]

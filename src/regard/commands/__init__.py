@@ -7,6 +7,7 @@ from regard.commands.claims import claims
 from regard.commands.compare import compare
 from regard.commands.cost import cost
 from regard.commands.doctor import doctor
+from regard.commands.exercise import exercise
 from regard.commands.explain import explain
 from regard.commands.info import info
 from regard.commands.knockout import knockout
@@ -24,6 +25,7 @@ __all__ = [
     "compare",
     "cost",
     "doctor",
+    "exercise",
     "explain",
     "info",
     "knockout",

@@ -1,0 +1,82 @@
+"""`regard exercise`: problems to solve by hand, with checked answers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from regard.commands.app import LOOK, app
+from regard.commands.output import print_json
+from regard.commands.sources import JsonOption
+from regard.errors import RegardError
+
+__all__ = ["exercise"]
+
+ACTIONS = ("list", "show", "hint", "answer", "solution")
+
+
+@app.command(rich_help_panel=LOOK, epilog="Example: regard exercise show 4")
+def exercise(
+    action: Annotated[
+        str, typer.Argument(metavar="[ACTION]", help="list, show, hint, answer or solution.")
+    ] = "list",
+    number: Annotated[int | None, typer.Argument(metavar="[N]", help="Which exercise, from 1.")] = None,
+    answer: Annotated[
+        list[str] | None, typer.Argument(metavar="[ANSWER]...", help="Of `answer`: numbers, or a word.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Another number poses the problem with other numbers.")
+    ] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Exercises in attention: posed with new numbers for every seed, answers checked, causes of errors told.
+
+    The exit status of `answer` is 1 if the answer is not right.
+    """
+    from regard.exercises import EXERCISES
+    from regard.exercises import exercise as numbered
+
+    if action not in ACTIONS:
+        raise RegardError(
+            f"there is no action {action!r}; wanted is {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}."
+        )
+    if action == "list":
+        if as_json:
+            print_json(
+                [{"number": one.number, "title": one.title, "lesson": one.lesson} for one in EXERCISES]
+            )
+        else:
+            _say(*(f"{one.number:>2}  {one.title}" for one in EXERCISES), "", "regard exercise show 4")
+        return
+    if number is None:
+        raise RegardError(f"{action} which exercise? Give its number: regard exercise {action} 4.")
+    chosen = numbered(number)
+    posed = chosen.posed(seed)
+    again = f" --seed {seed}" if seed else ""
+    if action == "answer":
+        if not answer:
+            raise RegardError(f"the answer is missing: regard exercise answer {number}{again} NUMBERS.")
+        graded = posed.grade(" ".join(answer))
+        print_json({"right": graded.right, "text": graded.text}) if as_json else _say(graded.text)
+        if not graded.right:
+            raise typer.Exit(1)
+        return
+    text = {"show": posed.question, "hint": chosen.hint, "solution": posed.solution}[action]
+    if as_json:
+        print_json({"number": number, "title": chosen.title, "seed": seed, action: text})
+    elif action == "show":
+        _say(
+            f"{number}. {chosen.title}",
+            "",
+            text,
+            "",
+            f"Answer with: regard exercise answer {number}{again} …",
+        )
+    else:
+        _say(text)
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        typer.echo(line)

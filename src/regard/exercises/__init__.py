@@ -1,0 +1,6 @@
+"""Short problems about attention, posed with new numbers for every seed, and their answers checked."""
+
+from regard.exercises.catalogue import EXERCISES, exercise
+from regard.exercises.problem import Choice, Exercise, Graded, Sheet
+
+__all__ = ["EXERCISES", "Choice", "Exercise", "Graded", "Sheet", "exercise"]
