@@ -11,6 +11,7 @@ import { ThemeSwitch } from "./parts/theme";
 import type { PathSource } from "./source/paths";
 import type { RecordingEntry, Source } from "./source/source";
 import { StateProvider, type View, VIEWS, type ViewState } from "./state";
+import { CheckView } from "./views/check/CheckView";
 import { AtlasView } from "./views/atlas/AtlasView";
 import { MapView } from "./views/map/MapView";
 import { MatterView } from "./views/matter/MatterView";
@@ -25,6 +26,7 @@ const TABS: Record<View, { name: string; hint: string; component: ComponentType<
   steps: { name: "Steps", hint: "One query, one step at a time", component: StepsView },
   matter: { name: "Does it matter?", hint: "Block it and see what changes", component: MatterView },
   try: { name: "Try it", hint: "Your own text", component: TryView },
+  check: { name: "Check", hint: "Is this tutorial right?", component: CheckView },
 };
 
 /** Views that look at one head, so that the head is chosen in the bar above them. */
@@ -65,6 +67,8 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
         {view === "try" ? (
           // Needs no recording, and makes one: what is being typed is left alone when another opens meanwhile.
           <TryView source={source} />
+        ) : view === "check" ? (
+          <CheckView source={source} />
         ) : open ? (
           <OpenProvider value={open}>
             <Active key={`${view} ${open.recording.id} ${open.stack.role}`} source={source} />

@@ -77,7 +77,7 @@ describe("pick", () => {
 
 describe("words", () => {
   it("names the root where scores are divided by one, and the factor where not", () => {
-    expect(words("scaled", readWalk(worked)).sentence).toContain("√2 = 1.41");
+    expect(words("scaled", readWalk(worked)).sentence).toContain("√2 ≈ 1.41");
     expect(words("scaled", readWalk(real)).formula).toBe("scaled = score × 0.25");
   });
   it("has one sentence for every step", () => {

@@ -4,6 +4,7 @@ import {
   type Atlas,
   type Box,
   type Cell,
+  type CheckReport,
   type Column,
   type Grid,
   hasEnded,
@@ -148,6 +149,10 @@ export class PathSource implements Source {
   knockout(rec: string, request: KnockoutRequest, signal?: AbortSignal): Promise<Knockout> {
     const path = `/api/recordings/${encodeURIComponent(rec)}/knockout`;
     return this.json(path, { method: "POST", body: request, signal });
+  }
+
+  check(text: string, signal?: AbortSignal): Promise<CheckReport> {
+    return this.json("/api/check", { method: "POST", body: { text }, signal });
   }
 
   async workedNames(): Promise<string[]> {

@@ -200,6 +200,31 @@ export interface Knockout {
   [field: string]: unknown;
 }
 
+export type Verdict = "given" | "right" | "rounded" | "inherited" | "wrong";
+
+export interface CheckedCell {
+  printed: string;
+  verdict: Verdict;
+  right: string;
+  cause: string;
+}
+
+export interface CheckedStep {
+  name: string;
+  formula: string;
+  verdict: Verdict;
+  rows: string[];
+  columns: string[];
+  cells: CheckedCell[][];
+  causes: string[];
+}
+
+/** What `regard check` says about one paste. */
+export interface CheckReport {
+  ok: boolean;
+  examples: { name: string; checked: number; wrong: number; notes: string[]; steps: CheckedStep[] }[];
+}
+
 export type JobRequest =
   | { kind: "record"; text: string; model: string; bound?: boolean }
   | { kind: "generate"; text: string; model: string; new_tokens: number; temperature: number; bound?: boolean }
@@ -252,6 +277,8 @@ export interface Source {
 
   atlas(rec: string): Promise<Atlas | Pending>;
   knockout(rec: string, request: KnockoutRequest, signal?: AbortSignal): Promise<Knockout>;
+  /** Judge printed numbers. */
+  check(text: string, signal?: AbortSignal): Promise<CheckReport>;
   workedNames(): Promise<string[]>;
   worked(name: string): Promise<Steps>;
 

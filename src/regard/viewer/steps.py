@@ -19,8 +19,8 @@ __all__ = ["Part", "StepSettings", "head_steps", "step"]
 
 # Keys that are shown: the heaviest, and the query's own neighbours.
 HEAVIEST, NEIGHBOURS = 64, 4
-# Numbers of a vector that are shown.
-NUMBERS = 16
+# Numbers of a vector that are sent: all of most heads, so that the largest terms of a product are among them.
+NUMBERS = 256
 # Queries shown at once where all tokens work in parallel.
 PARALLEL = 8
 
@@ -80,6 +80,7 @@ def head_steps(
         "visible": walk.visible,
         "more": walk.visible - int(walk.allowed[walk.shown].sum()),
         "dim": walk.dim,
+        "group": layer.problem.group,
         "scale": walk.scale,
         "temperature": settings.temperature,
         "scaled": settings.scaled,
@@ -176,15 +177,19 @@ class _Walk:
     def _projections(self) -> dict[str, Any]:
         text = (
             f"Each token brings three vectors of {self.dim} numbers: the query asks, the key answers, the "
-            "value is what is passed on. These are the model's own, with the positions already turned into "
-            "them."
+            "value is what is passed on. These are the model's own, as attention gets them: after the "
+            "projections, and after positions where the model turns them into q and k."
         )
+        group = self.layer.problem.group
+        if group > 1:
+            text += f" Every {group} query heads share one head of keys and values."
         vectors = (
             _vectors("q", [self.token], self.q[None]),
             _vectors("k", self.names, self.k[self.shown].double()),
             _vectors("v", self.names, self.v[self.shown].double()),
         )
-        return step("projections", "Queries, keys, values", "q, k, v = x W_q, x W_k, x W_v", text, *vectors)
+        formula = "q, k = x W_q, x W_k, with positions; v = x W_v"
+        return step("projections", "Queries, keys, values", formula, text, *vectors)
 
     def _scores(self) -> dict[str, Any]:
         text = (
@@ -195,8 +200,10 @@ class _Walk:
 
     def _scaled(self) -> dict[str, Any]:
         if self.settings.scaled:
-            text = f"Times {self.scale:.4g}, so that scores of long vectors do not drown the softmax."
-            by, formula = self.scale, f"scores × {self.scale:.4g}"
+            root = math.isclose(self.scale * math.sqrt(self.dim), 1, rel_tol=1e-6)
+            said = f"Divided by √{self.dim}" if root else f"Times {self.scale:.4g}"
+            text = f"{said}, so that scores of long vectors do not drown the softmax."
+            by, formula = self.scale, f"scores / √{self.dim}" if root else f"scores × {self.scale:.4g}"
         else:
             text = "Without the scale the scores stay as large as they are; see what softmax makes of it."
             by, formula = 1.0, "scores"

@@ -35,6 +35,7 @@ export function readWalk(steps: Steps, row: number | null = null): Walk {
     visible: queries.length > 0 ? masked.filter((s) => s > -Infinity).length : Number(steps["visible"] ?? places.length),
     dim,
     valueDim: vectors("v")?.shape[1] ?? dim,
+    group: Number(steps["group"]) || 1,
     scale: Number(steps["scale"]) || 1 / Math.sqrt(dim),
     q: pickRow(q, at),
     k: table(vectors("k")),

@@ -42,6 +42,8 @@ export interface Walk {
   /** Numbers in one head's query and in one head's value; fewer may have arrived. */
   dim: number;
   valueDim: number;
+  /** Query heads that share one head of keys and values. */
+  group: number;
   /** What scores are multiplied by: 1/√d unless the model says otherwise. */
   scale: number;
   q: number[];

@@ -12,7 +12,7 @@ export interface Words {
 
 export function words(name: StepName, walk: Walk): Words {
   const root = isRoot(walk);
-  const by = root ? `Dividing by √${walk.dim} = ${Math.sqrt(walk.dim).toFixed(2)}` : `Multiplying by ${short(walk.scale)}`;
+  const by = root ? `Dividing by √${walk.dim} ≈ ${Math.sqrt(walk.dim).toFixed(2)}` : `Multiplying by ${short(walk.scale)}`;
   const table: Record<StepName, Words> = {
     tokens: {
       short: "Tokens",
@@ -23,8 +23,8 @@ export function words(name: StepName, walk: Walk): Words {
     projections: {
       short: "q, k, v",
       title: "Every token becomes three vectors",
-      formula: "q = x W_q     k = x W_k     v = x W_v",
-      sentence: "The query says what a token is looking for, the key what it can be found by, the value what it hands over.",
+      formula: walk.queries.length > 0 ? "q = x W_q     k = x W_k     v = x W_v" : "q, k = x W_q, x W_k, then positions     v = x W_v",
+      sentence: `The query says what a token is looking for, the key what it can be found by, the value what it hands over${made(walk)}.`,
     },
     scores: {
       short: "Scores",
@@ -78,6 +78,13 @@ export function words(name: StepName, walk: Walk): Words {
     },
   };
   return table[name];
+}
+
+/** What stands between the projections and the vectors of a model's head. */
+function made(walk: Walk): string {
+  if (walk.queries.length > 0) return "";
+  const shared = walk.group > 1 ? `, and every ${walk.group} query heads share one k and one v` : "";
+  return `; positions are in q and k already, where the model turns them in${shared}`;
 }
 
 /** Whether scores are divided by the root of the vectors' length, as nearly everywhere. */
