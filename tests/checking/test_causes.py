@@ -191,6 +191,18 @@ def test_an_error_is_told_once_and_what_follows_inherits_it():
     assert report["output"].causes == ["it follows from the printed weights, which are wrong"]
 
 
+def test_a_wrong_step_between_does_not_make_the_next_one_wrong():
+    report = check(
+        "scores:\n0.125 0.276\n0.113 0.264\nd_k = 2\ncausal\nweights:\n1.0 0\n0.473 0.572\n"
+        "V = [[0.61, 0.67], [-0.16, 0.64]]\noutput = [[0.610, 0.670], [0.205, 0.654]]"
+    )
+    assert report["weights"].causes == ["two digits are swapped: 0.527"]
+    assert {cell.verdict for cell in report["output"].wrong} == {Verdict.ROUNDED}
+    assert report["output"].causes == [
+        "possible only if the printed scores and v are rounded; as printed they give another number"
+    ]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "cause"),
     [

@@ -87,6 +87,12 @@ class Chain:
         """All that a step can be if the nearest printed numbers are anywhere within their digits."""
         return self._remembered("ranges", name, lambda: self._made(Ranges, name, self.around))
 
+    def reach(self, name: str) -> list[list[Range]]:
+        """All that a step can be if the first tables are anywhere within their digits."""
+        return self._remembered(
+            "reach", name, lambda: self._made(Ranges, name, self.reach) or self.around(name)
+        )
+
     def around(self, name: str) -> list[list[Range]]:
         """The ranges of a step: of its printed digits, or else those that it can have."""
         if not self._printed(name):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from regard.checking.arithmetic import Exact, Matrix
+from regard.checking.arithmetic import Exact, Matrix, Range
 from regard.checking.chain import Chain
 from regard.checking.example import Table
 from regard.checking.mistakes import Mistake, mistakes
 from regard.checking.names import FORMULAS
+from regard.checking.numeral import Numeral
 from regard.checking.possible import softmax_possible, sums_to_one
 from regard.checking.settle import matches
 from regard.checking.slips import CUT_OFF, Place, divided, slip, swapped
@@ -61,6 +62,14 @@ def _formula(chain: Chain, name: str) -> str:
         hidden = ", masked" if chain.example.allowed is not None and inside != "masked" else ""
         return f"weights = softmax({inside}{hidden})"
     return f"{name} = {FORMULAS[name]}"
+
+
+def _within(cells: Sequence[Numeral], ranges: Sequence[Range]) -> bool:
+    """Whether each number, within its printed digits, lies in what it can be."""
+    return all(
+        cell.low <= high + 1e-12 and cell.high >= low - 1e-12
+        for cell, (low, high) in zip(cells, ranges, strict=True)
+    )
 
 
 class _Judgement:
@@ -144,14 +153,24 @@ class _Judgement:
 
     def _sources(self) -> list[str]:
         """The printed tables that a link starts from."""
+        return self._printed_before(self.name)
+
+    def _printed_before(self, name: str) -> list[str]:
         found: list[str] = []
-        ahead = list(self.chain.parents(self.name))
+        ahead = list(self.chain.parents(name))
         while ahead:
             name = ahead.pop(0)
             if name in self.chain.example and not self.chain.example.tables[name].groups:
                 found.append(name)
             else:
                 ahead += self.chain.parents(name)
+        return found
+
+    def _rounded_sources(self, row: int) -> list[str]:
+        """The tables that a possible row follows from: those before it, or before the wrong ones of them."""
+        found: list[str] = []
+        for name in self._sources():
+            found += self._printed_before(name) if self._wrong_in(name, row, 0) else [name]
         return found
 
     def _wrong_in(self, name: str, row: int, column: int) -> bool:
@@ -219,7 +238,7 @@ class _Judgement:
             self._by_mistake(rest, whole=False)
         rest = self._left(rest)
         if rest and self._possible(row, rest):
-            sources = " and ".join(self._sources())
+            sources = " and ".join(self._rounded_sources(row))
             cause = f"possible only if the printed {sources} are rounded; as printed they give another number"
             self.found |= dict.fromkeys(rest, (Verdict.ROUNDED, cause))
             return
@@ -231,12 +250,14 @@ class _Judgement:
         """Whether numbers within the printed digits of the inputs give the row."""
         if self.table.groups:
             return False
-        around = self.chain.ranges(self.name)[row]
         cells = self.table.cells[row]
-        for _, j in rest:
-            low, high = around[j]
-            if cells[j].low > high + 1e-12 or cells[j].high < low - 1e-12:
-                return False
+        if any(self._wrong_in(name, row, 0) for name in self._sources()):
+            return _within(
+                [cells[j] for _, j in rest], [self.chain.reach(self.name)[row][j] for _, j in rest]
+            )
+        around = self.chain.ranges(self.name)[row]
+        if not _within([cells[j] for _, j in rest], [around[j] for _, j in rest]):
+            return False
         if self.name == "weights" and self.chain.parents("weights") == ("masked",):
             return softmax_possible(self.chain.around("masked")[row], cells)
         return True
