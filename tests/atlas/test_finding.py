@@ -1,0 +1,43 @@
+"""When a kind has a score, and what it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from regard.atlas.kinds.finding import MOST_CHANCE, QUERIES, Finding, Kind, lifted
+
+KIND = Kind("self", lambda tally, kind: [])
+
+
+def judged(weight: float, chance: float, queries: int = 20) -> Finding:
+    values = (torch.tensor([x], dtype=torch.float64) for x in (weight, chance))
+    return lifted(KIND, *values, queries, lambda head: "seen")[0]
+
+
+def test_a_kind_is_scored_up_to_half_of_the_weight_by_chance():
+    assert MOST_CHANCE == 0.5
+    assert judged(0.75, 0.5).score == 0.5
+    above = judged(0.75, 0.5000001)
+    assert above.score is None
+    assert above.evidence == "an even spread already has 0.50 of its weight there"
+
+
+def test_a_kind_is_scored_from_sixteen_queries_on():
+    assert QUERIES == 16
+    assert judged(0.5, 0.0, 16).score == 0.5
+    few = judged(0.5, 0.0, 15)
+    assert few.score is None
+    assert few.evidence == "only 15 queries could show it, and 16 are wanted"
+
+
+@pytest.mark.parametrize(("weight", "score"), [(0.1, 0.0), (0.2, 0.0), (0.6, 0.5), (1.0, 1.0), (1.01, 1.0)])
+def test_a_score_is_the_share_of_what_chance_leaves_over(weight, score):
+    found = judged(weight, 0.2)
+    assert found.score == pytest.approx(score)
+    assert (found.weight, found.chance, found.queries, found.evidence) == (weight, 0.2, 20, "seen")
+
+
+def test_a_kind_is_found_from_its_bar_on():
+    assert judged(0.25, 0.0).found
+    assert not judged(0.2499, 0.0).found
