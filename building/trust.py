@@ -48,6 +48,7 @@ def _soak(root: Path) -> str:
     ]
     for name, run in _read(root / "soak" / "results.json").items():
         counted = "; ".join(f"{what} {_number(n)}" for what, n in run["counts"].items())
+        counted += f". {run['note']}." if "note" in run else ""
         lines.append(f"| {SOAK[name]} | {counted} | `{run['command']}` | {run['date']}, {run['commit']} |")
     return "\n".join([*lines, ""])
 
