@@ -7,6 +7,8 @@ import dataclasses
 import pytest
 import torch
 
+from oracle import dense_attention
+from regard import Causal, Padding, observe
 from regard.errors import StatisticError
 from regard.stats import ValueWeighted
 from stats.harness import close, dense_map, fold, in_any_cut, in_one, observed
@@ -40,3 +42,34 @@ def test_value_weighted_without_values_is_refused():
     message = r"^ValueWeighted weighs values, and this map has none; give v, or leave ValueWeighted out\.$"
     with pytest.raises(StatisticError, match=message):
         fold(ValueWeighted(), frame, [])
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("mask", [None, Causal(), Padding(torch.arange(5) < 4)], ids=str)
+def test_values_learn_from_how_much_queries_take_in(mask, group):
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = (
+        torch.randn(1, h, 5, 3, generator=generator, dtype=torch.float64) for h in (2, 2 // group, 2 // group)
+    )
+    own, dense = ([x.clone().requires_grad_() for x in (q, k, v)] for _ in range(2))
+    q, k, v = own
+    seen = observe(q, k, v, mask, stats=[ValueWeighted()], differentiable=True)
+    seen.value_weighted.square().sum().backward()
+    q, k, v = (x.repeat_interleave(2 // x.shape[1], 1) for x in dense)
+    weights = dense_attention(q, k, v, None if mask is None else mask.dense(5)).weights
+    (weights @ v.norm(dim=-1, keepdim=True)).square().sum().backward()
+    for got, wanted in zip(own, dense, strict=True):
+        torch.testing.assert_close(got.grad, wanted.grad)
+
+
+@pytest.mark.parametrize("garbage", [torch.nan, torch.inf])
+def test_garbage_behind_the_mask_is_in_no_gradient_of_what_queries_take_in(garbage):
+    q, k, v = torch.randn(3, 1, 2, 5, 3, generator=torch.Generator().manual_seed(3)).unbind()
+    v[:, :, 4] = garbage
+    v.requires_grad_()
+    seen = observe(q, k, v, Padding(torch.arange(5) < 4), stats=[ValueWeighted()], differentiable=True)
+    (seen.value_weighted.sum() + seen.out.sum()).backward()
+    assert v.grad is not None
+    assert v.grad.isfinite().all()
+    assert not v.grad[:, :, 4].any()
+    assert v.grad[:, :, :4].all()

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.engine import sdpa_backend as fused
-from regard.engine.autograd import attend
+from regard.engine.autograd import attend, followed
 from regard.engine.dispatch import Dispatch, choose
 from regard.engine.few_rows import few_rows
 from regard.engine.inputs import Options, problem_of
@@ -70,7 +70,8 @@ def attention(
     if problem.q.is_meta:
         return problem.restore(outlined(problem))
     if chosen.backend == "sdpa" and fused.is_plain(problem) and sink is None and not _learns_few(problem):
-        return problem.restore(vendor.plain(problem) if problem.q.is_cuda else fused.plain(problem))
+        out = vendor.plain(problem) if problem.q.is_cuda else fused.plain(problem)
+        return problem.restore(followed(problem, out))
     return problem.restore(attend(problem, chosen.backend).out)
 
 

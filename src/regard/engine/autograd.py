@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regard.engine import native
 from regard.engine import sdpa_backend as fused
@@ -16,17 +16,18 @@ from regard.engine.few_rows import few_rows, widened
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.scoring import Scoring
+from regard.engine.second_order import Inputs, backward_twice
 from regard.engine.torch_backward import Upstream, backward
 from regard.engine.torch_forward import NOBODY, forward
 from regard.engine.triton import attending, vendor
 
-__all__ = ["attend"]
+__all__ = ["attend", "followed"]
 
 
 def attend(problem: Problem, backend: str, riders: Riders = NOBODY) -> Streamed:
-    """Run a problem on a backend, differentiable in q, k, v, sink, bias and score parameters.
+    """Run a problem on a backend, differentiable in q, k, v, sink, columns, bias and score parameters.
 
-    Gradients flow from out, lse, columns and entropy; the other riders carry none.
+    Gradients of any order flow from out, lse, columns and entropy; the other riders carry none.
     """
     tensors = (problem.q, problem.k, problem.v, problem.sink, riders.columns, *problem.scoring.parameters())
     with _uncast(problem):
@@ -60,30 +61,58 @@ class _Attend(torch.autograd.Function):
         return tuple(vars(result).values())
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_out: Tensor | None, d_lse, d_columns, d_entropy, *_: None):
-        with _uncast(ctx.problem):
-            return _Attend._backward(ctx, d_out, d_lse, d_columns, d_entropy)
+        up, saved = (d_out, d_lse, d_columns, d_entropy), ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # With create_graph=True the gradients get a graph, and so a gradient of their own.
+            return None, None, None, *_Backward.apply(ctx.problem, ctx.backend, *up, *saved)
+        return None, None, None, *_gradients(ctx.problem, ctx.backend, up, saved)
+
+
+class _Backward(torch.autograd.Function):
+    """The backward pass as a function that can be differentiated itself."""
 
     @staticmethod
-    def _backward(ctx: Any, d_out: Tensor | None, d_lse, d_columns, d_entropy):
-        q, k, v, sink, columns, out, lse, mixed, entropy, *rest = ctx.saved_tensors
-        problem = replace(ctx.problem, q=q, k=k, v=v, sink=sink, scoring=_detached(ctx.problem.scoring))
-        d_out = torch.zeros_like(out) if d_out is None else d_out
+    def forward(ctx: Any, problem: Problem, backend: str, *tensors: Tensor | None):
+        ctx.problem = problem
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+        return _gradients(problem, backend, tensors[:4], tensors[4:])
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor | None):
+        up, (q, k, v, sink, columns, out, lse, _, _, *rest) = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
+        inputs = Inputs(q, k, v, sink, columns, tuple(rest))
+        with _uncast(ctx.problem):
+            found, of_up = backward_twice(ctx.problem, inputs, Streamed(out, lse), up, given)
+        # What the forward pass returned follows from its inputs, whose gradients these are.
+        grads = (*of_up, *found[:5], None, None, None, None, *found[5:])
+        cast = (None if g is None else g.to(x.dtype) for g, x in zip(grads, ctx.saved_tensors, strict=True))
+        return None, None, *cast
+
+
+def _gradients(
+    problem: Problem, backend: str, up: Sequence[Tensor | None], saved: Sequence[Any]
+) -> tuple[Tensor | None, ...]:
+    """The gradients of q, k, v, sink, columns and the parameters, from what `_Attend` saved."""
+    (d_out, d_lse, d_columns, d_entropy) = up
+    q, k, v, sink, columns, out, lse, mixed, entropy, *rest = saved
+    problem = replace(problem, q=q, k=k, v=v, sink=sink, scoring=_detached(problem.scoring))
+    d_out = torch.zeros_like(out) if d_out is None else d_out
+    none = [None] * (1 + len(rest))
+    with _uncast(problem):
         wide = few_rows(problem)
         if wide:
             problem, seen = widened(problem, Riders(columns, entropy=entropy is not None))
             out, lse, mixed, entropy, d_out = seen.out, seen.lse, seen.columns, seen.entropy, d_out.float()
         # The fused operator has no place for a gradient of lse; the streamed backward has, and is as exact.
-        if ctx.backend == "triton" and not wide and d_columns is None and d_entropy is None:
+        if backend == "triton" and not wide and d_columns is None and d_entropy is None:
             from regard.engine.triton.backward import backward as fused_backward
 
-            dq, dk, dv, d_sink = fused_backward(problem, out, lse, d_out, d_lse)
-            return None, None, None, dq, dk, dv, d_sink, None, *([None] * len(rest))
-        fusable = ctx.backend in ("sdpa", "native") and not (q.is_cuda or wide)
+            return *fused_backward(problem, out, lse, d_out, d_lse), *none
+        fusable = backend in ("sdpa", "native") and not (q.is_cuda or wide)
         if fusable and d_lse is None and d_columns is None and d_entropy is None:
-            dq, dk, dv, d_sink = fused.backward(problem, out, lse, d_out.contiguous())
-            return None, None, None, dq, dk, dv, d_sink, None, *([None] * len(rest))
+            return *fused.backward(problem, out, lse, d_out.contiguous()), *none
         if d_columns is not None:
             # Extra columns are values like the others; they only come back under another name.
             problem = replace(problem, v=torch.cat([problem.v, columns.to(problem.v.dtype)], -1))
@@ -92,11 +121,40 @@ class _Attend(torch.autograd.Function):
                 torch.cat([d_out, d_columns.to(out.dtype)], -1),
             )
         grads = backward(problem, Streamed(out, lse, entropy=entropy), Upstream(d_out, d_lse, d_entropy))
-        dv, d_extra = grads.v[..., : v.shape[-1]], None
-        if d_columns is not None:
-            d_extra = grads.v[..., v.shape[-1] :].to(columns.dtype)
-        dq, dk, dv = grads.q.to(q.dtype), grads.k.to(k.dtype), dv.to(v.dtype)
-        return None, None, None, dq, dk, dv, grads.sink, d_extra, *grads.parameters
+    dv, more = grads.v.split([v.shape[-1], grads.v.shape[-1] - v.shape[-1]], -1)
+    d_g = None if d_columns is None else more.to(columns.dtype)
+    dq, dk, dv = grads.q.to(q.dtype), grads.k.to(k.dtype), dv.to(v.dtype)
+    return dq, dk, dv, grads.sink, d_g, *grads.parameters
+
+
+def followed(problem: Problem, out: Tensor) -> Tensor:
+    """What PyTorch's own attention returned for a problem, with gradients of every order.
+
+    PyTorch's kernels have no second derivative. The first one stays PyTorch's.
+    """
+    inputs = (problem.q, problem.k, problem.v)
+    if not out.requires_grad or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return out
+    return _Plain.apply(problem, out, *inputs)  # pyright: ignore[reportReturnType]
+
+
+class _Plain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, problem: Problem, out: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        ctx.problem = problem
+        ctx.save_for_backward(q, k, v)
+        return out.detach()
+
+    @staticmethod
+    def backward(ctx: Any, d_out: Tensor):
+        if not torch.is_grad_enabled():
+            return None, d_out, None, None, None
+        # Views: the same tensor may be query, key and value, and has a gradient as each of them.
+        q, k, v = (x.view_as(x) for x in ctx.saved_tensors)
+        again = attend(replace(ctx.problem, q=q, k=k, v=v), "torch" if q.is_cuda else "sdpa").out
+        wanted = [x for x in (q, k, v) if x.requires_grad]
+        grads = iter(torch.autograd.grad(again, wanted, d_out, create_graph=True))
+        return None, None, *(next(grads) if x.requires_grad else None for x in (q, k, v))
 
 
 def _run(problem: Problem, backend: str, riders: Riders) -> Streamed:

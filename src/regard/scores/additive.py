@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regard.errors import ShapeError
 from regard.scores.base import Score, check_device
@@ -146,9 +145,14 @@ class _TanhTile(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, ds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, ds: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # With create_graph=True autograd has to follow, and keeps the whole hidden layer.
+            scores = torch.tanh(q[..., :, None, :] + k[..., None, :, :]) @ v
+            by = [x for x in (q, k, v) if x.requires_grad]
+            grads = iter(torch.autograd.grad(scores, by, ds, create_graph=True))
+            return tuple(next(grads) if x.requires_grad else None for x in (q, k, v))
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         for h in _slices(q, k):
             hidden = torch.tanh(q[..., :, None, h] + k[..., None, :, h])  # (..., q, k, slice)

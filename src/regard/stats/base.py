@@ -104,7 +104,7 @@ class ColumnStatistic(Statistic):
         """g: one or a few numbers per key. Batch and heads may be 1 where they do not matter."""
 
     def init(self, frame: Frame) -> State:
-        columns = self.columns(frame).to(frame.dtype).expand(frame.batch, frame.heads, -1, -1)
+        columns = self.columns(frame).detach().to(frame.dtype).expand(frame.batch, frame.heads, -1, -1)
         return {"sums": frame.zeros(frame.batch, frame.heads, frame.q, columns.shape[-1]), "columns": columns}
 
     def update(self, state: State, tile: MapTile) -> None:

@@ -81,7 +81,7 @@ class NormWeighted(Statistic):
 
     def _norms(self, frame: Frame) -> Float[Tensor, "batch heads k"]:
         """‖v_j W_O^h‖, one head at a time: nothing as large as (batch, heads, k, d_model) is made."""
-        values = values_of(self, frame)
+        values = values_of(self, frame).detach()
         group = frame.heads // values.shape[1]
         norms = frame.zeros(frame.batch, frame.heads, frame.k)
         for head, w in enumerate(self.w_o.detach().to(frame.device, frame.dtype)):
