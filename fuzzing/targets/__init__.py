@@ -1,6 +1,6 @@
 """Everything that is fuzzed, by name."""
 
-from fuzzing.targets.attention import ATTENTION
+from fuzzing.targets.attention import ATTENTION, HALF
 from fuzzing.targets.cache import CACHE
 from fuzzing.targets.files import GGUF, OBSERVATIONS, RECORDED
 from fuzzing.targets.indexing import INDEXING, SELECTION
@@ -13,7 +13,7 @@ from fuzzing.targets.statistics import STATISTICS, TREES
 TARGETS = {
     target.name: target
     for target in (
-        *(MASKS, INDEXING, SELECTION, ATTENTION, LAWS, STATISTICS, TREES, CACHE),
+        *(MASKS, INDEXING, SELECTION, ATTENTION, HALF, LAWS, STATISTICS, TREES, CACHE),
         *(RECORDINGS, RECORDED, OBSERVATIONS, GGUF, SERVER),
     )
 }
