@@ -15,7 +15,7 @@ __all__ = ["Results"]
 
 
 class Results:
-    """`results.json`: runs with their cases, totals by target; `mended` is kept by hand."""
+    """`results.json`: runs with their cases, totals by target; the rest is kept by hand."""
 
     def __init__(self, path: Path, command: str, seed: int) -> None:
         self.path = path
@@ -35,9 +35,9 @@ class Results:
         for one in runs:
             total.update(one["cases"])
         table = {
+            **self.before,
             "all_cases": sum(total.values()),
             "cases": dict(sorted(total.items())),
-            "mended": self.before["mended"],
             "runs": runs,
         }
         draft = self.path.with_suffix(".tmp")

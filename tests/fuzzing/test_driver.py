@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
 
 import pytest
 
@@ -156,6 +157,18 @@ def test_the_table_of_results_adds_runs_up_and_keeps_what_was_mended(tmp_path):
     assert [run["seed"] for run in said["runs"]] == [1, 2]
     assert said["runs"][0]["failures"] == {"masks": 1}
     assert said["mended"] == [{"target": "masks", "what": "something"}]
+
+
+def test_the_committed_table_adds_up_and_names_targets_that_exist():
+    said = json.loads((program.ROOT / "fuzzing" / "results.json").read_text(encoding="utf-8"))
+    total = Counter()
+    for run in said["runs"]:
+        total.update(run["cases"])
+        assert {"date", "commit", "command", "seed", "minutes", "failures"} <= {*run}
+    assert said["cases"] == dict(total)
+    assert said["all_cases"] == total.total()
+    assert {*said["cases"]} <= {*program.TARGETS}
+    assert {one["target"] for one in said["mended"]} <= {*program.TARGETS}
 
 
 def test_replay_runs_what_was_saved_again_and_says_whether_it_fails(tmp_path, monkeypatch, capsys):
