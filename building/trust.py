@@ -61,7 +61,9 @@ def _fuzzing(root: Path) -> str:
     failures = sum(sum(run["failures"].values()) for run in found["runs"])
     lines.append(
         f"{_number(found['all_cases'])} cases in {len(found['runs'])} runs against oracles and laws. "
-        f"{_number(failures)} failed when they were tried, and {len(found['mended'])} causes were mended.\n"
+        f"{_number(failures)} failed in these runs; {len(found['mended'])} causes, found in them or while "
+        f"targets were written, are mended. {found.get('what_a_case_is', '')}".rstrip()
+        + "\n"
     )
     lines += ["| target | cases |", "| --- | ---: |"]
     lines += [f"| {target} | {_number(cases)} |" for target, cases in found["cases"].items()]
