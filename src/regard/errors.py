@@ -12,7 +12,10 @@
     ├── BackendError        a named backend cannot do what was asked
     ├── ModelError          a model cannot be loaded, watched or read from its config
     │   └── NotCountedError a model is known, and what it costs is not counted
-    └── RecordingError      a recording cannot be made, written or read
+    ├── RecordingError      a recording cannot be made, written or read
+    ├── SubjectError        code that is being examined raised an error of its own
+    │   └── NotCallableError no way was found to call code that is to be examined
+    └── InternalError       the doctor itself failed; the message is its traceback
 
 Each message says what was given, what was wanted and what to do. All of them are also `ValueError`s,
 so code that guards a call to PyTorch's attention keeps working.
@@ -22,16 +25,19 @@ __all__ = [
     "BackendError",
     "DeviceError",
     "DtypeError",
+    "InternalError",
     "MapError",
     "MapIndexError",
     "MaskError",
     "ModelError",
+    "NotCallableError",
     "NotCountedError",
     "RecordingError",
     "RegardError",
     "ScoreError",
     "ShapeError",
     "StatisticError",
+    "SubjectError",
 ]
 
 
@@ -85,3 +91,18 @@ class NotCountedError(ModelError):
 
 class RecordingError(RegardError):
     """A recording cannot be made, written or read."""
+
+
+class SubjectError(RegardError):
+    """Code that is being examined raised an error of its own."""
+
+
+class NotCallableError(SubjectError):
+    """No way was found to call code that is to be examined."""
+
+    # What it always raised, where no other input would help.
+    raised: str | None = None
+
+
+class InternalError(RegardError):
+    """The doctor itself failed; the message is its traceback."""

@@ -96,10 +96,13 @@ def test_two_mistakes_at_once_are_both_named():
     assert set(found.codes) == {"missing-scale", "softmax-axis"}
 
 
-def test_what_fits_no_formula_is_remarked_and_not_accused():
+def test_what_fits_no_formula_is_not_examined_and_the_nearest_form_is_named():
     found = examine(lambda q, k, v: torch.sigmoid(q @ k.mT) @ v)
-    assert found.healthy
-    assert "no known form" in found.notes[0]
+    assert found.verdict == "not examined"
+    assert not found.healthy
+    assert not found.findings
+    assert "no known form of softmax(q·k)·v: the nearest, the " in found.unexamined[0]
+    assert "% away, and the weights of one query sum to" in found.unexamined[0]
 
 
 def test_a_finding_says_what_why_and_how():
@@ -135,16 +138,56 @@ def test_the_seed_of_the_caller_is_left_alone():
         (3, {}, r"int cannot be examined; wanted a function of q, k and v, or an nn\.Module\."),
         (plain, {"layout": "xyz"}, r"layout='xyz' is not known; wanted one of bhnd, bnhd"),
         (with_mask, {"mask": "yes"}, r"mask='yes' is not known; wanted allowed, blocked or additive\."),
-        (
-            lambda q, k, v: 1 / 0,
-            {},
-            r"could not be called .*always ZeroDivisionError.*Name its layout with layout=",
-        ),
-        (lambda q, k, v: None, {}, r"it returned NoneType and no tensor"),
-        (nn.ReLU(), {}, r"ReLU has no weights to read its width from"),
-        (nn.Bilinear(8, 8, 8), {}, r"Bilinear has no weights"),
     ],
 )
 def test_a_refusal_says_what_was_wrong_and_what_to_do(thing, options, message):
     with pytest.raises(RegardError, match=message):
         examine(thing, **options)
+
+
+def test_what_cannot_be_called_is_not_examined_and_says_what_to_do():
+    found = examine(lambda q, k, v: None)
+    assert found.verdict == "not examined"
+    assert "it returned NoneType and no tensor" in found.unexamined[0]
+    assert "Name its layout with layout=" in found.unexamined[0]
+    found = examine(nn.CosineSimilarity())
+    assert found.verdict == "not examined"
+    assert "CosineSimilarity could not be called on a (2, 6, 1) tensor" in found.unexamined[0]
+
+
+def test_a_module_in_which_no_token_reaches_another_is_no_attention():
+    assert examine(nn.Linear(8, 8)).codes == ("scores-unused",)
+
+
+def test_an_error_that_no_input_would_mend_is_a_finding():
+    found = examine(lambda q, k, v: 1 / 0)
+    assert found.codes == ("raises",)
+    assert found.findings[0].evidence == "always ZeroDivisionError: division by zero"
+
+
+def test_a_row_with_nothing_to_attend_to_is_a_note_and_the_advice_leads_to_a_clean_bill():
+    def attention(q, k, v, mask=None):
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+        return scores.softmax(-1) @ v
+
+    def mended(q, k, v, mask=None):
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+        weights = scores.softmax(-1)
+        weights = weights if mask is None else weights.masked_fill(~mask.any(-1, keepdim=True), 0)
+        return weights @ v
+
+    found = examine(attention)
+    assert found.healthy
+    assert any("set their rows to 0 after softmax" in note for note in found.notes)
+    assert examine(mended).healthy
+
+
+def test_causal_exercises_the_flag_or_the_mask_whichever_there_is():
+    def flagged(q, k, v, is_causal=False):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+    assert examine(flagged, causal=True).healthy
+    assert examine(with_mask, causal=True).healthy
+    assert examine(lambda q, k, v, is_causal=False: plain(q, k, v), causal=True).codes == ("causal-leak",)

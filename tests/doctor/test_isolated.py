@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 from typer.testing import CliRunner
 
 from regard.cli import app
-from regard.doctor import isolated
+from regard.doctor import child, isolated
 from regard.doctor.isolated import examine_file
 from regard.errors import RegardError
 
@@ -54,7 +55,7 @@ def here(monkeypatch, capfd):
         with monkeypatch.context() as patch:
             patch.setattr(sys, "path", list(sys.path))
             patch.setattr(sys, "modules", sys.modules)
-            isolated._child(json.loads(command[-1]))
+            child.work(json.loads(command[-1]))
         sys.modules.pop("mine", None)
         return 0, capfd.readouterr().out, ""
 
@@ -111,7 +112,7 @@ def test_a_process_that_dies_is_a_finding(file, monkeypatch):
 def test_raising_is_a_finding_that_says_where(file, here):
     found = examine_file(file, "broken")
     assert found.codes == ("raises",)
-    assert "always NameError: name 'undefined' is not defined" in found.findings[0].evidence
+    assert found.findings[0].evidence == "always NameError: name 'undefined' is not defined"
     file.write_text("import torch\n\n1 / 0\n")
     assert (
         examine_file(file, "attention").findings[0].evidence
@@ -159,3 +160,98 @@ def test_the_command_wants_a_file_and_a_name():
     assert str(done.exception) == (
         "'mine.py' does not say what to examine. Name a file and what is in it: file.py:attention."
     )
+
+
+MORE = """
+import torch
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, config, layer_idx):
+        super().__init__()
+        self.c_attn = torch.nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
+        self.c_proj = torch.nn.Linear(config.n_embd, config.n_embd)
+        self.n_head = config.n_head
+
+    def forward(self, x):
+        b, n, c = x.shape
+        q, k, v = (y.view(b, n, self.n_head, -1).transpose(1, 2) for y in self.c_attn(x).split(c, 2))
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.c_proj(y.transpose(1, 2).reshape(b, n, c))
+
+
+class Demanding(torch.nn.Module):
+    def __init__(self, layers_of_thing):
+        super().__init__()
+        self.linear = torch.nn.Linear(layers_of_thing["width"][0], 8)
+
+
+small = type("Config", (), dict(n_embd=8, n_head=2, bias=True))
+model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([Attention(small, 0)])})
+
+
+def odd(q, k, v):
+    return torch.sigmoid(q @ k.mT) @ v
+"""
+
+
+@pytest.fixture
+def more(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(MORE)
+    return path
+
+
+def test_a_class_that_wants_a_configuration_gets_a_small_one(more, here):
+    found = examine_file(more, "Attention")
+    assert found.healthy, str(found)
+    assert found.reading["d_model"] == 32
+    assert examine_file(more, "Attention", given={"n_embd": 24, "n_head": 3}).reading["heads"] == 3
+
+
+def test_a_module_inside_a_model_is_named_by_its_path(more, here):
+    assert examine_file(more, "model.layers.0").healthy
+    with pytest.raises(RegardError, match=r"model in mine\.py has no 'blocks'\."):
+        examine_file(more, "model.blocks.0")
+
+
+def test_a_class_that_cannot_be_made_says_which_argument_to_give(more, here):
+    wanted = (
+        r"Demanding\(layers_of_thing=None\) could not be made .*Give its arguments with --with, as in --with"
+    )
+    with pytest.raises(RegardError, match=wanted):
+        examine_file(more, "Demanding")
+    with pytest.raises(RegardError, match=r"Demanding takes no width; it takes layers_of_thing\."):
+        examine_file(more, "Demanding", given={"width": 8})
+
+
+def test_the_command_ends_with_3_where_nothing_was_examined(more, here):
+    done = CliRunner().invoke(app, ["doctor", f"{more}:odd"])
+    assert done.exit_code == 3
+    assert "mine.py:odd: not examined." in done.output
+
+
+def test_the_command_ends_with_4_where_the_doctor_itself_fails(more, here, monkeypatch):
+    import_module("regard.doctor.examine")
+
+    def fail(*args, **options):
+        raise KeyError("ours")
+
+    monkeypatch.setattr(sys.modules["regard.doctor.examine"], "examine", fail)
+    done = CliRunner().invoke(app, ["doctor", f"{more}:odd"])
+    assert done.exit_code == 4
+    assert "internal error of regard doctor; please report it" in " ".join(done.output.split())
+    assert "KeyError: 'ours'" in done.output
+
+
+def test_arguments_for_a_class_are_names_and_values(more, here):
+    done = CliRunner().invoke(app, ["doctor", f"{more}:Attention", "--with", "n_head"])
+    assert str(done.exception) == "--with n_head is no NAME=VALUE. Write --with n_head=4, for example."
+
+
+def test_the_command_line_needs_no_pytorch_of_its_own():
+    code = "import sys, regard.doctor.isolated, regard.commands.doctor; print('torch' in sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=isolated._environment()
+    )
+    assert ran.stdout == "False\n", ran.stderr

@@ -8,7 +8,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from regard.doctor import examine
-from regard.errors import RegardError
 
 
 class TinyModel(nn.Module):
@@ -36,12 +35,14 @@ class TinyCausalModel(TinyModel):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_healthy_model_gets_a_clean_bill(causal):
-    assert examine(TinyModel(causal)).healthy
+def test_a_model_without_a_module_for_attention_is_not_examined_inside(causal):
+    found = examine(TinyModel(causal))
+    assert not found.findings
+    assert "none of its modules was recognised as attention" in found.unexamined[0]
 
 
 def test_a_model_that_promises_order_must_keep_it():
-    assert examine(TinyCausalModel(causal=True)).healthy
+    assert not examine(TinyCausalModel(causal=True)).findings
     assert examine(TinyCausalModel(causal=False)).codes == ("causal-leak",)
     assert examine(TinyModel(causal=False), causal=True).codes == ("causal-leak",)
 
@@ -68,5 +69,7 @@ class Pooled(TinyModel):
 
 
 def test_a_model_without_one_vector_per_token_is_refused():
-    with pytest.raises(RegardError, match=r"Pooled could not be called .*no tensor of one vector per token"):
-        examine(Pooled())
+    found = examine(Pooled())
+    assert found.verdict == "not examined"
+    assert "Pooled could not be called" in found.unexamined[0]
+    assert "no tensor of one vector per token" in found.unexamined[0]

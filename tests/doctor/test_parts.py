@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from regard.doctor import mistakes
-from regard.doctor.fit import MISTAKES
 from regard.doctor.influence import difference, influence, rows_changed
 from regard.doctor.recipe import Recipe, compute, pattern, rotate
-from regard.doctor.weights import projections
+from regard.doctor.slips import SLIPS
 
 
 @pytest.mark.parametrize("n", [1, 2, 63])
@@ -46,16 +44,16 @@ def test_mixed_rotary_scores_do_not():
 def test_every_recipe_of_a_mistake_changes_the_output():
     x = torch.randn(3, 2, 6, 16)
     causal = pattern("causal", 6, 6)
-    for code, words, change in MISTAKES:
-        settings = dict(change)
-        allowed = pattern(settings.pop("pattern"), 6, 6) if "pattern" in settings else causal
-        base = Recipe(rotary="halves") if "rotary" in code else Recipe()
-        heads = (4, 2) if code == "gqa-order" else (4, 4)
+    for slip in SLIPS:
+        base = Recipe(rotary="halves") if "rotary" in slip.code else Recipe()
+        heads = (4, 2) if slip.code == "gqa-order" else (4, 4)
         y = [x[0], x[1][..., : 4 * heads[1]], x[2][..., : 4 * heads[1]]]
         healthy = compute(*y, heads, causal, base)
-        broken = compute(*y, heads, allowed, Recipe(**{"rotary": base.rotary, **settings}))
-        assert code in mistakes()
-        assert code == "missing-output-projection" or difference(broken, healthy) > 1e-4, words
+        made = slip.made(base, causal)
+        assert made is not None
+        broken = compute(*y, heads, made[1], made[0])
+        assert slip.code in mistakes()
+        assert difference(broken, healthy) > 1e-4, slip.words
 
 
 def test_patterns_are_what_their_names_say():
@@ -82,22 +80,3 @@ def _plus_one(x, j):
     x = x.clone()
     x[:, j] += 1
     return x
-
-
-class Fused(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.qkv, self.proj = nn.Linear(8, 24), nn.Linear(8, 8)
-
-
-def test_fused_weights_are_read_in_both_orders():
-    module = Fused()
-    split, by_head = projections(module, heads=2)
-    rows = module.qkv.weight.T
-    assert torch.equal(split.q[0], rows[:, :8])
-    assert torch.equal(by_head.q[0], torch.cat([rows[:, 0:4], rows[:, 12:16]], -1))
-    assert torch.equal(by_head.v[1], torch.cat([module.qkv.bias[8:12], module.qkv.bias[20:24]]))
-
-
-def test_a_module_without_known_names_is_not_read():
-    assert projections(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))) == []

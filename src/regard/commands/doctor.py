@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from regard.commands.app import CHECK, app
 from regard.commands.output import print_json, show
-from regard.errors import RegardError
+from regard.errors import InternalError, RegardError
 
 __all__ = ["doctor"]
 
@@ -37,10 +38,19 @@ def doctor(
     linear_memory: Annotated[
         bool, typer.Option("--linear-memory", help="Its memory must not grow with the square of the length.")
     ] = False,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with", metavar="NAME=VALUE", help="An argument to make a class with; may be repeated."
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds after which it counts as hanging.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
 ) -> None:
-    """Find the classic mistakes in an attention function or module; exit status 1 if there are any."""
+    """Find the classic mistakes in an attention function or module.
+
+    Exit status: 0 nothing found, 1 something found, 2 bad arguments, 3 not examined, 4 internal error.
+    """
     from regard.doctor.isolated import examine_file
 
     file, colon, name = target.rpartition(":")
@@ -49,12 +59,30 @@ def doctor(
             f"{target!r} does not say what to examine. Name a file and what is in it: file.py:attention."
         )
     options = {"layout": layout, "causal": causal, "heads": heads, "dim": dim, "mask": mask}
-    found = examine_file(
-        Path(file), name, timeout=timeout, **options, cache=cache or None, linear_memory=linear_memory
-    )
+    options |= {"cache": cache or None, "linear_memory": linear_memory}
+    try:
+        found = examine_file(Path(file), name, timeout=timeout, given=_given(given or []), **options)
+    except InternalError as error:
+        show(f"{target}: internal error of regard doctor; please report it with this:\n\n{error}")
+        raise typer.Exit(4) from None
     if as_json:
         print_json(found.as_dict())
     else:
         show(str(found))
-    if not found.healthy:
-        raise typer.Exit(1)
+    status = {"healthy": 0, "broken": 1, "not examined": 3}[found.verdict]
+    if status:
+        raise typer.Exit(status)
+
+
+def _given(pairs: list[str]) -> dict[str, Any]:
+    """NAME=VALUE, with values as Python writes them, or as they are."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise RegardError(f"--with {pair} is no NAME=VALUE. Write --with n_head=4, for example.")
+        try:
+            found[name] = literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = value
+    return found

@@ -1,7 +1,22 @@
 """Probes that find what is wrong with somebody's attention."""
 
+from typing import TYPE_CHECKING
+
 from regard.doctor.diagnosis import Diagnosis
-from regard.doctor.examine import examine
 from regard.doctor.finding import Finding, Mistake, mistakes
 
+if TYPE_CHECKING:
+    from regard.doctor.examine import examine
+
 __all__ = ["Diagnosis", "Finding", "Mistake", "examine", "mistakes"]
+
+
+def __getattr__(name: str):
+    # The command line reads a diagnosis that another process made: only that one needs PyTorch.
+    if name == "examine":
+        from importlib import import_module
+
+        # The module of the same name would hide the function.
+        globals()[name] = import_module("regard.doctor.examine").examine
+        return globals()[name]
+    raise AttributeError(f"module 'regard.doctor' has no attribute {name!r}")

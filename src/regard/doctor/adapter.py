@@ -10,31 +10,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.doctor.arguments import Parameters, Sizes, fill, fillers, parameters_of
 from regard.doctor.influence import influence
+from regard.doctor.layouts import LAYOUTS
+from regard.doctor.masks import MaskForm, find_form, forms, holed
 from regard.doctor.recipe import Recipe, compute, pattern
 from regard.doctor.subject import (
     BATCH,
-    FLAGS,
-    HEADS,
     LENGTH,
-    MASKS,
     Options,
     Scenario,
     Subject,
     declares_causal,
-    first_tensor,
-    parameter_of,
+    not_callable,
+    raised_by,
+    tensors_in,
 )
 from regard.errors import RegardError
 
-__all__ = ["LAYOUTS", "FunctionSubject"]
+__all__ = ["FunctionSubject"]
 
-LAYOUTS = ("bhnd", "bnhd", "hnd", "bnd", "nd", "bnm")
-NAMES = (
-    ("q", "query", "queries", "Q", "xq", "query_states"),
-    ("k", "key", "keys", "K", "xk", "key_states"),
-    ("v", "value", "values", "V", "xv", "value_states"),
-)
 # A width whose 1/d is nobody's constant.
 HEAD_COUNT, WIDTH = 4, 12
 # PyTorch's own function is built in and has no signature to read.
@@ -52,19 +47,17 @@ class FunctionSubject(Subject):
     def __init__(self, fn: Callable[..., Any], options: Options | None = None) -> None:
         self.fn, self.options = fn, options or Options()
         self.name = getattr(fn, "__name__", type(fn).__name__)
-        self.names, self.required = _signature(fn)
-        found = [parameter_of(self.names, names) for names in NAMES]
-        self.qkv = [name for name in found if name] if all(found) else None
-        self.flag = parameter_of(self.names, FLAGS)
-        self.mask_name = parameter_of(self.names, MASKS)
-        self.heads_name = parameter_of(self.names, HEADS)
-        self.mask_format: tuple[str, str] | None = None
+        self.parameters = signature_of(fn)
+        self.inputs = _inputs(self.parameters)
+        self.flag = self.parameters.of("flag")
+        self.heads_name = self.parameters.of("heads")
         self.numpy = False
         self.heads = self.key_heads = self.options.heads or HEAD_COUNT
-        self.width = self.options.dim or WIDTH
+        self.width = self.options.dim or width_of(fn) or WIDTH
+        self.runnable: list[dict[str, str]] = [{}]
+        self.plan: dict[str, str] = {}
         self.layout = self._find_layout()
-        if self.mask_name:
-            self.mask_format = self._find_mask()
+        self._find_masks()
         self.causal = self.options.causal
         if self.causal is None and not self.flag and declares_causal(fn):
             self.causal = True
@@ -75,13 +68,18 @@ class FunctionSubject(Subject):
     def reading(self) -> dict[str, Any]:
         """The layout, and what its mask means."""
         found: dict[str, Any] = {"layout": self.layout}
-        if self.mask_format:
-            shape, meaning = self.mask_format
-            words = {"allowed": "bool, True may attend", "blocked": "bool, True blocks", "additive": "added"}
-            found["mask"] = f"{self.mask_name}: {words[meaning]}"
-            if shape == "bk":
-                found["mask"] += ", by key"
+        if self.mask:
+            found["mask"] = self.mask.words
         return found
+
+    def names(self) -> dict[str, str]:
+        """The function's own names for q, k, v, its mask and its flag."""
+        q, k, v = self.inputs
+        found = {"name": self.name, "q": q, "k": k, "v": v}
+        return found | {key: x for key, x in (("mask", self._mask_name()), ("flag", self.flag)) if x}
+
+    def _mask_name(self) -> str | None:
+        return self.parameters.of("mask") or self.parameters.of("lengths")
 
     # Calling it
 
@@ -89,19 +87,15 @@ class FunctionSubject(Subject):
         self, q: Tensor, k: Tensor, v: Tensor, *, allowed: Tensor | None = None, causal: bool = False
     ) -> Tensor:
         """The output in our layout."""
-        if self.layout == "bnm":
-            flat = self._one(_flat(q), _flat(k), _flat(v), self._extra(allowed, causal, q, k))
-            return flat.reshape(*flat.shape[:2], q.shape[1], -1).transpose(1, 2)
-        if self.layout == "bhnd":
-            return self._one(q, k, v, self._extra(allowed, causal, q, k))
-        if self.layout == "bnhd":
+        into, back, loops = LAYOUTS[self.layout]
+        if not loops:
             extra = self._extra(allowed, causal, q, k)
-            return self._one(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), extra).transpose(1, 2)
+            return back(self._one(into(q), into(k), into(v), extra), q)
         times = q.shape[1] // k.shape[1]
         rows = []
         for b in range(q.shape[0]):
             mine = None if allowed is None else allowed[b : b + 1]
-            extra = self._extra(mine, causal, q, k)
+            extra = self._extra(mine, causal, q[b : b + 1], k)
             if self.layout == "hnd":
                 rows.append(self._one(q[b], k[b], v[b], extra))
                 continue
@@ -117,44 +111,35 @@ class FunctionSubject(Subject):
         if self.numpy:
             parts = [x.detach().numpy() for x in parts]
             extra = {key: x.numpy() if isinstance(x, Tensor) else x for key, x in extra.items()}
-        if self.qkv:
-            found = self.fn(**dict(zip(self.qkv, parts, strict=True)), **extra)
-        else:
-            found = self.fn(*parts, **extra)
-        out = first_tensor(found)
-        if out is None:
+        try:
+            if self.parameters.names:
+                found = self.fn(**dict(zip(self.inputs, parts, strict=True)), **extra)
+            else:
+                found = self.fn(*parts, **extra)
+        except Exception as error:
+            raise raised_by(error) from error
+        outs = tensors_in(found)
+        if not outs:
             raise TypeError(f"it returned {type(found).__name__} and no tensor")
-        return out
+        return next((x for x in outs if x.shape == q.shape), outs[0])
 
     def _extra(self, allowed: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> dict[str, Any]:
-        extra: dict[str, Any] = {}
-        if self.flag and (causal or self.flag in self.required):
+        sizes = Sizes(q.shape[0], k.shape[2], q.shape[1], q.shape[3], q.dtype)
+        if self.layout in ("bnd", "nd"):
+            sizes = replace(sizes, heads=1)
+        extra = {name: fill(choice, sizes) for name, choice in self.plan.items()}
+        if self.flag and (causal or self.flag in self.parameters.required):
             extra[self.flag] = causal
-        if self.heads_name and (self.layout == "bnm" or self.heads_name in self.required):
+        if self.heads_name and (self.layout == "bnm" or self.heads_name in self.parameters.required):
             extra[self.heads_name] = q.shape[1]
-        if q.shape[1] != k.shape[1] and "enable_gqa" in self.names:
+        if q.shape[1] != k.shape[1] and "enable_gqa" in self.parameters.names:
             extra["enable_gqa"] = True
-        if allowed is None and self.mask_name in self.required:
-            allowed = torch.ones(1, 1, q.shape[2], k.shape[2], dtype=torch.bool)
-        if allowed is not None and self.mask_name:
-            extra[self.mask_name] = self._mask(allowed, *(self.mask_format or ("b1qk", "allowed")), q.dtype)
+        mask = self.mask or self.padding
+        if allowed is None and mask and mask.name in self.parameters.required:
+            allowed = torch.ones(q.shape[0], 1, q.shape[2], k.shape[2], dtype=torch.bool)
+        if allowed is not None and mask:
+            extra[mask.name] = mask.build(allowed, sizes.heads, q.dtype)
         return extra
-
-    def _mask(self, allowed: Tensor, shape: str, meaning: str, dtype: torch.dtype) -> Tensor:
-        mask = allowed.expand(allowed.shape[0], 1, *allowed.shape[-2:])
-        if shape == "qk":
-            mask = mask[0, 0]
-        elif shape == "bqk":
-            mask = mask[:, 0]
-        elif shape == "bk":
-            mask = mask[:, 0, -1]
-        if meaning == "allowed":
-            return mask
-        return (
-            ~mask
-            if meaning == "blocked"
-            else torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, -torch.inf)
-        )
 
     # Finding out how to call it
 
@@ -162,78 +147,84 @@ class FunctionSubject(Subject):
         given = self.options.layout
         if given is not None and given not in LAYOUTS:
             raise RegardError(f"layout={given!r} is not known; wanted one of {', '.join(LAYOUTS)}.")
-        wanted = [given] if given else (["bnm"] if self.heads_name else []) + list(LAYOUTS[:-1])
+        wanted = (
+            [given] if given else (["bnm"] if self.heads_name else []) + [x for x in LAYOUTS if x != "bnm"]
+        )
+        skip = [*self.inputs, *(x for x in (self.flag, self.heads_name) if x)]
         state, failures, possible = self.sample(), [], []
+        choices = fillers(self.parameters, skip)
         for self.numpy in (False, True):
             for self.layout in wanted:
-                try:
-                    out = self.call(*state)
-                    if out.shape != state[0].shape:
-                        failures.append(f"{self.layout}: it returned {tuple(out.shape)}")
+                for self.plan in choices:
+                    try:
+                        out = self.call(*state)
+                        if out.shape != state[0].shape:
+                            failures.append(f"{self.layout}: it returned {tuple(out.shape)}")
+                            continue
+                        possible.append((self.layout, self.plan))
+                    except Exception as error:
+                        failures.append(f"{self.layout}: {error}")
                         continue
-                    possible.append(self.layout)
                     # A function that is told the number of heads is meant to split them itself.
-                    if given or self.layout == "bnm" or self._keeps_heads_apart(state, out):
+                    if given or self.layout == "bnm" or self._keeps_apart(state, out):
+                        self.runnable = [self.plan, *self._others(choices, state, out)]
                         return self.layout
-                except Exception as error:
-                    failures.append(f"{self.layout}: {type(error).__name__}: {error}")
             if possible:
-                self.layout = possible[0]
-                return possible[0]
+                self.layout, self.plan = possible[0]
+                return self.layout
+        said = [failure.split(": ", 1)[1] for failure in failures]
+        raise not_callable(self._refusal(wanted, failures), said)
+
+    def _others(self, choices: list[dict[str, str]], state: Any, out: Tensor) -> list[dict[str, str]]:
+        """More plans that can be called, up to the number worth trying."""
+        first, found = self.plan, []
+        for self.plan in choices[choices.index(first) + 1 :]:
+            try:
+                if self.call(*state).shape == out.shape and len(found) < 5:
+                    found.append(self.plan)
+            except Exception:
+                continue
+        self.plan = first
+        return found
+
+    def _refusal(self, wanted: list[str], failures: list[str]) -> str:
         reasons = list(dict.fromkeys(failures[: len(wanted)]))
         said = {reason.split(": ", 1)[1] for reason in reasons}
         words = f"always {said.pop()}" if len(said) == 1 else "; ".join(reasons)
-        raise RegardError(
+        return (
             f"{self.name} could not be called with q, k and v as {', '.join(wanted)} ({words}). "
             f"Name its layout with layout= ({', '.join(LAYOUTS)}), or wrap it in a function of q, k, v."
         )
 
-    def _keeps_heads_apart(self, state: Any, out: Tensor) -> bool:
+    def _keeps_apart(self, state: Any, out: Tensor) -> bool:
+        """Whether a value moves other tokens of its own head and sequence, and no other head or sequence."""
         q, k, v = state
         other = v.clone()
-        other[:, 0, 1] += 1
+        other[0, 0, 1] += 1
         moved = (self.call(q, k, other) - out).nan_to_num(0.0).abs() > 1e-6
-        return bool(moved[:, 0, 1:].any()) and not bool(moved[:, 1:].any())
+        mine = moved[0, 0].any(-1)
+        return bool(mine[2:].any() or mine[0]) and not bool(moved[1:].any()) and not bool(moved[0, 1:].any())
 
-    def _find_mask(self) -> tuple[str, str] | None:
-        """The shape and meaning of masks under which the values that reach a query are those allowed."""
-        state = self.sample()
-        meanings = [self.options.mask] if self.options.mask else ["allowed", "additive", "blocked"]
-        if self.options.mask and self.options.mask not in ("allowed", "additive", "blocked"):
-            raise RegardError(
-                f"mask={self.options.mask!r} is not known; wanted allowed, blocked or additive."
-            )
-        shapes = ["b1qk", "qk", "bqk", "bk"]
-        possible = None
-        for meaning in meanings:
-            for shape in shapes:
-                self.mask_format = (shape, meaning)
-                allowed = self.some_mask(LENGTH)
-                try:
-                    seen = influence(lambda s: self.run(s, allowed=allowed), state, self._values, LENGTH)  # noqa: B023
-                except Exception:
-                    continue
-                if bool((seen == allowed.any(0)[0]).all()):
-                    return self.mask_format
-                possible = possible or self.mask_format
-        return possible
+    def _find_masks(self) -> None:
+        """The form of masks under which the values that reach a query are those allowed."""
+        state, name = self.sample(), self._mask_name()
+        if name is None:
+            return
+        candidates = forms(name, self.parameters.roles[name], self.options.mask)
 
-    def some_mask(self, n: int, queries: int | None = None) -> Tensor:
-        """A mask of the kind the function takes, alike for both sequences: causal with a hole, or by key."""
-        allowed = pattern("full", queries or n, n).clone()
-        if self.mask_format and self.mask_format[0] == "bk":
-            allowed[:, n // 2] = False
-        else:
-            allowed = pattern("causal", queries or n, n).clone()
-            allowed[n // 2 + 1 :, 1] = False
-        return allowed.expand(BATCH, 1, *allowed.shape).clone()
+        def sees(form: MaskForm, allowed: Tensor) -> Tensor:
+            self.mask = form
+            return influence(lambda s: self.run(s, allowed=allowed), state, self._values, LENGTH)
+
+        exact, possible = find_form(candidates, sees, BATCH, LENGTH, own=True)
+        self.mask = exact or (possible[0] if possible else None)
 
     # What the probes ask
 
-    def sample(self, n: int = LENGTH, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
+    def sample(self, n: int | None = None, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
         """Random queries, keys and values."""
         draw = torch.Generator().manual_seed(seed)
-        heads = (self.heads, self.key_heads, self.key_heads)
+        heads, n = (self.heads, self.key_heads, self.key_heads), n or LENGTH
         return tuple(torch.randn(BATCH, h, n, self.width, generator=draw).to(dtype) for h in heads)
 
     def change(self, state: Any, j: int, part: str = "all") -> Any:
@@ -250,37 +241,48 @@ class FunctionSubject(Subject):
 
     def run(self, state: Any, **how: Any) -> Tensor:
         """The output with the heads side by side."""
-        return _flat(self.call(*state, **how))
+        out = self.call(*state, **how)
+        return out.transpose(1, 2).reshape(out.shape[0], out.shape[2], -1)
 
-    def scenarios(self, n: int = LENGTH) -> Sequence[Scenario]:
+    def scenarios(self, n: int | None = None) -> Sequence[Scenario]:
         """Plainly; with its causal flag; with its mask."""
-        found = [Scenario("plain", self.run, causal=self.causal is True)]
+        n = n or LENGTH
+        exempt = bool(self.options.causal and (self.flag or (self.mask and not self.mask.by_key)))
+        found = [Scenario("plain", {}, causal=self.causal is True and not exempt)]
         if self.flag:
-            flagged = lambda state: self.run(state, causal=True)  # noqa: E731
-            found.append(Scenario(f"{self.flag}=True", flagged, pattern("causal", n, n), causal=True))
-        if self.mask_format:
-            allowed = self.some_mask(n)
-            found.append(Scenario(f"{self.mask_name}=…", lambda s: self.run(s, allowed=allowed), allowed))
+            label = f"{self.flag}=True"
+            found.append(Scenario(label, {"causal": True}, pattern("causal", n, n), causal=True))
+        if self.mask:
+            allowed = holed(self.mask, BATCH, n, n)
+            found.append(Scenario(f"{self.mask.name}=…", {"allowed": allowed}, allowed))
         return found
+
+    def plans(self) -> int:
+        """How many ways of filling in unknown arguments can be called."""
+        return len(self.runnable)
+
+    def use_plan(self, index: int) -> None:
+        """Fill in unknown arguments in another way."""
+        self.plan = self.runnable[index]
 
     def conventions(self) -> Sequence[Any]:
         """One reading only."""
         return ("",)
 
-    def expected(self, state: Any, convention: Any, allowed: Tensor, recipe: Recipe) -> Tensor | None:
+    def expected(self, inside: Any, convention: Any, allowed: Tensor, recipe: Recipe) -> Tensor | None:
         """The formula on the same q, k and v."""
-        q, k, v = state
-        if recipe.split == "view" or recipe.merge == "view":
-            if self.layout not in ("bnm", "bhnd", "bnhd"):
+        q, k, v = inside
+        if recipe.mixed:
+            if self.layout not in ("bnm", "bhnd", "bnhd", "nbhd"):
                 return None
         elif self.layout in ("hnd", "bnd", "nd") and recipe.axis == 0:
             return None
-        recipe = replace(recipe, project=True)
-        return compute(_flat(q), _flat(k), _flat(v), (q.shape[1], k.shape[1]), allowed, recipe)
+        flat = [x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1) for x in (q, k, v)]
+        return compute(flat[0], flat[1], flat[2], (q.shape[1], k.shape[1]), allowed, recipe)
 
     def grouped(self) -> FunctionSubject | None:
         """The same function with half as many key heads, if it takes that."""
-        if self.layout not in ("bhnd", "bnhd", "hnd") or self.heads % 2:
+        if self.layout not in ("bhnd", "bnhd", "hnd", "nbhd") or self.heads % 2:
             return None
         self.key_heads = self.heads // 2
         try:
@@ -293,13 +295,32 @@ class FunctionSubject(Subject):
         return self if fits else None
 
 
-def _flat(x: Tensor) -> Tensor:
-    return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1)
+def signature_of(fn: Callable[..., Any]) -> Parameters:
+    """The parameters of a function, or of the forward pass of a module."""
+    target = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    return parameters_of(target, BUILT_IN.get(getattr(fn, "__name__", ""), ()))
 
 
-def _signature(fn: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return BUILT_IN.get(getattr(fn, "__name__", ""), ()), ()
-    return tuple(p.name for p in parameters), tuple(p.name for p in parameters if p.default is p.empty)
+def width_of(fn: Any) -> int | None:
+    """The width of one head, where a module without weights has it as a setting."""
+    for name in ("temperature", "scale", "scaling"):
+        value = getattr(fn, name, None)
+        if isinstance(value, int | float) and value > 0:
+            d = value**2 if value >= 1 else value**-2
+            if abs(d - round(d)) < 1e-4 and 2 <= round(d) <= 512:
+                return round(d)
+    for name in ("d_k", "head_dim", "dim_head", "d_head", "d_model"):
+        value = getattr(fn, name, None)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def _inputs(parameters: Parameters) -> tuple[str, str, str]:
+    """The names of q, k and v: by meaning, or the first three parameters."""
+    if parameters.triple:
+        q, k, v = parameters.triple
+        return q, k, v
+    first = [name for name in parameters.names if name in parameters.positional][:3]
+    q, k, v = first if len(first) == 3 else ("q", "k", "v")
+    return q, k, v

@@ -10,9 +10,9 @@ from torch import Tensor
 from regard.doctor.finding import Finding
 from regard.doctor.fit import Fit
 from regard.doctor.influence import influence
-from regard.doctor.subject import LENGTH, Options, Scenario, Subject
+from regard.doctor.subject import Options, Scenario, Subject
 
-__all__ = ["Case"]
+__all__ = ["Case", "larger"]
 
 
 @dataclass
@@ -24,21 +24,33 @@ class Case:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     fits: dict[str, Fit | None] = field(default_factory=dict)
+    # Why there is no clean bill, although nothing was found.
+    unexamined: list[str] = field(default_factory=list)
     _seen: dict[tuple[str, str, float], Tensor] = field(default_factory=dict)
 
-    def find(self, code: str, evidence: str) -> None:
+    def find(self, code: str, evidence: str, scenario: Scenario | None = None) -> None:
         """Add a finding, once for each code."""
         if code not in self.codes:
-            self.findings.append(Finding(code, evidence))
+            self.findings.append(Finding(code, evidence, scenario=scenario.label if scenario else ""))
 
     def note(self, text: str) -> None:
         """Add a remark that accuses nobody."""
-        self.notes.append(text)
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def leave(self, why: str) -> None:
+        """Say what could not be examined, and what to do about it."""
+        if why not in self.unexamined:
+            self.unexamined.append(why)
 
     @property
     def codes(self) -> list[str]:
         """What was found up to now."""
         return [finding.code for finding in self.findings]
+
+    def run(self, state: Any, scenario: Scenario) -> Tensor:
+        """The output in one scenario."""
+        return self.subject.run(state, **scenario.how)
 
     def seen(self, scenario: Scenario, part: str = "v", size: float = 1.0) -> Tensor:
         """Which tokens reach which outputs in one scenario, with inputs `size` times as large as usual."""
@@ -46,7 +58,8 @@ class Case:
         if key not in self._seen:
             state = larger(self.subject.sample(), size)
             change = lambda s, j: self.subject.change(s, j, part)  # noqa: E731
-            self._seen[key] = influence(scenario.run, state, change, LENGTH)
+            run = lambda s: self.run(s, scenario)  # noqa: E731
+            self._seen[key] = influence(run, state, change, self.subject.length)
         return self._seen[key]
 
 

@@ -14,6 +14,8 @@ __all__ = ["Diagnosis"]
 class Diagnosis:
     """The findings about one attention, how it was read, and remarks that accuse nobody.
 
+    `unexamined` says what could not be examined: then there is no clean bill, although nothing was found.
+
     >>> print(Diagnosis("attention", reading={"layout": "bhnd"}))
     attention: nothing found.
       read as  layout bhnd
@@ -23,11 +25,17 @@ class Diagnosis:
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     reading: dict[str, Any] | None = None
+    unexamined: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """`broken`, `not examined` or `healthy`."""
+        return "broken" if self.findings else "not examined" if self.unexamined else "healthy"
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing was found."""
-        return not self.findings
+        """Whether it was examined and nothing was found."""
+        return self.verdict == "healthy"
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -38,8 +46,10 @@ class Diagnosis:
         """Everything, as JSON can hold it."""
         return {
             "name": self.name,
+            "verdict": self.verdict,
             "healthy": self.healthy,
             "findings": [finding.as_dict() for finding in self.findings],
+            "unexamined": list(self.unexamined),
             "notes": list(self.notes),
             "reading": dict(self.reading or {}),
         }
@@ -47,15 +57,18 @@ class Diagnosis:
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Diagnosis:
         """The diagnosis that `as_dict` wrote."""
-        findings = tuple(Finding(entry["code"], entry["evidence"]) for entry in found["findings"])
-        return cls(found["name"], findings, tuple(found["notes"]), found["reading"])
+        findings = tuple(Finding.from_dict(entry) for entry in found["findings"])
+        return cls(
+            found["name"], findings, tuple(found["notes"]), found["reading"], tuple(found["unexamined"])
+        )
 
     def __str__(self) -> str:
         count = len(self.findings)
-        head = "nothing found." if not count else f"{count} finding{'s' if count > 1 else ''}."
-        lines = [f"{self.name}: {head}"]
+        head = f"{count} finding{'s' if count > 1 else ''}." if count else "nothing found."
+        lines = [f"{self.name}: {'not examined.' if self.verdict == 'not examined' else head}"]
         if self.reading:
             lines.append("  read as  " + ", ".join(f"{key} {value}" for key, value in self.reading.items()))
+        lines += [f"  because  {why}" for why in self.unexamined]
         lines += [f"  note     {note}" for note in self.notes]
         lines += [f"\n{finding}" for finding in self.findings]
         return "\n".join(lines)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regard.doctor import probes
-from regard.doctor.adapter import FunctionSubject
+from regard.doctor.adapter import FunctionSubject, signature_of
 from regard.doctor.case import Case
 from regard.doctor.diagnosis import Diagnosis
+from regard.doctor.finding import Finding
 from regard.doctor.models import ModelSubject, reads_tokens
 from regard.doctor.modules import ModuleSubject
+from regard.doctor.report import diagnosis_of
 from regard.doctor.subject import Options, Subject
-from regard.errors import RegardError
+from regard.errors import NotCallableError, RegardError, SubjectError
 
 __all__ = ["examine"]
 
@@ -51,36 +55,127 @@ def examine(
     modules = list(subject.modules()) if isinstance(subject, torch.nn.Module) else []
     training = [module for module in modules if module.training]
     try:
-        # What a subject warns about is its own affair, and a filter that raises would end the probe.
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quiet():
             case = Case(_subject(subject, options), options)
-            probes.repeatable(case)
-            if not case.findings:
-                _probe(case)
+            _examine(case)
+    except NotCallableError as error:
+        name = getattr(subject, "__name__", type(subject).__name__)
+        if error.raised:
+            return Diagnosis(name, (Finding("raises", f"always {error.raised}"),))
+        return Diagnosis(name, unexamined=(str(error),))
     finally:
         for module in training:
             module.training = True
-    seen = case.subject
-    return Diagnosis(seen.name, tuple(case.findings), tuple(case.notes), seen.reading())
+    return diagnosis_of(case)
+
+
+def _examine(case: Case) -> None:
+    """The probes in their order; what makes numbers worthless ends the examination."""
+    for probe in (probes.sane, probes.repeatable):
+        probe(case)
+        if case.findings:
+            return
+    _probe(case)
+    if isinstance(case.subject, ModelSubject) and not case.findings:
+        _inside(case, case.subject)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No gradients, the caller's seed kept, no warnings, and PyTorch's modules computed step by step."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    # What a subject warns about is its own affair, and a filter that raises would end the probe.
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def _subject(thing: Any, options: Options) -> Subject:
+    thing = getattr(thing, "_orig_mod", thing)
+    thing = getattr(thing, "_torchdynamo_orig_callable", thing)
     if isinstance(thing, torch.nn.Module):
-        return ModelSubject(thing, options) if reads_tokens(thing) else ModuleSubject(thing, options)
+        return _of_module(thing, options)
     if not callable(thing):
         raise RegardError(
             f"{type(thing).__name__} cannot be examined; wanted a function of q, k and v, or an nn.Module."
         )
+    if _takes_tokens(thing):
+        return ModuleSubject(Wrapped(thing), options)
     return FunctionSubject(thing, options)
 
 
+def _of_module(module: torch.nn.Module, options: Options) -> Subject:
+    if reads_tokens(module):
+        return ModelSubject(module, options)
+    weights = any(parameter.dim() > 1 for parameter in module.parameters())
+    if not weights and (signature_of(module).triple or len(signature_of(module).required) >= 3):
+        return FunctionSubject(module.eval(), options)
+    return ModuleSubject(module, options)
+
+
+def _takes_tokens(fn: Callable[..., Any]) -> bool:
+    """Whether a function takes one tensor of tokens in place of q, k and v."""
+    found = signature_of(fn)
+    others = [name for name in found.positional if found.roles[name] in ("other", "query", "key", "value")]
+    return not found.triple and len(others) == 1 and not found.loose
+
+
+class Wrapped(torch.nn.Module):
+    """A function of tokens as a module."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        super().__init__()
+        self.forward = fn
+        self.__class__ = type(getattr(fn, "__name__", "function"), (Wrapped,), {})
+
+
 def _probe(case: Case) -> None:
-    probes.formula(case)
+    for probe in (probes.formula, probes.finite):
+        _safely(probe, case)
     if not case.findings:
         for probe in CONSEQUENCES:
-            probe(case)
+            _safely(probe, case)
             if case.findings:
                 break
     for probe in LATER if not case.findings else (probes.memory,):
+        _safely(probe, case)
+
+
+def _safely(probe: Callable[[Case], None], case: Case) -> None:
+    """What the subject raises ends one probe, not the examination."""
+    try:
         probe(case)
+    except SubjectError as error:
+        case.note(
+            f"it raises {str(error).splitlines()[0]} in the probe of {probe.__name__.replace('_', ' ')}"
+        )
+        if probe is probes.formula and not case.fits:
+            case.leave(
+                "it raised an error before its output could be compared with the formula; see the note"
+            )
+
+
+def _inside(case: Case, model: ModelSubject) -> None:
+    """The attention modules of a model, one of each kind, called as the model calls them."""
+    found, examined = model.layers(), []
+    for path, module, fixed in found:
+        try:
+            inner = Case(ModuleSubject(module, replace(case.options, causal=None), fixed), case.options)
+            _safely(probes.formula, inner)
+        except NotCallableError:
+            continue
+        if inner.findings and not model.own:
+            case.findings += [replace(one, evidence=f"{path}: {one.evidence}") for one in inner.findings]
+        if any(fit is not None and not fit.codes for fit in inner.fits.values()):
+            examined.append(path)
+    if examined:
+        case.note(f"examined inside: {', '.join(examined)}")
+    elif not model.own and not case.findings:
+        case.leave(
+            "it was probed from outside only: none of its modules was recognised as attention. "
+            "Examine its attention module by itself"
+        )

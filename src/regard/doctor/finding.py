@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import resources
+from typing import Any
 
 __all__ = ["Finding", "Mistake", "mistakes"]
 
@@ -37,12 +38,19 @@ def mistakes() -> dict[str, Mistake]:
 class Finding:
     """A mistake that was found, and the evidence.
 
+    `example` is the smallest input that shows it, with what was expected and what was got; `line` is the
+    line of the user's code that it comes from; `fix` is the mended code in the user's own names.
+
     >>> print(Finding("missing-scale", "equals the formula with scale 1 to 3e-08").title)
     The scores are not divided by √d_k
     """
 
     code: str
     evidence: str
+    scenario: str = field(default="", compare=False)
+    example: dict[str, str] = field(default_factory=dict)
+    line: str = ""
+    fix: str = ""
 
     @property
     def mistake(self) -> Mistake:
@@ -54,19 +62,22 @@ class Finding:
         """The mistake in a sentence."""
         return self.mistake.title
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, Any]:
         """The finding and all that is known about its mistake, as JSON can hold it."""
-        return {"evidence": self.evidence, **asdict(self.mistake)}
+        own = {"evidence": self.evidence, "example": dict(self.example), "line": self.line, "fix": self.fix}
+        return {**own, **asdict(self.mistake)}
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Finding:
+        """The finding that `as_dict` wrote."""
+        return cls(found["code"], found["evidence"], "", found["example"], found["line"], found["fix"])
 
     def __str__(self) -> str:
         known = self.mistake
-        return "\n".join(
-            [
-                f"{known.title}  [{self.code}]",
-                f"  evidence  {self.evidence}",
-                f"  why       {known.why}",
-                f"  mend      {known.mend}",
-                f"  instead of  {known.wrong}",
-                f"  write       {known.right}",
-            ]
-        )
+        lines = [f"{known.title}  [{self.code}]", f"  evidence  {self.evidence}"]
+        lines += [f"  {key:<9} {value}" for key, value in self.example.items()]
+        lines += [f"  line      {self.line}"] if self.line else []
+        lines += [f"  why       {known.why}", f"  mend      {known.mend}"]
+        if self.fix:
+            return "\n".join([*lines, f"  write     {self.fix}"])
+        return "\n".join([*lines, f"  instead of  {known.wrong}", f"  write       {known.right}"])

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.doctor.adapter import LAYOUTS
 from regard.doctor.diagnosis import Diagnosis
 from regard.doctor.finding import Finding
-from regard.errors import RegardError
+from regard.doctor.layouts import LAYOUTS
+from regard.errors import InternalError, RegardError
 
 __all__ = ["examine_file"]
 
 SHOWN = 200
 
 
-def examine_file(path: Path, name: str, *, timeout: float = 60.0, **options: Any) -> Diagnosis:
-    """Examine what a file calls `name`: a function, a module, or a class of modules that needs no arguments.
+def examine_file(
+    path: Path, name: str, *, timeout: float = 60.0, given: dict[str, Any] | None = None, **options: Any
+) -> Diagnosis:
+    """Examine what a file calls `name`: a function, a module, or a class of modules.
 
-    The file's code runs in a subprocess, which is ended after `timeout` seconds.
+    The file's code runs in a subprocess, which is ended after `timeout` seconds. A class is made with the
+    arguments in `given` and small guesses for the others.
     """
     if not path.is_file():
         raise RegardError(
@@ -40,10 +41,9 @@ def examine_file(path: Path, name: str, *, timeout: float = 60.0, **options: Any
         raise RegardError(f"layout={layout!r} is not known; wanted one of {', '.join(LAYOUTS)}.")
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        order = json.dumps(
-            {"path": str(path.resolve()), "name": name, "options": options, "result": str(result)}
-        )
-        code, printed, said = _run([sys.executable, "-m", "regard.doctor.isolated", order], timeout)
+        order = {"path": str(path.resolve()), "name": name, "options": options, "given": given or {}}
+        command = [sys.executable, "-m", "regard.doctor.child", json.dumps({**order, "result": str(result)})]
+        code, printed, said = _run(command, timeout)
         found = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
     label = f"{path.name}:{name}"
     if code is None:
@@ -54,11 +54,15 @@ def examine_file(path: Path, name: str, *, timeout: float = 60.0, **options: Any
         raise RegardError(
             f"{path} has no {name!r}; it has {', '.join(found['missing']) or 'nothing to examine'}."
         )
+    if "refused" in found:
+        raise RegardError(found["refused"])
+    if "internal" in found:
+        raise InternalError(found["internal"])
     if "diagnosis" not in found:
         last = said.strip().splitlines()[-1] if said.strip() else f"the process ended with status {code}"
         return Diagnosis(label, (Finding("raises", found.get("raises", last)),), _prints(printed))
     seen = Diagnosis.from_dict(found["diagnosis"])
-    return Diagnosis(label, seen.findings, (*seen.notes, *_prints(printed)), seen.reading)
+    return replace(seen, name=label, notes=(*seen.notes, *_prints(printed)))
 
 
 def _run(command: list[str], timeout: float) -> tuple[int | None, str, str]:
@@ -92,47 +96,15 @@ def _kill(started: subprocess.Popen[str]) -> None:
 def _environment() -> dict[str, str]:
     """The same regard for the child, wherever it was imported from."""
     source = str(Path(__file__).parents[2])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))}
+    # More threads than one only wait for each other on tensors this small.
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    return {
+        **os.environ,
+        **threads,
+        "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")])),
+    }
 
 
 def _prints(printed: str) -> tuple[str, ...]:
     lines = printed.strip().splitlines()
     return (f"it prints {len(lines)} lines, the first: {lines[0][:SHOWN]!r}",) if lines else ()
-
-
-def _child(order: dict[str, Any]) -> None:
-    """What the subprocess does; what it found goes into a file, since standard output is the subject's."""
-    path, result = Path(order["path"]), Path(order["result"])
-    try:
-        found = _examine(path, order["name"], order["options"])
-    except BaseException as error:
-        last = traceback.extract_tb(error.__traceback__)
-        at = next(
-            (f", {path.name} line {frame.lineno}" for frame in reversed(last) if frame.filename == str(path)),
-            "",
-        )
-        kind = "" if isinstance(error, RegardError) else f"{type(error).__name__}: "
-        found = {"raises": f"{kind}{error}{at}"}
-    result.write_text(json.dumps(found), encoding="utf-8")
-
-
-def _examine(path: Path, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    from regard.doctor.examine import examine
-
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise RegardError(f"{path.name} is no Python file. Name one that ends in .py.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    if not hasattr(module, name):
-        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == path.stem]
-        return {"missing": own}
-    thing: Any = getattr(module, name)
-    made: Any = thing() if inspect.isclass(thing) else thing
-    return {"diagnosis": examine(made, **options).as_dict()}
-
-
-if __name__ == "__main__":
-    _child(json.loads(sys.argv[1]))

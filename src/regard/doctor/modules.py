@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.doctor.recipe import Recipe, compute, pattern
+from regard.doctor.adapter import signature_of
+from regard.doctor.anatomy import Anatomy, dissect
+from regard.doctor.arguments import Parameters, Sizes, fill, fillers
+from regard.doctor.influence import influence
+from regard.doctor.masks import MaskForm, find_form, forms, holed
+from regard.doctor.readings import Reading, meant_for, readings
+from regard.doctor.recipe import Recipe, pattern
+from regard.doctor.settings import head_width, heads_of, lengths_of, widths_of
 from regard.doctor.subject import (
     BATCH,
-    CACHES,
-    FLAGS,
-    HEADS,
     LENGTH,
-    MASKS,
     Options,
     Scenario,
     Subject,
     declares_causal,
-    first_tensor,
-    parameter_of,
+    not_callable,
+    raised_by,
+    tensors_in,
 )
-from regard.doctor.weights import projections
-from regard.errors import RegardError
+from regard.doctor.watch import Product, Watch
+from regard.errors import SubjectError
 
-__all__ = ["ModuleSubject"]
+__all__ = ["ModuleSubject", "randomised"]
 
-PADDINGS = (
-    "key_padding_mask",
-    "src_key_padding_mask",
-    "padding_mask",
-    "pad_mask",
-    "attention_mask",
-    "mask",
-    "attn_mask",
-)
+SHAPES = ("bnd", "nbd", "nd", "bchw")
 
 
 class ModuleSubject(Subject):
@@ -46,75 +41,214 @@ class ModuleSubject(Subject):
 
     >>> subject = ModuleSubject(nn.MultiheadAttention(8, 2, batch_first=True))
     >>> subject.reading()["padding"]
-    'key_padding_mask: True is padding'
+    'key_padding_mask: bool, True blocks, by key'
     """
 
     kind = "module"
     seeable = False
 
-    def __init__(self, module: nn.Module, options: Options | None = None) -> None:
-        self.options = options or Options()
-        self.original, self.name = module, type(module).__name__
+    def __init__(
+        self, module: nn.Module, options: Options | None = None, fixed: Mapping[str, Any] | None = None
+    ) -> None:
+        self.options, self.fixed = options or Options(), dict(fixed or {})
+        # A function that a module holds may close over the original.
+        self.original, self.name = module.eval(), type(module).__name__
         self.module = randomised(module)
         # A library's part follows its library's rules: masks made elsewhere, flags that are only hints.
         self.own = type(module).__module__.split(".")[0] in ("torch", "transformers")
-        parameters = inspect.signature(module.forward).parameters
-        self.names = tuple(parameters)
-        self.required = tuple(
-            p.name for p in parameters.values() if p.default is p.empty and p.kind not in (2, 4)
-        )
-        self.first = getattr(module, "batch_first", True) is not False
-        self.heads = self.options.heads or _setting(module, HEADS)
-        self.projections = projections(self.module, self.heads)
-        self.width = self._width()
-        self.flag = parameter_of(self.names, FLAGS)
-        self.cache_name = parameter_of(self.names, CACHES)
-        self.repeats = sum(1 for name in self.names[:3] if name.lower() in _QKV) == 3
-        self._try()
-        self.padding = self._find_padding()
+        self.parameters = signature_of(module)
+        self.batch, self.length, self.shape = BATCH, LENGTH, "bnd"
+        self.heads = self.options.heads or heads_of(module)
+        self.head_width = self.options.dim or head_width(module)
+        self.flag, self.cache_name = self.parameters.of("flag"), _cache_name(self.parameters)
+        self.inputs = _inputs(self.parameters)
+        self.plan: dict[str, str] = {}
+        self.runnable: list[dict[str, str]] = []
+        # Masks that can be passed and do not do what they should.
+        self.uncertain: list[MaskForm] = []
+        self._find_call()
+        self._find_masks()
+        self.anatomy = self._dissect()
+        self.readings = readings(self.anatomy, self.heads)
         self.causal = self.options.causal
         if self.causal is None and not self.flag and not self.own and declares_causal(module):
             self.causal = True
 
     def reading(self) -> dict[str, Any]:
-        """The heads, whether the weights were recognised, and what its padding mask means."""
+        """The sizes, the projections by the module's own names, and what its masks mean."""
         found: dict[str, Any] = {"d_model": self.width, "heads": self.heads or "unknown"}
-        found["weights"] = "recognised" if self.projections else "not recognised"
-        if self.padding:
-            word = {"keep": "True is a token", "drop": "True is padding", "additive": "added"}[
-                self.padding[1]
-            ]
-            found["padding"] = f"{self.padding[0]}: {word}"
+        if self.shape != "bnd":
+            found["layout"] = self.shape
+        for role in ("query", "key", "value"):
+            found[role] = self.names().get(role[0], "not recognised")
+        for key, form in (("mask", self.mask), ("padding", self.padding)):
+            if form:
+                found[key] = form.words
         return found
 
-    def _width(self) -> int:
-        if self.projections:
-            return self.projections[0].q[0].shape[0]
-        for name in ("d_model", "embed_dim", "hidden_size", "dim", "n_embd"):
-            if isinstance(getattr(self.module, name, None), int):
-                return getattr(self.module, name)
-        linear = next((m for m in self.module.modules() if isinstance(m, nn.Linear)), None)
-        if linear is None:
-            raise RegardError(
-                f"{self.name} has no weights to read its width from. "
-                "Examine a function of x, or give the module an attribute d_model."
-            )
-        return linear.in_features
+    def names(self) -> dict[str, str]:
+        """The module's own names for its projections and arguments."""
+        found = {"name": self.name, "x": self.inputs[0] if self.inputs else "x"}
+        certain = next((r for r in self.readings if r.certain), None) or next(iter(self.readings), None)
+        for role in ("query", "key", "value") if certain else ():
+            columns = getattr(certain, role)
+            indices = dict.fromkeys(index for index, _ in columns or ())
+            words = [_attribute(self.anatomy.products[index].names) for index in indices]
+            if words:
+                found[role[0]] = ", ".join(dict.fromkeys(words))
+        outs = [_attribute(self.anatomy.products[index].names) for index in self.anatomy.after]
+        found |= {"out": outs[0]} if outs else {}
+        named = (("mask", self.mask), ("padding", self.padding))
+        found |= {key: form.name for key, form in named if form}
+        return found | ({"flag": self.flag} if self.flag else {})
 
-    def _try(self) -> None:
+    # Finding out how to call it
+
+    def _find_call(self) -> None:
+        """The width, the length, the axes and the extra arguments with which it runs."""
+        failures: list[str] = []
+        known = [name for name in (*self.inputs, self.flag, *self.fixed) if name]
+        choices = fillers(self.parameters, known)
+        unmixed: tuple[Any, ...] | None = None
+        for call in self._calls():
+            self.length, self.width, self.shape = call
+            self.batch = 1 if self.shape == "nd" else BATCH
+            for self.plan in choices:
+                failed = self._fails()
+                if failed is not None:
+                    failures.append(failed)
+                elif self._mixes():
+                    self.runnable = [self.plan, *self._others(choices)]
+                    return
+                else:
+                    unmixed = unmixed or (self.length, self.width, self.shape, self.plan, self.batch)
+        if unmixed is not None:
+            self.length, self.width, self.shape, self.plan, self.batch = unmixed
+            self.runnable = [self.plan]
+            return
+        self.width = next(widths_of(self.module))
+        raise not_callable(
+            f"{self.name} could not be called on a ({BATCH}, {LENGTH}, {self.width}) tensor "
+            f"({failures[0] if failures else 'no width was found'}). "
+            "Wrap it in a module whose forward takes x, with the other arguments filled in.",
+            failures,
+        )
+
+    def _calls(self) -> Iterator[tuple[int, int, str]]:
+        """Lengths, widths and axes to try; odd lengths and axes only with the likeliest widths."""
+        lengths, widths = list(lengths_of(self.module, LENGTH)), list(widths_of(self.module))
+        yield from ((LENGTH, width, shape) for width in widths for shape in SHAPES[:2])
+        yield from ((LENGTH, width, shape) for width in widths for shape in SHAPES[2:])
+        yield from ((n, width, "bnd") for n in lengths[1:] for width in widths[:3])
+
+    def _fails(self) -> str | None:
         try:
             self.run(self.sample())
         except Exception as error:
-            raise RegardError(
-                f"{self.name} could not be called on a ({BATCH}, {LENGTH}, {self.width}) tensor "
-                f"({type(error).__name__}: {error}). Wrap it in a module whose forward takes x."
-            ) from error
+            return str(error) if isinstance(error, SubjectError) else f"{type(error).__name__}: {error}"
+        return None
+
+    def _mixes(self) -> bool:
+        """Whether tokens reach other tokens of their sequence, and no other sequence."""
+        state = self.sample()
+        before, other = self.run(state), state.clone()
+        other[0, 1] += 1.0
+        moved = (self.run(other) - before).abs().amax(-1) > 1e-6
+        return bool(moved[0, 2:].any() or moved[0, 0]) and not bool(moved[1:].any())
+
+    def _others(self, choices: list[dict[str, str]]) -> list[dict[str, str]]:
+        first, found = self.plan, []
+        for self.plan in choices[choices.index(first) + 1 :]:
+            if len(found) < 5 and self._fails() is None:
+                found.append(self.plan)
+        self.plan = first
+        return found
+
+    def _find_masks(self) -> None:
+        """The form of its masks, by row and by key, under which just the allowed tokens reach each other."""
+        state = self.sample()
+        for name in (*self.parameters.all("mask"), *self.parameters.all("lengths")):
+            if name in self.fixed:
+                continue
+            candidates = forms(name, self.parameters.roles[name], self.options.mask)
+
+            def sees(form: MaskForm, allowed: Tensor) -> Tensor:
+                run = lambda s: self.run(s, allowed=allowed, form=form)  # noqa: E731
+                return influence(run, state, self.change, self.length)
+
+            exact, possible = find_form(candidates, sees, self.batch, self.length, own=False)
+            form = exact or (possible[0] if possible else None)
+            if exact is None:
+                self.uncertain += possible
+            if form is not None and form.by_key:
+                self.padding = self.padding or form
+            elif form is not None:
+                self.mask = self.mask or form
+                if exact is not None and self.padding is None and len(self.parameters.all("mask")) == 1:
+                    self.padding = form
+
+    def _dissect(self) -> Anatomy:
+        def change(state: Tensor, b: int, j: int) -> Tensor:
+            state = state.clone()
+            state[b, j] = state[b, j].roll(1, -1) * -1.5 + 0.5 * state.abs().max()
+            return state
+
+        return dissect(self.watched, self.sample(), change, self.batch, self.length)
+
+    # Calling it
+
+    def watched(self, state: Tensor, changes: dict[int, Tensor], **how: Any) -> tuple[Tensor, Watch]:
+        """The output, and the products with weights on the way to it."""
+        state = state.clone()
+        with Watch([state], dict(self.module.named_parameters()), changes) as seen:
+            out = self.run(state, **how)
+        return out, seen
+
+    def run(
+        self,
+        state: Any,
+        *,
+        keep: Tensor | None = None,
+        allowed: Tensor | None = None,
+        form: MaskForm | None = None,
+        causal: bool | None = None,
+        raw: bool = False,
+        **more: Any,
+    ) -> Any:
+        """The output, whatever else the module returns."""
+        batch, n = state.shape[:2]
+        extra: dict[str, Any] = {**self.fixed, **self._filled(state), **more}
+        if self.flag and (causal is not None or self.flag in self.parameters.required):
+            extra[self.flag] = bool(causal)
+            hint = next((name for name in ("attn_mask", "src_mask") if name in self.parameters.names), None)
+            if causal and self.own and hint:
+                extra[hint] = ~pattern("causal", n, n)
+        if keep is not None:
+            form, allowed = self.padding, keep[:, None, None].expand(batch, 1, n, n)
+        form = form or self.mask
+        if allowed is not None and form is not None:
+            extra[form.name] = form.build(allowed, self.heads or 1, state.dtype)
+        x = _into(state, self.shape)
+        positional = [x] if self.parameters.loose or not self.inputs else []
+        try:
+            found = self.module(*positional, **dict.fromkeys(self.inputs, x), **extra)
+        except Exception as error:
+            raise raised_by(error) from error
+        return found if raw else _output(found, x, self.shape)
+
+    def _filled(self, state: Tensor) -> dict[str, Any]:
+        heads = self.heads or 1
+        width = self.head_width or max(self.width // heads, 1)
+        sizes = Sizes(len(state), state.shape[1], heads, width, state.dtype)
+        x = _into(state, self.shape)
+        return {name: fill(choice, sizes, x) for name, choice in self.plan.items()}
 
     # What the probes ask
 
-    def sample(self, n: int = LENGTH, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
+    def sample(self, n: int | None = None, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
         """Random tokens."""
-        return torch.randn(BATCH, n, self.width, generator=torch.Generator().manual_seed(seed)).to(dtype)
+        draw = torch.Generator().manual_seed(seed)
+        return torch.randn(self.batch, n or self.length, self.width, generator=draw).to(dtype)
 
     def change(self, state: Any, j: int, part: str = "all") -> Any:
         """Another vector at token j."""
@@ -122,135 +256,118 @@ class ModuleSubject(Subject):
         state[:, j] = state[:, j].roll(1, -1) * -1.5 + 0.5 * state.abs().max()
         return state
 
-    def run(
-        self,
-        state: Any,
-        *,
-        keep: Tensor | None = None,
-        causal: bool | None = None,
-        raw: bool = False,
-        **more: Any,
-    ) -> Any:
-        """The output, whatever else the module returns."""
-        extra = dict(more)
-        if self.flag and (causal is not None or self.flag in self.required):
-            extra[self.flag] = bool(causal)
-            hint = parameter_of(self.names, ("attn_mask", "src_mask", "mask"))
-            if causal and self.own and hint:
-                extra[hint] = ~pattern("causal", state.shape[1], state.shape[1])
-        if keep is not None and self.padding:
-            extra[self.padding[0]] = _as(keep, self.padding[1], self.padding[2], state)
-        for name in self.required[3 if self.repeats else 1 :]:
-            if name in MASKS or name in CACHES or name in ("position_embeddings",):
-                extra.setdefault(name, None)
-        x = state if self.first else state.transpose(0, 1)
-        found = self.module(*([x] * (3 if self.repeats else 1)), **extra)
-        if raw:
-            return found
-        out = first_tensor(found)
-        if out is None:
-            raise TypeError(f"it returned {type(found).__name__} and no tensor")
-        return out if self.first else out.transpose(0, 1)
-
-    def _find_padding(self) -> tuple[str, str, str] | None:
-        """The argument for padding, its meaning and shape: the first way to call it that works."""
-        name = parameter_of(self.names, PADDINGS)
-        if name is None:
-            return None
-        state, keep = self.sample(), torch.ones(BATCH, LENGTH, dtype=torch.bool)
-        plain = self.run(state)
-        keep[:, 0] = keep[:, -1] = False
-        meanings = (
-            ("drop", "keep", "additive")
-            if "padding" in name or "pad" in name
-            else ("keep", "drop", "additive")
-        )
-        shapes = ("bk", "b11k", "bqk") if name != "attn_mask" else ("b1qk", "qk")
-        possible = None
-        for meaning in meanings:
-            for shape in shapes:
-                self.padding = (name, meaning, shape)
-                try:
-                    out = self.run(state, keep=keep)
-                except Exception:
-                    continue
-                possible = possible or self.padding
-                # Padding is what can be changed without any token noticing.
-                other = self.run(self.change(self.change(state, 0), LENGTH - 1), keep=keep)
-                real, others = out[:, 1:-1], other[:, 1:-1]
-                same = bool(real.isfinite().all()) and torch.allclose(real, others, rtol=1e-5, atol=1e-6)
-                if same and not torch.allclose(out, plain, rtol=1e-5, atol=1e-6):
-                    return self.padding
-        return possible
-
-    def scenarios(self, n: int = LENGTH) -> Sequence[Scenario]:
-        """Plainly; with its causal flag; padded."""
-        found = [Scenario("plain", self.run, causal=self.causal is True)]
+    def scenarios(self, n: int | None = None) -> Sequence[Scenario]:
+        """Plainly; with its causal flag; with its mask."""
+        n = n or self.length
+        exempt = bool(self.options.causal and (self.flag or (self.mask and not self.mask.by_key)))
+        found = [Scenario("plain", {}, causal=self.causal is True and not exempt)]
         if self.flag:
-            flagged = lambda state: self.run(state, causal=True)  # noqa: E731
-            found.append(Scenario(f"{self.flag}=True", flagged, pattern("causal", n, n), causal=True))
+            label = f"{self.flag}=True"
+            found.append(Scenario(label, {"causal": True}, pattern("causal", n, n), causal=True))
+        if self.mask and not self.own:
+            allowed = holed(self.mask, self.batch, n, n)
+            found.append(Scenario(f"{self.mask.name}=…", {"allowed": allowed}, allowed))
         return found
 
-    def conventions(self) -> Sequence[Any]:
-        """Every reading of the weights with every possible number of heads."""
-        if not self.projections:
-            return ()
-        width = self.projections[0].q[0].shape[-1]
-        heads = [self.heads] if self.heads else [h for h in (1, 2, 4, 8, 16) if width % h == 0]
-        return [(p, h) for p in self.projections for h in heads]
+    def plans(self) -> int:
+        """How many ways of filling in unknown arguments can be called."""
+        return len(self.runnable)
+
+    def use_plan(self, index: int) -> None:
+        """Fill in unknown arguments in another way."""
+        self.plan = self.runnable[index]
+
+    def conventions(self) -> Sequence[Reading]:
+        """Every reading of the projections."""
+        return self.readings
+
+    def core(self, state: Any, scenario: Scenario) -> tuple[Tensor, Any]:
+        """What enters the output projection, and the products before it."""
+        out, seen = self.watched(state, {}, **scenario.how)
+        if len(seen.products) != len(self.anatomy.products):
+            return out, (state, None, {})
+        return self.anatomy.core(seen.products, out), (state, seen.products, {})
+
+    def parts(self, inside: tuple[Tensor, list[Product] | None, dict[Any, Any]], reading: Reading) -> Any:
+        """q, k and v of one run, side by side, under one reading."""
+        state, products, known = inside
+        if reading.query is None or reading.key is None or reading.value is None:
+            return state, state, state
+        if products is None:
+            return None
+        columns = (reading.query, reading.key, reading.value)
+        for part in columns:
+            if part not in known:
+                known[part] = self.anatomy.value(products, part)
+        return tuple(known[part] for part in columns)
 
     def expected(
-        self, state: Any, convention: Any, allowed: Tensor, recipe: Recipe, queries: int | None = None
+        self, inside: Any, convention: Any, allowed: Tensor, recipe: Recipe, queries: int | None = None
     ) -> Tensor | None:
-        """The formula with the module's own weights; `queries` keeps only the last ones."""
-        weights, heads = convention
-        if state.shape[-1] != weights.q[0].shape[0]:
-            return None
-        q, k, v = (_apply(state, pair) for pair in (weights.q, weights.k, weights.v))
-        q = q if queries is None else q[:, -queries:]
-        width = q.shape[-1] // heads
-        if k.shape[-1] % width or v.shape[-1] != k.shape[-1] or heads % (k.shape[-1] // width):
-            return None
-        out = compute(q, k, v, (heads, k.shape[-1] // width), allowed, recipe)
-        if weights.out is None or not recipe.project:
-            return out
-        return _apply(out, weights.out) if out.shape[-1] == weights.out[0].shape[0] else None
+        """The formula on the module's own projections."""
+        parts = self.parts(inside, convention)
+        return None if parts is None else convention.expected(parts, allowed, recipe, queries)
+
+    def named(self) -> bool:
+        """Whether the names of the projections say which is q, which k and which v."""
+        said = {meant_for(self.anatomy.products[index].names) for index in self.anatomy.places}
+        # Columns that do nothing were meant for something.
+        return {"query", "key", "value"} <= said or bool(self.anatomy.roles.dead)
+
+    def unused(self) -> list[str]:
+        """Weights for q, k, v or the output that never take part."""
+        held = dict(self.module.named_parameters())
+        idle = [name for name, x in held.items() if x.dim() > 1 and name not in self.anatomy.used]
+        return [_attribute(frozenset([name])) for name in idle if meant_for([name])]
 
 
-_QKV = ("q", "k", "v", "query", "key", "value", "queries", "keys", "values", "src")
+def _inputs(parameters: Parameters) -> tuple[str, ...]:
+    """The parameters that take tokens."""
+    if parameters.triple:
+        return parameters.triple
+    query, context = parameters.of("query"), parameters.of("context")
+    if query and context and context in parameters.required:
+        return query, context
+    named = [name for name in parameters.names if parameters.roles[name] == "other"]
+    if named:
+        return (named[0],)
+    return (query,) if query else tuple(x for x in (context,) if x) or parameters.names[:1]
 
 
-def _apply(x: Tensor, pair: tuple[Tensor, Tensor | None]) -> Tensor:
-    return x @ pair[0] if pair[1] is None else x @ pair[0] + pair[1]
+def _cache_name(parameters: Parameters) -> str | None:
+    found = [name for name in parameters.all("cache") if name not in ("use_cache", "block_mask")]
+    return found[0] if found else None
 
 
-def _as(keep: Tensor, meaning: str, shape: str, state: Tensor) -> Tensor:
-    n = state.shape[1]
-    if shape == "b11k":
-        keep = keep[:, None, None]
-    elif shape == "bqk":
-        keep = keep[:, None].expand(-1, n, -1)
-    elif shape == "b1qk":
-        keep = keep[:, None, None].expand(-1, 1, n, -1)
-    elif shape == "qk":
-        keep = keep[0].expand(n, -1)
-    if meaning == "additive":
-        return torch.zeros(keep.shape, dtype=state.dtype).masked_fill(~keep, torch.finfo(state.dtype).min)
-    return keep if meaning == "keep" else ~keep
+def _attribute(names: frozenset[str]) -> str:
+    """What a user calls a weight: the attribute it lives in."""
+    return " + ".join(sorted({name.removesuffix(".weight") for name in names}))
 
 
-def _setting(module: nn.Module, names: Sequence[str]) -> int | None:
-    for part in module.modules():
-        for holder in (part, getattr(part, "config", None)):
-            for name in names:
-                value = getattr(holder, name, None)
-                if isinstance(value, int) and not isinstance(value, bool):
-                    return value
-    return None
+def _into(state: Tensor, shape: str) -> Tensor:
+    if shape == "bchw":
+        return state.transpose(1, 2).unflatten(-1, (2, -1))
+    return state.transpose(0, 1) if shape == "nbd" else state[0] if shape == "nd" else state
+
+
+def _output(found: Any, x: Tensor, shape: str) -> Tensor:
+    """The tensor with a vector for each token, as (batch, length, width)."""
+    outs = [y for y in tensors_in(found) if y.is_floating_point()]
+    if not outs:
+        raise TypeError(f"it returned {type(found).__name__} and no tensor")
+    like = [y for y in outs if y.shape == x.shape]
+    rows = x.shape[:2] if shape in ("bnd", "nbd") else x.shape[:1]
+    like += [y for y in outs if y.dim() == x.dim() and y.shape[: len(rows)] == rows and shape != "bchw"]
+    if not like:
+        raise TypeError(f"it returned {tuple(outs[0].shape)}, which has no vector for each token")
+    out = like[0]
+    if shape == "bchw":
+        return out.flatten(2).transpose(1, 2)
+    return out.transpose(0, 1) if shape == "nbd" else out[None] if shape == "nd" else out
 
 
 def randomised(module: nn.Module) -> nn.Module:
-    """A copy in evaluation whose linear weights are random: nothing hides behind a zero initialisation."""
+    """A copy in evaluation whose weights are random: nothing hides behind a zero initialisation."""
     try:
         module = copy.deepcopy(module).eval()
     except Exception:
@@ -260,11 +377,16 @@ def randomised(module: nn.Module) -> nn.Module:
         for parameter in module.parameters():
             if not parameter.is_floating_point() or parameter.device.type != "cpu":
                 continue
-            if parameter.dim() == 2:
-                parameter.copy_(torch.randn(parameter.shape, generator=draw) * parameter.shape[-1] ** -0.5)
+            if parameter.dim() >= 2:
+                size = (
+                    max(parameter.shape[-1], 1) ** -0.5
+                    if parameter.dim() == 2
+                    else parameter.shape[0] ** -0.5
+                )
+                parameter.copy_(torch.randn(parameter.shape, generator=draw) * size)
         for part in module.modules():
             for name in ("bias", "in_proj_bias"):
                 bias = getattr(part, name, None)
-                if isinstance(bias, nn.Parameter) and not isinstance(part, nn.LayerNorm):
+                if isinstance(bias, nn.Parameter) and "Norm" not in type(part).__name__:
                     bias.copy_(0.1 * torch.randn(bias.shape, generator=draw))
     return module

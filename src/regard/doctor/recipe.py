@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-__all__ = ["SCALES", "Recipe", "compute", "pattern", "rotate"]
+__all__ = ["SCALES", "Recipe", "compute", "pattern", "rotate", "scores_of"]
 
 # By name: a function of the head's width, of d_model and of the number of keys.
 SCALES = {
@@ -18,27 +21,36 @@ SCALES = {
     "multiplied": lambda d, model, n: d**0.5,
     "length": lambda d, model, n: n**-0.5,
 }
+# Forbidden scores by the name of the mistake; None is added to, not filled in.
+FILLS = {"before": -torch.inf, "zero": 0.0, "one": 1.0, "minus one": -1.0}
 
 
 @dataclass(frozen=True)
 class Recipe:
     """One way to compute attention; the defaults are the healthy one.
 
-    `scale` names one of `SCALES` or is a number, `axis` is that of softmax over (batch, heads, q, k), and
-    `restart` gives the tokens after a cache of that length positions from zero.
+    `scale` names one of `SCALES` or is a number, `axis` is that of softmax over (batch, heads, q, k), `order`
+    says what is taken for q, k and v, `mixed` which of them (o: the output) a view cuts across tokens,
+    `turned` which of them rotary positions turn, and `restart` gives the tokens after a cache of that length
+    positions from zero.
     """
 
     scale: str | float = "d_k"
-    axis: int = -1
+    axis: int | tuple[int, ...] = -1
     mask: str = "before"
-    split: str = "heads"
-    merge: str = "heads"
-    groups: str = "interleave"
+    mixed: str = ""
+    tiled: str = ""
+    order: str = "qkv"
+    weights: str = "softmax"
+    after: str | None = None
+    norm: str | None = None
+    normed: str = "qk"
     rotary: str | None = None
     base: float = 10000.0
-    rotary_values: bool = False
+    part: float = 1.0
+    turn: float = 1.0
+    turned: str = "qk"
     softmax: torch.dtype | None = None
-    project: bool = True
     restart: int | None = None
 
 
@@ -55,36 +67,76 @@ def pattern(name: str, q: int, k: int) -> Tensor:
 
 def rotate(x: Tensor, positions: Tensor, recipe: Recipe) -> Tensor:
     """Rotary positions in the layout a recipe names; "mixed" is the mistake of using both at once."""
-    half = x.shape[-1] // 2
-    turns = recipe.base ** (-torch.arange(half, dtype=torch.float64) / half)
-    angles = (positions.double()[:, None] * turns).to(x.dtype)
-    pairs, halves = angles.repeat_interleave(2, -1), torch.cat([angles, angles], -1)
-    layout, of_pairs = {"halves": (halves, False), "interleaved": (pairs, True)}.get(
-        recipe.rotary or "", (pairs, False) if recipe.rotary == "mixed" else (halves, True)
-    )
-    if of_pairs:
+    width = int(x.shape[-1] * recipe.part) // 2 * 2
+    if width < 2:
+        return x
+    x, rest = x[..., :width], x[..., width:]
+    half = width // 2
+    by_pairs = recipe.rotary in ("interleaved", "mixed")
+    cos, sin = _angles(tuple(positions.tolist()), half, recipe.turn, recipe.base, by_pairs, x.dtype)
+    if recipe.rotary in ("interleaved", "mixed-pairs"):
         turned = torch.stack([-x[..., 1::2], x[..., 0::2]], -1).flatten(-2)
     else:
         turned = torch.cat([-x[..., half:], x[..., :half]], -1)
-    return x * layout.cos() + turned * layout.sin()
+    return torch.cat([x * cos + turned * sin, rest], -1)
 
 
-def _split(x: Tensor, heads: int, how: str) -> Tensor:
+@cache
+def _angles(
+    positions: tuple[int, ...], half: int, turn: float, base: float, pairs: bool, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    turns = turn * base ** (-torch.arange(half, dtype=torch.float64) / half)
+    angles = torch.tensor(positions, dtype=torch.float64)[:, None] * turns
+    angles = angles.repeat_interleave(2, -1) if pairs else torch.cat([angles, angles], -1)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def _split(x: Tensor, heads: int, how: bool = False) -> Tensor:
+    """One head after another; `how` makes the mistake of a view that cuts across tokens."""
     batch, n, width = x.shape
-    if how == "view":
+    if how:
         return x.reshape(batch, heads, n, width // heads)
     return x.reshape(batch, n, heads, width // heads).transpose(1, 2)
 
 
+def _normed(x: Tensor, how: str) -> Tensor:
+    """A vector per token and head, normalised; the wide forms take all heads together."""
+    if how.startswith("wide "):
+        b, h, n, d = x.shape
+        return _split(_normed(x.transpose(1, 2).reshape(b, n, h * d), how[5:]), h)
+    if how == "unit":
+        return F.normalize(x, dim=-1)
+    return F.layer_norm(x, x.shape[-1:]) if how == "layer" else F.rms_norm(x, x.shape[-1:], eps=1e-6)
+
+
+def _softmax(scores: Tensor, axis: int | tuple[int, ...]) -> Tensor:
+    if isinstance(axis, int):
+        return scores.softmax(axis)
+    return scores.flatten(-2).softmax(-1).reshape(scores.shape)
+
+
 def _weights(scores: Tensor, allowed: Tensor, recipe: Recipe) -> Tensor:
+    if recipe.weights == "uniform":
+        scores = torch.zeros_like(scores)
+    if recipe.weights == "own":
+        return torch.eye(scores.shape[-2], scores.shape[-1]).to(scores).expand(scores.shape)
+    if recipe.weights == "none":
+        return scores * allowed
     dtype = scores.dtype
     if recipe.softmax is not None:
         scores = scores.to(recipe.softmax)
     if recipe.mask == "after":
-        return scores.softmax(recipe.axis).to(dtype) * allowed
-    scores = scores.masked_fill(~allowed, -torch.inf)
+        return _softmax(scores, recipe.axis).to(dtype) * allowed
+    if recipe.mask == "added":
+        scores = scores + allowed.to(dtype)
+    else:
+        scores = scores.masked_fill(~allowed, FILLS[recipe.mask])
+    if recipe.weights == "log":
+        return scores.log_softmax(-1).to(dtype)
+    weights = _softmax(scores, recipe.axis).to(dtype)
     # A row with nothing to attend to means nothing; zeros compare with everything.
-    return scores.softmax(recipe.axis).to(dtype).nan_to_num(0.0)
+    weights = weights.nan_to_num(0.0) if recipe.axis == -1 else weights
+    return weights.softmax(-1) if recipe.weights == "twice" else weights
 
 
 def compute(
@@ -97,23 +149,56 @@ def compute(
     torch.Size([1, 3, 8])
     """
     n_q, n_k, model = q.shape[1], k.shape[1], q.shape[2]
-    q, k, v = (
-        _split(q, heads[0], recipe.split),
-        _split(k, heads[1], recipe.split),
-        _split(v, heads[1], recipe.split),
-    )
-    if recipe.rotary:
-        places = torch.arange(n_k)
-        if recipe.restart is not None:
-            places = torch.cat([places[: recipe.restart], torch.arange(n_k - recipe.restart)])
-        q, k = rotate(q, places[n_k - n_q :], recipe), rotate(k, places, recipe)
-        v = rotate(v, places, recipe) if recipe.rotary_values else v
-    if heads[0] != heads[1]:
-        times = heads[0] // heads[1]
-        tiled = recipe.groups == "tile"
-        k, v = ((x.repeat(1, times, 1, 1) if tiled else x.repeat_interleave(times, 1)) for x in (k, v))
-    scale = recipe.scale
-    factor = SCALES[scale](q.shape[-1], model, n_k) if isinstance(scale, str) else scale
-    out = _weights(q @ k.mT * factor, allowed, recipe) @ v
-    out = out if recipe.merge == "view" else out.transpose(1, 2)
+    given = (("q", q, heads[0]), ("k", k, heads[1]), ("v", v, heads[1]))
+    parts = {name: _split(x, count, name in recipe.mixed) for name, x, count in given}
+    parts = {name: parts[source] for name, source in zip("qkv", recipe.order, strict=True)}
+    for name in recipe.normed if recipe.norm else "":
+        if name in parts:
+            parts[name] = _normed(parts[name], recipe.norm or "")
+    _turn(parts, n_q, n_k, recipe)
+    count = parts["q"].shape[1]
+    for name in ("k", "v"):
+        times = count // parts[name].shape[1]
+        if times > 1:
+            x = parts[name]
+            tiled = name in recipe.tiled
+            parts[name] = x.repeat(1, times, 1, 1) if tiled else x.repeat_interleave(times, 1)
+    out = _mix(parts, (model, n_k), allowed, recipe)
+    if recipe.norm and "o" in recipe.normed:
+        out = _normed(out, recipe.norm)
+    out = out if "o" in recipe.mixed else out.transpose(1, 2)
     return out.reshape(out.shape[0], n_q, -1)
+
+
+def _turn(parts: dict[str, Tensor], n_q: int, n_k: int, recipe: Recipe) -> None:
+    """Rotary positions on the parts that a recipe turns."""
+    if not recipe.rotary:
+        return
+    places = torch.arange(n_k)
+    if recipe.restart is not None:
+        places = torch.cat([places[: recipe.restart], torch.arange(n_k - recipe.restart)])
+    for name in recipe.turned:
+        parts[name] = rotate(parts[name], places[n_k - n_q :] if name == "q" else places, recipe)
+
+
+def scores_of(q: Tensor, k: Tensor, heads: tuple[int, int], recipe: Recipe) -> Tensor:
+    """The products q·k of a recipe as `(batch, heads, q, k)`, without scale and mask."""
+    parts = {"q": _split(q, heads[0]), "k": _split(k, heads[1])}
+    for name in "qk" if recipe.norm else "":
+        parts[name] = _normed(parts[name], recipe.norm or "")
+    _turn(parts, q.shape[1], k.shape[1], replace(recipe, turned="qk"))
+    return parts["q"] @ parts["k"].repeat_interleave(heads[0] // heads[1], 1).mT
+
+
+def _mix(parts: dict[str, Tensor], sizes: tuple[int, int], allowed: Tensor, recipe: Recipe) -> Tensor:
+    q, k, v = parts["q"], parts["k"], parts["v"]
+    factor = _factor(recipe.scale, q.shape[-1], sizes)
+    if recipe.weights == "channels":
+        return v @ (q.mT @ k * factor).softmax(-1).mT
+    scores = q @ k.mT * factor
+    weights = _weights(scores, allowed, recipe)
+    return weights @ v * _factor(recipe.after or 1.0, q.shape[-1], sizes)
+
+
+def _factor(scale: Any, d: int, sizes: tuple[int, int]) -> float:
+    return SCALES[scale](d, *sizes) if isinstance(scale, str) else scale

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.doctor.masks import MaskForm
 from regard.doctor.recipe import Recipe
+from regard.errors import NotCallableError, SubjectError
 
-__all__ = ["Options", "Scenario", "Subject", "declares_causal", "first_tensor", "parameter_of"]
+__all__ = [
+    "Options",
+    "Scenario",
+    "Subject",
+    "declares_causal",
+    "not_callable",
+    "raised_by",
+    "tensors_in",
+]
 
 BATCH, LENGTH = 2, 6
-MASKS = (
-    "attn_mask",
-    "attention_mask",
-    "mask",
-    "key_padding_mask",
-    "padding_mask",
-    "pad_mask",
-    "attn_bias",
-    "bias",
+# Errors that no other shape of the input would mend.
+FAULTS = (
+    "NameError",
+    "UnboundLocalError",
+    "ImportError",
+    "ModuleNotFoundError",
+    "ZeroDivisionError",
+    "NotImplementedError",
+    "SyntaxError",
 )
-FLAGS = ("is_causal", "causal")
-HEADS = ("num_heads", "n_heads", "n_head", "heads", "nhead", "h", "num_attention_heads", "nheads")
-CACHES = ("cache", "kv_cache", "past", "past_kv", "past_key_value", "past_key_values", "layer_past")
 
 
 @dataclass(frozen=True)
@@ -49,10 +56,23 @@ class Scenario:
     """One way to call the subject, and which pairs may attend then (None: to be found out)."""
 
     label: str
-    run: Callable[[Any], Tensor]
+    how: dict[str, Any]
     allowed: Tensor | None = None
     rows: Tensor | None = None
     causal: bool = False
+
+
+def raised_by(error: Exception) -> SubjectError:
+    """What the subject raised, with the kind of the error in its words."""
+    return SubjectError(f"{type(error).__name__}: {error}")
+
+
+def not_callable(message: str, failures: Sequence[str]) -> NotCallableError:
+    """The refusal to examine what cannot be called, and whether that is its own fault."""
+    refusal, said = NotCallableError(message), set(failures)
+    if len(said) == 1 and next(iter(said)).partition(":")[0] in FAULTS:
+        refusal.raised = said.pop()
+    return refusal
 
 
 class Subject:
@@ -60,15 +80,25 @@ class Subject:
 
     kind = "function"
     name: str = ""
+    length: int = LENGTH
     causal: bool | None = None
     own = False
+    # Whether a token's value can be changed apart from its query.
     seeable = True
+    mask: MaskForm | None = None
+    padding: MaskForm | None = None
+    cache_name: str | None = None
+    uncertain: Sequence[MaskForm] = ()
 
     def reading(self) -> dict[str, Any]:
         """How the subject was understood, in words."""
         return {}
 
-    def sample(self, n: int = LENGTH, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
+    def names(self) -> dict[str, str]:
+        """What the user calls q, k, v, the mask and so on."""
+        return {}
+
+    def sample(self, n: int | None = None, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
         """Random input of n tokens."""
         raise NotImplementedError
 
@@ -80,32 +110,42 @@ class Subject:
         """The output, as (batch, length, width)."""
         raise NotImplementedError
 
-    def scenarios(self, n: int = LENGTH) -> Sequence[Scenario]:
+    def scenarios(self, n: int | None = None) -> Sequence[Scenario]:
         """The ways to call it that the formula is compared in."""
         return ()
+
+    def plans(self) -> int:
+        """How many ways there are to fill in arguments that are not known, for `use_plan`."""
+        return 1
+
+    def use_plan(self, index: int) -> None:
+        """Fill in unknown arguments in another way."""
+
+    def core(self, state: Any, scenario: Scenario) -> tuple[Tensor, Any]:
+        """What the heads give in one scenario, and what `expected` needs to compute the same."""
+        return self.run(state, **scenario.how), state
 
     def conventions(self) -> Sequence[Any]:
         """The readings of the subject under which it may be healthy."""
         return ()
 
-    def expected(self, state: Any, convention: Any, allowed: Tensor, recipe: Recipe) -> Tensor | None:
+    def expected(self, inside: Any, convention: Any, allowed: Tensor, recipe: Recipe) -> Tensor | None:
         """What a recipe would give, under one reading of the subject."""
         return None
 
 
-def parameter_of(names: Sequence[str], wanted: Sequence[str]) -> str | None:
-    """The first of the wanted names that is there."""
-    return next((name for name in wanted if name in names), None)
-
-
-def first_tensor(found: Any) -> Tensor | None:
-    """What a call returned, if a tensor, or the first tensor in it."""
+def tensors_in(found: Any) -> list[Tensor]:
+    """Every tensor in what a call returned, in order; arrays are turned into tensors."""
     if isinstance(found, Tensor):
-        return found
+        return [found]
     if type(found).__module__ == "numpy" and hasattr(found, "dtype"):
-        return torch.as_tensor(found)
-    parts = found.values() if isinstance(found, dict) else found if isinstance(found, tuple | list) else ()
-    return next((x for x in map(first_tensor, parts) if x is not None), None)
+        return [torch.as_tensor(found)]
+    parts = found.values() if hasattr(found, "values") and hasattr(found, "keys") else found
+    if hasattr(found, "__dataclass_fields__") and not isinstance(parts, tuple | list):
+        parts = [getattr(found, name) for name in found.__dataclass_fields__]
+    if not isinstance(parts, tuple | list) and parts is found:
+        return []
+    return [x for part in parts for x in tensors_in(part)]
 
 
 def declares_causal(thing: Any) -> bool:
@@ -119,9 +159,16 @@ def declares_causal(thing: Any) -> bool:
         return True
     if not isinstance(thing, torch.nn.Module):
         return False
-    if any(getattr(thing, flag, False) is True for flag in FLAGS):
+    return any(_keeps_order(part) for part in thing.modules())
+
+
+def _keeps_order(module: torch.nn.Module) -> bool:
+    if any(getattr(module, flag, False) is True for flag in ("is_causal", "causal")):
         return True
-    squares = (b for b in thing.buffers(recurse=False) if b.dim() >= 2 and b.shape[-1] == b.shape[-2] > 2)
+    if re.search(r"(?i)(?<!non)(?<!non_)causal\w*att", type(module).__name__):
+        return True
+    held = [*module.buffers(recurse=False), *(x for x in vars(module).values() if isinstance(x, Tensor))]
+    squares = (b for b in held if b.dim() >= 2 and b.shape[-1] == b.shape[-2] > 2)
     return any(_is_triangle(b.reshape(-1, *b.shape[-2:])[0]) for b in squares)
 
 

@@ -10,10 +10,12 @@ from regard.doctor.probes.order import order
 from regard.doctor.probes.padding import padding
 from regard.doctor.probes.precision import precision
 from regard.doctor.probes.repeatable import repeatable
+from regard.doctor.probes.sane import finite, sane
 
 __all__ = [
     "cache",
     "dead_rows",
+    "finite",
     "finite_mask",
     "formula",
     "gradients",
@@ -22,4 +24,5 @@ __all__ = [
     "padding",
     "precision",
     "repeatable",
+    "sane",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from torch import Tensor
@@ -12,7 +13,6 @@ from regard.doctor.fit import TOLERANCE
 from regard.doctor.influence import difference
 from regard.doctor.modules import ModuleSubject
 from regard.doctor.recipe import Recipe, pattern
-from regard.doctor.subject import LENGTH
 
 __all__ = ["cache"]
 
@@ -23,7 +23,7 @@ def cache(case: Case) -> None:
     """Give the last tokens after the others, as generation does."""
     if isinstance(case.subject, FunctionSubject):
         _function(case, case.subject)
-    elif isinstance(case.subject, ModuleSubject) and case.subject.cache_name:
+    elif isinstance(case.subject, ModuleSubject) and case.subject.cache_name and not case.subject.own:
         _module(case, case.subject)
 
 
@@ -32,18 +32,19 @@ def _function(case: Case, subject: FunctionSubject) -> None:
     if scenario is None:
         return
     q, k, v = subject.sample()
-    whole = scenario.run((q, k, v))
+    whole = case.run((q, k, v), scenario)
     for new in NEW:
         try:
-            out = scenario.run((q[:, :, -new:], k, v))
+            out = case.run((q[:, :, -new:], k, v), scenario)
         except Exception:
             return
         error = difference(out, whole[:, -new:])
         if error < TOLERANCE:
             continue
-        first = subject.expected((q[:, :, -new:], k, v), "", pattern("first", new, LENGTH), Recipe())
+        first = subject.expected((q[:, :, -new:], k, v), "", pattern("first", new, subject.length), Recipe())
         wrong_end = first is not None and difference(out, first) < TOLERANCE
-        evidence = f"{new} queries against {LENGTH} keys miss the last {new} rows of the whole by {error:.1%}"
+        keys = subject.length
+        evidence = f"{new} queries against {keys} keys miss the last {new} rows of the whole by {error:.1%}"
         if not case.options.cache:
             words = ", because the causal mask starts at the first key" if wrong_end else ""
             case.note(f"{evidence}{words}; a finding only where it is used with a cache (cache=True)")
@@ -58,7 +59,7 @@ def _function(case: Case, subject: FunctionSubject) -> None:
 
 def _module(case: Case, subject: ModuleSubject) -> None:
     x = subject.sample()
-    how: dict[str, Any] = {"use_cache": True} if "use_cache" in subject.names else {}
+    how: dict[str, Any] = {"use_cache": True} if "use_cache" in subject.parameters.names else {}
     whole = subject.run(x)
     for new in NEW:
         try:
@@ -70,28 +71,39 @@ def _module(case: Case, subject: ModuleSubject) -> None:
             )
             if held is None or held is found[0]:
                 return
-            out = subject.run(x[:, -new:], **{subject.cache_name or "": held}, **how)
+            with_cache = {subject.cache_name or "": held, **how}
+            out = subject.run(x[:, -new:], **with_cache)
+            inner, seen = subject.watched(x[:, -new:], {}, **copy.deepcopy(with_cache))
+            inner = subject.anatomy.core(seen.products, inner)
         except Exception as error:
             return case.note(f"its cache could not be used ({type(error).__name__}: {error})")
         error = difference(out, whole[:, -new:])
         if error > TOLERANCE:
-            return _name(case, subject, x, out, new, error)
+            return _name(case, subject, x, inner, new, error)
     return None
 
 
 def _name(case: Case, subject: ModuleSubject, x: Tensor, out: Tensor, new: int, error: float) -> None:
     """Which mistake with the cache gives this output."""
     fit = case.fits.get("plain")
-    evidence = f"{new} tokens after a cache of {LENGTH - new} miss the same rows of the whole by {error:.1%}"
+    evidence = (
+        f"{new} tokens after a cache of {subject.length - new} miss the same rows of the whole by {error:.1%}"
+    )
     choices = (
         ("causal-wrong-end", "first", None, "the mask aligned at the first key"),
-        ("rotary-cache-offset", "causal", LENGTH - new, "positions that start again at zero"),
+        ("rotary-cache-offset", "causal", subject.length - new, "positions that start again at zero"),
     )
     if fit is None:
         return case.find("cache-mismatch", evidence)
     for code, shape, restart, words in choices:
         recipe = Recipe(rotary=fit.recipe.rotary, base=fit.recipe.base, restart=restart)
-        theirs = subject.expected(x, fit.convention, pattern(shape, new, LENGTH), recipe, queries=new)
+        theirs = subject.expected(
+            subject.core(x, subject.scenarios()[0])[1],
+            fit.convention,
+            pattern(shape, new, subject.length),
+            recipe,
+            queries=new,
+        )
         if theirs is not None and difference(out, theirs) < TOLERANCE:
             return case.find(code, f"{evidence} and equal the formula with {words}")
     return case.find("cache-mismatch", evidence)

@@ -6,34 +6,37 @@ import torch
 
 from regard.doctor.adapter import FunctionSubject
 from regard.doctor.case import Case
+from regard.doctor.masks import holed
 from regard.doctor.modules import ModuleSubject
-from regard.doctor.subject import BATCH, LENGTH
+from regard.doctor.subject import BATCH
 
 __all__ = ["dead_rows"]
 
 
 def dead_rows(case: Case) -> None:
-    """Forbid one query (or one whole sequence) everything and look for NaN."""
-    subject, state = case.subject, case.subject.sample()
-    if isinstance(subject, FunctionSubject) and subject.mask_format:
-        allowed = subject.some_mask(LENGTH)
-        if subject.mask_format[0] == "bk":
+    """Forbid one query (or one whole sequence) everything and look for NaN: a remark, not a mistake."""
+    subject, state, n = case.subject, case.subject.sample(), case.subject.length
+    if isinstance(subject, FunctionSubject) and subject.mask:
+        allowed = holed(subject.mask, BATCH, n, n)
+        if subject.mask.by_key:
             allowed[:] = False
         allowed[..., 1, :] = False
         out = subject.run(state, allowed=allowed)
-        what = f"a query whose {subject.mask_name} allows no key"
+        what = f"a query whose {subject.mask.name} allows no key"
     elif isinstance(subject, ModuleSubject) and subject.padding:
-        keep = torch.ones(BATCH, LENGTH, dtype=torch.bool)
+        keep = torch.ones(subject.batch, n, dtype=torch.bool)
         keep[0] = False
         out = subject.run(state, keep=keep)
-        what = f"a sequence whose {subject.padding[0]} marks padding only"
+        what = f"a sequence whose {subject.padding.name} marks padding only"
     else:
         return
     count = int(out.isnan().any(-1).sum())
     if not count:
         return
     evidence = f"{what} makes {count} of {out.shape[0] * out.shape[1]} rows NaN"
-    if subject.own:
-        case.note(f"{evidence}, as its library has it")
-    else:
-        case.find("dead-rows", evidence)
+    advice = (
+        "as its library has it"
+        if subject.own
+        else ("as softmax of -inf alone does; where such queries occur, set their rows to 0 after softmax")
+    )
+    case.note(f"{evidence}, {advice}")

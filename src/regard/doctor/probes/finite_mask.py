@@ -7,32 +7,38 @@ from regard.doctor.probes.padding import leak
 
 __all__ = ["finite_mask"]
 
-# Scores near 1e5: beyond -1e4, about what half precision (65,504) can hold, and far from -1e9.
-SIZE = 300.0
+# Scores near 1e3, which badly trained models reach, and near 1e5: beyond -1e4 and far from -1e9.
+SIZE, HUGE = 30.0, 300.0
 
 
 def finite_mask(case: Case) -> None:
     """Probe causality and padding with large scores; what leaks now and did not before is a finite mask."""
-    subject = case.subject
-    if subject.kind == "model":
+    if case.subject.kind == "model":
         return  # token ids cannot be made larger
+    for size, words in ((SIZE, "1e3"), (HUGE, "1e5")):
+        evidence = _leaks(case, size, words)
+        if evidence and size == SIZE:
+            return case.find("finite-mask", evidence)
+        if evidence:
+            advice = "filling with -inf or torch.finfo(scores.dtype).min holds against any score"
+            return case.note(f"its mask is a finite number: {evidence}; {advice}")
+    return None
+
+
+def _leaks(case: Case, size: float, words: str) -> str:
+    subject = case.subject
     for scenario in subject.scenarios():
         seen = case.seen(scenario)
         if bool(seen.all()):
             continue
-        large = case.seen(scenario, size=SIZE)
-        leaked = int((large & ~seen).sum())
+        leaked = int((case.seen(scenario, size=size) & ~seen).sum())
         if leaked:
-            case.find(
-                "finite-mask",
-                f"called {scenario.label} with scores near 1e5, "
-                f"{leaked} of {int((~seen).sum())} masked pairs attend",
+            masked = int((~seen).sum())
+            return (
+                f"called {scenario.label} with scores near {words}, {leaked} of {masked} masked pairs attend"
             )
-            return
-    if getattr(subject, "padding", None):
-        noticed, _ = leak(case, SIZE)
+    if subject.padding and subject.kind != "function":
+        noticed, _ = leak(case, size)
         if bool(noticed.any()):
-            case.find(
-                "finite-mask",
-                f"with scores near 1e5, {int(noticed.sum())} tokens notice what their padding holds",
-            )
+            return f"with scores near {words}, {int(noticed.sum())} tokens notice what their padding holds"
+    return ""

@@ -1,10 +1,18 @@
-"""Scale, softmax, mask, heads, rotary, projection: is the output the formula's, or that of a mistake?"""
+"""Scale, softmax, mask, heads, rotary: is the output the formula's, or that of a mistake?"""
 
 from __future__ import annotations
 
+import torch
+
 from regard.doctor.adapter import FunctionSubject
 from regard.doctor.case import Case
-from regard.doctor.fit import Fit, fit
+from regard.doctor.fit import Fit, Fitting
+from regard.doctor.influence import difference
+from regard.doctor.masks import holed
+from regard.doctor.modules import ModuleSubject
+from regard.doctor.probes.projections import projections
+from regard.doctor.probes.readout import readout
+from regard.doctor.subject import BATCH, Scenario, Subject
 
 __all__ = ["formula"]
 
@@ -12,46 +20,128 @@ __all__ = ["formula"]
 def formula(case: Case) -> None:
     """Compare each scenario with the healthy recipe and with that of each mistake, to the first mistake."""
     subject = case.subject
-    if not subject.conventions():
+    if subject.kind == "model":
         return
-    state = subject.sample()
-    for scenario in subject.scenarios():
-        seen = case.seen(scenario)
-        found = fit(subject, scenario, state, seen)
-        case.fits[scenario.label] = found
-        if found is not None and found.codes:
-            return _report(case, scenario.label, found)
-        _projection(case, found)
-    if isinstance(subject, FunctionSubject) and case.fits.get("plain") is not None and subject.grouped():
-        scenario = subject.scenarios()[0]
-        found = fit(subject, scenario, subject.sample(), case.seen(scenario))
-        subject.key_heads = subject.heads
-        if found is not None and found.codes:
-            return _report(case, "4 query heads, 2 key heads", found)
-    if all(found is None for found in case.fits.values()):
-        case.note(
-            "it computes no known form of softmax(q·k)·v; only what can be seen from outside was probed"
+    if not subject.conventions() and not _apart(case, subject.scenarios()[0]):
+        case.leave(
+            "no products of the input with weights could be told to be its q, k and v. "
+            "Examine its inner function of q, k and v, or wrap it in a module with W_q, W_k, W_v and W_o"
         )
-    return None
+        return
+    plain, *others = subject.scenarios()
+    if _apart(case, plain):
+        return case.find("scores-unused", "no token's output depends on any other token", plain)
+    found, fitting = _plain(case, plain)
+    case.fits[plain.label] = found
+    if found is None:
+        readout(case, plain, fitting)
+    elif found.codes:
+        return _report(case, plain, found)
+    projections(case, found)
+    if found is not None and not case.findings and _uncertain(case, found):
+        return None
+    for scenario in others if found is not None and not case.findings else ():
+        fitting = _fitting(case, scenario, found)
+        case.fits[scenario.label] = fitting.fit()
+        if (other := case.fits[scenario.label]) is not None and other.codes:
+            return _report(case, scenario, other)
+    return None if found is None or case.findings else _grouped(case)
 
 
-def _report(case: Case, label: str, found: Fit) -> None:
+def _apart(case: Case, plain: Scenario) -> bool:
+    """Whether no token ever reaches another."""
+    seen = case.seen(plain) | case.seen(plain, "k")
+    return not bool((seen & ~torch.eye(len(seen), dtype=torch.bool)).any())
+
+
+def _uncertain(case: Case, plain: Fit) -> bool:
+    """A mask that does not do what it should in any form: is there a form in which a mistake explains it?"""
+    subject = case.subject
+    n, batch = subject.length, getattr(subject, "batch", BATCH)
+    for form in subject.uncertain:
+        allowed = holed(form, batch, n, n)
+        given = allowed & (plain.allowed if plain.allowed is not None else allowed)
+        scenario = Scenario(f"{form.name}=…", {"allowed": allowed, "form": form}, given)
+        found = Fitting(subject, scenario, subject.sample()).like(plain).fit(pairs=False)
+        if found is not None and set(found.codes) & {"mask-after-softmax", "mask-weak", "softmax-axis"}:
+            _report(case, scenario, found)
+            return True
+    return False
+
+
+def _plain(case: Case, plain: Scenario) -> tuple[Fit | None, Fitting]:
+    """The fit of the plain call, with the arguments filled in as it goes best."""
+    tried: list[tuple[int, Fit | None, Fitting]] = []
+    for index in range(case.subject.plans()):
+        case.subject.use_plan(index)
+        fitting = _fitting(case, plain)
+        found = fitting.fit(pairs=index == 0)
+        tried.append((index, found, fitting))
+        if found is not None and not found.codes:
+            break
+    best = next((one for one in tried if one[1] is not None and not one[1].codes), None)
+    best = best or next((one for one in tried if one[1] is not None), tried[0])
+    case.subject.use_plan(best[0])
+    return best[1], best[2]
+
+
+def _fitting(case: Case, scenario: Scenario, like: Fit | None = None) -> Fitting:
+    subject = case.subject
+    fitting = Fitting(
+        subject, scenario, subject.sample(), case.seen(scenario),
+        positional=like is None and _positional(subject, scenario),
+        normed=like is None and isinstance(subject, ModuleSubject) and _has_norms(subject),
+        named=_named(subject),
+    )  # fmt: skip
+    return fitting if like is None else fitting.like(like)
+
+
+def _named(subject: Subject) -> bool:
+    if isinstance(subject, FunctionSubject):
+        return True
+    return isinstance(subject, ModuleSubject) and subject.named()
+
+
+def _has_norms(subject: ModuleSubject) -> bool:
+    return any(
+        "norm" in f"{name} {type(part).__name__}".lower() for name, part in subject.module.named_modules()
+    )
+
+
+def _positional(subject: Subject, scenario: Scenario) -> bool:
+    """Whether the last query's result depends on the order of the first two keys."""
+    state = subject.sample()
+    if isinstance(state, tuple):
+        turned = (state[0], *(_exchange(x, 2) for x in state[1:]))
+    else:
+        turned = _exchange(state, 1)
+    before, after = (subject.core(x, scenario)[0] for x in (state, turned))
+    return difference(before[:, -1:], after[:, -1:]) > 1e-5
+
+
+def _exchange(x, axis):  # type: ignore[no-untyped-def]
+    order = [1, 0, *range(2, x.shape[axis])]
+    return x.index_select(axis, x.new_tensor(order).long())
+
+
+def _grouped(case: Case) -> None:
+    """The same with fewer key heads than query heads, where a function takes that."""
+    subject = case.subject
+    if not isinstance(subject, FunctionSubject) or not subject.grouped():
+        return
+    scenario = subject.scenarios()[0]
+    found = Fitting(subject, scenario, subject.sample(), case.seen(scenario)).fit()
+    label = f"{subject.heads} query heads, {subject.key_heads} key heads"
+    subject.key_heads = subject.heads
+    if found is not None and found.codes:
+        _report(case, scenario, found, label)
+
+
+def _report(case: Case, scenario: Scenario, found: Fit, label: str = "") -> None:
     for code in found.codes:
         case.find(
             code,
-            f"called {label}, the output equals the formula with {found.words} to {found.error:.0e} "
-            f"and misses the healthy one by {found.healthy_error:.1%}",
-        )
-
-
-def _projection(case: Case, found: Fit | None) -> None:
-    """The heads' results come out side by side, unmixed."""
-    if found is None or isinstance(case.subject, FunctionSubject) or case.subject.own:
-        return
-    weights, heads = found.convention
-    if weights.out is None and heads > 1:
-        case.find(
-            "missing-output-projection",
-            f"the output equals the {heads} heads laid side by side to {found.error:.0e}; "
-            "no weight but W_q, W_k and W_v takes part",
+            f"called {label or scenario.label}, the output equals the formula with {found.words} "
+            f"to {found.error:.0e} and misses the healthy one by {found.healthy_error:.1%}",
+            scenario,
         )

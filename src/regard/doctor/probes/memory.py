@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from regard.doctor.case import Case
+from regard.doctor.watch import light
 
 __all__ = ["memory"]
 
@@ -30,6 +31,9 @@ class _Largest(TorchDispatchMode):
                     self.elements, min(x.numel(), x.untyped_storage().nbytes() // x.element_size())
                 )
         return out
+
+
+light(_Largest)
 
 
 def memory(case: Case) -> None:

@@ -7,7 +7,7 @@ import torch
 from regard.doctor.adapter import FunctionSubject
 from regard.doctor.case import Case, larger
 from regard.doctor.influence import difference
-from regard.doctor.probes.finite_mask import SIZE
+from regard.doctor.probes.finite_mask import HUGE
 
 __all__ = ["precision"]
 
@@ -19,7 +19,7 @@ TOLERANCE = 4e-3
 def precision(case: Case) -> None:
     """Average 4,096 ones in half precision, and take softmax of scores near 1e5."""
     subject = case.subject
-    out = subject.run(larger(subject.sample(), SIZE)) if isinstance(subject, FunctionSubject) else None
+    out = subject.run(larger(subject.sample(), HUGE)) if isinstance(subject, FunctionSubject) else None
     if out is not None and not bool(out[:, 1:].isfinite().all()):
         bad = int((~out.isfinite()).sum())
         case.find(

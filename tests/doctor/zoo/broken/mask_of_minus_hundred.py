@@ -1,4 +1,4 @@
-"""Causal attention that adds -10,000 to what it forbids, as early half-precision code did."""
+"""Causal attention that adds -100 to what it forbids."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ def causal_attention(q, k, v):
     scores = q @ k.mT * q.shape[-1] ** -0.5
     n = scores.shape[-1]
     forbidden = torch.ones(n, n, dtype=scores.dtype).triu(1)
-    return (scores + forbidden * -10000.0).softmax(-1) @ v
+    return (scores + forbidden * -100.0).softmax(-1) @ v

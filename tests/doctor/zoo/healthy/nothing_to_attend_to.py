@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-MISTAKE = "dead-rows"
-
 
 def attention(q, k, v, mask=None):
     scores = q @ k.mT * q.shape[-1] ** -0.5

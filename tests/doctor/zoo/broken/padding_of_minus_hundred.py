@@ -1,4 +1,4 @@
-"""Padding is forbidden with -1e4, which large scores overcome."""
+"""Padding is forbidden with -100, which large scores overcome."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).view(b, n, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         scores = q @ k.mT * q.shape[-1] ** -0.5
         if attention_mask is not None:
-            scores = scores + (1.0 - attention_mask[:, None, None, :].to(x.dtype)) * -1e4
+            scores = scores + (1.0 - attention_mask[:, None, None, :].to(x.dtype)) * -100
         return self.proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, c))

@@ -1,0 +1,252 @@
+"""Which columns of which products are the queries, keys and values of a module, found by changing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.doctor.watch import Product, Watch
+
+__all__ = ["Anatomy", "Column", "Roles", "dissect"]
+
+Column = tuple[int, int]
+# Columns looked at one by one in each product; of wider products, every so many and then the borders.
+CLOSE = 96
+# Columns that fit into one large batch.
+MANY = 512
+# A second difference below this part of the first is that of a straight line in float32.
+STRAIGHT = 2e-3
+
+
+@dataclass
+class Roles:
+    """The columns by what they do."""
+
+    query: list[Column] = field(default_factory=list)
+    key: list[Column] = field(default_factory=list)
+    value: list[Column] = field(default_factory=list)
+    dead: list[Column] = field(default_factory=list)
+
+    def add(self, role: str, column: Column) -> None:
+        """Put a column where it belongs."""
+        getattr(self, role).append(column)
+
+
+@dataclass
+class Anatomy:
+    """The products of one module: which are projections of tokens, and which come after tokens have met."""
+
+    products: list[Product]
+    places: dict[int, Tensor]
+    after: list[int]
+    roles: Roles
+    used: set[str]
+    # Products after the tokens have met whose rows run over tokens first and sequences second.
+    length_first: set[int] = field(default_factory=set)
+    # The columns of what the heads give, in the order of the values they come from.
+    order: list[int] | None = None
+
+    def value(self, products: list[Product], columns: Sequence[Column]) -> Tensor:
+        """The values of some columns in a run, as (batch, length, columns)."""
+        parts = []
+        for index in dict.fromkeys(index for index, _ in columns):
+            mine = [column for i, column in columns if i == index]
+            places = self.places[index][..., torch.tensor(mine)]
+            parts.append(products[index].value.flatten()[places.flatten()].reshape(places.shape))
+        return torch.cat(parts, -1)
+
+    def core(self, products: list[Product], out: Tensor) -> Tensor:
+        """What the heads give: the input of the output projection, or the output where there is none."""
+        batch, n = out.shape[:2]
+        parts = [_rows(products[i].operand, batch, n, i in self.length_first) for i in self.after]
+        if not parts or any(part is None for part in parts):
+            return out
+        core = torch.cat([part for part in parts if part is not None], -1)
+        return core if self.order is None else core[..., self.order]
+
+    def change(self, index: int, tokens: Any, columns: Any, size: Any) -> Tensor:
+        """Something to add to a product: `size` at some tokens and columns."""
+        change = torch.zeros(self.products[index].value.numel())
+        places = self.places[index][:, tokens][..., columns]
+        change[places.flatten()] = size if not isinstance(size, Tensor) else size.flatten()
+        return change
+
+
+Run = Callable[[Any, dict[int, Tensor]], tuple[Tensor, Watch]]
+
+
+def dissect(run: Run, state: Any, change: Callable[[Any, int, int], Any], batch: int, n: int) -> Anatomy:
+    """Find the projections of a module and what they are for."""
+    _, base = run(state, {})
+    products = base.products
+    moved: list[list[Tensor]] = [[] for _ in products]
+    rows: list[set[int]] = [set() for _ in products]
+    for b in range(batch):
+        for j in range(n):
+            _, other = run(change(state, b, j), {})
+            if len(other.products) != len(products):
+                return Anatomy(products, {}, [], Roles(), base.used)
+            for index, product in enumerate(other.products):
+                before = products[index].value
+                moved[index].append((product.value != before).flatten())
+                met = _rows(product.operand, batch, n, False), _rows(products[index].operand, batch, n, False)
+                if b == 0 and met[0] is not None and met[1] is not None:
+                    rows[index] |= set((met[0] != met[1]).flatten(0, 1).any(-1).nonzero()[:, 0].tolist())
+    places = {}
+    for index, sets in enumerate(moved):
+        found = _places(sets, batch, n)
+        if found is not None:
+            places[index] = found
+    after = [i for i in range(len(products)) if i not in places and products[i].parents]
+    roots = [i for i in after if not any(j in products[i].parents for j in after)]
+    upstream = {j for i in places for j in products[i].parents} | {i for i in places if products[i].absorbed}
+    kept = {index: found for index, found in places.items() if index not in upstream}
+    turned = {i for i in roots if batch > 1 and rows[i] == set(range(0, batch * n, batch))}
+    anatomy = Anatomy(products, kept, roots, Roles(), base.used, turned)
+    _classify(anatomy, run, state, n)
+    return anatomy
+
+
+def _rows(operand: Tensor, batch: int, n: int, length_first: bool) -> Tensor | None:
+    """The input of a product as (batch, length, width), where it has a row for each token."""
+    if operand.numel() % (batch * n):
+        return None
+    if operand.dim() == 3 and operand.shape[0] > 1 and operand.shape[1] == batch * n:
+        operand = operand.transpose(0, 1)
+    if length_first:
+        return operand.reshape(n, batch, -1).transpose(0, 1)
+    return operand.reshape(batch, n, -1)
+
+
+def _places(sets: list[Tensor], batch: int, n: int) -> Tensor | None:
+    """Where each token's numbers lie in a product, if every number is of one token."""
+    counts = [int(one.sum()) for one in sets]
+    if not counts[0] or len(set(counts)) > 1 or sum(counts) != len(sets[0]):
+        return None
+    if int(torch.stack(sets).sum(0).max()) > 1:
+        return None
+    return torch.stack([one.nonzero()[:, 0] for one in sets]).reshape(batch, n, -1)
+
+
+def _classify(anatomy: Anatomy, run: Run, state: Any, n: int) -> None:
+    """Queries act on their own row, keys and values on others too; only values act in a straight line."""
+    feeds: dict[Column, list[int]] = {}
+    for index, places in anatomy.places.items():
+        lookup = _together(anatomy, run, state, index, n) or _one_by_one(anatomy, run, state, index, n)
+
+        def role(column: int, index: int = index, lookup: Lookup = lookup) -> str:
+            before, up, down = lookup(column)
+            found, fed = _role_of(before, up, down, n)
+            feeds[index, column] = fed
+            return found
+
+        for column, found in enumerate(_scan(role, places.shape[-1])):
+            anatomy.roles.add(found, (index, column))
+    fed = [feeds.get(column, []) for column in anatomy.roles.value]
+    flat = [columns[0] for columns in fed if len(columns) == 1]
+    if anatomy.after and len(flat) == len(fed) and sorted(flat) == list(range(len(flat))):
+        anatomy.order = flat
+
+
+def _role_of(before: Tensor, up: Tensor, down: Tensor, n: int) -> tuple[str, list[int]]:
+    """The role of a column from the output without a change, with one and with its opposite."""
+    size = max(float(before.abs().max()), 1e-12)
+    step = float((up - before).abs().max())
+    if not step > 1e-6 * size:
+        return "dead", []
+    if float((up + down - 2 * before).abs().max()) < max(STRAIGHT * step, 3e-6 * size):
+        lifted = (up - before).abs().flatten(0, 1).amax(0) > 1e-6 * size
+        return "value", lifted.nonzero()[:, 0].tolist()
+    others = [i for i in range(n) if i != n // 2]
+    reach = float((up - before)[:, others].abs().max())
+    return ("query" if reach < 1e-5 * step + 1e-7 * size else "key"), []
+
+
+Lookup = Callable[[int], tuple[Tensor, Tensor, Tensor]]
+
+
+def _one_by_one(anatomy: Anatomy, run: Run, state: Any, index: int, n: int) -> Lookup:
+    """Change a column in a call of its own."""
+    out, seen = run(state, {})
+    before = anatomy.core(seen.products, out).nan_to_num(0.0)
+    spread = float(anatomy.products[index].value.std()) or 1.0
+
+    def lookup(column: int) -> tuple[Tensor, Tensor, Tensor]:
+        moved = []
+        for sign in (1.0, -1.0):
+            change = anatomy.change(index, [n // 2], [column], sign * spread)
+            out, seen = run(state, {index: change})
+            moved.append(anatomy.core(seen.products, out).nan_to_num(0.0))
+        return before, moved[0], moved[1]
+
+    return lookup
+
+
+def _together(anatomy: Anatomy, run: Run, state: Any, index: int, n: int) -> Lookup | None:
+    """Change every column in a sequence of its own of one large batch, where sequences do not meet."""
+    places = anatomy.places[index]
+    count = places.shape[-1]
+    many = _more(places, count + 1)
+    if many is None or len(state) < 2 or count > MANY:
+        return None
+    spread = float(anatomy.products[index].value.std()) or 1.0
+    alike = state[:1].expand(count + 1, *state.shape[1:]).contiguous()
+    moved = []
+    for sign in (1.0, -1.0):
+        change = torch.zeros(many.numel())
+        columns = torch.arange(count)
+        change[many[columns + 1, n // 2, columns]] = sign * spread
+        try:
+            out, seen = run(alike, {index: change})
+        except Exception:
+            return None
+        core = anatomy.core(seen.products, out).nan_to_num(0.0)
+        moved.append(core)
+    # The first sequence was not changed: it must be what it is in any company.
+    out, seen = run(state, {})
+    alone = anatomy.core(seen.products, out).nan_to_num(0.0)[:1]
+    if float((moved[0][:1] - alone).abs().max()) > 1e-4 * max(float(alone.abs().max()), 1e-12):
+        return None
+    return lambda column: (moved[0][:1], moved[0][column + 1 : column + 2], moved[1][column + 1 : column + 2])
+
+
+def _more(places: Tensor, batch: int) -> Tensor | None:
+    """Where the same numbers lie in a larger batch, for the layouts that products come in."""
+    small, n, columns = places.shape
+    b, j, c = torch.meshgrid(*(torch.arange(size) for size in places.shape), indexing="ij")
+    layouts = (
+        lambda b, j, c, size: (b * n + j) * columns + c,
+        lambda b, j, c, size: (j * size + b) * columns + c,
+        lambda b, j, c, size: (b * columns + c) * n + j,
+    )
+    for layout in layouts:
+        if torch.equal(layout(b, j, c, small), places):
+            b, j, c = torch.meshgrid(
+                torch.arange(batch), torch.arange(n), torch.arange(columns), indexing="ij"
+            )
+            return layout(b, j, c, batch)
+    return None
+
+
+def _scan(role: Callable[[int], str], count: int) -> list[str]:
+    """The role of every column; in wide products, runs between equal ones are taken to be like their ends."""
+    if count <= CLOSE:
+        return [role(column) for column in range(count)]
+    step = count // CLOSE
+    marks = [*range(0, count - 1, step), count - 1]
+    found = {mark: role(mark) for mark in marks}
+    for low, high in pairwise(marks):
+        while found[low] != found[high] and high - low > 1:
+            middle = (low + high) // 2
+            found[middle] = role(middle)
+            low, high = (middle, high) if found[middle] == found[low] else (low, middle)
+    roles, last = [], found[0]
+    for column in range(count):
+        last = found.get(column, last)
+        roles.append(last)
+    return roles

@@ -1,0 +1,123 @@
+"""The forms in which people pass masks, and which of them an attention takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.doctor.recipe import pattern
+from regard.errors import RegardError
+
+__all__ = ["MEANINGS", "MaskForm", "find_form", "forms", "holed"]
+
+MEANINGS = {
+    "allowed": "bool, True may attend",
+    "blocked": "bool, True blocks",
+    "additive": "added to the scores",
+    "ones": "numbers, 1 may attend",
+    "zeros": "numbers, 1 blocks",
+    "lengths": "the number of tokens that count",
+}
+ROWS = ("b1qk", "qk", "bqk", "bhqk", "1qk")
+KEYS = ("bk", "b11k", "b1k", "k")
+
+
+@dataclass(frozen=True)
+class MaskForm:
+    """A parameter, the axes of its mask, and what its numbers mean."""
+
+    name: str
+    axes: str
+    meaning: str
+
+    @property
+    def by_key(self) -> bool:
+        """Whether the mask says the same to all queries."""
+        return self.axes in KEYS or self.meaning == "lengths"
+
+    @property
+    def words(self) -> str:
+        """The form in words."""
+        said = MEANINGS[self.meaning] + (", by key" if self.by_key else "")
+        return f"{self.name}: {said}"
+
+    def build(self, allowed: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
+        """The argument for a `(batch, 1, q, k)` mask.
+
+        >>> MaskForm("mask", "qk", "blocked").build(pattern("causal", 2, 2)[None, None], 1, torch.float32)
+        tensor([[False,  True],
+                [False, False]])
+        """
+        if self.meaning == "lengths":
+            return allowed[:, 0, -1].sum(-1)
+        views: dict[str, Callable[[], Tensor]] = {
+            "b1qk": lambda: allowed, "qk": lambda: allowed[0, 0], "bqk": lambda: allowed[:, 0],
+            "bhqk": lambda: allowed.expand(-1, heads, -1, -1), "1qk": lambda: allowed[:1, 0],
+            "bk": lambda: allowed[:, 0, -1], "b11k": lambda: allowed[:, :, -1:],
+            "b1k": lambda: allowed[:, 0, -1:], "k": lambda: allowed[0, 0, -1],
+        }  # fmt: skip
+        mask = views[self.axes]().contiguous()
+        if self.meaning in ("allowed", "blocked"):
+            return mask if self.meaning == "allowed" else ~mask
+        if self.meaning in ("ones", "zeros"):
+            return (mask if self.meaning == "ones" else ~mask).to(dtype)
+        return torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, -torch.inf)
+
+
+def forms(name: str, role: str, wanted: str | None) -> Iterator[MaskForm]:
+    """Every form to try for a parameter, the likeliest first."""
+    if wanted is not None and wanted not in ("allowed", "additive", "blocked"):
+        raise RegardError(f"mask={wanted!r} is not known; wanted allowed, blocked or additive.")
+    if role == "lengths":
+        yield MaskForm(name, "bk", "lengths")
+        return
+    meanings: Sequence[str] = ("allowed", "additive", "blocked", "ones", "zeros")
+    if "pad" in name.lower():
+        meanings = ("blocked", "allowed", "zeros", "ones", "additive")
+    elif "bias" in name.lower():
+        meanings = ("additive", "allowed", "blocked")
+    if wanted:
+        same = {"allowed": ("allowed", "ones"), "blocked": ("blocked", "zeros")}
+        meanings = same.get(wanted, (wanted,))
+    groups = (KEYS, ROWS) if "pad" in name.lower() else (ROWS, KEYS)
+    for axes in groups:
+        yield from (MaskForm(name, one, meaning) for meaning in meanings for one in axes)
+
+
+def holed(form: MaskForm, batch: int, q: int, k: int) -> Tensor:
+    """A mask that a form can say, alike for every sequence: causal with a hole, or without one key.
+
+    >>> holed(MaskForm("mask", "qk", "allowed"), 1, 4, 4)[0, 0].int().tolist()
+    [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 1, 1]]
+    """
+    if form.by_key:
+        allowed = pattern("full", q, k).clone()
+        allowed[:, k // 2 if form.meaning != "lengths" else slice(-2, None)] = False
+    else:
+        allowed = pattern("causal", q, k).clone()
+        allowed[q // 2 + 1 :, 1] = False
+    return allowed.expand(batch, 1, q, k).clone()
+
+
+def find_form(
+    candidates: Iterator[MaskForm], sees: Callable[[MaskForm, Tensor], Tensor], batch: int, n: int, own: bool
+) -> tuple[MaskForm | None, list[MaskForm]]:
+    """The form under which just the allowed keys reach each query, and all forms that can be passed.
+
+    `own` says whether a query's own row counts: in a module a token's query always moves it.
+    """
+    possible = []
+    rows = torch.ones(n, n, dtype=torch.bool) if own else ~torch.eye(n, dtype=torch.bool)
+    for form in candidates:
+        allowed = holed(form, batch, n, n)
+        try:
+            seen = sees(form, allowed)
+        except Exception:
+            continue
+        possible.append(form)
+        if torch.equal(seen & rows, allowed[0, 0] & rows):
+            return form, possible
+    return None, possible

@@ -1,0 +1,151 @@
+"""What fits no recipe: the weights, read off by feeding chosen values, and what they are made of."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.doctor.adapter import FunctionSubject
+from regard.doctor.case import Case
+from regard.doctor.fit import Fitting
+from regard.doctor.modules import ModuleSubject
+from regard.doctor.readings import Reading
+from regard.doctor.recipe import Recipe, scores_of
+from regard.doctor.slips import healthy_forms
+from regard.doctor.subject import Scenario
+
+__all__ = ["readout"]
+
+# How exactly logarithms of weights in float32 follow the scores.
+TOLERANCE = 1e-3
+
+
+def readout(case: Case, scenario: Scenario, fitting: Fitting) -> None:
+    """Is it softmax of the scores and a fixed bias? Else say how far the nearest known form is."""
+    for weights, still, pairs in _read(case, scenario):
+        for base in healthy_forms(positional=True, normed=True):
+            scale = _slope(weights, still, scores_of(pairs[0], pairs[1], pairs[2], base))
+            if scale is not None:
+                return _judge(case, scenario, base, scale, pairs[0].shape[-1] // pairs[2][0])
+    error, words = fitting.nearest
+    said = f"the nearest, {words}, is {error:.0%} away" if math.isfinite(error) else "none comes near"
+    case.leave(
+        f"it computes no known form of softmax(q·k)·v: {said}{_sums(case, scenario)}; "
+        "only what can be seen from outside was probed. "
+        "Examine its parts one by one, or compare it with a reference of your own"
+    )
+    return None
+
+
+def _judge(case: Case, scenario: Scenario, base: Recipe, scale: float, width: int) -> None:
+    """The form is known; its scale must be the usual one, unless it is normalised or learnt."""
+    case.note("its scores get a bias or a factor that does not depend on the input; the rest is the formula")
+    learnt = base.norm is not None or case.subject.own
+    if learnt or abs(scale * width**0.5 - 1) < 1e-2:
+        return
+    code = "missing-scale" if abs(scale - 1) < 1e-2 else "wrong-scale"
+    case.find(
+        code,
+        f"called {scenario.label}, the weights read off it are softmax of {scale:.4g} q·k plus a bias; "
+        f"1/√{width} is {width**-0.5:.4g}",
+        scenario,
+    )
+
+
+def _slope(weights: Tensor, still: Tensor, scores: Tensor) -> float | None:
+    """The factor of the scores in the logarithms of the weights, if they follow the scores at all."""
+    seen = (weights > 1e-12) & (still > 1e-12)
+    if weights.shape != scores.shape or not bool(seen.any()):
+        return None
+    logs = (weights.clamp_min(1e-30).log() - still.clamp_min(1e-30).log()).double()
+    count = seen.sum(-1, keepdim=True).clamp_min(1)
+
+    def centred(x: Tensor) -> Tensor:
+        x = x.double().masked_fill(~seen, 0.0)
+        return (x - x.sum(-1, keepdim=True) / count).masked_fill(~seen, 0.0)
+
+    logs, scores = centred(logs), centred(scores)
+    power = float((scores * scores).sum())
+    if power < 1e-12:
+        return None
+    slope = float((logs * scores).sum()) / power
+    away = float((logs - slope * scores).abs().max())
+    return slope if away < TOLERANCE * max(float(logs.abs().max()), 1e-2) and slope > 0 else None
+
+
+def _read(case: Case, scenario: Scenario) -> Any:
+    """Weights with the usual queries and with queries of zero, and q, k and the heads they come from."""
+    subject, state = case.subject, case.subject.sample()
+    if isinstance(subject, FunctionSubject):
+        q, k, _ = state
+        pairs = (*(x.transpose(1, 2).flatten(2) for x in (q, k)), (q.shape[1], k.shape[1]))
+        shown = [_of_function(subject, scenario, x, k) for x in (q, torch.zeros_like(q))]
+        yield shown[0], shown[1], pairs
+    elif isinstance(subject, ModuleSubject):
+        for reading in subject.readings:
+            if reading.certain and reading.query is not None:
+                yield from _of_reading(subject, scenario, state, reading)
+
+
+def _of_function(subject: FunctionSubject, scenario: Scenario, q: Tensor, k: Tensor) -> Tensor:
+    columns = []
+    for j in range(k.shape[2]):
+        v = torch.zeros_like(k)
+        v[:, :, j] = 1.0
+        columns.append(subject.call(q, k, v, **scenario.how)[..., 0])
+    return torch.stack(columns, -1)
+
+
+def _of_reading(subject: ModuleSubject, scenario: Scenario, state: Tensor, reading: Reading) -> Any:
+    _, inside = subject.core(state, scenario)
+    parts = subject.parts(inside, reading)
+    if parts is None or reading.order != "hd" or parts[0].shape[-1] % reading.heads:
+        return
+    q, k, v = parts
+    width = q.shape[-1] // reading.heads
+    if k.shape[-1] % width or reading.heads % (k.shape[-1] // width):
+        return
+    shown = []
+    for still in (False, True):
+        columns = []
+        for j in range(subject.length):
+            wanted = torch.zeros_like(v)
+            wanted[:, j] = 1.0
+            changes = _towards(subject, reading.value or (), wanted - v)
+            if still:
+                changes = _merge(changes, _towards(subject, reading.query or (), -q))
+            out, seen = subject.watched(state, changes, **scenario.how)
+            core = subject.anatomy.core(seen.products, out)
+            columns.append(core.unflatten(-1, (reading.heads, -1))[..., 0].transpose(1, 2))
+        shown.append(torch.stack(columns, -1))
+    yield shown[0], shown[1], (q, k, (reading.heads, k.shape[-1] // width))
+
+
+def _towards(subject: ModuleSubject, columns: Any, change: Tensor) -> dict[int, Tensor]:
+    """A change of some columns, as something to add to the products they are in."""
+    found, start = {}, 0
+    for index in dict.fromkeys(index for index, _ in columns):
+        mine = [column for i, column in columns if i == index]
+        part = change[..., start : start + len(mine)]
+        found[index] = subject.anatomy.change(index, slice(None), torch.tensor(mine), part)
+        start += len(mine)
+    return found
+
+
+def _merge(one: dict[int, Tensor], two: dict[int, Tensor]) -> dict[int, Tensor]:
+    return {i: sum(x[i] for x in (one, two) if i in x) for i in one | two}  # type: ignore[misc]
+
+
+def _sums(case: Case, scenario: Scenario) -> str:
+    """What the weights of one query sum to, where it is not 1."""
+    subject = case.subject
+    if not isinstance(subject, FunctionSubject):
+        return ""
+    q, k, v = subject.sample()
+    sums = subject.call(q, k, torch.ones_like(v), **scenario.how)
+    if not bool(sums.isfinite().all()) or float((sums - 1).abs().max()) < 1e-3:
+        return ""
+    return f", and the weights of one query sum to {float(sums.flatten()[0]):.3g}, not 1"

@@ -1,0 +1,38 @@
+"""Whether the output depends on the input, is finite, and whether the call leaves its input alone."""
+
+from __future__ import annotations
+
+from regard.doctor.case import Case
+from regard.doctor.influence import difference
+
+__all__ = ["finite", "sane"]
+
+
+def sane(case: Case) -> None:
+    """Look for an output that never changes, and for inputs that were overwritten."""
+    subject = case.subject
+    state = subject.sample()
+    parts = list(state) if isinstance(state, tuple) else [state]
+    before = [x.clone() for x in parts]
+    out = subject.run(state)
+    changed = [i for i, (x, y) in enumerate(zip(parts, before, strict=True)) if difference(x, y) > 0]
+    if changed:
+        names = subject.names()
+        words = " and ".join(names.get("qkv"[i] if len(parts) > 1 else "x", "x") for i in changed)
+        case.find("changes-input", f"after the call {words} holds other numbers than before")
+    if not bool(out.isfinite().all()):
+        return
+    other = subject.run(subject.sample(seed=1))
+    if out.shape == other.shape and difference(out, other) < 1e-6:
+        kind = "0" if not bool(out.any()) else "the same"
+        case.find("constant-output", f"the output is {kind} for two different random inputs")
+
+
+def finite(case: Case) -> None:
+    """Look for NaN and infinity, once it is known that no other mistake explains them."""
+    out = case.subject.run(case.subject.sample())
+    bad = int((~out.isfinite()).sum())
+    if bad and not case.findings:
+        case.find(
+            "nan-output", f"{bad} of {out.numel()} outputs are NaN or infinite for ordinary random input"
+        )

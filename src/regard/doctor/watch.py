@@ -1,0 +1,163 @@
+"""Watch which products with weights a module computes, whatever it calls them, and change their results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+__all__ = ["Product", "Watch", "light"]
+
+aten = torch.ops.aten
+# The two factors of a product, by their places among the arguments.
+FACTORS = {
+    aten.mm: (0, 1), aten.bmm: (0, 1), aten.mv: (0, 1), aten.addmm: (1, 2), aten.baddbmm: (1, 2),
+    aten.addmv: (1, 2), aten.convolution: (0, 1), aten.linear: (0, 1),
+    aten.mkldnn_convolution: (0, 1),
+}  # fmt: skip
+SUMS = (aten.add, aten.add_)
+MULTIPLES = (aten.mul, aten.div, aten.mul_, aten.div_)
+
+
+@dataclass
+class Product:
+    """One product of something that depends on the input with a weight."""
+
+    names: frozenset[str]
+    value: Tensor
+    operand: Tensor
+    # Earlier products that the operand depends on.
+    parents: frozenset[int]
+    # Another product it is only added to, as the two factors of LoRA are.
+    absorbed: bool = False
+
+
+@dataclass
+class _Seen:
+    """What is known about one storage."""
+
+    tainted: bool = False
+    names: frozenset[str] = frozenset()
+    products: frozenset[int] = frozenset()
+    whole: int | None = None
+    multiple: int | None = None
+    keep: list[Tensor] = field(default_factory=list)
+
+
+class Watch(TorchDispatchMode):
+    """Records every product of the input with a weight, in order; `changes` are added to their results.
+
+    >>> layer, x = torch.nn.Linear(3, 2), torch.ones(1, 3)
+    >>> with torch.no_grad(), Watch([x], dict(layer.named_parameters())) as seen:
+    ...     y = layer(x)
+    >>> sorted(seen.products[0].names), seen.products[0].value.shape
+    (['weight'], torch.Size([1, 2]))
+    """
+
+    def __init__(
+        self,
+        inputs: Iterable[Tensor],
+        weights: Mapping[str, Tensor],
+        changes: Mapping[int, Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.changes = changes or {}
+        self.products: list[Product] = []
+        self._storages: dict[int, _Seen] = {}
+        self.used: set[str] = set()
+        for name, weight in weights.items():
+            self._of(weight).names |= {name}
+        for x in inputs:
+            self._of(x).tainted = True
+
+    def _of(self, x: Tensor) -> _Seen:
+        seen = self._storages.setdefault(x.untyped_storage().data_ptr(), _Seen())
+        # Kept alive, so that no other tensor gets the same address.
+        seen.keep.append(x)
+        return seen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        given = [self._of(x) for x in tree_leaves((args, kwargs)) if _holds(x)]
+        products = frozenset().union(*(seen.products for seen in given))
+        names = frozenset().union(*(seen.names for seen in given))
+        tainted = any(seen.tainted for seen in given)
+        if tainted:
+            self.used |= names
+        for x in tree_leaves(out):
+            if _holds(x):
+                seen = self._of(x)
+                seen.tainted |= tainted
+                seen.products |= products
+                if not tainted:
+                    seen.names |= names
+        if tainted and isinstance(out, Tensor):
+            packet = getattr(func, "overloadpacket", None)
+            if packet in FACTORS:
+                self._product(out, [args[place] for place in FACTORS[packet]])
+            elif packet in SUMS:
+                self._sum(out, args)
+            elif packet in MULTIPLES and not isinstance(args[1], Tensor) and _holds(args[0]):
+                self._of(out).multiple = self._whole(args[0])
+        return out
+
+    def _product(self, out: Tensor, factors: list[Tensor]) -> None:
+        left, right = (self._of(x) for x in factors)
+        if left.tainted == right.tainted:
+            return
+        operand, weight = (factors[0], right) if left.tainted else (factors[1], left)
+        if not weight.names:
+            return
+        index, source = len(self.products), self._of(operand)
+        if index in self.changes:
+            out.add_(self.changes[index].reshape(out.shape))
+        if source.whole is not None:
+            self.products[source.whole].absorbed = True
+        self.products.append(Product(weight.names, out.clone(), operand.clone(), source.products))
+        made = self._of(out)
+        made.whole, made.products = index, made.products | {index}
+
+    def _whole(self, x: Any) -> int | None:
+        """The product of which a tensor is all, not a part."""
+        if not _holds(x):
+            return None
+        whole = self._of(x).whole
+        return whole if whole is not None and self.products[whole].value.numel() == x.numel() else None
+
+    def _sum(self, out: Tensor, args: Any) -> None:
+        """A bias, or a second product that is only added, makes one product with the first."""
+        wholes = [self._whole(x) for x in args[:2]]
+        multiples = [self._of(x).multiple if _holds(x) else None for x in args[:2]]
+        for mine, theirs in ((0, 1), (1, 0)):
+            whole, other = wholes[mine], args[theirs]
+            if whole is None or not _holds(other):
+                continue
+            second = wholes[theirs] if wholes[theirs] is not None else multiples[theirs]
+            if second is not None and second != whole:
+                first, last = min(whole, second), max(whole, second)
+                self.products[last].absorbed = True
+                whole = first
+            elif self._of(other).tainted or not self._of(other).names:
+                continue
+            self.products[whole].value = out.clone()
+            self._of(out).whole = whole
+            return
+
+
+def _holds(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.device.type != "meta" and x.layout == torch.strided
+
+
+def light(kind: type[TorchDispatchMode]) -> None:
+    """Keep PyTorch from loading its compiler for a mode: that takes seconds, and nothing here is compiled."""
+    inner = getattr(kind.__torch_dispatch__, "__wrapped__", None)
+    if inner is not None:
+        setattr(inner, "__dynamo_disable", inner)
+
+
+light(Watch)
