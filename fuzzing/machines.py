@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 import hypothesis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 __all__ = ["run_machine"]
@@ -29,6 +29,8 @@ def run_machine(machine: type[RuleBasedStateMachine], seed: int, examples: int, 
         database=None,
         suppress_health_check=list(HealthCheck),
         print_blob=False,
+        # A seed makes the same steps again; looking for fewer of them may take minutes.
+        phases=[Phase.generate],
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
