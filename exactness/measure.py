@@ -107,6 +107,8 @@ def _case(device: str, dtype: str, family: str, size: Size) -> Iterable[Cell]:
     exact = _dense(tensors, upstream, asked, torch.float64)
     eager = _dense(tensors, upstream, asked, DTYPES[dtype])
     for name, backend in BACKENDS[device].items():
+        if backend == "triton" and dtype == "float64":
+            continue  # the kernels compute in float32, and say so
         for quantity, got in _ours(tensors, upstream, asked, backend, device):
             if got.shape != exact[quantity].shape:
                 raise AssertionError(f"{quantity} of {name} has shape {tuple(got.shape)}")

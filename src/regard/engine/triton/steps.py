@@ -32,8 +32,8 @@ ABOUT = {
 }  # fmt: skip
 # What makes tensors of tensors, of a shape that does not depend on what is in them.
 DONE = {
-    "add", "add_", "amax", "arange", "clamp", "clone", "contiguous", "copy_", "cumsum", "detach", "div",
-    "div_", "empty", "empty_like", "exp", "expand", "flatten", "flip", "full", "long", "masked_fill",
+    "add", "add_", "amax", "arange", "clamp", "clamp_", "clone", "contiguous", "copy_", "cumsum", "detach",
+    "div", "div_", "empty", "empty_like", "exp", "expand", "flatten", "flip", "full", "long", "masked_fill",
     "max", "maximum", "minimum", "mul", "mul_", "nan_to_num", "neg", "new_empty", "new_full", "new_zeros",
     "pad", "permute", "repeat_interleave", "reshape", "select", "split", "split_with_sizes", "squeeze",
     "stack", "sub", "sub_", "sum", "tensor", "to", "transpose", "true_divide", "unbind", "unflatten",
