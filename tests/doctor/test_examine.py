@@ -107,7 +107,17 @@ def test_what_fits_no_formula_is_not_examined_and_the_nearest_form_is_named():
 
 def test_a_finding_says_what_why_and_how():
     text = str(examine(lambda q, k, v: (q @ k.mT).softmax(-1) @ v))
-    for part in ("missing-scale", "evidence", "why", "mend", "instead of", "write", "scale 1 to"):
+    for part in (
+        "missing-scale",
+        "evidence",
+        "expected",
+        "got",
+        "line",
+        "why",
+        "mend",
+        "write",
+        "scale 1 to",
+    ):
         assert part in text
 
 
@@ -191,3 +201,40 @@ def test_causal_exercises_the_flag_or_the_mask_whichever_there_is():
     assert examine(flagged, causal=True).healthy
     assert examine(with_mask, causal=True).healthy
     assert examine(lambda q, k, v, is_causal=False: plain(q, k, v), causal=True).codes == ("causal-leak",)
+
+
+def test_a_finding_shows_a_small_input_expected_got_the_line_and_the_users_names():
+    def attention(Q, K, V):
+        return (Q @ K.mT).softmax(-1) @ V
+
+    found = examine(attention).findings[0]
+    assert found.example["input"].startswith("1 head, 2 tokens, plain: Q = [[")
+    assert found.example["expected"] != found.example["got"]
+    assert found.line.endswith("return (Q @ K.mT).softmax(-1) @ V")
+    assert found.line.startswith("test_examine.py:")
+    assert found.fix == "weights = (Q @ K.mT * Q.shape[-1] ** -0.5).softmax(-1)"
+
+
+def test_a_finding_about_a_module_names_its_projections():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.heads = 2
+            self.lin_q, self.lin_k, self.lin_v, self.fc = (nn.Linear(8, 8) for _ in range(4))
+
+        def forward(self, tokens):
+            b, n, c = tokens.shape
+            layers = (self.lin_q, self.lin_k, self.lin_v)
+            q, k, v = (f(tokens).view(b, n, 2, -1).transpose(1, 2) for f in layers)
+            return self.fc(((q @ k.mT).softmax(-1) @ v).transpose(1, 2).reshape(b, n, c))
+
+    found = examine(Attention()).findings[0]
+    assert found.code == "missing-scale"
+    assert "q from self.lin_q(tokens), k from self.lin_k(tokens)" in found.fix
+    assert found.example["input"].startswith("2 tokens of torch.randn, plain, random weights")
+
+
+def test_a_later_token_that_leaks_is_shown_with_two_tokens():
+    found = examine(plain, causal=True).findings[0]
+    assert found.example["input"] == "2 random tokens, plain: token 1 is changed"
+    assert found.example["expected"].startswith("the output for token 0 stays [[")

@@ -80,8 +80,11 @@ class Anatomy:
 Run = Callable[[Any, dict[int, Tensor]], tuple[Tensor, Watch]]
 
 
-def dissect(run: Run, state: Any, change: Callable[[Any, int, int], Any], batch: int, n: int) -> Anatomy:
+def dissect(
+    run: Run, state: Any, change: Callable[[Any, int, int], Any], n: int, classify: bool = True
+) -> Anatomy:
     """Find the projections of a module and what they are for."""
+    batch = len(state)
     _, base = run(state, {})
     products = base.products
     moved: list[list[Tensor]] = [[] for _ in products]
@@ -108,7 +111,8 @@ def dissect(run: Run, state: Any, change: Callable[[Any, int, int], Any], batch:
     kept = {index: found for index, found in places.items() if index not in upstream}
     turned = {i for i in roots if batch > 1 and rows[i] == set(range(0, batch * n, batch))}
     anatomy = Anatomy(products, kept, roots, Roles(), base.used, turned)
-    _classify(anatomy, run, state, n)
+    if classify:
+        _classify(anatomy, run, state, n)
     return anatomy
 
 

@@ -26,12 +26,16 @@ class Case:
     fits: dict[str, Fit | None] = field(default_factory=dict)
     # Why there is no clean bill, although nothing was found.
     unexamined: list[str] = field(default_factory=list)
+    shown: dict[str, tuple[Scenario | None, Fit | None]] = field(default_factory=dict)
     _seen: dict[tuple[str, str, float], Tensor] = field(default_factory=dict)
 
-    def find(self, code: str, evidence: str, scenario: Scenario | None = None) -> None:
-        """Add a finding, once for each code."""
+    def find(
+        self, code: str, evidence: str, scenario: Scenario | None = None, fit: Fit | None = None
+    ) -> None:
+        """Add a finding, once for each code, with what is needed to show it on a small input."""
         if code not in self.codes:
-            self.findings.append(Finding(code, evidence, scenario=scenario.label if scenario else ""))
+            self.findings.append(Finding(code, evidence))
+            self.shown[code] = (scenario, fit)
 
     def note(self, text: str) -> None:
         """Add a remark that accuses nobody."""

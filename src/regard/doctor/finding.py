@@ -47,7 +47,6 @@ class Finding:
 
     code: str
     evidence: str
-    scenario: str = field(default="", compare=False)
     example: dict[str, str] = field(default_factory=dict)
     line: str = ""
     fix: str = ""
@@ -70,7 +69,7 @@ class Finding:
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Finding:
         """The finding that `as_dict` wrote."""
-        return cls(found["code"], found["evidence"], "", found["example"], found["line"], found["fix"])
+        return cls(found["code"], found["evidence"], found["example"], found["line"], found["fix"])
 
     def __str__(self) -> str:
         known = self.mistake

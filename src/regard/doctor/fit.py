@@ -33,8 +33,8 @@ class Fit:
     error: float
     healthy_error: float
     pattern: str = ""
-    # The output of the healthy recipe that comes nearest.
-    healthy: Tensor | None = None
+    # The same without its mistakes, and the pairs that may attend then.
+    base: Recipe = field(default_factory=Recipe)
     allowed: Tensor | None = None
 
 
@@ -51,7 +51,6 @@ class Fitting:
     named: bool = True
     best: float = math.inf
     nearest: tuple[float, str] = (math.inf, "")
-    healthy: Tensor | None = None
     _settings: list[Setting] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -75,11 +74,9 @@ class Fitting:
         """The healthy recipe if it fits, else that of one mistake or of two; None if nothing known fits."""
         for convention, base, (name, allowed) in self._settings:
             error = self.error(convention, allowed, base)
-            if error < self.best:
-                self.best = error
-                self.healthy = self.subject.expected(self.inside, convention, allowed, base)
+            self.best = min(self.best, error)
             if error < TOLERANCE:
-                return Fit(base, convention, (), "", error, error, name, self.healthy, allowed)
+                return Fit(base, convention, (), "", error, error, name, base, allowed)
         self.nearest = (self.best, "the healthy formula")
         usual = self._usual()
         known = {id(setting) for setting in usual}
@@ -117,7 +114,7 @@ class Fitting:
                 self.nearest = min(self.nearest, (error, f"the formula with {words}"))
                 if error < TOLERANCE:
                     codes = tuple(dict.fromkeys(slip.code for slip in slips))
-                    return Fit(made[0], convention, codes, words, error, self.best, name, self.healthy)
+                    return Fit(made[0], convention, codes, words, error, self.best, name, base, allowed)
         return None
 
     def _patterns(self, n: int) -> dict[str, Tensor]:
@@ -174,6 +171,6 @@ class Fitting:
                 made = replace(base, scale=scale)
                 words = f"scale {scale:.4g}"
                 return Fit(
-                    made, convention, ("wrong-scale",), words, error(low), self.best, name, self.healthy
+                    made, convention, ("wrong-scale",), words, error(low), self.best, name, base, allowed
                 )
         return None

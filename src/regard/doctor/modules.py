@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -187,13 +188,21 @@ class ModuleSubject(Subject):
                 if exact is not None and self.padding is None and len(self.parameters.all("mask")) == 1:
                     self.padding = form
 
-    def _dissect(self) -> Anatomy:
+    def shorter(self, n: int) -> ModuleSubject:
+        """The same module on fewer tokens, read as it was read on the usual number."""
+        small = copy.copy(self)
+        small.length = n
+        found = small._dissect(classify=False)
+        small.anatomy = replace(self.anatomy, products=found.products, places=found.places)
+        return small
+
+    def _dissect(self, classify: bool = True) -> Anatomy:
         def change(state: Tensor, b: int, j: int) -> Tensor:
             state = state.clone()
             state[b, j] = state[b, j].roll(1, -1) * -1.5 + 0.5 * state.abs().max()
             return state
 
-        return dissect(self.watched, self.sample(), change, self.batch, self.length)
+        return dissect(self.watched, self.sample(), change, self.length, classify)
 
     # Calling it
 

@@ -9,8 +9,9 @@ __all__ = ["page"]
 OPENING = """\
 # The doctor
 
-`regard doctor` finds the classic mistakes in somebody's attention. It reads no code: it calls what it is
-given and compares the answers with the healthy formula, and with the formula as each known mistake would
+`regard doctor` finds the classic mistakes in somebody's attention. It goes by what the code does, not by
+what it is called: it calls what it is given, watches which products with weights act as queries, keys and
+values, and compares the result with the healthy formula and with the formula as each known mistake would
 have it.
 
 ```console
@@ -19,13 +20,27 @@ my_attention.py:attention: 1 finding.
   read as  layout bhnd
 
 The scores are not divided by √d_k  [missing-scale]
-  evidence  called plain, the output equals the formula with scale 1 to 0e+00 and misses ...
-  ...
+  evidence  called plain, the output equals the formula with scale 1 to 0e+00 and misses the healthy one ...
+  input     1 head, 2 tokens, plain: Q = [[...]], K = [[...]], V = [[...]]
+  expected  [[...]]
+  got       [[...]]
+  line      my_attention.py:5: weights = (Q @ K.mT).softmax(-1)
+  why       ...
+  mend      Multiply the scores by d_k ** -0.5, d_k being the width of one head.
+  write     weights = (Q @ K.mT * Q.shape[-1] ** -0.5).softmax(-1)
 ```
 
-The exit status is 0 if nothing was found, 1 if something was, and 2 if there was nothing to examine. The
-file runs in a process of its own: one that raises, hangs (`--timeout`, 60 seconds) or prints is
-reported, and harms nothing.
+| exit status | meaning |
+| --- | --- |
+| 0 | examined, and nothing found |
+| 1 | something found |
+| 2 | bad arguments: no such file or name, an option that is not known |
+| 3 | not examined: no way was found to call it, or it fits no known form; the report says what to do |
+| 4 | the doctor itself failed; please report it |
+
+The file runs in a process of its own: one that raises, hangs (`--timeout`, 60 seconds), prints or changes
+its input is reported, and harms nothing. `FILE:NAME` may go on into a model: `model.py:net.layers.0.attn`. A
+class is made with small sizes guessed from the names of its arguments; `--with n_head=8` gives one.
 
 From Python, and in tests:
 
@@ -40,36 +55,43 @@ def attention(q, k, v):
 
 found = examine(attention)
 print(found.codes)                                                 # ('missing-scale',)
-assert_attention(torch.nn.functional.scaled_dot_product_attention)  # fails the test if there are findings
+assert_attention(torch.nn.functional.scaled_dot_product_attention)  # fails the test unless healthy
 ```
 
-With pytest, a fixture of the same name needs no import: `def test_mine(assert_attention):
-assert_attention(mine)`.
+`found.verdict` is `healthy`, `broken` or `not examined`. With pytest, a fixture of the same name needs no
+import: `def test_mine(assert_attention): assert_attention(mine)`.
 
 ## What can be examined
 
-- **A function of q, k and v**, whatever it calls them, in torch or NumPy. Its layout is found out:
-  `bhnd` (batch, heads, length, dim), `bnhd`, `hnd`, `bnd`, `nd`, or `bnm` where it splits the heads
-  itself. So is what its mask means: True may attend, True blocks, or added to the scores.
-- **A module of tokens**, `(batch, length, d_model)`. Where W_q, W_k, W_v and W_o can be recognised
-  (apart or fused), its output is compared with the formula on its own weights; where not, it is probed
-  from outside: which tokens reach which outputs, what padding changes, whether a cache changes the
-  result, whether gradients are slopes.
-- **A model of token ids**, from outside: causality, padding, dropout, determinism.
+- **A function of q, k and v**, whatever it calls them, in torch or NumPy, or a module without weights.
+  Its layout is found out: `bhnd` (batch, heads, length, dim), `bnhd`, `nbhd`, `hnd`, `bnd`, `nd`, or `bnm`
+  where it splits the heads itself. So is what its mask means: True may attend, True blocks, added to the
+  scores, ones and zeros, or lengths.
+- **A module of tokens**, `(batch, length, d_model)`, batch second, without a batch, or `(batch, channels,
+  height, width)`. Which columns of which products are its queries, keys and values is found by changing
+  them: apart, fused in any order, by head, einsum parameters, `Conv1D`, LoRA. Rotary angles (cos and sin, or
+  complex), masks, positions and caches that its forward pass takes are filled in by the names of its
+  arguments. A block around the attention may be examined as a whole.
+- **A model of token ids**, from outside (causality, padding, dropout, determinism), and inside one
+  attention module of each kind, called as the model calls it.
 
 What cannot be found out is asked for:
 
 | option | meaning |
 | --- | --- |
 | `layout` | one of the layouts above |
-| `causal` | it is meant to be causal; also assumed if its name, docstring, settings or a mask buffer say so |
+| `causal` | meant to be causal, by its flag or mask if any; assumed if name, docstring or a buffer say so |
 | `heads`, `dim` | how many heads, and the width of one, where they are fixed |
 | `mask` | `allowed`, `blocked` or `additive`: what its mask is meant to mean |
 | `cache` | the function is used with a cache, so its causal mask must be aligned at the last key |
 | `linear_memory` | memory must grow with the length only; without this, quadratic memory is a remark |
 
-Attention that computes something else on purpose (biases, soft caps, normalised queries) fits no formula
-here. It is then probed from outside only, and a remark says so.
+Rotary positions of the usual bases, partial or turned the other way, normalised queries and keys with norms
+in the module, and any bias that does not depend on the input (ALiBi, relative positions) are healthy forms.
+What fits none of them gets no clean bill: the report names the nearest form and how far it is.
+
+A query whose mask allows nothing makes most implementations return NaN. That is a remark, not a mistake:
+where such queries occur, set their rows to 0 *after* softmax, and leave the mask where it is, before softmax.
 
 ## What it finds
 """

@@ -144,4 +144,5 @@ def _report(case: Case, scenario: Scenario, found: Fit, label: str = "") -> None
             f"called {label or scenario.label}, the output equals the formula with {found.words} "
             f"to {found.error:.0e} and misses the healthy one by {found.healthy_error:.1%}",
             scenario,
+            found,
         )

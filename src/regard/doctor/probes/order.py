@@ -33,7 +33,7 @@ def _causal(case: Case, scenario: Scenario, seen: Tensor) -> None:
         f"called {scenario.label} on {n} tokens, {later} of {n * (n - 1) // 2} later tokens reach a query"
     )
     if _is(seen, "ahead"):
-        case.find("sees-one-ahead", f"{evidence}: for each query, the one right after it")
+        case.find("sees-one-ahead", f"{evidence}: for each query, the one right after it", scenario)
     elif later and not bool(seen.tril(-1).any()):
         case.find("mask-inverted", f"{evidence}, and no earlier one does")
     elif case.subject.seeable and _is(seen, "strict"):
@@ -42,7 +42,7 @@ def _causal(case: Case, scenario: Scenario, seen: Tensor) -> None:
             f"called {scenario.label}, every earlier value reaches a query; its own does not",
         )
     elif scenario.causal and later:
-        case.find("causal-leak", evidence)
+        case.find("causal-leak", evidence, scenario)
     elif case.subject.seeable and not later and bool(seen.any()):
         through = case.seen(scenario, "k")
         if bool(through.triu(1).any()):
@@ -62,8 +62,8 @@ def _masked(case: Case, scenario: Scenario, seen: Tensor) -> None:
     if not forbidden:
         return
     if torch.equal(seen, without):
-        case.find("mask-ignored", f"{evidence}, the same as without a mask")
+        case.find("mask-ignored", f"{evidence}, the same as without a mask", scenario)
     elif torch.equal(seen, ~allowed):
         case.find("mask-inverted", f"{evidence}, and no other pair does")
     else:
-        case.find("padding-leak", evidence)
+        case.find("padding-leak", evidence, scenario)
