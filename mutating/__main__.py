@@ -42,12 +42,12 @@ def main(arguments: list[str] | None = None) -> int:
         _write(verdicts, name, verdict)
 
     untried = [mutant for mutant in chosen if mutant.name not in known]
-    unsound = []
+    unsound: list[Mutant] = []
     for tests, group in _by_tests(untried).items():
         if not try_all(group, tests, given.limit, tell):
-            unsound.append(tests)
+            unsound += group
             print(f"these tests fail without any mistake, or hang: {' '.join(tests)}", flush=True)
-    known |= _read(verdicts)
+    known |= _read(verdicts) | {mutant.name: "untried" for mutant in unsound}
     counts: dict[str, Counter[str]] = {}
     for mutant in chosen:
         verdict = known.get(mutant.name, "untried")

@@ -14,6 +14,7 @@ from regard.masks import (
     Coverage,
     Dense,
     Documents,
+    Global,
     Longformer,
     Mask,
     Padding,
@@ -165,3 +166,10 @@ def test_a_mask_that_only_says_what_it_allows_is_partial_everywhere() -> None:
             return q > k
 
     assert Own().cover(*tiling(4, 6, 2, 2)).tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_queries_before_the_first_key_are_not_global():
+    # More queries than keys: the first ones sit before position 0.
+    assert Global(2).coverage((-1, 0), (5, 6)) is Coverage.EMPTY
+    assert Global([0, 1]).coverage((-1, 0), (5, 6)) is Coverage.EMPTY
+    assert Global(2).coverage((-1, 1), (5, 6)) is Coverage.PARTIAL

@@ -153,3 +153,7 @@ def test_random_blocks_show_nothing_to_positions_before_the_first_key() -> None:
     matrix = RandomBlocks(2, 2, length=4).dense(9, 4)
     assert not matrix[:5].any()
     assert matrix[5:].all()
+
+
+def test_a_longformer_window_of_one_key_is_the_querys_own():
+    assert torch.equal(Longformer(window=1, global_tokens=0).dense(3), torch.eye(3, dtype=torch.bool))

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from regard.errors import StatisticError
-from regard.stats import Frame, TopK
+from regard.stats import Frame, TopK, top_k
 from stats.harness import close, dense_map, fold, in_any_cut, in_one, observed, random_tiles
 
 
@@ -81,3 +81,12 @@ def test_more_keys_than_there_are_is_refused():
 def test_no_keys_is_refused():
     with pytest.raises(StatisticError, match=r"^TopK got k=0; it must be at least 1\.$"):
         TopK(0)
+
+
+def test_float32_weights_give_the_keys_that_a_stable_sort_gives():
+    weight = torch.tensor([[0.25, 0.5, 0.25, 0.0, 0.5, 1e-30]])
+    key = torch.tensor([[0, 3, 70, 71, 2**31 - 2, 2**31 - 1]])
+    weights, keys = top_k._heaviest(weight, key, 5)
+    exact, wanted = top_k._heaviest(weight.double(), key, 5)
+    assert torch.equal(keys, wanted)
+    assert torch.equal(weights.double(), exact)
