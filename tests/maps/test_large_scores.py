@@ -9,7 +9,7 @@ from torch import Tensor
 from oracle import dense_attention, dense_mask
 from regard import AttentionMap, Causal, Pooled, TopK, observe
 from regard.engine import large_rows
-from regard.masks import Padding, Window
+from regard.masks import Documents, Padding, Window
 from regard.stats import ColumnMass, Decay, Entropy, HeadDivergence, Histogram, MaxScore
 
 Q, K, HEADS, SIZE = 63, 130, 4, 8
@@ -176,3 +176,14 @@ def test_ordinary_rows_are_read_as_they_always_were(monkeypatch):
     q, k, _ = steps(70.0, torch.float32)
     with pytest.raises(AssertionError, match="read in float64"):
         observe(q, k, k, scale=1.0, stats=[ColumnMass()])
+
+
+def test_a_row_that_sees_nothing_stays_empty_beside_large_scores_and_a_sink():
+    q, k, v = torch.randn(3, 1, 2, 9, 4).unbind()
+    mask = Documents(ids=torch.tensor([0, 0, 0, -1, -1, 1, 1, 1, 1]))
+    sink = torch.zeros(2)
+    seen = observe(q * 300, k, v, mask=mask, sink=sink, stats=[Pooled(3, "both"), HeadDivergence()])
+    assert seen.lse.abs().max() > 64
+    assert not seen.map.dense()[:, :, 3:5].any()
+    assert seen.pooled.mean.isfinite().all()
+    assert seen.head_divergence.isfinite().all()

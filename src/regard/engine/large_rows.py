@@ -53,6 +53,8 @@ def row_norms(problem: Problem, lse: Float[Tensor, "batch heads q"]) -> RowNorms
     high, low = plain.lse, plain.low
     if low is None:
         raise RuntimeError("the forward pass did not say what it rounded off")
+    # A row that sees nothing has no part to round off, and -inf - -inf is NaN.
+    low = low.masked_fill(high == -torch.inf, 0.0)
     if problem.sink is not None:
         high, low = _with_sink(high, low, problem.sink.detach().double()[:, None])
     # A row that overflowed in the forward pass has no output, and its map says so too.
