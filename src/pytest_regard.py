@@ -16,7 +16,7 @@ __all__ = ["assert_attention"]
 @pytest.fixture(name="assert_attention")
 def assert_attention() -> Callable[..., Any]:
     """A test that takes `assert_attention` may say `assert_attention(my_attention, causal=True)`."""
-    from regard.doctor.examine import examine
+    from regard.doctor.examination import examine
 
     def check(attention: Any, **options: Any) -> Any:
         __tracebackhide__ = True

@@ -232,12 +232,12 @@ def test_the_command_ends_with_3_where_nothing_was_examined(more, here):
 
 
 def test_the_command_ends_with_4_where_the_doctor_itself_fails(more, here, monkeypatch):
-    import_module("regard.doctor.examine")
+    import_module("regard.doctor.examination")
 
     def fail(*args, **options):
         raise KeyError("ours")
 
-    monkeypatch.setattr(sys.modules["regard.doctor.examine"], "examine", fail)
+    monkeypatch.setattr(sys.modules["regard.doctor.examination"], "examine", fail)
     done = CliRunner().invoke(app, ["doctor", f"{more}:odd"])
     assert done.exit_code == 4
     assert "internal error of regard doctor; please report it" in " ".join(done.output.split())

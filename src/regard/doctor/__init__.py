@@ -6,7 +6,7 @@ from regard.doctor.diagnosis import Diagnosis
 from regard.doctor.finding import Finding, Mistake, mistakes
 
 if TYPE_CHECKING:
-    from regard.doctor.examine import examine
+    from regard.doctor.examination import examine
 
 __all__ = ["Diagnosis", "Finding", "Mistake", "examine", "mistakes"]
 
@@ -14,9 +14,9 @@ __all__ = ["Diagnosis", "Finding", "Mistake", "examine", "mistakes"]
 def __getattr__(name: str):
     # The command line reads a diagnosis that another process made: only that one needs PyTorch.
     if name == "examine":
-        from importlib import import_module
+        from regard.doctor.examination import examine
 
-        # The module of the same name would hide the function.
-        globals()[name] = import_module("regard.doctor.examine").examine
-        return globals()[name]
+        # Found at once the next time.
+        globals()[name] = examine
+        return examine
     raise AttributeError(f"module 'regard.doctor' has no attribute {name!r}")

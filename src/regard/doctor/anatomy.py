@@ -105,8 +105,13 @@ def dissect(
         found = _places(sets, batch, n)
         if found is not None:
             places[index] = found
-    after = [i for i in range(len(products)) if i not in places and products[i].parents]
-    roots = [i for i in after if not any(j in products[i].parents for j in after)]
+    after = [i for i in range(len(products)) if i not in places]
+    roots: list[int] = []
+    for i in after:
+        first = not any(j in products[i].parents for j in after)
+        # Two weights of one output projection, as in LoRA, take the same input.
+        if first and not any(torch.equal(products[i].operand, products[j].operand) for j in roots):
+            roots.append(i)
     upstream = {j for i in places for j in products[i].parents} | {i for i in places if products[i].absorbed}
     kept = {index: found for index, found in places.items() if index not in upstream}
     turned = {i for i in roots if batch > 1 and rows[i] == set(range(0, batch * n, batch))}
@@ -140,8 +145,11 @@ def _places(sets: list[Tensor], batch: int, n: int) -> Tensor | None:
 def _classify(anatomy: Anatomy, run: Run, state: Any, n: int) -> None:
     """Queries act on their own row, keys and values on others too; only values act in a straight line."""
     feeds: dict[Column, list[int]] = {}
+    width = 0
     for index, places in anatomy.places.items():
         lookup = _together(anatomy, run, state, index, n) or _one_by_one(anatomy, run, state, index, n)
+
+        width = lookup(0)[0].shape[-1]
 
         def role(column: int, index: int = index, lookup: Lookup = lookup) -> str:
             before, up, down = lookup(column)
@@ -153,7 +161,7 @@ def _classify(anatomy: Anatomy, run: Run, state: Any, n: int) -> None:
             anatomy.roles.add(found, (index, column))
     fed = [feeds.get(column, []) for column in anatomy.roles.value]
     flat = [columns[0] for columns in fed if len(columns) == 1]
-    if anatomy.after and len(flat) == len(fed) and sorted(flat) == list(range(len(flat))):
+    if anatomy.after and flat and len(flat) == len(fed) and sorted(flat) == list(range(width)):
         anatomy.order = flat
 
 

@@ -64,7 +64,7 @@ def _load(path: Path, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _examine(thing: Any, options: dict[str, Any]) -> dict[str, Any]:
-    from regard.doctor.examine import examine
+    from regard.doctor.examination import examine
 
     try:
         return {"diagnosis": examine(thing, **options).as_dict()}

@@ -104,6 +104,9 @@ class Fitting:
                 # Rotary positions on one side alone do not show in the order of keys.
                 if base.rotary and not self.positional and not sided:
                     continue
+                # After a norm the scale is in its gains.
+                if base.norm and any("scale" in slip.change for slip in slips):
+                    continue
                 made: tuple[Recipe, Tensor] | None = (base, allowed)
                 for slip in slips:
                     made = slip.made(*made) if made else None

@@ -383,8 +383,15 @@ def randomised(module: nn.Module) -> nn.Module:
         return module.eval()
     draw = torch.Generator().manual_seed(7)
     with torch.no_grad():
+        gains = {
+            id(x)
+            for part in module.modules()
+            if "norm" in type(part).__name__.lower()
+            for x in part.parameters()
+        }
         for parameter in module.parameters():
-            if not parameter.is_floating_point() or parameter.device.type != "cpu":
+            # The gains of a norm stay as they are: the recipes have none.
+            if not parameter.is_floating_point() or parameter.device.type != "cpu" or id(parameter) in gains:
                 continue
             if parameter.dim() >= 2:
                 size = (

@@ -110,7 +110,7 @@ def readings(anatomy: Anatomy, heads: int | None) -> list[Reading]:
         return found
     for parts in _guesses(anatomy, heads):
         found += [r for r in _with_heads(parts, heads, anatomy, False) if r.order == "hd"]
-    if not anatomy.products:
+    if not anatomy.places:
         found += [Reading(None, None, None, h) for h in ([heads] if heads else [1, 2, 4, 8])]
     return list(dict.fromkeys(found))
 

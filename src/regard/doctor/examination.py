@@ -58,6 +58,7 @@ def examine(
         with _quiet():
             case = Case(_subject(subject, options), options)
             _examine(case)
+            found = diagnosis_of(case)
     except NotCallableError as error:
         name = getattr(subject, "__name__", type(subject).__name__)
         if error.raised:
@@ -66,7 +67,7 @@ def examine(
     finally:
         for module in training:
             module.training = True
-    return diagnosis_of(case)
+    return found
 
 
 def _examine(case: Case) -> None:
