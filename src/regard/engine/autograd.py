@@ -113,7 +113,7 @@ def _gradients(
         fusable = backend in ("sdpa", "native") and not (q.is_cuda or wide)
         if fusable and d_lse is None and d_columns is None and d_entropy is None:
             return *fused.backward(problem, out, lse, d_out.contiguous()), *none
-        if d_columns is not None:
+        if d_columns is not None and mixed is not None:
             # Extra columns are values like the others; they only come back under another name.
             problem = replace(problem, v=torch.cat([problem.v, columns.to(problem.v.dtype)], -1))
             out, d_out = (

@@ -13,7 +13,8 @@ from torch import Tensor
 from regard.engine.problem import Problem
 from regard.engine.schedule import small
 from regard.engine.scoring import Scoring
-from regard.engine.transformed import REFUSED, is_transformed
+from regard.engine.transformed import REFUSED, is_transformed, is_wrapped
+from regard.engine.unused import hide_unused
 from regard.errors import BackendError, DeviceError, DtypeError, MaskError, ScoreError, ShapeError
 from regard.masks import Coverage, Mask
 from regard.memo import remembered
@@ -52,7 +53,7 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
     mask = _check_mask(options.mask, q, k)
     _check_dropout(options.dropout)
     dim = q.shape[-1]
-    q, k = options.score.prepare(q, k)
+    q, k = _prepared(q, k, mask, options.score)
     scale = (
         options.score.default_scale(dim)
         if options.scale is None
@@ -64,6 +65,14 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
     seed = int(torch.randint(2**62, ())) if options.dropout > 0 else 0
     sink, offset = _check_sink(options.sink, q), k.shape[2] - q.shape[2]
     return Problem(q, k, v, mask, scoring, sink, options.dropout, offset, rank, seed)
+
+
+def _prepared(q: Tensor, k: Tensor, mask: Mask | None, score: Score) -> tuple[Tensor, Tensor]:
+    """What a score function makes of q and k; rows that no visible pair uses are hidden from it."""
+    projects = type(score).prepare is not Score.prepare
+    if projects and mask is not None and not (q.is_meta or is_wrapped(q) or is_wrapped(k)):
+        q, k = hide_unused(q, k, mask)
+    return score.prepare(q, k)
 
 
 def readable_problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:

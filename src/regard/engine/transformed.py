@@ -17,7 +17,7 @@ from regard.engine.problem import Problem
 from regard.engine.scoring import Place
 from regard.errors import BackendError, ScoreError
 
-__all__ = ["attend_plainly", "is_transformed"]
+__all__ = ["attend_plainly", "is_transformed", "is_wrapped"]
 
 REFUSED = "inside torch.func transforms (grad, jacrev, vmap, jvp) and forward-mode differentiation"
 
@@ -25,10 +25,11 @@ REFUSED = "inside torch.func transforms (grad, jacrev, vmap, jvp) and forward-mo
 def is_transformed(problem: Problem) -> bool:
     """Whether a transform hides the numbers of an input, or an input carries a tangent."""
     given = (problem.q, problem.k, problem.v, problem.sink, *problem.scoring.parameters())
-    return any(x is not None and (_is_wrapped(x) or _has_tangent(x)) for x in given)
+    return any(x is not None and (is_wrapped(x) or _has_tangent(x)) for x in given)
 
 
-def _is_wrapped(x: Tensor) -> bool:
+def is_wrapped(x: Tensor) -> bool:
+    """Whether a transform of torch.func hides the numbers of a tensor."""
     return torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
 
 
