@@ -6,7 +6,7 @@ Each is small: what is broken shows at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from regard.claims import Kind
 from regard.claims.cost import score_prints
 from regard.claims.explanations import Cuts, Doubts
 from regard.claims.recurrent import ByAttention, recurrent
+from regard.claims.serial import scanned
 from regard.claims.tiles import eager
 from regard.cost import FULL, Print, preset
 from regard.engine import attention
@@ -111,6 +112,29 @@ def faithful() -> Cuts:
     return Cuts(weight, weight.square())
 
 
+def opposed() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """A similarity, and one that finds the opposite."""
+    return {"dot product": lambda q, k: k @ q, "opposite": lambda q, k: -(k @ q)}
+
+
+def forgetful(length: int, depths: Sequence[float]) -> list[list[float]]:
+    """A model that loses three facts the nearer they stand to the middle, and the longer the text is."""
+    return [[3 + fact + abs(2 * depth - 1) - length / 1000 for depth in depths] for fact in range(3)]
+
+
+def choosy() -> Tensor:
+    """Two heads that look at the first key and at nothing else."""
+    weights = torch.zeros(2, 9, 63, dtype=torch.float64)
+    weights[:, :, 0] = 1
+    return weights
+
+
+def plain_drift(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention that is off by three thousandths."""
+    return 1.003 * eager(q, k, v)
+
+
+SECONDS = {"attention": 1.0, "recurrent": 1.0, "linear, by doubling": 1.0}
 MAVERICK = preset("llama-4-maverick")
 UNTRAINED = {"trained": False}
 SHORT = (256, 512, 1024)
@@ -119,11 +143,19 @@ BROKEN: dict[str, tuple[dict[str, Any], Kind]] = {
     "scale-std": ({"divisor": float, "pairs": 500, "dims": (4, 64, 256)}, Kind.FOLKLORE),
     "scale-64": ({"printed": {128: "11.13", 64: "8"}, "pairs": 500}, Kind.MISPRINT),
     "scale-saturates": ({"without": math.sqrt, "rows": 30, "dims": (4, 64, 1024)}, Kind.FOLKLORE),
-    "scale-training": ({"without": math.sqrt, "dims": (16,), "steps": 150}, Kind.FOLKLORE),
+    "scale-training": (
+        {"without": lambda d: 1e-6, "dims": (16,), "steps": 100, "seeds": 1},
+        Kind.HOLDS,
+    ),
+    "saturates-64": ({"d": 65536, "keys": (8, 63), "rows": 65}, Kind.HOLDS),
+    "logits-8-sigma": ({"divisor": 8.0, "pairs": 6500}, Kind.FOLKLORE),
+    "dots-512": ({"d": 65536, "rows": 9, "keys": 63}, Kind.HOLDS),
     "softmax-budget": ({"normalise": torch.sigmoid}, Kind.FOLKLORE),
     "softmax-maxent": ({"normalise": sparse, "rows": 3}, Kind.FOLKLORE),
     "temperature": ({"factor": 0.5, "temperature": 2.0}, Kind.FOLKLORE),
     "row-prints": ({"printed": corrected()}, Kind.HOLDS),
+    "tied-qk": ({"tied": False}, Kind.FOLKLORE),
+    "similarity": ({"measures": opposed(), "queries": 2, "keys": 65}, Kind.FOLKLORE),
     "mask-inf": ({"infinite": -5.0}, Kind.FOLKLORE),
     "mask-after": (
         {"masked": lambda scores, seen: scores.masked_fill(~seen, -math.inf).softmax(-1)},
@@ -131,16 +163,24 @@ BROKEN: dict[str, tuple[dict[str, Any], Kind]] = {
     ),
     "causal-future": ({"mask": None, "model": False}, Kind.FOLKLORE),
     "padding-leak": ({"hide": True, "words": 33, "pads": 9}, Kind.FOLKLORE),
+    "cheating": ({"mask": Causal(), "steps": 20}, Kind.FOLKLORE),
+    "brackets": ({"layers": (0,), "steps": 20}, Kind.FOLKLORE),
     "order-blind": ({"position": Rotary(16), "n": 9}, Kind.FOLKLORE),
     "rope-relative": ({"turn": absolute}, Kind.FOLKLORE),
     "one-hop": ({"reader": recurrent, "lengths": (16, 32, 64)}, Kind.FOLKLORE),
+    "maxent-rotary": ({"scores": lambda n: -0.01 * torch.arange(1, n).double()}, Kind.FOLKLORE),
     "rnn-bottleneck": (
         {"model": lambda state: ByAttention(8), "lengths": (2, 8), "steps": 120},
+        Kind.FOLKLORE,
+    ),
+    "rnn-serial": (
+        {"recurrent": lambda: scanned, "clock": clock(**SECONDS), "lengths": (16, 64)},
         Kind.FOLKLORE,
     ),
     "heads-same-budget": ({"heads": 1, "steps": 20}, Kind.FOLKLORE),
     "w_o-needed": ({"without": nn.Linear(32, 32)}, Kind.FOLKLORE),
     "only-attention-mixes": ({"block": convolving, "dim": 16}, Kind.FOLKLORE),
+    "loop-over-heads": ({"clock": clock(together=1.0, loop=1.0), "lengths": (1, 65)}, Kind.FOLKLORE),
     "quadratic": ({"scores": lambda q, k: q.mT @ k}, Kind.FOLKLORE),
     "gqa-saves": ({"kv_heads": 10}, Kind.MISPRINT),
     "irope-saves": (
@@ -148,6 +188,7 @@ BROKEN: dict[str, tuple[dict[str, Any], Kind]] = {
         Kind.FOLKLORE,
     ),
     "maverick-params": ({"attention": replace(MAVERICK.layers[0].attention, kv_heads=40)}, Kind.MISPRINT),
+    "tiles-memory": ({"attend": eager, "lengths": SHORT}, Kind.FOLKLORE),
     "flash-exact": ({"attend": half, "n": 65}, Kind.FOLKLORE),
     "flash-linear": ({"attend": eager, "lengths": SHORT}, Kind.FOLKLORE),
     "flash-asymptotic": (
@@ -159,16 +200,21 @@ BROKEN: dict[str, tuple[dict[str, Any], Kind]] = {
         Kind.FOLKLORE,
     ),
     "flash-faster": ({"clock": clock(plain=1.0, fused=1.0), "lengths": (63, 65)}, Kind.FOLKLORE),
+    "drift-fp16": ({"tiled": plain_drift, "n": 65, "claimed": 3e-3}, Kind.HOLDS),
     "deterministic": ({"inputs": countable, "n": 256}, Kind.FOLKLORE),
+    "sparse-asymptotic": ({"patterns": {"every pair": lambda n: Causal()}}, Kind.HOLDS),
     "window-linear": ({"mask": Causal(), "lengths": SHORT, "clock": clock()}, Kind.FOLKLORE),
     "sparse-blocks-paths": ({"masks": {"everything": Window(64)}}, Kind.FOLKLORE),
     "sinks": (UNTRAINED, Kind.FOLKLORE),
     "diagonal": ({"atlas": selfish()}, Kind.HOLDS),
-    "lost-in-middle": (UNTRAINED, Kind.FOLKLORE),
+    "lost-in-middle": ({"search": forgetful}, Kind.HOLDS),
+    "needle-length": ({"search": forgetful}, Kind.HOLDS),
     "power-law": (UNTRAINED, Kind.FOLKLORE),
     "heads-specialise": (UNTRAINED, Kind.FOLKLORE),
-    "pruning-not-free": (UNTRAINED | {"tokens": 65}, Kind.FOLKLORE),
+    "pruning-not-free": (UNTRAINED | {"tokens": 65, "pieces": 2}, Kind.FOLKLORE),
     "one-map-is-little": ({"atlas": alike()}, Kind.FOLKLORE),
+    "each-token": ({"weights": choosy}, Kind.FOLKLORE),
+    "two-vectors": ({"depth": 1}, Kind.FOLKLORE),
     "weights-explain": ({"edges": faithful, "value": 1.0}, Kind.HOLDS),
     "weights-probabilities": ({"doubts": pointing}, Kind.HOLDS),
     "cross-attention": ({"across": False, "steps": 20}, Kind.FOLKLORE),

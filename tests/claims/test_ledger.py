@@ -11,6 +11,7 @@ import regard
 from regard.claims import CLAIMS, Kind, find, run
 from regard.claims.ledger import GROUPS
 from regard.errors import RegardError
+from regard.models import bundled
 
 # fmt: off
 IDS = [
@@ -21,7 +22,10 @@ IDS = [
     "flash-faster", "window-linear", "sparse-blocks-paths", "gqa-saves", "irope-saves",
     "maverick-params", "sinks", "lost-in-middle", "power-law", "diagonal", "heads-specialise",
     "pruning-not-free", "one-map-is-little", "weights-explain", "weights-probabilities",
-    "deterministic", "rnn-bottleneck", "cross-attention", "additive-vs-dot",
+    "deterministic", "rnn-bottleneck", "cross-attention", "additive-vs-dot", "saturates-64",
+    "logits-8-sigma", "dots-512", "drift-fp16", "tied-qk", "similarity", "each-token", "two-vectors",
+    "loop-over-heads", "needle-length", "cheating", "brackets", "maxent-rotary", "rnn-serial",
+    "sparse-asymptotic", "tiles-memory",
 ]
 # fmt: on
 
@@ -51,14 +55,14 @@ def test_claims_run_in_the_order_asked_and_each_once():
 def test_an_unknown_claim_is_refused_with_the_nearest():
     with pytest.raises(RegardError) as refused:
         find("sink")
-    assert str(refused.value).startswith("there is no claim 'sink'; the ledger has 41. Did you mean sinks")
+    assert str(refused.value).startswith("there is no claim 'sink'; the ledger has 57. Did you mean sinks")
     assert str(refused.value).endswith("List them with: regard claims --list")
-    with pytest.raises(RegardError, match=r"'zzzz'; the ledger has 41\. List them"):
+    with pytest.raises(RegardError, match=r"'zzzz'; the ledger has 57\. List them"):
         run(["scale-64", "zzzz"])
 
 
 def test_measuring_twice_gives_the_same_numbers():
-    for name in ("scale-64", "softmax-maxent", "order-blind", "one-hop"):
+    for name in ("scale-64", "softmax-maxent", "order-blind", "tied-qk"):
         assert CLAIMS[name].measure().numbers == CLAIMS[name].measure().numbers
 
 
@@ -79,3 +83,16 @@ def test_an_entry_is_plain_data():
 
 def test_the_ledger_can_be_had_from_the_root():
     assert regard.claims.find("sinks") is CLAIMS["sinks"]
+
+
+def test_claims_about_a_model_are_measured_on_the_one_given():
+    model, tokenizer = bundled()
+    entries = run(["two-vectors"], model=(model, tokenizer), name="somebody's model")
+    assert "in somebody's model the last token of 'bank'" in entries[0].verdict.sentence
+    [ours] = run(["two-vectors"])
+    assert "in the bundled model" in ours.verdict.sentence
+
+
+def test_claims_that_need_no_model_refuse_one():
+    with pytest.raises(RegardError, match=r"scale-64, gqa-saves are not measured on a model; with a model"):
+        run(["scale-64", "sinks", "gqa-saves"], model=bundled())

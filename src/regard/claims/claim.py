@@ -74,7 +74,7 @@ class Claim:
 
     `measure()` measures the real thing. Its keyword arguments, each claim's own, put a variant in the place
     of the real thing: another divisor, an untrained model, a clock that lies. A claim that gets the same
-    verdict whatever is measured would be an opinion.
+    verdict whatever is measured would be an opinion. One `of_a_model` can be measured on any model.
 
     >>> from regard.claims import find
     >>> claim = find("scale-std")
@@ -87,6 +87,7 @@ class Claim:
     how: str
     measuring: Callable[..., Measurement]
     judge: Callable[[Measurement], Verdict]
+    of_a_model: bool = False
 
     def measure(self, **variant: Any) -> Measurement:
         """Measure, from the same seed every time; the random numbers of the caller are left alone.

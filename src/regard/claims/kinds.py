@@ -11,7 +11,7 @@ import torch
 from regard.atlas import Atlas, importance
 from regard.claims.claim import Claim, Measurement, Verdict
 from regard.claims.pictures import Bars, Curves
-from regard.claims.subjects import subject
+from regard.claims.subjects import PIECES, Spread, Subject, model_name, spread, subject, texts
 from regard.claims.words import listed, number, percent
 from regard.cost import preset
 
@@ -67,20 +67,31 @@ def judge_specialise(m: Measurement) -> Verdict:
     )
 
 
-def measure_pruning(trained: bool = True, tokens: int = 400) -> Measurement:
-    """The loss over a text with each head taken out in turn."""
-    read = subject(trained)
+def _rises(read: Subject, tokens: int) -> list[float]:
+    """How far the loss over a text rises, relative to itself, with each head taken out."""
     found = importance(read.model, read.ids[:, :tokens])
-    before = found.loss_before or 1.0
-    change = [float(c) / before for c in found.loss_change.tolist()] if found.loss_change is not None else []
+    before, change = found.loss_before or 1.0, found.loss_change
+    return [] if change is None else [float(c) / before for c in change.tolist()]
+
+
+def measure_pruning(trained: bool = True, tokens: int = 250, pieces: int = 3) -> Measurement:
+    """The loss over several texts with each head taken out in turn."""
+    by_text = [_rises(read, tokens) for read in texts(trained, PIECES)[:pieces]]
+    change = [sum(rises) / len(rises) for rises in zip(*by_text, strict=True)]
+    free = [{head for head, rise in enumerate(rises) if rise < FREE} for rises in by_text]
     ordered = sorted(change, reverse=True)
+    shares = spread([len(heads) / len(change) for heads in free])
     return Measurement(
         {
+            "model": model_name(),
             "heads": len(change),
+            "texts": len(by_text),
             "tokens": tokens,
-            "loss": before,
             "bar": FREE,
-            "heads_free": sum(c < FREE for c in change),
+            "share_free": shares.mean,
+            "share_free_error": shares.error,
+            "heads_free_in_some_text": len(set.union(*free)),
+            "heads_free_in_every_text": len(set.intersection(*free)),
             "heads_better_without": sum(c < 0 for c in change),
             "median_rise": median(change),
             "largest_rise": max(change),
@@ -95,18 +106,23 @@ def measure_pruning(trained: bool = True, tokens: int = 400) -> Measurement:
 
 
 def judge_pruning(m: Measurement) -> Verdict:
-    share = m["heads_free"] / m["heads"]
+    share = m["share_free"]
     found = (
-        f"taking out one of {m['heads']} heads raises the loss over {m['tokens']} tokens by "
-        f"{percent(m['median_rise'])} in the median and {percent(m['largest_rise'])} at most; "
-        f"{m['heads_free']} heads cost less than {percent(m['bar'])}, {m['heads_better_without']} of them "
-        f"less than nothing"
+        f"in {m['model']}, taking out one of {m['heads']} heads raises the loss over {m['texts']} texts of "
+        f"{m['tokens']} tokens by {percent(m['median_rise'])} in the median and "
+        f"{percent(m['largest_rise'])} at most; {Spread(share, m['share_free_error'])} of heads cost less "
+        f"than {percent(m['bar'])} of the loss (mean and standard error over texts)"
     )
+    some, always = m["heads_free_in_some_text"], m["heads_free_in_every_text"]
     if share < 0.1:
         return Verdict.holds(found)
     if share <= 0.5:
-        return Verdict.conditional(f"most heads cost something, yet {percent(share)} are free here: {found}")
-    return Verdict.folklore(found)
+        return Verdict.conditional(
+            f"most heads cost something, and which do not depends on the text: {found}; {some} heads are "
+            f"free "
+            f"in some text, {always} in every one"
+        )
+    return Verdict.folklore(f"{found}; {some} heads are free in some text, {always} in every one")
 
 
 KNOWN = ("gpt2", "llama-7b", "gpt3-175b")
@@ -167,13 +183,15 @@ CLAIMS = (
         "The atlas of the bundled model on the bundled story, and of an untrained copy.",
         measure_specialise,
         judge_specialise,
+        of_a_model=True,
     ),
     Claim(
         "pruning-not-free",
         "Taking out a head is rarely free.",
-        "The loss of the bundled model with each of its heads knocked out; free is less than 0.1 %.",
+        "The loss of one model over three texts with each head knocked out; free is less than 0.1 %.",
         measure_pruning,
         judge_pruning,
+        of_a_model=True,
     ),
     Claim(
         "one-map-is-little",
@@ -181,5 +199,6 @@ CLAIMS = (
         "Entropy, distance, sinks and largest weight of every head, and how many are like the mean.",
         measure_spread,
         judge_spread,
+        of_a_model=True,
     ),
 )

@@ -10,37 +10,52 @@ from typing import Any
 
 from regard.claims import (
     classic,
+    contributions,
     cost,
     determinism,
     explanations,
     heads,
     kinds,
+    learning,
+    logits,
     masks,
     positions,
     prints,
     profile,
     recurrent,
+    retrieval,
+    rotary_decay,
     scale,
+    serial,
+    similarity,
     sinks,
     softmax,
     sparsity,
     tiles,
 )
 from regard.claims.claim import Claim, Measurement, Verdict
+from regard.claims.subjects import reading
 from regard.errors import RegardError
 
 __all__ = ["CLAIMS", "GROUPS", "Entry", "find", "run"]
 
 GROUPS: dict[str, tuple[Claim, ...]] = {
-    "The divisor": scale.CLAIMS,
+    "The divisor": (*scale.CLAIMS, *logits.CLAIMS),
     "Softmax": (*softmax.CLAIMS, *prints.CLAIMS),
-    "Masks": masks.CLAIMS,
-    "Order and distance": (*positions.CLAIMS, *recurrent.CLAIMS),
-    "Heads": heads.CLAIMS,
+    "Scores": similarity.CLAIMS,
+    "Masks": (*masks.CLAIMS, *learning.CLAIMS),
+    "Order and distance": (*positions.CLAIMS, *rotary_decay.CLAIMS, *recurrent.CLAIMS, *serial.CLAIMS),
+    "Heads": (*heads.CLAIMS, *contributions.LOOP),
     "Cost": cost.CLAIMS,
-    "Tiles": (*tiles.CLAIMS, *determinism.CLAIMS),
+    "Tiles": (*tiles.CLAIMS, *logits.DRIFT, *determinism.CLAIMS),
     "Sparse patterns": sparsity.CLAIMS,
-    "What a trained model does": (*sinks.CLAIMS, *profile.CLAIMS, *kinds.CLAIMS),
+    "What a trained model does": (
+        *sinks.CLAIMS,
+        *retrieval.CLAIMS,
+        *profile.CLAIMS,
+        *kinds.CLAIMS,
+        *contributions.CLAIMS,
+    ),
     "What weights mean": explanations.CLAIMS,
     "Two sequences": classic.CLAIMS,
 }
@@ -87,16 +102,38 @@ def find(name: str) -> Claim:
     return CLAIMS[name]
 
 
-def run(ids: Sequence[str] | None = None, progress: Callable[[int, int], None] | None = None) -> list[Entry]:
+def run(
+    ids: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    model: tuple[Any, Any] | None = None,
+    name: str = "your model",
+) -> list[Entry]:
     """Measure claims and judge each by what came out: all of them, or those with the ids.
 
-    `progress(done, total)` is called after every claim. All of them take a minute or two.
+    `progress(done, total)` is called after every claim. All of them take a few minutes. With a `model`
+    and its tokenizer, claims about what a trained model does are measured on that one, and no others.
 
     >>> [entry] = run(["softmax-budget"])
     >>> entry.claim.id, str(entry.verdict.kind)
     ('softmax-budget', 'holds with a condition')
     """
-    chosen = list(CLAIMS.values()) if ids is None else [find(name) for name in dict.fromkeys(ids)]
+    chosen = list(CLAIMS.values()) if ids is None else [find(claim) for claim in dict.fromkeys(ids)]
+    if model is None:
+        return _measured(chosen, progress)
+    others = [claim.id for claim in chosen if not claim.of_a_model]
+    if ids is not None and others:
+        of_models = ", ".join(claim.id for claim in CLAIMS.values() if claim.of_a_model)
+        raise RegardError(
+            f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} not measured on a model; with a "
+            f"model "
+            f"there are {of_models}."
+        )
+    with reading(*model, name):
+        return _measured([claim for claim in chosen if claim.of_a_model], progress)
+
+
+def _measured(chosen: Sequence[Claim], progress: Callable[[int, int], None] | None) -> list[Entry]:
     entries = []
     for done, claim in enumerate(chosen):
         start = time.perf_counter()

@@ -5,78 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from jaxtyping import Float
-from torch import Tensor
-
 from regard.atlas import DecayFit
 from regard.claims.claim import Claim, Measurement, Verdict
-from regard.claims.pictures import Bars, Curves
-from regard.claims.subjects import Subject, subject
+from regard.claims.pictures import Curves
+from regard.claims.subjects import subject
 from regard.claims.words import number, percent
 
 __all__ = ["CLAIMS"]
 
 # A head whose weight falls off more slowly than this does not decay.
 FLAT = 0.1
-
-
-def _lifts(read: Subject) -> tuple[Float[Tensor, " bins"], float]:
-    """Weight by tenths relative to an even spread, over all heads; and that of the first without token 0."""
-    profile = read.profile
-    lift, even = profile.lift.mean(0), profile.even.mean(0)
-    late = slice(-profile.queries, None)
-    first = [layer.map[0, :, late, 0].double().mean().item() for layer in read.recording.all_layers]
-    return lift, (float(profile.model[0]) - sum(first) / len(first)) / float(even[0])
-
-
-def measure_middle(trained: bool = True) -> Measurement:
-    """The weight of the last queries by tenths of the text, relative to an even spread."""
-    lift, rest = _lifts(subject(trained))
-    random = subject(False).profile.lift.mean(0)
-    middle = lift[3:7].mean().item()
-    return Measurement(
-        {
-            "lift_by_tenth": lift.tolist(),
-            "lift_by_tenth_untrained": random.tolist(),
-            "middle": middle,
-            "beginning_by_middle": lift[0].item() / middle,
-            "beginning_by_middle_without_first_token": rest / middle,
-            "end_by_middle": lift[-1].item() / middle,
-            "noise": (random - 1).abs().max().item(),
-        },
-        Bars(
-            [f"{10 * i}–{10 * i + 10} %" for i in range(len(lift))],
-            {"bundled model": lift.tolist(), "untrained": random.tolist()},
-            "weight (1 = even spread)",
-            "part of the text",
-            level=1.0,
-        ),
-    )
-
-
-def judge_middle(m: Measurement) -> Verdict:
-    begin, end, rest = (
-        m[name]
-        for name in ("beginning_by_middle", "end_by_middle", "beginning_by_middle_without_first_token")
-    )
-    found = (
-        f"of the last queries' weight the first tenth of the text gets {number(begin)} times and the last "
-        f"tenth {number(end)} times what a tenth in the middle gets (no tenth of an untrained copy is more "
-        f"than {percent(m['noise'])} off an even spread)"
-    )
-    # Ten times as far from even as random weights ever are.
-    clearly = 1 + 10 * m["noise"]
-    if begin <= clearly and end <= clearly:
-        return Verdict.folklore(found)
-    if min(begin, end) <= clearly:
-        side = "the beginning" if begin > end else "the end"
-        return Verdict.conditional(f"{found}: only {side} gets clearly more")
-    if rest <= clearly:
-        return Verdict.conditional(
-            f"{found}; but the beginning is the very first token: without it the first tenth gets "
-            f"{number(rest)} times a middle one"
-        )
-    return Verdict.holds(found)
 
 
 def measure_power(trained: bool = True, fits: Sequence[DecayFit] | None = None) -> Measurement:
@@ -131,17 +69,11 @@ def judge_power(m: Measurement) -> Verdict:
 
 CLAIMS = (
     Claim(
-        "lost-in-middle",
-        "The beginning and the end of a context get more weight than its middle.",
-        "The last queries of the bundled story: weight by tenths of the text; and with random weights.",
-        measure_middle,
-        judge_middle,
-    ),
-    Claim(
         "power-law",
         "Mean weight decays with distance as a power law.",
         "Both laws fitted to every head of the bundled model, compared by AIC; the first four keys left out.",
         measure_power,
         judge_power,
+        of_a_model=True,
     ),
 )

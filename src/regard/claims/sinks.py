@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from regard.atlas import Atlas
 from regard.claims.claim import Claim, Measurement, Verdict
 from regard.claims.pictures import Grid
-from regard.claims.subjects import subject
+from regard.claims.subjects import Spread, model_name, spread, texts
 from regard.claims.words import percent
 
 __all__ = ["CLAIMS"]
@@ -27,16 +29,24 @@ def by_head(atlas: Atlas, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
     return weight, score
 
 
-def _weights(atlas: Atlas, kind: str) -> Measurement:
-    weight, score = by_head(atlas, kind)
+def _weights(atlases: Sequence[Atlas], kind: str) -> Measurement:
+    every = [by_head(atlas, kind) for atlas in atlases]
+    weight, score = (torch.stack(values).mean(0) for values in zip(*every, strict=True))
+    by_text = spread([weights.mean().item() for weights, _ in every])
+    found = [int((scores >= FOUND).sum()) for _, scores in every]
+    atlas = atlases[0]
     layer, head = divmod(int(weight.argmax()), weight.shape[1])
     chance = next(iter(atlas.heads)).findings[kind].chance
     return Measurement(
         {
-            "tokens": atlas.tokens,
+            "model": model_name(),
+            "texts": len(atlases),
+            "tokens": sum(each.tokens for each in atlases),
+            "heads_found_by_text": found,
             "heads": weight.numel(),
             "heads_found": int((score >= FOUND).sum()),
-            "mean_weight": weight.mean().item(),
+            "mean_weight": by_text.mean,
+            "standard_error": by_text.error,
             "even_spread": chance,
             "largest": weight.max().item(),
             "largest_in": f"layer {layer}, head {head}",
@@ -48,19 +58,24 @@ def _weights(atlas: Atlas, kind: str) -> Measurement:
 
 def measure_sinks(trained: bool = True, atlas: Atlas | None = None) -> Measurement:
     """The mean weight that queries give to the first token, head by head."""
-    return _weights(subject(trained).atlas if atlas is None else atlas, "first-token sink")
+    return _weights(_atlases(trained, atlas), "first-token sink")
 
 
 def measure_diagonal(trained: bool = True, atlas: Atlas | None = None) -> Measurement:
     """The mean weight that tokens give to themselves, head by head."""
-    return _weights(subject(trained).atlas if atlas is None else atlas, "self")
+    return _weights(_atlases(trained, atlas), "self")
+
+
+def _atlases(trained: bool, given: Atlas | None) -> list[Atlas]:
+    return [read.atlas for read in texts(trained)] if given is None else [given]
 
 
 def _judged(m: Measurement, what: str) -> Verdict:
     found = (
-        f"over {m['tokens']} tokens the heads of the bundled model give {what} {percent(m['mean_weight'])} "
-        f"of their weight on average (an even spread: {percent(m['even_spread'])}), at most "
-        f"{percent(m['largest'])} ({m['largest_in']})"
+        f"in {m['model']}, over {m['texts']} texts of {m['tokens']} tokens in all, heads give {what} "
+        f"{Spread(m['mean_weight'], m['standard_error'])} of their weight (mean and standard error over "
+        f"texts; "
+        f"an even spread: {percent(m['even_spread'])}), at most {percent(m['largest'])} ({m['largest_in']})"
     )
     means = m["mean_by_layer"]
     if len(means) > 1:
@@ -71,7 +86,8 @@ def _judged(m: Measurement, what: str) -> Verdict:
     if m["heads_found"]:
         return Verdict.conditional(
             f"{found}. But it is the habit of {m['heads_found']} of {m['heads']} heads, those with a quarter "
-            f"of what chance leaves over"
+            f"of what chance leaves over ({min(m['heads_found_by_text'])} to {max(m['heads_found_by_text'])} "
+            f"by text); and this is one model: see others with regard claims --model"
         )
     return Verdict.folklore(f"{found}; no head has a quarter of what chance leaves over")
 
@@ -88,15 +104,19 @@ CLAIMS = (
     Claim(
         "sinks",
         "Much of the weight goes to the first token.",
-        "The bundled model reads the bundled story: mean weight on the first token, by layer and head.",
+        "One model reads four texts: mean weight on the first token, by layer and head, with its "
+        "standard error.",
         measure_sinks,
         judge_sinks,
+        of_a_model=True,
     ),
     Claim(
         "diagonal",
         "Tokens attend strongly to themselves.",
-        "The bundled model reads the bundled story: mean weight of a token on itself, by layer and head.",
+        "One model reads four texts: mean weight of a token on itself, by layer and head, with its "
+        "standard error.",
         measure_diagonal,
         judge_diagonal,
+        of_a_model=True,
     ),
 )

@@ -143,7 +143,50 @@ def judge_paths(m: Measurement) -> Verdict:
     return Verdict.holds(found)
 
 
+SPARSE: dict[str, Callable[[int], Mask]] = {
+    "a window of 64": lambda n: Causal() & Window(64),
+    "Longformer": lambda n: Longformer(window=64, global_tokens=1),
+    "strides of √n": lambda n: Causal() & (Window(math.isqrt(n)) | Strided(math.isqrt(n))),
+    "a window of n/8": lambda n: Causal() & Window(n // 8),
+}
+
+
+def measure_relief(
+    patterns: Mapping[str, Callable[[int], Mask]] = SPARSE, lengths: Sequence[int] = (256, 512, 1024, 2048)
+) -> Measurement:
+    """How the pairs of several patterns grow with the length."""
+    pairs = {name: [made(n).pairs(n) for n in lengths] for name, made in patterns.items()}
+    return Measurement(
+        {
+            "lengths": list(lengths),
+            "exponent": {name: slope(lengths, counts) for name, counts in pairs.items()},
+            "share_of_all_pairs": {name: counts[-1] / lengths[-1] ** 2 for name, counts in pairs.items()},
+        },
+        Curves(
+            {name: (list(lengths), counts) for name, counts in pairs.items()}, "tokens", "pairs", log="xy"
+        ),
+    )
+
+
+def judge_relief(m: Measurement) -> Verdict:
+    said = listed(f"n^{power:.2f} for {name}" for name, power in m["exponent"].items())
+    found = f"from {m['lengths'][0]} to {m['lengths'][-1]} tokens pairs grow as {said}"
+    relieved = [name for name, power in m["exponent"].items() if power < 1.75]
+    if not relieved:
+        return Verdict.holds(found)
+    if len(relieved) < len(m["exponent"]) / 2:
+        return Verdict.conditional(f"of most patterns: {found}")
+    return Verdict.folklore(f"{found}; a pattern gives none only where its window grows with the text")
+
+
 CLAIMS = (
+    Claim(
+        "sparse-asymptotic",
+        "Sparse attention gives no asymptotic relief.",
+        "Pairs that four patterns allow, by length: the exponent.",
+        measure_relief,
+        judge_relief,
+    ),
     Claim(
         "window-linear",
         "Local and sliding patterns cost in proportion to n.",

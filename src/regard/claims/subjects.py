@@ -1,9 +1,12 @@
-"""The bundled model after it has read the bundled story, and an untrained copy of it."""
+"""The model that claims are measured on after it has read a text, and an untrained copy of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -15,10 +18,12 @@ if TYPE_CHECKING:
     from jaxtyping import Int
     from torch import Tensor
 
-__all__ = ["Subject", "subject"]
+__all__ = ["PIECES", "Spread", "Subject", "model_name", "reading", "spread", "subject", "texts"]
 
 # About a thousand tokens: enough for every kind of head to show, and seconds of work.
 CHARACTERS = 3600
+# For error bars: so many pieces of the story, which do not overlap.
+PIECES = 4
 
 
 class Subject:
@@ -48,16 +53,71 @@ class Subject:
         return position_profile(self.recording, bins=10)
 
 
-@lru_cache(maxsize=4)
+class _Given(NamedTuple):
+    model: Any
+    tokenizer: Any
+    name: str
+
+
+_given: list[_Given] = []
+
+
+@contextmanager
+def reading(model: Any, tokenizer: Any, name: str) -> Iterator[None]:
+    """Inside, claims about a trained model are measured on this one in place of the bundled one."""
+    _given.append(_Given(model, tokenizer, name))
+    _subject.cache_clear()
+    try:
+        yield
+    finally:
+        _given.pop()
+        _subject.cache_clear()
+
+
+def model_name() -> str:
+    """The model that claims are measured on, as sentences call it."""
+    return _given[-1].name if _given else "the bundled model"
+
+
 def subject(trained: bool = True, characters: int = CHARACTERS) -> Subject:
-    """The bundled model, or the same architecture with random weights, reading the start of the story.
+    """The model, or the same architecture with random weights, reading the start of the story.
 
     >>> subject(characters=300).ids.shape[0]
     1
     """
-    model, tokenizer = bundled()
+    return _subject(trained, 0, characters)
+
+
+def texts(trained: bool = True, pieces: int = PIECES) -> list[Subject]:
+    """The same model after each of several pieces of the story, which do not overlap."""
+    size = len(sample_text()) // pieces
+    return [_subject(trained, piece * size, size) for piece in range(pieces)]
+
+
+class Spread(NamedTuple):
+    """A number over several texts: its mean, and the standard error of that mean."""
+
+    mean: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:.1f} ± {100 * self.error:.1f}\N{NO-BREAK SPACE}%"
+
+
+def spread(values: list[float]) -> Spread:
+    """The mean of one number from each text, and how far it may be off.
+
+    >>> spread([0.1, 0.2, 0.3])
+    Spread(mean=0.2, error=0.05773502691896258)
+    """
+    return Spread(mean(values), stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0)
+
+
+@lru_cache(maxsize=12)
+def _subject(trained: bool, start: int, characters: int) -> Subject:
+    model, tokenizer = bundled() if not _given else _given[-1][:2]
     if not trained:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = type(model)(model.config).eval()
-    return Subject(model, tokenizer, record((model, tokenizer), sample_text()[:characters]))
+    return Subject(model, tokenizer, record((model, tokenizer), sample_text()[start : start + characters]))

@@ -176,7 +176,55 @@ def judge_faster(m: Measurement) -> Verdict:
     )
 
 
+def _trained(attend: Attend, n: int) -> Callable[[], object]:
+    """A forward and a backward pass over n tokens."""
+    q, k, v = (x.requires_grad_() for x in _inputs(n))
+    return lambda: attend(q, k, v).sum().backward()
+
+
+def measure_memory(attend: Attend = tiled, lengths: Sequence[int] = (1024, 2048, 4096)) -> Measurement:
+    """Peak memory of a forward pass, and of a forward and a backward pass, in tiles."""
+    forward = [peak_bytes(partial(attend, *_inputs(n))) for n in lengths]
+    both = [peak_bytes(_trained(attend, n)) for n in lengths]
+    whole = peak_bytes(_trained(eager, lengths[-1]))
+    return Measurement(
+        {
+            "lengths": list(lengths),
+            "bytes_forward": forward,
+            "bytes_training": both,
+            "training_by_forward": both[-1] / forward[-1],
+            "exponent_training": slope(lengths, both),
+            "whole_map_by_tiles": whole / both[-1],
+        },
+        Curves(
+            {"forward": (lengths, forward), "forward and backward": (lengths, both)}, "n", "bytes", log="xy"
+        ),
+    )
+
+
+def judge_memory(m: Measurement) -> Verdict:
+    found = (
+        f"at {m['lengths'][-1]} tokens a forward and a backward pass in tiles hold "
+        f"{number(m['training_by_forward'])} "
+        f"times the memory of a forward pass alone, growing as n^{m['exponent_training']:.2f}; with the "
+        f"whole map "
+        f"they hold {number(m['whole_map_by_tiles'])} times as much as in tiles"
+    )
+    if m["exponent_training"] > 1.5:
+        return Verdict.folklore(found)
+    if m["training_by_forward"] <= 1.2:
+        return Verdict.holds(found)
+    return Verdict.conditional(f"of the same order, and not as little: {found}")
+
+
 CLAIMS = (
+    Claim(
+        "tiles-memory",
+        "With tiles, training takes the memory of a single forward pass.",
+        "Peak memory of a forward pass, and of a forward and a backward pass, by length.",
+        measure_memory,
+        judge_memory,
+    ),
     Claim(
         "flash-exact",
         "Tiled attention gives the same result as the plain formula.",

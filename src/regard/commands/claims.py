@@ -11,7 +11,7 @@ import typer
 from regard._version import __version__
 from regard.commands.app import CHECK, app
 from regard.commands.output import print_json, progress, show, writable
-from regard.commands.sources import JsonOption
+from regard.commands.sources import JsonOption, model_named
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
@@ -40,9 +40,13 @@ def claims(
         Path | None,
         typer.Option(metavar="FILE", help="Write the ledger as a page, with its figures beside it."),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="A folder or a name: claims about a trained model, on this one."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure what textbooks say about attention, claim by claim; all of them take a minute or two."""
+    """Measure what textbooks say about attention, claim by claim; all of them take a few minutes."""
     from regard.claims import find, run
     from regard.claims.timing import machine
 
@@ -51,8 +55,10 @@ def claims(
         return
     chosen = None if not ids else [find(name).id for name in ids]
     folder = _folder(figures, writable(docs))
+    loaded = None if model is None else model_named(model)
     with progress("Measuring claims", "claims") as step:
-        entries = run(chosen, progress=step)
+        given = {} if model is None else {"model": loaded, "name": Path(model).name}
+        entries = run(chosen, progress=step, **given)
     if folder is not None:
         _draw(entries, folder)
     if docs is not None and folder is not None:
