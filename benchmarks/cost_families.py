@@ -5,7 +5,7 @@ parameters, and the numbers in its cache after it has read some tokens on the me
 Where a config can be made tiny, a model with random weights reads the same tokens on the CPU as well, longer
 than its window, and the cache that it returns is compared byte by byte.
 
-    python benchmarks/cost_families.py --write benchmarks/results/cost_families.md
+    python benchmarks/cost_families.py --json rows.jsonl --write benchmarks/results/cost_families.md
     python benchmarks/cost_families.py jamba qwen3_next
 """
 
@@ -98,6 +98,8 @@ def built(config: Any) -> torch.nn.Module:
     found = model_class_of(text, getattr(config, "architectures", None))
     if found is None:
         return whole_class_of(config)._from_config(config, attn_implementation="eager").eval()
+    # The whole model says whether its head is the embedding.
+    text.tie_word_embeddings = getattr(config, "tie_word_embeddings", None) or False
     for each in (config, text):
         each._experts_implementation = "batched_mm"
     return found._from_config(text, attn_implementation="eager").eval()
@@ -189,10 +191,42 @@ def tried(kind: str) -> dict[str, Any]:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
+def page(rows: list[dict[str, Any]]) -> str:
+    """The table in Markdown: what is counted, and what is refused, by reason."""
+    latest = {row["type"]: row for row in rows}
+    by: dict[str, list[str]] = {}
+    for kind, row in sorted(latest.items()):
+        by.setdefault(row["verdict"], []).append(kind)
+    lines = [
+        "# Model types of transformers, and whether `regard cost` counts them",
+        "",
+        f"transformers {transformers.__version__}, {len(latest)} of {len(transformers.CONFIG_MAPPING)} model "
+        "types, each with its default config. Command:",
+        "`python benchmarks/cost_families.py --json rows.jsonl --write benchmarks/results/cost_families.md`.",
+        "",
+        "| verdict | types |",
+        "| --- | --- |",
+        *(f"| {verdict} | {len(kinds)} |" for verdict, kinds in sorted(by.items())),
+        "",
+        "*Right*: parameters equal those of the model; *cache*: so do the numbers in its cache after 24",
+        "tokens, every layer run on the meta device; *tiny*: and in the cache of a small model with random",
+        "weights, run on the CPU. *No default*: transformers' own default config cannot be built.",
+        "",
+        "| type | verdict | checked or reason | layers |",
+        "| --- | --- | --- | --- |",
+    ]
+    for kind, row in sorted(latest.items()):
+        kinds = ", ".join(f"{count} × {name}" for name, count in row.get("kinds", {}).items())
+        said = ", ".join(row.get("checked", [])) or row.get("why", "").replace("|", "/")
+        lines.append(f"| `{kind}` | {row['verdict']} | {said.replace('tiny cache', 'tiny')} | {kinds} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("types", nargs="*", help="model types; all unless given")
     options.add_argument("--json", type=Path, help="append a line of JSON for each type to this file")
+    options.add_argument("--write", type=Path, help="write the table of all rows in the JSON file")
     given = options.parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
@@ -205,6 +239,9 @@ def main() -> None:
             with given.json.open("a") as out:
                 out.write(json.dumps({"type": kind, **row}) + "\n")
     print(dict(counts), file=sys.stderr)
+    if given.write and given.json:
+        rows = [json.loads(line) for line in given.json.read_text().splitlines()]
+        given.write.write_text(page(rows), encoding="utf-8")
     sys.exit(counts["wrong"] > 0)
 
 

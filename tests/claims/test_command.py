@@ -66,7 +66,7 @@ def test_an_unknown_claim_is_one_line_and_status_2(run):
     status, out, err = run("claims", "scale-46")
     assert (status, out) == (2, "")
     assert err == (
-        "regard: there is no claim 'scale-46'; the ledger has 41. Did you mean scale-64 or scale-std? "
+        "regard: there is no claim 'scale-46'; the ledger has 57. Did you mean scale-64 or scale-std? "
         "List them with: regard claims --list\n"
     )
 

@@ -189,6 +189,14 @@ def test_knockout_cuts_ranges_of_edges(run):
     assert json.loads(out)["kl"] == pytest.approx(cut.kl)
 
 
+def test_needle_over_several_lengths_is_a_grid(run):
+    status, out, _ = run("needle", "--depths", "2", "--lengths", "120,200", "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["lengths"] == [120, 200]
+    assert [len(row) for row in found["gains"]] == [2, 2]
+
+
 def test_needle_reports_every_depth(run):
     status, out, _ = run("needle", "--depths", "2", "--length", "200", "--json")
     assert status == 0
@@ -261,6 +269,8 @@ def test_info_names_the_versions_and_a_backend(run):
         (["knockout", "The cat", "--edge", "1.x:0:0"], "and 'x' in it is no number, range or *."),
         (["knockout", "The cat", "--sweep", "all"], "--sweep is 'all'; wanted heads or keys."),
         (["needle", "--needle", "A cat."], "--needle and --question belong together: "),
+        (["needle", "--length", "9", "--lengths", "9"], "--length and --lengths were both given; use one"),
+        (["needle", "--lengths", "9,x"], "--lengths is '9,x'; wanted numbers of tokens such as 150,300,600."),
         (["compare", "{}", "nowhere.regard"], "nowhere.regard"),
         (["report", "{}", "-o", "no/x.html"], "no/x.html cannot be written: there is no such folder."),
     ],

@@ -9,6 +9,7 @@ from regard.atlas.importance import importance
 from regard.atlas.kinds import KINDS, Finding, Kind
 from regard.atlas.knockout import Knockout, knockout
 from regard.atlas.needle import NeedleTest, needle
+from regard.atlas.needle_grid import NeedleGrid, needle_grid
 from regard.atlas.profile import Profile, position_profile
 from regard.atlas.rollout import rollout
 from regard.atlas.survey import atlas, cards_of
@@ -26,6 +27,7 @@ __all__ = [
     "Importance",
     "Kind",
     "Knockout",
+    "NeedleGrid",
     "NeedleTest",
     "Profile",
     "atlas",
@@ -35,6 +37,7 @@ __all__ = [
     "importance",
     "knockout",
     "needle",
+    "needle_grid",
     "position_profile",
     "rollout",
 ]

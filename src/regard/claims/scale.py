@@ -118,14 +118,16 @@ def judge_64(m: Measurement) -> Verdict:
     return Verdict.holds(f"random pairs spread by {said}")
 
 
-def _row(scores: Tensor) -> tuple[float, float, float]:
-    """Medians over rows: the largest weight, the entropy, and the size of softmax's Jacobian."""
+def _row(scores: Tensor) -> tuple[float, float, float, float]:
+    """Medians over rows: the largest weight, the entropy, the size of softmax's Jacobian; and the mean "
+    "of that."""
     weights = scores.softmax(-1)
     entropy = torch.special.entr(weights).sum(-1)
     # ‖diag(a) − a aᵀ‖² = Σ a² − 2 Σ a³ + (Σ a²)²
     square = weights.square().sum(-1)
     jacobian = (square - 2 * weights.pow(3).sum(-1) + square.square()).clamp(min=0).sqrt()
-    return weights.amax(-1).median().item(), entropy.median().item(), jacobian.median().item()
+    medians = (weights.amax(-1).median(), entropy.median(), jacobian.median())
+    return (*(found.item() for found in medians), jacobian.mean().item())  # pyright: ignore[reportReturnType]
 
 
 def measure_saturates(
@@ -142,7 +144,7 @@ def measure_saturates(
         "gradient, with it": (dims, [row[2] for row in scaled]),
     }
     saturated = [d for d, row in zip(dims, bare, strict=True) if row[0] > SATURATED]
-    names = ("largest_weight", "entropy", "gradient")
+    names = ("largest_weight", "entropy", "gradient", "mean_gradient")
     return Measurement(
         {
             "keys": keys,
@@ -172,7 +174,8 @@ def judge_saturates(m: Measurement) -> Verdict:
     found = (
         f"at d = {last} the median row of {m['keys']} keys gives one key {percent(weight[-1])} of its weight "
         f"({percent(m['largest_weight_with'][-1])} with the divisor), and the median gradient of "
-        f"softmax shrinks by a factor of {by_d}"
+        f"softmax shrinks by a factor of {by_d} (its mean, which the few undecided rows make, by "
+        f"{number(m['mean_gradient_with'][-1] / max(m['mean_gradient_without'][-1], 1e-30))} there)"
     )
     if weight[0] > SATURATED:
         return Verdict.holds(found)

@@ -26,17 +26,35 @@ def needle(
     ] = None,
     depths: Annotated[int, typer.Option(help="At how many depths, from the beginning to the end.")] = 11,
     length: Annotated[int | None, typer.Option(help="Tokens of the text; else the model's context.")] = None,
+    lengths: Annotated[
+        str | None, typer.Option(metavar="TOKENS", help="Several lengths, such as 150,300,600: a grid.")
+    ] = None,
     model: ModelOption = BUNDLED,
     as_json: JsonOption = False,
 ) -> None:
     """Hide a sentence at several depths of a text, ask for it at the end, and see which heads look at it."""
     from regard.atlas import needle as search
+    from regard.atlas import needle_grid
 
     if (needle is None) != (question is None):
         raise RegardError("--needle and --question belong together: the question is how the needle begins.")
     words = {"needle": needle, "question": question, "answer": answer}
     given = {name: value for name, value in words.items() if value is not None}
+    sizes = _sizes(lengths, length)
     loaded = model_named(model)
+    if sizes:
+        with progress("Hiding the needle", "lengths") as step:
+            grid = needle_grid(
+                loaded.model,
+                loaded.tokenizer,
+                sizes,
+                haystack=text_named(text),
+                depths=depths,
+                progress=step,
+                **given,
+            )
+        print_json(grid.to_dict()) if as_json else show(grid.table())
+        return
     with progress("Hiding the needle", "depths") as step:
         found = search(
             loaded.model,
@@ -51,3 +69,15 @@ def needle(
         print_json(found.to_dict())
     else:
         show(found.table())
+
+
+def _sizes(lengths: str | None, length: int | None) -> list[int]:
+    """The lengths of a grid; none where there is to be one text."""
+    if lengths is None:
+        return []
+    if length is not None:
+        raise RegardError("--length and --lengths were both given; use one of them.")
+    parts = [part.strip() for part in lengths.split(",")]
+    if not all(part.isdigit() and int(part) for part in parts):
+        raise RegardError(f"--lengths is {lengths!r}; wanted numbers of tokens such as 150,300,600.")
+    return [int(part) for part in parts]
