@@ -190,10 +190,10 @@ def test_knockout_cuts_ranges_of_edges(run):
 
 
 def test_needle_over_several_lengths_is_a_grid(run):
-    status, out, _ = run("needle", "--depths", "2", "--lengths", "120,200", "--json")
+    status, out, _ = run("needle", "--depths", "2", "--lengths", "160,200", "--json")
     found = json.loads(out)
     assert status == 0
-    assert found["lengths"] == [120, 200]
+    assert found["lengths"] == [160, 200]
     assert [len(row) for row in found["gains"]] == [2, 2]
 
 

@@ -54,7 +54,7 @@ class _Recall(nn.Module):
         return self.out(self.read(self.embed(symbols))[0][:, -1:])
 
 
-def remembering(length: int = 32, steps: int = 250) -> tuple[Reader, float]:
+def remembering(length: int, steps: int) -> tuple[Reader, float]:
     """A recurrent layer trained to keep the first of so many symbols, and how often it names it rightly."""
     torch.manual_seed(0)
     model = _Recall()
@@ -80,11 +80,12 @@ def measure_hop(
     reader: Callable[[], Reader] = attending,
     length: int = 256,
     lengths: Sequence[int] = (32, 64, 128, 256, 512),
+    steps: int = 250,
 ) -> Measurement:
     """Gradients by distance within one text, and of the farthest token as texts grow."""
     one, other = reader(), recurrent()
     near, recurring = _reach(one, length, 32), _reach(other, length, 32)
-    trained, remembers = remembering(TRAINED)
+    trained, remembers = remembering(TRAINED, steps)
     learnt = {n: _reach(trained, n, 32) for n in (TRAINED, length)}
     far = [_reach(one, n, 32)[-8:].mean().item() for n in lengths]
     places = [d for d in range(1, length) if d < 16 or d % 8 == 0]
