@@ -265,7 +265,8 @@ def judge_training(m: Measurement) -> Verdict:
         f"after {m['steps']} steps the model without the divisor is right in {said}, the mean of "
         f"{m['seeds']} seeds; chance is {percent(chance)}"
     )
-    untrained = [d for d, share in learnt.items() if share < 0.1]
+    # Attention that learns nothing still finds one pair in eight by chance.
+    untrained = [d for d, share in learnt.items() if share < 0.2]
     if len(untrained) == len(learnt):
         return Verdict.holds(found)
     if untrained:
