@@ -181,6 +181,22 @@ def test_contents_are_compared_cell_by_cell():
     assert one != 3
 
 
+def test_a_content_that_was_written_to_equals_nothing_but_itself():
+    one, other = (Content(torch.tensor(x)) for x in ([1, 2], [2, 1]))
+    one.tensor.copy_(other.tensor)
+    assert one == one
+    assert one != other
+    assert other != one
+    assert other != Content(torch.tensor([1, 2]))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copied_content_equals_what_it_is_a_copy_of(copied):
+    one = Content(torch.tensor([1, 2]))
+    assert copied(one) == one
+    assert hash(copied(one)) == hash(one)
+
+
 def test_what_was_asked_for_last_stays():
     recent = Recent(2)
     recent["a"], recent["b"] = 1, 2

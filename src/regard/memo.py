@@ -69,7 +69,11 @@ class Content:
     """
 
     def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+        self.tensor, self.writes = tensor, _writes(tensor)
+
+    def __reduce__(self) -> tuple[type, tuple[Tensor]]:
+        # A copy has a tensor of its own, and PyTorch counts anew what is written to it.
+        return Content, (self.tensor,)
 
     @cached_property
     def _hash(self) -> int:
@@ -85,6 +89,9 @@ class Content:
         if not isinstance(other, Content):
             return NotImplemented
         mine, theirs = self.tensor, other.tensor
+        if (self.writes, other.writes) != (_writes(mine), _writes(theirs)):
+            # Something was written to after all. Keys must not become equal to others, so it equals nothing.
+            return False
         alike = (mine.shape, mine.dtype, mine.device) == (theirs.shape, theirs.dtype, theirs.device)
         return alike and torch.equal(mine, theirs)
 
@@ -94,6 +101,10 @@ class Holder:
 
     def hold(self, name: str, copy: Tensor) -> None:
         """Set a field to a tensor that is not shared with anything."""
+        if copy.is_inference():
+            # PyTorch does not count what is written to tensors of inference mode.
+            with torch.inference_mode(False):
+                copy = copy.clone()
         object.__setattr__(self, name, copy)
         self.__dict__.setdefault(MADE, {})[name] = (id(copy), _writes(copy))
 

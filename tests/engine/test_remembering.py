@@ -196,6 +196,39 @@ def test_a_mask_whose_tensor_was_written_to_is_refused(name, how):
         attention(x, x, x, used)
 
 
+def test_a_mask_made_in_inference_mode_and_written_to_is_refused():
+    with torch.inference_mode():
+        mask, x = HELD["Padding"](), torch.randn(1, 1, 3, 4)
+        attention(x, x, x, mask)
+        mask.content[0] = False
+        with pytest.raises(MaskError, match="was changed in place"):
+            attention(x, x, x, mask)
+
+
+def test_a_mask_that_was_written_to_is_not_taken_for_a_new_one():
+    """Two flags change places: the sum, and so the hash, is that of the new mask."""
+    q, k, v = torch.randn(3, 1, 1, 300, 8, generator=torch.Generator().manual_seed(2)).unbind()
+    flags = torch.arange(300) < 100
+    old = Padding(flags)
+    attention(q, k, v, old)
+    old.valid[:] = flags.flip(0)
+    new = Padding(flags.flip(0))
+    for backend in ("torch", "sdpa"):
+        got = attention(q, k, v, new, backend=backend)
+        torch.testing.assert_close(got, dense_attention(q, k, v, new.dense(300)).out)
+
+
+def test_masks_that_were_written_to_do_not_disturb_later_calls():
+    x = torch.randn(1, 1, 4, 4)
+    for _ in range(5):
+        mask = Padding(torch.tensor([True, True, False, False]))
+        attention(x, x, x, mask)
+        mask.valid[:] = torch.tensor([False, True, True, False])
+    for shift in range(80):
+        attention(x, x, x, Causal(shift=-shift))
+        attention(x, x, x, Padding(torch.tensor([True, True, False, False])))
+
+
 def problem(**options: Any) -> Problem:
     q, k, v = torch.zeros(3, 1, 2, 33, 8).unbind()
     return problem_of(q, k, v, Options(mask=Causal() & Window(5), **options))
