@@ -32,7 +32,7 @@ def gradients(function, inputs, d_out, dtype):
 
 
 @pytest.mark.parametrize("backend", ["auto", "sdpa", "torch"])
-@pytest.mark.parametrize("queries", [1, 3, 32])
+@pytest.mark.parametrize("queries", [1, 3, 8])
 def test_few_rows_with_outliers_stay_within_three_times_eagers_error(backend, queries):
     for seed in (5, 59, 83, 94):
         q, d_out = (with_outliers(1, 1, queries, 64, seed=seed + n) for n in (0, 1000))

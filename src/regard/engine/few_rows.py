@@ -18,14 +18,13 @@ from regard.engine.torch_forward import forward
 
 __all__ = ["few_rows", "widened"]
 
-# Batch rows times heads times queries.
-FEW = 256
+# Queries. Neither batch rows nor heads count: a row alone must have the bits that it has among others.
+FEW = 8
 
 
 def few_rows(problem: Problem) -> bool:
     """Whether the gradients of a problem are computed in float32 although it is in half precision."""
-    rows = problem.batch * problem.heads * problem.q_len
-    return problem.q.dtype in (torch.float16, torch.bfloat16) and rows <= FEW
+    return problem.q.dtype in (torch.float16, torch.bfloat16) and problem.q_len <= FEW
 
 
 def widened(problem: Problem, riders: Riders) -> tuple[Problem, Streamed]:
