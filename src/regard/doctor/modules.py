@@ -42,7 +42,7 @@ class ModuleSubject(Subject):
 
     >>> subject = ModuleSubject(nn.MultiheadAttention(8, 2, batch_first=True))
     >>> subject.reading()["padding"]
-    'key_padding_mask: bool, True blocks, by key'
+    'key_padding_mask: added to the scores, by key'
     """
 
     kind = "module"

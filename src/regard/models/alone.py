@@ -28,6 +28,7 @@ def alone(recording: Recording, row: int = 0, stack: str | None = None) -> Recor
     Of one stack, or of all. A recording of one text without padding is returned as it is. Where padding was
     cut away, layers have maps and no statistics: those that were recorded number keys as the batch does.
 
+    >>> import torch
     >>> from regard.models import bundled, watch
     >>> model, tokenizer = bundled()
     >>> ids, real = torch.tensor([[5, 6, 7], [0, 8, 9]]), torch.tensor([[1, 1, 1], [0, 1, 1]])
