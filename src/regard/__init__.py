@@ -46,30 +46,10 @@ __all__ = [
     "watch",
 ]
 
-
-def __getattr__(name: str):
-    # PyTorch alone takes seconds to load, and `regard --help` needs none of it: all waits for who asks.
-    from importlib import import_module
-    from importlib.util import find_spec
-
-    homes = {
-        "atlas": {"importance", "knockout", "rollout"},
-        "checking": {"check"},
-        "engine": {"KVCache", "attention", "explain_dispatch", "sdpa"},
-        "maps": {"AttentionMap", "Observation", "observe"},
-        "masks": {"Causal", "Chunk", "Dense", "Documents", "Padding", "Where", "Window"},
-        "models": {"Recording", "watch"},
-        "stats": {"ColumnMass", "Decay", "Entropy", "MaxScore", "Pooled", "TopK"},
-        "tracing": {"Trace", "trace"},
-    }
-    for home, names in homes.items():
-        if name in names:
-            # Found at once the next time.
-            globals()[name] = getattr(import_module(f"regard.{home}"), name)
-            return globals()[name]
-    if not name.startswith("_") and find_spec(f"regard.{name}") is not None:
-        return import_module(f"regard.{name}")
-    raise AttributeError(f"module 'regard' has no attribute {name!r}")
+# PyTorch takes seconds to load, and `regard --help` needs none of it: names load when they are first used.
+# Type checkers read the imports above, and so report a name that does not exist.
+if not TYPE_CHECKING:
+    from regard._loading import exported as __getattr__  # noqa: F401
 
 
 def __dir__() -> list[str]:

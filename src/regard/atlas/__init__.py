@@ -1,18 +1,18 @@
 """What every head of a model does, and whether it matters."""
 
-from regard.atlas.cards import Atlas, HeadCard
 from regard.atlas.comparison import Change, Comparison, compare
 from regard.atlas.decay import DecayFit, decay
 from regard.atlas.edges import Edge
 from regard.atlas.effects import Effect, Importance
 from regard.atlas.importance import importance
-from regard.atlas.kinds import KINDS, Finding, Kind
+from regard.atlas.kinds import KINDS, Kind
 from regard.atlas.knockout import Knockout, knockout
 from regard.atlas.needle import NeedleTest, needle
 from regard.atlas.needle_grid import NeedleGrid, needle_grid
 from regard.atlas.profile import Profile, position_profile
 from regard.atlas.rollout import rollout
 from regard.atlas.survey import atlas, cards_of
+from regard.cards import Atlas, Finding, HeadCard
 
 __all__ = [
     "KINDS",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from regard.atlas.cards import Atlas, HeadCard
 from regard.atlas.results import plain, table_of
+from regard.cards import Atlas, HeadCard
 from regard.errors import RecordingError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Change:
 class Comparison:
     """How many heads of each kind two atlases have; head by head where they have the same heads.
 
-    >>> from regard.atlas.kinds import Finding
+    >>> from regard.cards import Finding
     >>> def one(score):
     ...     return Atlas("m", 9, (HeadCard("decoder", 0, 0, {"self": Finding("self", score, 0.3, "")}, {}),))
     >>> compare(one(0.9), one(0.1)).summary()

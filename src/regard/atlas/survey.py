@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from regard.atlas.cards import Atlas, HeadCard
 from regard.atlas.choice import chosen_text
 from regard.atlas.decay import fit_decay
 from regard.atlas.flat import Flat
 from regard.atlas.kinds import KINDS
 from regard.atlas.tally import SINKS, Tally, late_decay, tally_of
 from regard.atlas.words import Words, words_of
+from regard.cards import Atlas, HeadCard
+from regard.extension import implements
 from regard.maps import AttentionMap
 from regard.models import Recording
 from regard.stats import DecayCurve
@@ -62,6 +63,11 @@ def atlas(
     ids = next(iter(text.token_ids.values()), None)
     tokens = layers[0].map.shape[3] if ids is None else ids.shape[1]
     return Atlas(_name(recording), tokens, tuple(cards))
+
+
+@implements(Recording.atlas)
+def _atlas_of(self: Recording, progress: Callable[[int, int], None] | None = None) -> Atlas:
+    return atlas(self, progress=progress)
 
 
 def _name(recording: Recording) -> str:

@@ -2,6 +2,7 @@
 
 from regard.checking.check import check
 from regard.checking.numeral import Numeral, numeral
-from regard.checking.verdict import Cell, CheckedExample, CheckedStep, Report, Verdict
+from regard.checking.report import Report
+from regard.checking.verdict import Cell, CheckedExample, CheckedStep, Verdict
 
 __all__ = ["Cell", "CheckedExample", "CheckedStep", "Numeral", "Report", "Verdict", "check", "numeral"]

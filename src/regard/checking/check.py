@@ -11,8 +11,9 @@ from regard.checking.example import Example
 from regard.checking.judge import judge
 from regard.checking.names import GIVEN, STEPS
 from regard.checking.reading import read
+from regard.checking.report import Report
 from regard.checking.settle import settled
-from regard.checking.verdict import CheckedExample, CheckedStep, Report, Verdict
+from regard.checking.verdict import CheckedExample, CheckedStep, Verdict
 from regard.errors import RegardError
 
 __all__ = ["check"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from regard.checking.verdict import Cell, CheckedExample, CheckedStep, Report, Verdict
+from regard.checking.verdict import Cell, CheckedExample, CheckedStep, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -29,12 +29,12 @@ STYLES = {
 Paint = Callable[[str, Verdict], str]
 
 
-def as_text(report: Report) -> str:
+def as_text(examples: Iterable[CheckedExample]) -> str:
     """Every table with a sign at each number, then what is wrong in it and why."""
-    return "\n\n\n".join(_example(example, lambda text, _: text) for example in report.examples)
+    return "\n\n\n".join(_example(example, lambda text, _: text) for example in examples)
 
 
-def as_rich(report: Report) -> Group:
+def as_rich(examples: Iterable[CheckedExample]) -> Group:
     """The same, with the numbers in the colours of their verdicts."""
     from rich.console import Group
     from rich.markup import escape
@@ -43,7 +43,7 @@ def as_rich(report: Report) -> Group:
     def paint(text: str, verdict: Verdict) -> str:
         return f"[{STYLES[verdict]}]{escape(text)}[/]"
 
-    return Group(*(Text.from_markup(f"{_example(example, paint, escape)}\n") for example in report.examples))
+    return Group(*(Text.from_markup(f"{_example(example, paint, escape)}\n") for example in examples))
 
 
 def _example(example: CheckedExample, paint: Paint, plain: Callable[[str], str] = str) -> str:

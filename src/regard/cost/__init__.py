@@ -4,7 +4,8 @@ from regard.cost.attention import Attention, LatentAttention
 from regard.cost.config import from_config
 from regard.cost.count import Scores, Work, cache_bytes, decode, prefill, scores, weight_bytes
 from regard.cost.dtypes import BITS
-from regard.cost.estimate import AtContext, Estimate, estimate
+from regard.cost.estimate import Estimate, estimate
+from regard.cost.figures import AtContext
 from regard.cost.fit import longest_context, memory_bytes
 from regard.cost.gpus import GPUS, Gpu, gpu, this_machine
 from regard.cost.hybrids import HYBRIDS

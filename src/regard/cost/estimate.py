@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from regard.cost import report
 from regard.cost.count import Scores, Work, cache_bytes, decode, prefill, scores, weight_bytes
 from regard.cost.dtypes import BITS
+from regard.cost.figures import AtContext, Figures
 from regard.cost.fit import longest_context
 from regard.cost.gpus import Gpu, gpu
-from regard.cost.layers import LayerCost, layers_of
-from regard.cost.parameters import Parameters, parameters
+from regard.cost.layers import layers_of
+from regard.cost.parameters import parameters
 from regard.cost.presets import preset
 from regard.cost.roofline import Time, roofline
 from regard.cost.shape import ModelShape
@@ -22,31 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-__all__ = ["AtContext", "Estimate", "estimate"]
+__all__ = ["Estimate", "estimate"]
 
 USUAL = (1 << 10, 1 << 12, 1 << 15, 1 << 17, 1 << 20)
 
 
 @dataclass(frozen=True)
-class AtContext:
-    """What one context costs; no `decode` for a model that writes no tokens, no times without a GPU.
-
-    `scores` is None for a model without attention.
-    """
-
-    context: int
-    prefill: Work
-    decode: Work | None
-    scores: Scores | None
-    cache: dict[str, int]
-    memory: int
-    layers: tuple[LayerCost, ...]
-    prefill_time: Time | None = None
-    decode_time: Time | None = None
-
-
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Figures):
     """The cost of a model; `longest` is the longest context within the budget, None where there is no end.
 
     >>> found = estimate("llama-7b", [2048])
@@ -54,29 +38,13 @@ class Estimate:
     (1073741824, 6738415616)
     """
 
-    shape: ModelShape
-    parameters: Parameters
-    weights: int
-    dtype: str
-    cache_dtype: str
-    batch: int
-    at: tuple[AtContext, ...]
-    gpu: Gpu | None
-    budget: int | None
-    longest: int | None
-    notes: tuple[str, ...]
-
     def table(self, *, layers: bool = False) -> Group:
         """Tables for the terminal; with `layers`, one row for every layer at the longest context."""
-        from regard.cost.report import table
-
-        return table(self, layers=layers)
+        return report.table(self, layers=layers)
 
     def figure(self) -> Figure:
         """Prefill and decode FLOPs, cache and one layer's score matrices over context lengths."""
-        from regard.cost.report import figure
-
-        return figure(self)
+        return report.figure(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, numbers in full."""

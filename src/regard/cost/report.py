@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 from regard.cost.count import cache_bytes, decode, prefill
 from regard.cost.dtypes import BITS, bytes_of
+from regard.cost.figures import AtContext, Figures
 from regard.cost.layers import LayerCost
 from regard.cost.parameters import parameters
+from regard.cost.shape import ModelShape
 from regard.cost.units import in_bytes, in_count, in_seconds, in_tokens
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
     from rich.table import Table
-
-    from regard.cost.estimate import AtContext, Estimate
-    from regard.cost.shape import ModelShape
 
 __all__ = ["figure", "presets_table", "prints_table", "table"]
 
@@ -27,7 +26,7 @@ SHORTEST = 256
 LEFT = ("attends to", "layers", "verdict")
 
 
-def table(found: Estimate, *, layers: bool = False) -> Group:
+def table(found: Figures, *, layers: bool = False) -> Group:
     """The model, its cost by context, its cache by dtype, and its layers: by kind, or each where asked for.
 
     >>> from regard.cost import estimate
@@ -42,7 +41,7 @@ def table(found: Estimate, *, layers: bool = False) -> Group:
     return Group(*parts, _layers(found, each=layers))
 
 
-def figure(found: Estimate) -> Figure:
+def figure(found: Figures) -> Figure:
     """What grows with the context, on logarithmic axes: FLOPs in one panel, bytes in the other.
 
     >>> from regard.cost import estimate
@@ -114,7 +113,7 @@ def _blank(title: str, columns: tuple[str, ...]) -> Table:
     return made
 
 
-def _model(found: Estimate) -> Table:
+def _model(found: Figures) -> Table:
     shape, learned = found.shape, found.parameters
     made = _blank(shape.name, ("parameters", "in all", "share"))
     made.add_row("all", f"{learned.total:,}", "")
@@ -136,13 +135,13 @@ def _model(found: Estimate) -> Table:
     return made
 
 
-def _longest(found: Estimate) -> str:
+def _longest(found: Figures) -> str:
     if found.longest is None:
         return "any: nothing kept grows"
     return f"{found.longest:,} tokens" if found.longest else "none: the weights alone are too large"
 
 
-def _contexts(found: Estimate) -> Table:
+def _contexts(found: Figures) -> Table:
     columns = (
         "context",
         "prefill FLOPs",
@@ -161,7 +160,7 @@ def _contexts(found: Estimate) -> Table:
     return made
 
 
-def _cells(at: AtContext, found: Estimate) -> list[str]:
+def _cells(at: AtContext, found: Figures) -> list[str]:
     step = (in_count(at.decode.flops), in_bytes(at.decode.bytes)) if at.decode else ("–", "–")
     cells = [
         in_tokens(at.context),
@@ -176,14 +175,14 @@ def _cells(at: AtContext, found: Estimate) -> list[str]:
     return cells + [f"{in_seconds(time.seconds)} {time.bound[0]}" if time else "–" for time in times]
 
 
-def _caches(found: Estimate) -> Table:
+def _caches(found: Figures) -> Table:
     made = _blank("Cache by dtype", ("dtype", *(in_tokens(at.context) for at in found.at)))
     for name in BITS:
         made.add_row(name, *(in_bytes(at.cache[name]) for at in found.at))
     return made
 
 
-def _layers(found: Estimate, each: bool) -> Table:
+def _layers(found: Figures, each: bool) -> Table:
     at = found.at[-1]
     columns = (
         "attends to",

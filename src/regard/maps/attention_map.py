@@ -18,6 +18,7 @@ from regard.engine.schedule import chunks
 from regard.engine.scoring import Place
 from regard.engine.second_pass import frame_of, summarise
 from regard.errors import MapError, StatisticError
+from regard.extension import extension_point
 from regard.maps.columns import Columns
 from regard.maps.freshness import Watch
 from regard.maps.normalisers import Normalisers
@@ -209,14 +210,13 @@ class AttentionMap:
         """The output again, from the map and the values."""
         return self.right(v)
 
+    @extension_point
     def show(self, **options: Any) -> Any:
         """Look at it: the deep-zoom map, as a widget in a notebook.
 
         The options are those of `regard.viewer.show`; `tokens=[...]` names the keys.
         """
-        from regard.viewer import show
-
-        return show(self, **options)
+        ...
 
     def to(self, device: torch.device | str) -> AttentionMap:
         """The same map with its tensors on another device."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.engine.inputs import Options, readable_problem_of
 from regard.engine.observing import observed
 from regard.engine.problem import Problem
-from regard.maps import overflow
+from regard.maps import overflow, storage
 from regard.maps.attention_map import AttentionMap
 from regard.masks import Mask
 from regard.scores import Bias, DotProduct, Score
@@ -73,17 +73,13 @@ class Observation:
 
     def save(self, path: str | Path) -> None:
         """Write everything to one safetensors file: output, statistics, and the recipe of the map."""
-        from regard.maps.storage import save
-
         overflow.settle()
-        save(self, path)
+        storage.save(storage.Parts(self.out, self.lse, self.stats, self.map), path)
 
     @staticmethod
     def load(path: str | Path) -> Observation:
         """Read what `save` wrote; tensors are mapped from the file, not copied."""
-        from regard.maps.storage import load
-
-        return load(path)
+        return Observation(*storage.load(path))
 
 
 def observe(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -16,15 +16,21 @@ from regard.maps.damage import believing
 from regard.masks import Mask
 from regard.scores import Bias, Score
 
-if TYPE_CHECKING:
-    from regard.maps.observation import Observation
-
-__all__ = ["FORMAT", "load", "save"]
+__all__ = ["FORMAT", "Parts", "load", "save"]
 
 FORMAT = 1
 
 
-def save(seen: Observation, path: str | Path) -> None:
+class Parts(NamedTuple):
+    """What an observation is made of, in the order its constructor takes."""
+
+    out: Tensor
+    lse: Tensor
+    stats: dict[str, Any]
+    map: AttentionMap
+
+
+def save(seen: Parts, path: str | Path) -> None:
     """Write to a temporary name first, so that a crash leaves the old file or the new one."""
     from safetensors.torch import save_file
 
@@ -38,11 +44,9 @@ def save(seen: Observation, path: str | Path) -> None:
     draft.replace(path)
 
 
-def load(path: str | Path) -> Observation:
-    """Read an observation; a file of another kind or of a newer version is refused."""
+def load(path: str | Path) -> Parts:
+    """Read the parts of an observation; a file of another kind or of a newer version is refused."""
     from safetensors import SafetensorError, safe_open
-
-    from regard.maps.observation import Observation
 
     try:
         with safe_open(str(path), "pt") as file:
@@ -59,7 +63,7 @@ def load(path: str | Path) -> Observation:
                 f"{path} has format {about['format']} and this regard reads up to {FORMAT}. Upgrade regard."
             )
         stats = {name: _unflatten(name, layout, tensors) for name, layout in about["stats"].items()}
-        return Observation(tensors["out"], tensors["lse"], stats, _map(about["recipe"], tensors))
+        return Parts(tensors["out"], tensors["lse"], stats, _map(about["recipe"], tensors))
 
 
 def _flatten(name: str, value: Any, tensors: dict[str, Tensor]) -> str:

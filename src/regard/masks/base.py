@@ -19,6 +19,7 @@ from jaxtyping import Bool, Int, Int8, Int64
 from torch import Tensor
 
 from regard.errors import MaskError
+from regard.extension import extension_point
 from regard.masks.checks import bounds
 from regard.memo import fields_are_values
 
@@ -33,9 +34,6 @@ class Coverage(enum.IntEnum):
     EMPTY = 0
     PARTIAL = 1
     FULL = 2
-
-
-# Joins, the codec and the like are made of masks and import this module: methods import them when called.
 
 
 class Mask(ABC):
@@ -190,6 +188,7 @@ class Mask(ABC):
             matrix = matrix[batch if matrix.shape[0] > 1 else 0, head if matrix.shape[1] > 1 else 0]
         return "\n".join(" ".join("#" if cell else "." for cell in row) for row in matrix.tolist())
 
+    @extension_point
     def pairs(self, q: int, k: int | None = None) -> int:
         """How many pairs may attend, exactly, without the matrix wherever the shape allows.
 
@@ -199,12 +198,9 @@ class Mask(ABC):
         >>> (Causal() & Window(4096)).pairs(1_000_000)
         4087613440
         """
-        from regard.masks.pairs import count_pairs
+        ...
 
-        k = q if k is None else k
-        self.check(q, k, self.batch or 1, self.heads or 1)
-        return count_pairs(self, q, k)
-
+    @extension_point
     def to_json(self) -> dict[str, Any]:
         """The mask as plain data that `json.dumps` takes.
 
@@ -212,22 +208,20 @@ class Mask(ABC):
         >>> Window(4).to_json()
         {'type': 'Window', 'left': 4, 'right': 4}
         """
-        from regard.masks.codec import encode
-
-        return encode(self)
+        ...
 
     @staticmethod
+    @extension_point
     def from_json(data: dict[str, Any]) -> Mask:
         """The mask that `to_json` wrote.
 
         >>> Mask.from_json({"type": "Causal", "shift": 0})
         Causal()
         """
-        from regard.masks.codec import decode
-
-        return decode(data)
+        ...
 
     @staticmethod
+    @extension_point
     def from_blocked(blocked: Tensor) -> Mask:
         """A mask from a bool tensor of the other convention, True = may *not* attend.
 
@@ -235,12 +229,10 @@ class Mask(ABC):
         # .
         # #
         """
-        from regard.masks.dense import Dense, check_allowed
-
-        check_allowed("from_blocked", blocked)
-        return Dense(~blocked)
+        ...
 
     @staticmethod
+    @extension_point
     def from_mask_mod(mask_mod: Callable[..., Tensor], q: int | None = None, k: int | None = None) -> Mask:
         """A mask from a FlexAttention mask_mod(b, h, q_idx, kv_idx).
 
@@ -251,30 +243,20 @@ class Mask(ABC):
         # . .
         # # .
         """
-        from regard.masks.where import Where
+        ...
 
-        if (q is None) != (k is None):
-            raise MaskError(f"from_mask_mod got q={q} and k={k}; give both lengths, or neither.")
-        return Where(mask_mod, origin=0 if q is None or k is None else k - q)
+    @extension_point
+    def __and__(self, other: object) -> Mask: ...
 
-    def __and__(self, other: object) -> Mask:
-        from regard.masks.joins import And, checked_part
-
-        return And(self, checked_part(other))
-
-    def __or__(self, other: object) -> Mask:
-        from regard.masks.joins import Or, checked_part
-
-        return Or(self, checked_part(other))
+    @extension_point
+    def __or__(self, other: object) -> Mask: ...
 
     # With a tensor on the left, PyTorch hands over to these: the same refusal, with the same remedy.
     __rand__ = __and__
     __ror__ = __or__
 
-    def __invert__(self) -> Mask:
-        from regard.masks.joins import Not
-
-        return Not(self)
+    @extension_point
+    def __invert__(self) -> Mask: ...
 
     def __bool__(self) -> bool:
         raise MaskError(f"{self!r} is neither true nor false; join masks with & | ~, not with and, or, not.")

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 
 from regard.errors import MaskError
+from regard.extension import implements
 from regard.masks.base import Mask
 from regard.masks.causal import Causal
 from regard.masks.chunk import Chunk
@@ -35,6 +36,7 @@ KINDS: dict[str, Callable[..., Mask]] = {
 }
 
 
+@implements(Mask.to_json)
 def encode(mask: Mask) -> dict[str, Any]:
     """A mask as a dict of JSON types: its name under "type", then what its constructor takes.
 
@@ -62,6 +64,7 @@ def encode(mask: Mask) -> dict[str, Any]:
     return {"type": name} | {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
 
 
+@implements(Mask.from_json)
 def decode(data: dict[str, Any]) -> Mask:
     """The mask that `encode` wrote.
 

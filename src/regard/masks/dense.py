@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.errors import MaskError
+from regard.extension import implements
 from regard.masks.base import Mask
 from regard.masks.checks import fits
 from regard.masks.held import HeldMask
@@ -115,6 +116,12 @@ def check_allowed(name: str, tensor: object) -> None:
         raise MaskError(
             f"{name} got a {tensor.dtype} tensor; it must be bool. Turn 1 and 0 into bool with .bool()."
         )
+
+
+@implements(Mask.from_blocked)
+def _from_blocked(blocked: Tensor) -> Mask:
+    check_allowed("from_blocked", blocked)
+    return Dense(~blocked)
 
 
 def _unexpanded(allowed: Tensor) -> Tensor:

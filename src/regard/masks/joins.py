@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import MaskError
+from regard.extension import implements
 from regard.masks.base import Mask
 
 __all__ = ["And", "Not", "Or", "checked_part"]
@@ -176,6 +177,21 @@ def checked_part(part: object) -> Mask:
         )
     remedy = " Wrap a mask_mod function: Where(fn)." if callable(part) else ""
     raise MaskError(f"a mask was joined with a {type(part).__name__}; masks join only with masks.{remedy}")
+
+
+@implements(Mask.__and__)
+def _and(self: Mask, other: object) -> Mask:
+    return And(self, checked_part(other))
+
+
+@implements(Mask.__or__)
+def _or(self: Mask, other: object) -> Mask:
+    return Or(self, checked_part(other))
+
+
+@implements(Mask.__invert__)
+def _not(self: Mask) -> Mask:
+    return Not(self)
 
 
 def _flattened(kind: type[Mask], parts: tuple[Mask, ...]) -> list[Mask]:

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from regard.extension import implements
 from regard.masks.base import Coverage, Mask
 
 __all__ = ["count_pairs"]
@@ -44,6 +45,13 @@ def count_pairs(mask: Mask, q: int, k: int) -> int:
     rows, columns = torch.arange(k - q, k, size), torch.arange(0, k, size)
     q_start, k_start = torch.meshgrid(rows, columns, indexing="ij")
     return _count_tiles(mask, q_start.flatten(), k_start.flatten(), size, k)
+
+
+@implements(Mask.pairs)
+def _pairs(self: Mask, q: int, k: int | None = None) -> int:
+    k = q if k is None else k
+    self.check(q, k, self.batch or 1, self.heads or 1)
+    return count_pairs(self, q, k)
 
 
 def _count_spans(mask: Mask, q: int, k: int) -> int | None:

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.errors import MaskError
+from regard.extension import implements
 from regard.masks.base import Mask
 from regard.masks.checks import fits, whole
 from regard.masks.tiles import same_rank, verdict
@@ -144,6 +145,13 @@ class Where(Mask):
     def __repr__(self) -> str:
         origin = f", origin={self.origin}" if self.origin else ""
         return f"Where({getattr(self.mask_mod, '__name__', repr(self.mask_mod))}{origin})"
+
+
+@implements(Mask.from_mask_mod)
+def _from_mask_mod(mask_mod: Callable[..., Tensor], q: int | None = None, k: int | None = None) -> Mask:
+    if (q is None) != (k is None):
+        raise MaskError(f"from_mask_mod got q={q} and k={k}; give both lengths, or neither.")
+    return Where(mask_mod, origin=0 if q is None or k is None else k - q)
 
 
 def _probed(mask_mod: Callable[..., Any], device: torch.device) -> _Manner:

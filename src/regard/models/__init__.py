@@ -5,7 +5,8 @@ from regard.models.layer import Layer
 from regard.models.loading import LoadedModel, load_model
 from regard.models.progress import progress
 from regard.models.record import record
-from regard.models.recording import Recording, Stack
+from regard.models.recording import Recording
+from regard.models.stack import Stack
 from regard.models.telemetry import Reading, Telemetry, TrainerCallback
 from regard.models.text import chat_text, context_length, encode, load_text
 from regard.models.tokens import Token

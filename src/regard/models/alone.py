@@ -11,6 +11,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from regard.errors import RecordingError
+from regard.extension import implements
 from regard.maps import AttentionMap
 from regard.masks.within import within
 from regard.models.layer import Layer
@@ -22,6 +23,7 @@ from regard.models.tokens import Token
 __all__ = ["alone"]
 
 
+@implements(Recording.alone)
 def alone(recording: Recording, row: int = 0, stack: str | None = None) -> Recording:
     """The recording of one text of a batch, without the padding: its queries, its keys and its tokens.
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from regard.errors import RecordingError
+from regard.extension import implements
 from regard.maps.damage import believing
 from regard.models.identity import ModelIdentity
 from regard.models.manifest import COMPLETE, PARTIAL, read_manifest
@@ -19,8 +20,10 @@ from regard.models.tokens import Token
 __all__ = ["read_recording"]
 
 
-def read_recording(path: Path) -> Recording:
+@implements(Recording.open)
+def read_recording(path: str | Path) -> Recording:
     """Read the manifest, and see that its files have their sizes; contents are checked when first read."""
+    path = Path(path)
     if not path.is_dir():
         raise RecordingError(f"{path} is not a recording: there is no such folder. Check the name.")
     manifest = next((path / name for name in (COMPLETE, PARTIAL) if (path / name).exists()), None)

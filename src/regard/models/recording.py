@@ -2,79 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.cards import Atlas
 from regard.errors import RecordingError
-from regard.maps import AttentionMap
+from regard.extension import extension_point
 from regard.models.identity import ModelIdentity
 from regard.models.layer import Layer
 from regard.models.sites import Site
 from regard.models.sizes import spoken
+from regard.models.stack import Maps, Stack
 from regard.models.tokens import Token, tokens_of
 
-if TYPE_CHECKING:
-    from regard.atlas import Atlas
-
-__all__ = ["Recording", "Stack"]
+__all__ = ["Recording"]
 
 # Which stack `recording.maps` means where a model has several.
 MAIN = ("decoder", "encoder", "vision", "audio", "cross")
-
-
-class Stack(Mapping[int, Layer]):
-    """The watched layers of one stack, by their number: `stack[3].entropy`, `stack.maps[3]`."""
-
-    def __init__(self, role: str, layers: dict[int, Layer]) -> None:
-        self.role, self._layers = role, layers
-
-    def __getitem__(self, index: int) -> Layer:
-        if index not in self._layers:
-            known = ", ".join(map(str, self._layers)) or "none"
-            raise RecordingError(f"layer {index} of the {self.role} was not recorded; recorded are: {known}.")
-        return self._layers[index]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._layers)
-
-    def __len__(self) -> int:
-        return len(self._layers)
-
-    def __repr__(self) -> str:
-        return f"Stack({self.role}, layers={list(self._layers)})"
-
-    @property
-    def maps(self) -> Maps:
-        """The attention map of each layer, by its number."""
-        return Maps(self)
-
-    def stat(self, name: str) -> Any:
-        """One statistic of all layers, stacked in front: (layers, batch, heads, ...)."""
-        values = [getattr(layer, name) for layer in self._layers.values()]
-        if isinstance(values[0], Tensor):
-            return torch.stack(values)
-        return type(values[0])(*(torch.stack(parts) for parts in zip(*values, strict=True)))
-
-
-class Maps(Mapping[int, AttentionMap]):
-    """The maps of a stack, each made or read when it is asked for."""
-
-    def __init__(self, stack: Stack) -> None:
-        self._stack = stack
-
-    def __getitem__(self, index: int) -> AttentionMap:
-        return self._stack[index].map
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._stack)
-
-    def __len__(self) -> int:
-        return len(self._stack)
 
 
 class Recording:
@@ -104,15 +53,15 @@ class Recording:
         return cls(ModelIdentity.of(model))
 
     @staticmethod
+    @extension_point
     def open(path: str | Path) -> Recording:
         """Read a recording; its tensors stay on disk until they are looked at, and are checked then.
 
         A recording that was cut short opens too, with the layers it has: `recording.complete` is False.
         """
-        from regard.models.reader import read_recording
+        ...
 
-        return read_recording(Path(path))
-
+    @extension_point
     def save(self, path: str | Path, *, resume: bool = False, overwrite: bool = False) -> None:
         """Write it as a folder; a crash leaves a partial one that `resume` completes.
 
@@ -121,9 +70,7 @@ class Recording:
 
         How much will be written is `recording.nbytes`; where it does not fit on the disk, nothing is.
         """
-        from regard.models.writer import save_recording
-
-        save_recording(self, Path(path), resume=resume, overwrite=overwrite)
+        ...
 
     @property
     def stacks(self) -> dict[str, Stack]:
@@ -188,14 +135,13 @@ class Recording:
             self._tokens[role] = self._tokenized(role)
         return self._tokens[role]
 
+    @extension_point
     def alone(self, row: int = 0, stack: str | None = None) -> Recording:
         """One text of the batch as if the model had read nothing else: without the others, without padding.
 
         `stack` leaves out the other stacks. docs/atlas.md says how padding is told from text.
         """
-        from regard.models.alone import alone
-
-        return alone(self, row, stack)
+        ...
 
     def stat(self, name: str) -> Any:
         """One statistic of all layers of the main stack: (layers, batch, heads, ...)."""
@@ -213,24 +159,22 @@ class Recording:
         self.tokenizer = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
         return self
 
+    @extension_point
     def atlas(self, progress: Callable[[int, int], None] | None = None) -> Atlas:
         """What every head does: its statistics, and how much it is of each kind.
 
         `progress(done, total)` is told how many layers have been surveyed.
         """
-        from regard.atlas import atlas
+        ...
 
-        return atlas(self, progress=progress)
-
+    @extension_point
     def show(self, **options: Any) -> Any:
         """Look at it: the deep-zoom map and the text, as a widget in a notebook.
 
         The options are those of `regard.viewer.show`; `regard view x.regard` opens a saved recording in a
         browser.
         """
-        from regard.viewer import show
-
-        return show(self, **options)
+        ...
 
     def check_model(self, model: Any) -> None:
         """Raise RecordingError unless this is the model that was recorded, weights included."""

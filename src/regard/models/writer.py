@@ -15,18 +15,17 @@ import secrets
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regard.errors import RecordingError
+from regard.extension import implements
 from regard.models.layer import Layer
 from regard.models.manifest import COMPLETE, PARTIAL, entry_of, read_manifest, write_manifest
+from regard.models.recording import Recording
 from regard.models.sites import Site
 from regard.models.sizes import spoken
 from regard.models.storage import check_file, layer_from, write_layer
 from regard.models.tokens import Token
-
-if TYPE_CHECKING:
-    from regard.models.recording import Recording
 
 __all__ = ["Writer", "save_recording"]
 
@@ -36,11 +35,12 @@ log = logging.getLogger("regard")
 DRAFTS = ("*.tmp", ".tmp??????")
 
 
+@implements(Recording.save)
 def save_recording(
-    recording: Recording, path: Path, *, resume: bool = False, overwrite: bool = False
+    recording: Recording, path: str | Path, *, resume: bool = False, overwrite: bool = False
 ) -> None:
     """Write a whole recording that is in memory."""
-    layers = recording.all_layers
+    path, layers = Path(path), recording.all_layers
     if not layers:
         raise RecordingError("there is nothing to save: no layer was recorded.")
     _check_room(path, recording.nbytes)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import ModelError
-
-if TYPE_CHECKING:
-    from regard.nn.multi_head import MultiHeadAttention
+from regard.nn.projected import Projected
 
 __all__ = ["from_torch", "projections", "to_torch"]
+
+Ours = TypeVar("Ours", bound=Projected)
 
 
 def projections(module: nn.MultiheadAttention) -> list[tuple[Tensor, Tensor | None]]:
@@ -25,7 +25,7 @@ def projections(module: nn.MultiheadAttention) -> list[tuple[Tensor, Tensor | No
     return list(zip(weights, biases, strict=True))
 
 
-def from_torch(module: nn.MultiheadAttention, cls: type[MultiHeadAttention]) -> MultiHeadAttention:
+def from_torch(module: nn.MultiheadAttention, cls: type[Ours]) -> Ours:
     """Our module with a copy of a PyTorch module's weights."""
     if not isinstance(module, nn.MultiheadAttention):
         raise ModelError(
@@ -55,7 +55,7 @@ def from_torch(module: nn.MultiheadAttention, cls: type[MultiHeadAttention]) -> 
     return ours
 
 
-def to_torch(module: MultiHeadAttention, batch_first: bool = True) -> nn.MultiheadAttention:
+def to_torch(module: Projected, batch_first: bool = True) -> nn.MultiheadAttention:
     """A PyTorch module with a copy of our module's weights."""
     if module.rotary is not None:
         raise ModelError(

@@ -14,8 +14,10 @@ from regard.errors import ShapeError
 from regard.maps import Observation, observe
 from regard.maps.observation import ROWS
 from regard.masks import Mask
+from regard.nn.conversion import from_torch, to_torch
 from regard.nn.heads import check_input, joined, split
-from regard.scores import Bias, Position
+from regard.nn.projected import Projected
+from regard.scores import Bias
 from regard.stats import Statistic
 
 __all__ = ["MultiHeadAttention"]
@@ -30,7 +32,7 @@ class _Call(NamedTuple):
     options: dict[str, Any]
 
 
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(Projected):
     """Attention in several heads, over itself or another sequence, with every map within reach.
 
     `kv_heads` below `heads` is grouped-query attention, and 1 is multi-query attention. `key_dim` and
@@ -48,37 +50,6 @@ class MultiHeadAttention(nn.Module):
     >>> seen.entropy.shape, seen.map[0, 7, 99, :].sum().round(decimals=4)
     (torch.Size([1, 8, 100]), tensor(1.))
     """
-
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        kv_heads: int | None = None,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        bias: bool = True,
-        rotary: Position | None = None,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        kv_heads = heads if kv_heads is None else kv_heads
-        _check_sizes(dim, heads, kv_heads, rotary)
-        self.dim, self.heads, self.kv_heads, self.head_dim = dim, heads, kv_heads, dim // heads
-        self.rotary, self.dropout = rotary, _probability(dropout)
-        width = kv_heads * self.head_dim
-        self.q_proj = nn.Linear(dim, dim, bias)
-        self.k_proj = nn.Linear(dim if key_dim is None else key_dim, width, bias)
-        self.v_proj = nn.Linear(self.k_proj.in_features if value_dim is None else value_dim, width, bias)
-        self.out_proj = nn.Linear(dim, dim, bias)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the projections anew: Glorot's uniform weights, biases 0."""
-        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
-            nn.init.xavier_uniform_(projection.weight)
-            if projection.bias is not None:
-                nn.init.zeros_(projection.bias)
 
     def forward(
         self,
@@ -128,8 +99,6 @@ class MultiHeadAttention(nn.Module):
         >>> layer.heads, layer.head_dim
         (3, 4)
         """
-        from regard.nn.conversion import from_torch
-
         return from_torch(module, cls)
 
     def to_torch(self, batch_first: bool = True) -> nn.MultiheadAttention:
@@ -137,15 +106,7 @@ class MultiHeadAttention(nn.Module):
 
         PyTorch has no grouped heads: shared keys and values are written out once per query head.
         """
-        from regard.nn.conversion import to_torch
-
         return to_torch(self, batch_first)
-
-    def extra_repr(self) -> str:
-        grouped = "" if self.kv_heads == self.heads else f", kv_heads={self.kv_heads}"
-        rotary = "" if self.rotary is None else f", rotary={self.rotary!r}"
-        dropout = f", dropout={self.dropout}" if self.dropout else ""
-        return f"{self.dim}, heads={self.heads}{grouped}{rotary}{dropout}"
 
     def _call(
         self,
@@ -184,24 +145,3 @@ class MultiHeadAttention(nn.Module):
     def _out(self, mixed: Tensor, query: Tensor) -> Tensor:
         out = self.out_proj(joined(mixed))
         return out if query.ndim == 3 else out[0]
-
-
-def _check_sizes(dim: int, heads: int, kv_heads: int, rotary: Position | None) -> None:
-    if heads < 1 or dim < 1 or dim % heads:
-        raise ShapeError(f"dim is {dim} and heads is {heads}; dim must be a multiple of heads, both above 0.")
-    if kv_heads < 1 or heads % kv_heads:
-        raise ShapeError(
-            f"heads is {heads} and kv_heads is {kv_heads}; heads must be a multiple of kv_heads."
-        )
-    turned = getattr(rotary, "dim", dim // heads)
-    if turned != dim // heads:
-        raise ShapeError(
-            f"rotary turns {turned} dimensions and a head has {dim // heads}; "
-            f"make it for one head: Rotary({dim // heads})."
-        )
-
-
-def _probability(dropout: float) -> float:
-    if not 0.0 <= dropout < 1.0:
-        raise ShapeError(f"dropout is {dropout}; it must be at least 0 and below 1.")
-    return dropout

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
 from regard.plots import ink, shade
 from regard.tracing.panels import Grid, Panel, caption, panels
-
-if TYPE_CHECKING:
-    from regard.tracing.result import Trace
+from regard.tracing.steps import Steps
 
 __all__ = ["as_fragment", "as_page"]
 
@@ -37,7 +34,7 @@ max-width:60rem;margin:0 auto;padding:1rem}
 DARK = "--page:#14171b;--text:#e6e8eb;--soft:#9aa4b0;--line:#2b3138;--blank:#1c2126"
 
 
-def as_page(trace: Trace, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
+def as_page(trace: Steps, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
     """A whole HTML document."""
     title = "Attention, step by step"
     return (
@@ -51,7 +48,7 @@ def as_page(trace: Trace, query: int | str | None = None, head: int = 0, batch: 
     )
 
 
-def as_fragment(trace: Trace, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
+def as_fragment(trace: Steps, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
     """The part that a notebook shows: a style sheet of its own and one section per step."""
     sections = [_section(i, panel) for i, panel in enumerate(panels(trace, query, head, batch), start=1)]
     heading = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float64
@@ -14,10 +13,8 @@ from regard.errors import MapError
 from regard.tracing.labels import columns, count, find_query, printable
 from regard.tracing.numerals import cells
 from regard.tracing.step import Step
+from regard.tracing.steps import Steps
 from regard.tracing.worked import Worker
-
-if TYPE_CHECKING:
-    from regard.tracing.result import Trace
 
 __all__ = ["Grid", "Panel", "caption", "panels"]
 
@@ -85,7 +82,7 @@ class Panel:
         ]
 
 
-def panels(trace: Trace, query: int | str | None = None, head: int = 0, batch: int = 0) -> list[Panel]:
+def panels(trace: Steps, query: int | str | None = None, head: int = 0, batch: int = 0) -> list[Panel]:
     """The steps of one batch row and one head as tables; with a query, only that query's row."""
     _check_place(trace, head, batch)
     at = None if query is None else find_query(trace.tokens, query)
@@ -93,7 +90,7 @@ def panels(trace: Trace, query: int | str | None = None, head: int = 0, batch: i
     return [_panel(trace, step, at, head, batch, worker) for step in trace.steps]
 
 
-def _check_place(trace: Trace, head: int, batch: int) -> None:
+def _check_place(trace: Steps, head: int, batch: int) -> None:
     """Raise MapError if a trace has no such head or batch row."""
     for name, index, size in (("head", head, trace.heads), ("batch row", batch, trace.batch)):
         if not 0 <= index < size:
@@ -101,7 +98,7 @@ def _check_place(trace: Trace, head: int, batch: int) -> None:
             raise MapError(f"the trace has no {name} {index}; {have}.")
 
 
-def caption(trace: Trace, query: int | str | None, head: int, batch: int) -> str:
+def caption(trace: Steps, query: int | str | None, head: int, batch: int) -> str:
     """What a rendering shows, in one line."""
     queries, keys = len(trace.tokens), len(trace.key_tokens)
     parts = [f"{count(queries, 'query', 'queries')} × {count(keys, 'key', 'keys')}"]
@@ -114,7 +111,7 @@ def caption(trace: Trace, query: int | str | None, head: int, batch: int) -> str
     return ", ".join(parts)
 
 
-def _panel(trace: Trace, step: Step, query: int | None, head: int, batch: int, worker: Worker) -> Panel:
+def _panel(trace: Steps, step: Step, query: int | None, head: int, batch: int, worker: Worker) -> Panel:
     index = head // trace.recipe.group if step.name in ("k", "v") else head
     values = step.at(batch, index).to("cpu", torch.float64)
     axes = [axis for axis in step.axes if axis not in ("batch", "heads")]
@@ -128,7 +125,7 @@ def _panel(trace: Trace, step: Step, query: int | None, head: int, batch: int, w
     return Panel(step.name, step.formula, step.sentence, worked, rows, above, values, hidden)
 
 
-def _names(trace: Trace, axis: str, size: int) -> tuple[str, ...]:
+def _names(trace: Steps, axis: str, size: int) -> tuple[str, ...]:
     if axis in ("query", "token"):
         return tuple(map(printable, trace.tokens))
     if axis == "key":
@@ -136,7 +133,7 @@ def _names(trace: Trace, axis: str, size: int) -> tuple[str, ...]:
     return ("share",) if axis == "share" else tuple(str(i) for i in range(size))
 
 
-def _hidden(trace: Trace, step: Step, head: int, batch: int, values: Tensor) -> Tensor:
+def _hidden(trace: Steps, step: Step, head: int, batch: int, values: Tensor) -> Tensor:
     """Which cells were masked; a step before the mask hides none."""
     if step.name not in ("masked", "weights") or "masked" not in trace:
         return torch.zeros_like(values, dtype=torch.bool)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from regard.errors import MapError
-from regard.tracing.labels import count
 from regard.tracing.page import as_fragment, as_page
 from regard.tracing.panels import panels
-from regard.tracing.recipe import Recipe
-from regard.tracing.step import Step
+from regard.tracing.steps import Steps
 from regard.tracing.terminal import as_rich
 from regard.tracing.text import as_text
 
@@ -28,7 +22,7 @@ MOST_ANNOTATED = 24
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trace:
+class Trace(Steps):
     """Every step of one attention computation, in order, each under its name.
 
     `trace.weights` is an array, `trace["weights"]` the whole `Step`. What is printed or drawn is one batch
@@ -44,49 +38,6 @@ class Trace:
     >>> steps["weights"]
     Step weights = softmax(scaled) (query 1 × key 3)
     """
-
-    steps: tuple[Step, ...]
-    tokens: tuple[str, ...]
-    key_tokens: tuple[str, ...]
-    batch: int
-    heads: int
-    recipe: Recipe = field(repr=False)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the steps, in order."""
-        return [step.name for step in self.steps]
-
-    def __getitem__(self, name: str) -> Step:
-        for step in self.steps:
-            if step.name == name:
-                return step
-        raise MapError(self._no(name))
-
-    def __getattr__(self, name: str) -> Tensor:
-        # Copying and unpickling ask for attributes before there are any steps to look in.
-        for step in self.__dict__.get("steps", ()):
-            if step.name.replace(" ", "_") == name:
-                return step.value
-        raise AttributeError(self._no(name) if "steps" in self.__dict__ else name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.names
-
-    def __iter__(self) -> Iterator[Step]:
-        return iter(self.steps)
-
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *(name.replace(" ", "_") for name in self.names)]
-
-    def __repr__(self) -> str:
-        size = f"{count(len(self.tokens), 'query', 'queries')} × {count(len(self.key_tokens), 'key', 'keys')}"
-        size += f", {self.heads} heads" if self.heads > 1 else ""
-        size += f", {self.batch} batch rows" if self.batch > 1 else ""
-        return f"Trace({size}: {', '.join(self.names)})"
 
     def __str__(self) -> str:
         return as_text(self)
@@ -151,9 +102,6 @@ class Trace:
             row_title=axes[0],
             column_title=axes[1] if len(axes) > 1 else "",
         )
-
-    def _no(self, name: str) -> str:
-        return f"this trace has no step {name!r}; it has {', '.join(self.names)}."
 
 
 def _plain(value: Any) -> Any:

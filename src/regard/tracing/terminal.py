@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from regard.plots import ink, shade
 from regard.tracing.labels import columns
 from regard.tracing.panels import Grid, caption, panels
+from regard.tracing.steps import Steps
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
-
-    from regard.tracing.result import Trace
 
 __all__ = ["as_rich"]
 
@@ -21,7 +20,7 @@ ROWS, WIDTH = 24, 100
 
 
 def as_rich(
-    trace: Trace, query: int | str | None = None, head: int = 0, batch: int = 0, width: int = WIDTH
+    trace: Steps, query: int | str | None = None, head: int = 0, batch: int = 0, width: int = WIDTH
 ) -> Group:
     """Every step as a heading, a sentence, a shaded table, whole where it fits, and one cell worked out."""
     from rich.console import Group

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
 
 from regard.tracing.labels import columns
 from regard.tracing.panels import Grid, Panel, caption, panels
-
-if TYPE_CHECKING:
-    from regard.tracing.result import Trace
+from regard.tracing.steps import Steps
 
 __all__ = ["as_text"]
 
@@ -18,7 +15,7 @@ WIDTH, TABLE = 100, 120
 ROWS = 16
 
 
-def as_text(trace: Trace, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
+def as_text(trace: Steps, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
     """Every step with its formula, its sentence, its numbers and one cell worked out."""
     blocks = [f"Attention, step by step: {caption(trace, query, head, batch)}"]
     for number, panel in enumerate(panels(trace, query, head, batch), start=1):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from regard.tracing.labels import printable
 from regard.tracing.numerals import factor, short, value_of
+from regard.tracing.steps import Steps
 from regard.tracing.sums import TERMS, dot, equation, share
-
-if TYPE_CHECKING:
-    from regard.tracing.result import Trace
 
 __all__ = ["Worker"]
 
@@ -22,7 +19,7 @@ __all__ = ["Worker"]
 class Worker:
     """Writes out one cell of any step: that of one query and of the key it attends to most."""
 
-    trace: Trace
+    trace: Steps
     query: int
     head: int
     batch: int

@@ -21,10 +21,10 @@ from regard.models import Recording
 from regard.viewer.app import create_app
 from regard.viewer.asking import Answer, ask
 from regard.viewer.picture import draw, still_output
+from regard.viewer.place import PLACE, WORDS, place_of
 from regard.viewer.session import Session
 from regard.viewer.settings import STATIC, Settings
 from regard.viewer.tiles import DIRECT
-from regard.viewer.widget import PLACE, WORDS, place_of
 
 __all__ = ["Widget"]
 

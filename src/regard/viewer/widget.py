@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from regard.errors import MapError, RecordingError, RegardError
+from regard.errors import RecordingError, RegardError
 from regard.maps import AttentionMap
 from regard.models import Recording
 from regard.viewer.loose import recording_of
 from regard.viewer.picture import Picture
+from regard.viewer.place import PLACE, WORDS, place_of
 from regard.viewer.settings import STATIC
 
-__all__ = ["place_of", "show"]
+__all__ = ["show"]
 
 INSTALL = "To pan and zoom, install the widget (pip install 'regard[notebook]') and restart the kernel."
 BUILD = "To pan and zoom, build the page first (make frontend) and restart the kernel."
-WORDS = {
-    "view": ("map", "text"),
-    "how": ("max", "mean"),
-    "scale": ("log", "linear"),
-    "palette": ("viridis", "cividis", "inferno", "magma", "greys"),
-}
-PLACE = ("role", "layer", "head")
 NUMBERS = ("query", "key", "x", "y", "z")
 
 
@@ -79,22 +73,3 @@ def _check_names(view: dict[str, Any], views: list[str]) -> None:
         allowed = tuple(views) if name == "view" else WORDS.get(name)
         if allowed is not None and value not in allowed:
             raise RegardError(f"{name} is {value!r}; wanted one of {', '.join(map(repr, allowed))}.")
-
-
-def place_of(
-    recording: Recording, role: str | None = None, layer: int | None = None, head: int | None = None
-) -> tuple[str, int, int]:
-    """A stack, layer and head that were recorded; those left out are chosen."""
-    stacks = recording.stacks
-    role = role or next(iter(stacks), None)
-    if role is None:
-        raise RecordingError("nothing was recorded yet; run the model inside the watch block.")
-    if role not in stacks:
-        raise RecordingError(f"the recording has no {role}; its stacks are: {', '.join(stacks)}.")
-    layers = list(stacks[role])
-    # The first layers mostly look at neighbours; two thirds up, heads have found something to do.
-    layer = layers[len(layers) * 2 // 3] if layer is None else layer
-    heads = stacks[role][layer].map.shape[1]
-    if head is not None and not 0 <= head < heads:
-        raise MapError(f"head {head} is out of range: the layer has {heads} (head 0 to {heads - 1}).")
-    return role, layer, head or 0

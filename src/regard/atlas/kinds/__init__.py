@@ -1,6 +1,6 @@
 """What kinds of heads there are, and how each is recognised."""
 
 from regard.atlas.kinds.catalogue import KINDS
-from regard.atlas.kinds.finding import Finding, Kind
+from regard.atlas.kinds.finding import Kind
 
-__all__ = ["KINDS", "Finding", "Kind"]
+__all__ = ["KINDS", "Kind"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.atlas.kinds.finding import Finding, Kind, lifted, unfit
+from regard.atlas.kinds.finding import Kind, lifted, unfit
 from regard.atlas.kinds.places import NO_DISTANCE
 from regard.atlas.tally import SINKS, Tally
+from regard.cards import Finding
 
 __all__ = ["RETRIEVAL"]
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from regard.atlas.tally import Tally
+from regard.cards import Finding
 from regard.errors import StatisticError
 
-__all__ = ["BAR", "Finding", "Kind", "lifted", "unfit"]
+__all__ = ["BAR", "Kind", "lifted", "unfit"]
 
 # A kind is found where at least a quarter of what chance leaves over goes its way.
 BAR = 0.25
@@ -21,28 +22,6 @@ QUERIES = 16
 MOST_CHANCE = 0.5
 # Sums of float32 weights of an even spread may be off by this much.
 ROUNDING = 1e-3
-
-
-@dataclass(frozen=True)
-class Finding:
-    """How well one kind describes one head: a score from 0 to 1, None where the kind makes no sense.
-
-    `weight` is the mean weight on the keys in question over `queries` queries, `chance` what a head that
-    spreads evenly has there. `evidence` says in words what was seen, or why there is no score.
-    """
-
-    kind: str
-    score: float | None
-    bar: float
-    evidence: str
-    weight: float | None = None
-    chance: float | None = None
-    queries: int = 0
-
-    @property
-    def found(self) -> bool:
-        """Whether the head is of this kind."""
-        return self.score is not None and self.score >= self.bar
 
 
 @dataclass(frozen=True)

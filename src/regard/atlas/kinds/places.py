@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.atlas.kinds.finding import Finding, Kind, lifted, unfit
+from regard.atlas.kinds.finding import Kind, lifted, unfit
 from regard.atlas.tally import Tally
+from regard.cards import Finding
 
 __all__ = ["FIRST", "LOCAL", "PREVIOUS", "SELF", "STRIDED"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from regard.atlas.kinds.finding import QUERIES, Finding, Kind, unfit
+from regard.atlas.kinds.finding import QUERIES, Kind, unfit
 from regard.atlas.tally import Tally
+from regard.cards import Finding
 
 __all__ = ["UNIFORM"]
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.cards.card import HeadCard
 from regard.errors import RecordingError, RegardError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from regard.atlas.cards import Atlas
-
 __all__ = ["flat_rows", "rich_table", "writable", "write_csv", "write_parquet"]
 
 
-def flat_rows(atlas: Atlas) -> list[dict[str, Any]]:
+def flat_rows(heads: Sequence[HeadCard]) -> list[dict[str, Any]]:
     """One flat dict per head; columns are identifiers, and None is no value."""
     return [
         {
@@ -29,23 +28,23 @@ def flat_rows(atlas: Atlas) -> list[dict[str, Any]]:
             **{_column(kind): finding.score for kind, finding in card.findings.items()},
             **card.statistics,
         }
-        for card in atlas.heads
+        for card in heads
     ]
 
 
-def rich_table(atlas: Atlas) -> Table:
+def rich_table(title: str, heads: Sequence[HeadCard]) -> Table:
     """One line per head: what it is, the evidence for its best kind, and a few numbers."""
     from rich.table import Table
 
-    table = Table(title=f"{atlas.model}, {atlas.tokens} tokens", title_justify="left")
+    table = Table(title=title, title_justify="left")
     for name in ("layer", "head"):
         table.add_column(name, justify="right")
     table.add_column("kinds")
     table.add_column("evidence", overflow="fold")
     for name in ("entropy", "distance", "sink", "γ"):
         table.add_column(name, justify="right")
-    several = len({card.stack for card in atlas.heads}) > 1
-    for card in atlas.heads:
+    several = len({card.stack for card in heads}) > 1
+    for card in heads:
         numbers = (card.statistics.get(n) for n in ("entropy", "mean_distance", "sink_mass", "gamma"))
         kinds = ", ".join(f"{kind} {card.score(kind):.2f}" for kind in card.kinds)
         table.add_row(
@@ -58,16 +57,16 @@ def rich_table(atlas: Atlas) -> Table:
     return table
 
 
-def write_csv(atlas: Atlas, path: Path) -> None:
+def write_csv(heads: Sequence[HeadCard], path: Path) -> None:
     """One line per head, with a header; an empty cell is no value."""
-    rows = flat_rows(atlas)
+    rows = flat_rows(heads)
     with writable(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else ["stack", "layer", "head", "kinds"])
         writer.writeheader()
         writer.writerows(rows)
 
 
-def write_parquet(atlas: Atlas, path: Path) -> None:
+def write_parquet(heads: Sequence[HeadCard], path: Path) -> None:
     """The same columns as `write_csv`, typed."""
     try:
         import pyarrow
@@ -77,7 +76,7 @@ def write_parquet(atlas: Atlas, path: Path) -> None:
             f"writing {path} needs pyarrow, which cannot be imported here ({error}). "
             'Install it with: pip install "regard[parquet]", or write CSV.'
         ) from error
-    table = pyarrow.Table.from_pylist(flat_rows(atlas))
+    table = pyarrow.Table.from_pylist(flat_rows(heads))
     with writable(path) as draft, draft.open("wb") as file:
         pyarrow.parquet.write_table(table, file)
 

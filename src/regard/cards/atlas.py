@@ -4,63 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.atlas.kinds import Finding
+from regard.cards.card import Finding, HeadCard
+from regard.cards.tables import flat_rows, rich_table, writable, write_csv, write_parquet
 from regard.errors import RecordingError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Atlas", "HeadCard"]
+__all__ = ["Atlas"]
 
 FORMAT = 1
-
-
-@dataclass(frozen=True)
-class HeadCard:
-    """One head: how well each kind describes it, with evidence, and its statistics."""
-
-    stack: str
-    layer: int
-    head: int
-    findings: Mapping[str, Finding]
-    statistics: Mapping[str, Any]
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds it is of, best first; none, one or several."""
-        found = [finding for finding in self.findings.values() if finding.found]
-        return tuple(f.kind for f in sorted(found, key=lambda f: -(f.score or 0)))
-
-    @property
-    def evidence(self) -> dict[str, str]:
-        """What was seen of each kind it is of."""
-        return {kind: self.findings[kind].evidence for kind in self.kinds}
-
-    def score(self, kind: str) -> float | None:
-        """How well one kind describes it, from 0 to 1; None where the kind makes no sense here."""
-        if kind not in self.findings:
-            raise RecordingError(f"there is no kind {kind!r}; kinds are: {', '.join(self.findings)}.")
-        return self.findings[kind].score
-
-    def to_dict(self) -> dict[str, Any]:
-        """The card as plain data."""
-        return {
-            "stack": self.stack,
-            "layer": self.layer,
-            "head": self.head,
-            "kinds": list(self.kinds),
-            "findings": {kind: asdict(finding) for kind, finding in self.findings.items()},
-            "statistics": dict(self.statistics),
-        }
-
-    def __repr__(self) -> str:
-        kinds = ", ".join(f"{kind} {self.score(kind):.2f}" for kind in self.kinds) or "no kind"
-        return f"HeadCard({self.stack} {self.layer}.{self.head}: {kinds})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,32 +77,22 @@ class Atlas:
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat dict per head: its kinds, each kind's score, its statistics."""
-        from regard.atlas.tables import flat_rows
-
-        return flat_rows(self)
+        return flat_rows(self.heads)
 
     def table(self) -> Table:
         """The atlas for the terminal: `rich.print(atlas.table())`."""
-        from regard.atlas.tables import rich_table
-
-        return rich_table(self)
+        return rich_table(f"{self.model}, {self.tokens} tokens", self.heads)
 
     def to_csv(self, path: str | Path) -> None:
         """Write one line per head."""
-        from regard.atlas.tables import write_csv
-
-        write_csv(self, Path(path))
+        write_csv(self.heads, Path(path))
 
     def to_parquet(self, path: str | Path) -> None:
         """Write one row per head; needs pyarrow."""
-        from regard.atlas.tables import write_parquet
-
-        write_parquet(self, Path(path))
+        write_parquet(self.heads, Path(path))
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON; `Atlas.load` reads it."""
-        from regard.atlas.tables import writable
-
         with writable(Path(path)) as draft:
             draft.write_text(
                 json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False), encoding="utf-8"
