@@ -31,6 +31,8 @@ def test_every_sum_is_that_of_the_dense_map(mask, q, k):
     assert torch.equal(flat.visible[0], allowed.sum(-1))
     assert int(flat.live) == int((allowed.sum(-1) > 0).sum())
     assert torch.allclose(flat.map.dense()[0, 0].double(), weights, atol=1e-6)
+    away = (torch.arange(q)[:, None] + k - q - torch.arange(k)).abs() >= 3
+    assert torch.equal(flat.far(3, 2)[0], (allowed & away)[:, 2:].sum(-1))
 
 
 def test_heads_that_a_mask_tells_apart_have_their_own():

@@ -243,4 +243,6 @@ def test_a_chance_that_is_no_share_is_an_internal_error(chance):
     with pytest.raises(
         StatisticError, match=r"internal error: an even spread has .* on what 'self' looks for"
     ):
-        lifted(kind, torch.tensor([0.5]), torch.tensor([chance]), 20, lambda head: "")
+        lifted(
+            kind, torch.tensor([0.5]), torch.tensor([chance]), 20, lambda head: "", sharpness=torch.zeros(1)
+        )

@@ -93,6 +93,23 @@ def test_a_model_with_random_weights_has_no_kinds(told, bundled_model):
     assert "no kinds" in repr(seen)
 
 
+@pytest.mark.parametrize("tokens", [33, 65, 257])
+@pytest.mark.parametrize("spread", [0.1, 0.3, 1.0])
+def test_random_weights_have_no_kinds_however_sharp_their_rows_are(tokens, spread):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(tokens)
+    config = LlamaConfig(hidden_size=128, num_hidden_layers=3, num_attention_heads=8, num_key_value_heads=4,
+                         intermediate_size=128, vocab_size=512, initializer_range=spread)  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    with watch(model) as recording, torch.no_grad():
+        model(torch.randint(3, 512, (1, tokens)), logits_to_keep=1)
+    seen = atlas(recording)
+    assert sum(bool(card.kinds) for card in seen.heads) == 0
+    if (tokens, spread) == (257, 1.0):
+        assert all("nothing beyond chance" in card.findings["retrieval"].evidence for card in seen.heads)
+
+
 def test_a_saved_recording_has_the_same_atlas(repeated, tmp_path):
     repeated.save(tmp_path / "x.regard")
     assert atlas(Recording.open(tmp_path / "x.regard")) == atlas(repeated)

@@ -107,6 +107,23 @@ class Flat:
     def _by_token(self) -> dict[tuple[int, str, int], tuple[Tensor, Words]]:
         return {}
 
+    def far(self, least: int, first: int) -> Int64[Tensor, "heads q"]:
+        """How many keys each query may see at a distance of `least` or more, from key `first` on."""
+        if self._harmonic:
+            position = torch.arange(self.q, device=self.device) + self.offset
+            return (position - least + 1 - first).clamp(min=0)[None]
+
+        def count(tile: MapTile) -> Int64[Tensor, "batch heads q"]:
+            rows = torch.arange(tile.rows.start, tile.rows.stop, device=self.device) + self.offset
+            cols = torch.arange(tile.cols.start, tile.cols.stop, device=self.device)
+            kept = ((rows[:, None] - cols).abs() >= least) & (cols >= first)
+            allowed = (
+                torch.ones_like(tile.weights, dtype=torch.bool) if tile.allowed is None else tile.allowed
+            )
+            return (allowed & kept).expand_as(tile.weights).sum(-1)
+
+        return self.map.stats(Custom(count, "rows").named("far"))["far"][0]
+
     @property
     def _harmonic(self) -> bool:
         return self.mask == Causal() and 0 < self.q <= self.k

@@ -78,6 +78,12 @@ class Tally:
         return torch.where(lse == -torch.inf, 0.0, 1.0 - taken).clamp(0, 1)
 
     @cached_property
+    def sharpness(self) -> Float[Tensor, " heads"]:
+        """The mean heaviest weight of the rows that see anything."""
+        live = (self.mass > 0).sum(-1).clamp(min=1)
+        return self.top_weight.sum(-1) / live
+
+    @cached_property
     def first(self) -> int:
         """The first key that any query may see; padding on the left comes before it."""
         seen = (self.flat.key_counts.amax(0) > 0).nonzero()

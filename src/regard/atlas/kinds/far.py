@@ -14,7 +14,11 @@ __all__ = ["RETRIEVAL"]
 
 
 def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
-    """Mean weight of each query's heaviest key where that is far away and no simpler rule would name it."""
+    """Mean weight of each query's heaviest key where that is far away and no simpler rule would name it.
+
+    Sharp rows that point anywhere, as those of random weights do, are no finding: each heaviest weight is
+    also put on a random one of the keys that its query may see, and the head must have more on far keys.
+    """
     if tally.role == "cross":
         return [unfit(kind, NO_DISTANCE)] * tally.heads
     reach = torch.maximum(tally.positions, tally.k - 1 - tally.positions)
@@ -28,6 +32,8 @@ def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
     kept, count = _unexplained(tally) & able, queries.clamp(min=1)
     weight = (tally.top_weight * kept).sum(-1) / count
     chance = (able / visible.clamp(min=1).double()).sum(-1) / count
+    far = tally.flat.far(tally.far, tally.first + SINKS).double() / visible.clamp(min=1)
+    shuffled = (able * tally.top_weight * far).sum(-1) / count
     share = kept.sum(-1).double() / count
     note = "" if tally.words.k_ids is not None else " (tokens are not known: repeats are counted too)"
     return lifted(
@@ -39,6 +45,8 @@ def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
             f"{float(share[head]):.0%} of the queries look hardest at a key {tally.far} or more away, "
             f"with {float(weight[head] / share[head].clamp(min=1e-9)):.2f} of their weight{note}"
         ),
+        sharpness=tally.sharpness,
+        shuffled=shuffled,
     )
 
 

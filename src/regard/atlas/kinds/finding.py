@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ QUERIES = 16
 MOST_CHANCE = 0.5
 # Sums of float32 weights of an even spread may be off by this much.
 ROUNDING = 1e-3
+# Standard errors that a shuffled map exceeds once in 30,000 findings: ten kinds of some thousand heads.
+ERRORS = 4.0
 
 
 @dataclass(frozen=True)
@@ -39,15 +42,25 @@ def lifted(
     chance: Tensor,
     queries: Tensor | int,
     evidence: Callable[[int], str],
+    *,
+    sharpness: Tensor,
+    tries: int = 1,
+    shuffled: Tensor | None = None,
 ) -> list[Finding]:
     """One finding per head: (weight - chance) / (1 - chance), at least 0; weight and chance are means.
 
     A head that spreads evenly scores 0, one that puts everything there scores 1. A query that has no other
     key adds as much to the weight as to the chance, and so says nothing.
+
+    Sharp rows at random places reach more than their chance where queries are few. `sharpness` is each head's
+    mean heaviest weight, `tries` how many places the kind chose from, and `shuffled` the expected weight
+    where every row is shuffled, if that is not `chance`. What such a map could reach as well scores 0, and
+    the evidence says so.
     """
     heads = len(weight)
     chance = chance.expand(heads)
     queries = torch.as_tensor(queries).expand(heads)
+    reach = _reach(chance if shuffled is None else shuffled, queries, sharpness, tries)
     found = []
     for head in range(heads):
         m, c, n = float(weight[head]), float(chance[head]), int(queries[head])
@@ -60,10 +73,26 @@ def lifted(
             found.append(unfit(kind, f"only {n} queries could show it, and {QUERIES} are wanted"))
         elif c > MOST_CHANCE:
             found.append(unfit(kind, f"an even spread already has {c:.2f} of its weight there"))
+        elif c < m <= float(reach[head]):
+            words = (
+                f"{evidence(head)}; nothing beyond chance: a shuffled map reaches {float(reach[head]):.2f}"
+            )
+            found.append(Finding(kind.name, 0.0, kind.bar, words, m, c, n))
         else:
             score = min(1.0, max(0.0, (m - c) / (1 - c)))
             found.append(Finding(kind.name, score, kind.bar, evidence(head), m, c, n))
     return found
+
+
+def _reach(mean: Tensor, queries: Tensor, sharpness: Tensor, tries: int) -> Tensor:
+    """The mean weight that the same rows, shuffled, do not exceed.
+
+    The weight of one shuffled row on a set of keys has the mean c and at most the variance c (1 - c) max α,
+    since Σ α² <= max α. The largest of `tries` such means lies sqrt(2 ln tries) errors higher.
+    """
+    c = mean.double().clamp(0, 1)
+    error = (c * (1 - c) * sharpness.double().clamp(0, 1) / queries.clamp(min=1)).sqrt()
+    return c + (ERRORS + math.sqrt(2 * math.log(max(1, tries)))) * error
 
 
 def unfit(kind: Kind, reason: str) -> Finding:

@@ -31,6 +31,7 @@ def _at(distance: int, what: str):
             tally.flat.by_distance(distance),
             queries,
             lambda head: f"{float(weight[head]):.2f} of the weight is on {what}",
+            sharpness=tally.sharpness,
         )
 
     return judge
@@ -46,7 +47,12 @@ def _first(tally: Tally, kind: Kind) -> list[Finding]:
     chance = flat.key_sums[:, key] / queries.clamp(min=1)
     where = "the first token" if key == 0 else f"the first token (key {key})"
     return lifted(
-        kind, weight, chance, queries, lambda head: f"{float(weight[head]):.2f} of the weight is on {where}"
+        kind,
+        weight,
+        chance,
+        queries,
+        lambda head: f"{float(weight[head]):.2f} of the weight is on {where}",
+        sharpness=tally.sharpness,
     )
 
 
@@ -71,6 +77,7 @@ def _local(tally: Tally, kind: Kind) -> list[Finding]:
             f"{float(weight[head]):.2f} of the weight is on keys nearer than {tally.near}, "
             f"not counting distance {int(left_out[head])}"
         ),
+        sharpness=tally.sharpness,
     )
 
 
@@ -86,7 +93,8 @@ def _strided(tally: Tally, kind: Kind) -> list[Finding]:
     best.offer(both, 0)
     # A comb also gathers what lies on its other teeth by accident: it must do clearly better than one line.
     best.score = best.score.clamp(min=0) + MARGIN
-    for stride in range(2, min(STRIDE, tally.k // 4) + 1):
+    strides = range(2, min(STRIDE, tally.k // 4) + 1)
+    for stride in strides:
         best.offer(_folded(both, stride), stride)
 
     def evidence(head: int) -> str:
@@ -98,7 +106,15 @@ def _strided(tally: Tally, kind: Kind) -> list[Finding]:
         teeth = f"{rest or stride}, {(rest or stride) + stride}, …"
         return f"{share:.2f} of the weight is on every {stride}th key: distances {teeth}"
 
-    return lifted(kind, best.weight, best.chance, tally.flat.live, evidence)
+    return lifted(
+        kind,
+        best.weight,
+        best.chance,
+        tally.flat.live,
+        evidence,
+        sharpness=tally.sharpness,
+        tries=tally.k + sum(strides),
+    )
 
 
 class _Best:

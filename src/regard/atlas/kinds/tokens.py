@@ -37,6 +37,7 @@ def _by_token(shift: int, what: str):
             even[:, able].double().mean(-1),
             queries,
             lambda head: f"{float(weight[head]):.2f} of the weight is on {what}, over {queries} queries",
+            sharpness=tally.sharpness,
         )
 
     return judge
@@ -61,6 +62,7 @@ def _delimiter(tally: Tally, kind: Kind) -> list[Finding]:
         chance,
         tally.flat.live,
         lambda head: f"{float(weight[head]):.2f} of the weight is on {count} delimiters",
+        sharpness=tally.sharpness,
     )
 
 
