@@ -10,6 +10,7 @@
     ├── MapError            a map cannot be read: stale, too large, or out of range
     │   └── MapIndexError   an index lies beyond the end of an axis; an IndexError too
     ├── BackendError        a named backend cannot do what was asked
+    ├── DistributedError    the ranks of a process group disagree, or one of them is missing
     ├── ModelError          a model cannot be loaded, watched or read from its config
     │   └── NotCountedError a model is known, and what it costs is not counted
     ├── RecordingError      a recording cannot be made, written or read
@@ -24,6 +25,7 @@ so code that guards a call to PyTorch's attention keeps working.
 __all__ = [
     "BackendError",
     "DeviceError",
+    "DistributedError",
     "DtypeError",
     "InternalError",
     "MapError",
@@ -79,6 +81,10 @@ class MapIndexError(MapError, IndexError):
 
 class BackendError(RegardError):
     """A named backend cannot do what was asked."""
+
+
+class DistributedError(RegardError):
+    """The ranks of a process group disagree, one of them is missing, or a sequence cannot be cut so."""
 
 
 class ModelError(RegardError):

@@ -32,11 +32,15 @@ class Gradients:
 
 @dataclass(frozen=True)
 class Upstream:
-    """Gradients that arrive for what the forward returned."""
+    """Gradients that arrive for what the forward returned.
+
+    mixed: the sum over all keys of w_ij (d_out_i . v_j), where the problem holds only some of a row's keys.
+    """
 
     out: Float[Tensor, "batch heads q v_dim"]
     lse: Float[Tensor, "batch heads q"] | None = None
     entropy: Float[Tensor, "batch heads q"] | None = None
+    mixed: Float[Tensor, "batch heads q"] | None = None
 
 
 def backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
@@ -48,7 +52,7 @@ def backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
     so sums over many rows, such as the gradient of ALiBi's slopes, would add it up.
     """
     dtype = problem.accumulate
-    mixed = (up.out.to(dtype) * result.out.to(dtype)).sum(-1)
+    mixed = (up.out.to(dtype) * result.out.to(dtype)).sum(-1) if up.mixed is None else up.mixed
     delta = torch.zeros_like(mixed)
     if up.lse is not None:
         delta = delta - up.lse.to(dtype)
@@ -59,7 +63,7 @@ def backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
     d_sink = None
     if problem.sink is not None and weight is not None:
         d_sink = -over_rows(weight * (mixed + delta)).to(problem.sink.dtype)
-    if not problem.scoring.parameters():
+    if not problem.scoring.parameters() or up.mixed is not None:
         delta = mixed + delta
     dq = torch.empty_like(problem.q)
     dk, dv = torch.empty_like(problem.k), torch.empty_like(problem.v)
@@ -114,7 +118,7 @@ class _Backward:
         d_out = part.queries(self.up.out, row.queries)
         d_entropy = None if self.up.entropy is None else part.queries(self.up.entropy[..., None], row.queries)
         dq = torch.zeros_like(q)
-        if p.scoring.parameters():
+        if p.scoring.parameters() and self.up.mixed is None:
             delta = delta + self._mixed(row, q, lse, d_out)
         for tile in part.tiles(row):
             keys = slice(tile.keys.start, tile.keys.stop)

@@ -1,0 +1,259 @@
+"""The engine as this package sees it: attention of some queries to some of their keys, and back.
+
+Everything that `regard.distributed` asks of the engine is in this file. A piece is a range of queries and a
+range of keys, both contiguous; its positions are counted from its first key, and the mask, the bias and
+score_mod are moved there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.distributed.needs import moved
+from regard.engine import sdpa_backend as fused
+from regard.engine.autograd import attend
+from regard.engine.dispatch import choose
+from regard.engine.inputs import Options, readable_problem_of
+from regard.engine.problem import Problem
+from regard.engine.riders import Streamed
+from regard.engine.scoring import Place, Scoring
+from regard.engine.second_pass import map_tiles
+from regard.engine.sink import with_sink
+from regard.engine.sums import add_exp, over_rows
+from regard.engine.torch_backward import Upstream, backward
+from regard.masks import Coverage, Mask
+from regard.scores import ALiBi, Bias, RelativeBias
+from regard.stats import Frame, MapTile
+
+__all__ = ["Call", "Grads", "Merged", "Piece", "local_problem"]
+
+
+def local_problem(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
+    """Check a rank's shards by themselves; mask and dense bias are of the whole sequence, not of them."""
+    bias = None if isinstance(options.bias, Tensor) else options.bias
+    return readable_problem_of(q, k, v, replace(options, mask=None, bias=bias, dropout=0.0))
+
+
+@dataclass(frozen=True)
+class _MovedBias(Bias):
+    """Another bias, asked about positions that are further on."""
+
+    of: Bias
+    shift: int
+
+    def tile(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        return self.of.tile(q_pos + self.shift, k_pos + self.shift)
+
+    def parameters(self) -> tuple[Tensor, ...]:
+        return self.of.parameters()
+
+    def accumulate(self, grads: tuple[Tensor, ...], ds: Tensor, q_pos: Tensor, k_pos: Tensor) -> None:
+        self.of.accumulate(grads, ds, q_pos + self.shift, k_pos + self.shift)
+
+
+def _moved_mod(score_mod: Callable[..., Tensor], shift: int) -> Callable[..., Tensor]:
+    return lambda score, b, h, q, k: score_mod(score, b, h, q + shift, k + shift)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some queries of a rank and some keys that it has or was sent.
+
+    `rows` are the queries among those of the rank, `queries` their indices in the sequence, `keys` the
+    positions of the keys.
+    """
+
+    rows: range
+    queries: range
+    keys: range
+
+    def of(self, call: Call, k: Tensor, v: Tensor) -> Problem | None:
+        """The piece as a problem of the engine; None if the mask allows none of its pairs."""
+        p, shift, first = call.problem, self.keys.start, self.queries.start + call.offset
+        mask = call.mask
+        if mask is not None:
+            seen = mask.coverage((first, first + len(self.queries)), (self.keys.start, self.keys.stop))
+            if seen is Coverage.EMPTY:
+                return None
+            mask = None if seen is Coverage.FULL else moved(mask, shift)
+        wide = p.accumulate
+        q = p.q.detach()[:, :, self.rows.start : self.rows.stop]
+        return replace(
+            p,
+            # Partial outputs are kept in float32, or each would be rounded before they are added.
+            **{name: x.to(wide) for name, x in (("q", q), ("k", k), ("v", v))},
+            mask=mask,
+            scoring=self._scoring(p.scoring, shift, call.bias_rows),
+            sink=None,
+            offset=first - shift,
+        )
+
+    def _scoring(self, scoring: Scoring, shift: int, bias_rows: str) -> Scoring:
+        bias = scoring.bias
+        if isinstance(bias, Tensor):
+            rows = self.queries if bias_rows == "sequence" else self.rows
+            bias = self.bias_part(bias.detach(), rows)
+        elif bias is not None and shift and not isinstance(bias, ALiBi | RelativeBias):
+            bias = _MovedBias(bias, shift)
+        mod = scoring.score_mod
+        return replace(scoring, bias=bias, score_mod=_moved_mod(mod, shift) if mod and shift else mod)
+
+    def bias_part(self, bias: Tensor, rows: range) -> Tensor:
+        """What a dense (batch|1, heads|1, q|1, k|1) bias says about the piece; a view."""
+        if bias.shape[2] > 1:
+            bias = bias[:, :, rows.start : rows.stop]
+        return bias[..., self.keys.start : self.keys.stop] if bias.shape[3] > 1 else bias
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call on one rank: its own queries, keys and values, and what is the same on all ranks.
+
+    `bias_rows` says whether a dense bias has the rows of the whole sequence, or those of this rank.
+    """
+
+    problem: Problem
+    mask: Mask | None
+    offset: int
+    bias_rows: str = "sequence"
+    backend: str = "auto"
+
+    @property
+    def learns(self) -> bool:
+        return any(x.requires_grad for x in self.problem.scoring.parameters())
+
+
+class Merged:
+    """Output and log-sum-exp of a rank's rows, piece after piece, in float32 or better."""
+
+    def __init__(self, call: Call) -> None:
+        p = call.problem
+        self.call = call
+        self.out = p.q.new_zeros((*p.q.shape[:3], p.v.shape[-1]), dtype=p.accumulate)
+        self.lse = p.q.new_full(p.q.shape[:3], -torch.inf, dtype=p.accumulate)
+
+    def add(self, piece: Piece, k: Tensor, v: Tensor) -> None:
+        """Attend to more keys."""
+        problem = piece.of(self.call, k, v)
+        if problem is None:
+            return
+        with torch.no_grad():
+            found = attend(problem, _backend(problem, self.call.backend))
+        at = (slice(None), slice(None), slice(piece.rows.start, piece.rows.stop))
+        out, lse = self.out[at], self.lse[at]
+        both = add_exp(lse, found.lse)
+        # Rows that have seen nothing yet: -inf - -inf is NaN.
+        safe = both.masked_fill(both == -torch.inf, 0.0)
+        for x, weight in ((out, (lse - safe).exp()), (found.out, (found.lse - safe).exp())):
+            x.mul_(weight[..., None])
+        out.add_(found.out)
+        lse.copy_(both)
+
+    def finished(self) -> Streamed:
+        """With the sink, which is of the row and not of a piece."""
+        sink = self.call.problem.sink
+        plain = Streamed(self.out, self.lse)
+        return plain if sink is None else with_sink(sink.detach(), plain, self.out.dtype)
+
+
+def _backend(problem: Problem, backend: str) -> str:
+    chosen = choose(problem, backend).backend
+    # On a GPU PyTorch's kernels do not always tell the log-sum-exp.
+    return "torch" if chosen == "sdpa" and problem.q.is_cuda else chosen
+
+
+@dataclass
+class Grads:
+    """Gradients of a rank's queries, its sink and its scoring parameters, summed piece after piece."""
+
+    call: Call
+    out: Tensor
+    lse: Tensor
+    d_out: Tensor
+    d_lse: Tensor | None
+
+    def __post_init__(self) -> None:
+        p = self.call.problem
+        wide = p.accumulate
+        self.d_out = self.d_out.to(wide)
+        self.d_lse = None if self.d_lse is None else self.d_lse.to(wide)
+        self.mixed = (self.d_out * self.out).sum(-1)
+        self.q = torch.zeros_like(p.q, dtype=wide)
+        # Sums over many pairs, whose terms nearly cancel; a dense bias has an entry for each pair instead.
+        bias = p.scoring.bias
+        self.parameters = [
+            torch.zeros_like(x, dtype=wide if x is bias else torch.float64) for x in p.scoring.parameters()
+        ]
+
+    def add(self, piece: Piece, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Gradients of some keys and values through a piece; None if the mask allows none of its pairs."""
+        problem = piece.of(self.call, k, v)
+        if problem is None:
+            return None
+        at = (slice(None), slice(None), slice(piece.rows.start, piece.rows.stop))
+        out, lse, d_out, mixed = (x[at] for x in (self.out, self.lse, self.d_out, self.mixed))
+        alone = self.d_lse is None and not self.call.learns and not problem.q.is_cuda
+        if alone and choose(problem, "auto").backend == "sdpa" and self.call.backend in ("auto", "sdpa"):
+            d_q, d_k, d_v, _ = fused.backward(problem, out.contiguous(), lse.contiguous(), d_out.contiguous())
+        else:
+            d_lse = None if self.d_lse is None else self.d_lse[at]
+            found = backward(problem, Streamed(out, lse), Upstream(d_out, d_lse, mixed=mixed))
+            d_q, d_k, d_v = found.q, found.k, found.v
+            self._learn(piece, found.parameters)
+        self.q[at].add_(d_q)
+        return d_k, d_v
+
+    def _learn(self, piece: Piece, found: tuple[Tensor, ...]) -> None:
+        bias = self.call.problem.scoring.bias
+        for index, (total, grad) in enumerate(zip(self.parameters, found, strict=True)):
+            if isinstance(bias, Tensor) and index == len(found) - 1:
+                rows = piece.queries if self.call.bias_rows == "sequence" else piece.rows
+                total = piece.bias_part(total, rows)
+            total.add_(grad)
+
+    def sink(self) -> Tensor | None:
+        """Of the sink: it takes weight in every row once, whatever the pieces."""
+        sink = self.call.problem.sink
+        if sink is None:
+            return None
+        weight = (sink.detach().to(self.lse.dtype)[:, None] - self.lse).exp()
+        delta = self.mixed if self.d_lse is None else self.mixed - self.d_lse
+        return -over_rows(weight * delta)
+
+
+def tiles_of(
+    piece: Piece, call: Call, k: Tensor, v: Tensor, lse: Tensor, frame: Frame, **how: Any
+) -> Iterator[MapTile]:
+    """The exact tiles of a piece, numbered as in the piece; `lse` is of the rank's rows, over all keys."""
+    problem = piece.of(call, k, v)
+    if problem is None:
+        return iter(())
+    return map_tiles(problem, lse[:, :, piece.rows.start : piece.rows.stop].contiguous(), frame, **how)
+
+
+def cells_of(
+    call: Call, q: Tensor, k: Tensor, place: Place, lse: Tensor, group: int
+) -> tuple[Tensor, Tensor]:
+    """Scores and weights of chosen rows and columns; `place` says where they are in the whole map."""
+    scoring = call.problem.scoring
+    wide = call.problem.accumulate
+    k = k.repeat_interleave(group, 1) if group > 1 else k
+    with torch.no_grad():
+        parameters = tuple(x.to(wide) for x in scoring.score.parameters())
+        s = scoring.raw(q.to(wide).flatten(0, 1), k.to(wide).flatten(0, 1), parameters)
+        s = s.view(*q.shape[:3], k.shape[2])
+        s = scoring.modify(s, scoring.bias_tile(place), place)
+        if call.mask is not None:
+            s = s.masked_fill(~place.allowed(call.mask), -torch.inf)
+        bound = lse.masked_fill(lse == -torch.inf, torch.inf)
+        return s, (s - bound[..., None]).clamp_(max=0.0).exp_()
+
+
+def whole(problem: Problem, backend: str) -> Tensor:
+    """The output of a problem of the engine's own, computed and differentiated by the engine."""
+    return attend(problem, _backend(problem, backend)).out
