@@ -9,6 +9,7 @@
 #   make docs     the documentation's site, in site/
 #   make bench    every benchmark, in turn
 #   make tritons  kernels' tests with other releases of Triton   make tritons TRITONS=3.9.0
+#   make matrix   the lowest and the newest releases of what regard needs   make matrix MATRIX="lowest --smoke"
 #   make clean    remove what make made
 #
 # Another Python: make test PYTHON=/path/to/python
@@ -26,7 +27,7 @@ PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do 
 	if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo $$candidate; break; fi; done)
 
-.PHONY: help view test suite kernels long check lint types page chromium frontend docs bench tritons clean
+.PHONY: help view test suite kernels long check lint types page chromium frontend docs bench tritons matrix clean
 .DELETE_ON_ERROR:
 
 help:
@@ -102,6 +103,12 @@ tritons: $(VENV)/.installed-test
 		there=$(VENV)/tritons/$$release; echo "== Triton $$release"; \
 		[ -d $$there/triton ] || $(BIN)/python -m pip install --quiet --no-deps --target $$there triton==$$release; \
 		PYTHONPATH=$$there $(BIN)/python -m pytest -q -n auto tests/engine/triton; done
+
+# Users have other releases than constraints.txt. An environment each, of gigabytes where pip's torch is the GPU build.
+MATRIX ?=
+matrix: $(VENV)/.created
+	$(PIP_INSTALL) --quiet uv
+	$(BIN)/python -m building.matrix $(MATRIX)
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis frontend/node_modules src/regard/viewer/static

@@ -13,16 +13,22 @@ from building import frontend, native
 
 
 class BuildHook(BuildHookInterface):
-    """Runs for wheels and for editable installs alike."""
+    """Runs for every build; a source distribution takes the page along, and no compiled kernels."""
 
     def dependencies(self) -> list[str]:
         """What this machine lacks and PyPI has: a Node, a C compiler."""
-        return [*frontend.requirements(), *native.requirements()]
+        needs_compiler = self.target_name != "sdist"
+        return [*frontend.requirements(), *(native.requirements() if needs_compiler else [])]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
-        built = [*frontend.build(root), *native.build(root)]
+        built = frontend.build(root)
+        if self.target_name == "sdist":
+            # With the stamp of its sources, an install from the archive needs no Node.
+            built.append(root / frontend.TARGET / frontend.STAMP)
+        else:
+            built += native.build(root)
+            tag = native.wheel_tag()
+            if tag is not None:
+                build_data["pure_python"], build_data["tag"] = False, tag
         build_data["artifacts"].extend(f"/{path.relative_to(root).as_posix()}" for path in built)
-        tag = native.wheel_tag()
-        if tag is not None:
-            build_data["pure_python"], build_data["tag"] = False, tag

@@ -39,12 +39,14 @@ def requirements() -> list[str]:
 def build(root: Path) -> list[Path]:
     """Compile the kernels; returns the files that belong into the wheel.
 
-    A machine that cannot is told so, and gets a regard that does the same more slowly.
+    Where there is no compiler a warning says so, and regard does the same more slowly. With
+    REGARD_BUILD_NATIVE=0 none are built: that makes the wheel for all other platforms.
     """
     folder = root / FOLDER
-    compiler = _system_compiler() or _zig()
+    wanted = os.environ.get("REGARD_BUILD_NATIVE", "1") != "0"
+    compiler = (_system_compiler() or _zig()) if wanted else None
     built: list[Path] = []
-    if compiler is None:
+    if compiler is None and wanted:
         _complain("there is no C compiler")
     for name, flags in _builds().items() if compiler else ():
         if compiler == _zig():
@@ -90,8 +92,12 @@ def _suffix() -> str:
 
 
 def _system_compiler() -> list[str] | None:
-    """GCC or Clang, by $CC or by name. Microsoft's compiler does not know vectors as types."""
-    names = [os.environ.get("CC", ""), *([] if sys.platform == "win32" else ["cc"]), "gcc", "clang"]
+    """GCC or Clang, by $CC or by name. Microsoft's compiler does not know vectors as types.
+
+    On Windows GCC keeps 32-byte vectors on a stack that is aligned to 16 bytes, and crashes (GCC bug 54412).
+    """
+    usual = ["clang"] if sys.platform == "win32" else ["cc", "gcc", "clang"]
+    names = [os.environ.get("CC", ""), *usual]
     for words in (shlex.split(name) for name in names):
         if words and shutil.which(words[0]):
             return words

@@ -76,6 +76,15 @@ def test_a_library_built_from_other_sources_is_not_used(monkeypatch):
     assert library.load.__wrapped__() == wrong
 
 
+@where_kernels_are
+def test_a_library_without_one_of_the_functions_is_not_used(monkeypatch):
+    monkeypatch.setattr(library, "SYMBOLS", (*library.SYMBOLS, "regard_newer"))
+    found = library.load.__wrapped__()
+    assert re.fullmatch(
+        r"fold-\S+ lacks regard_newer: it was built from other sources; install regard again", found
+    )
+
+
 def test_a_file_that_is_no_library_is_not_used(tmp_path):
     (tmp_path / f"fold-{library.BUILDS.get(CAPABILITY, 'generic')}.so").write_text("not a library")
     assert library.load.__wrapped__(tmp_path).startswith("the native kernels do not load: ")
@@ -149,6 +158,22 @@ def test_without_a_compiler_the_build_asks_for_one_and_says_what_is_missing(
     said = capsys.readouterr().err
     assert "regard's native kernels were not built: there is no C compiler\n" in said
     assert "regard works without them; observing is slower." in said
+
+
+def test_kernels_can_be_left_out_of_a_wheel(builder, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("REGARD_BUILD_NATIVE", "0")
+    assert builder.build(tmp_path) == []
+    assert builder.wheel_tag() is None
+    assert capsys.readouterr().err == ""
+
+
+def test_gcc_is_not_taken_on_windows_where_it_misaligns_vectors(builder, monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(builder.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(builder.sys, "platform", "win32")
+    assert builder._system_compiler() == ["clang"]
+    monkeypatch.setattr(builder.shutil, "which", lambda name: name if name in ("cc", "gcc") else None)
+    assert builder._system_compiler() is None
 
 
 def test_a_compiler_that_fails_is_quoted_and_stops_nothing(builder, monkeypatch, capsys, tmp_path):

@@ -132,7 +132,8 @@ def _write_segment(segment: Segment, path: Path) -> dict[str, Any]:
         seen.add(plain[name].untyped_storage().data_ptr())
     draft = path.with_name(f"{path.name}.tmp")
     save_file(plain, draft)
-    with open(draft, "rb") as file:
+    # Windows flushes only what is open for writing.
+    with open(draft, "r+b") as file:
         os.fsync(file.fileno())
     draft.replace(path)
     return {**entry_of(path), "stats": layout}

@@ -17,6 +17,8 @@ __all__ = ["Job", "Library", "Run", "load"]
 # What PyTorch found this processor to have, and the build for it; see building/native.py.
 BUILDS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3", "DEFAULT": "x86-64-v2"}
 SUFFIXES = (".so", ".dylib", ".dll")
+# What Python calls in a library.
+SYMBOLS = ("regard_isa", "regard_job_size", "regard_has_threads", "regard_fold", "regard_exp", "regard_log")
 
 
 class Run(ctypes.Structure):
@@ -112,6 +114,10 @@ def load(folder: Path = Path(__file__).parent, capability: str | None = None) ->
         functions = ctypes.CDLL(str(found[0]))
     except OSError as error:
         return f"the native kernels do not load: {error}"
+    missing = [name for name in SYMBOLS if not hasattr(functions, name)]
+    if missing:
+        lacks = f"{found[0].name} lacks {', '.join(missing)}"
+        return f"{lacks}: it was built from other sources; install regard again"
     functions.regard_isa.restype = ctypes.c_char_p
     functions.regard_job_size.restype = c_int64
     if functions.regard_job_size() != ctypes.sizeof(Job):
