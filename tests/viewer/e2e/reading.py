@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from viewer.e2e.waiting import until
+from viewer.e2e.waiting import map_is_drawn
 
 __all__ = ["drag", "pixel", "weight_shown", "zoom_to"]
+
+
+# Whether the map's scale changes within two seconds after the wheel was turned.
+MOVED = """async (scale) => {
+  for (let turn = 0; turn < 100 && window.regard.map.camera().scale === scale; turn++)
+    await new Promise((next) => setTimeout(next, 20));
+  return window.regard.map.camera().scale !== scale;
+}"""
 
 
 def weight_shown(page: Page) -> float:
@@ -36,9 +44,12 @@ def zoom_to(page: Page, query: int, key: int) -> dict[str, float]:
         spot = page.evaluate(place)
         page.mouse.move(spot["x"], spot["y"])
         if (scale := page.evaluate("window.regard.map.camera().scale")) > 16:
-            return spot
+            map_is_drawn(page)
+            return page.evaluate(place)  # where it is once nothing moves any more
         page.mouse.wheel(0, -400)
-        until(page, f"window.regard.map.camera().scale !== {scale!r}")
+        # A busy browser can lose a turn of the wheel: a person would turn it again, and so does this.
+        while not page.evaluate(f"({MOVED})({scale!r})"):
+            page.mouse.wheel(0, -400)
     raise AssertionError("the wheel does not zoom")
 
 
