@@ -19,7 +19,7 @@ from regard.engine.inputs import Options
 from regard.masks import Mask
 from regard.scores import Bias, DotProduct, Score
 
-__all__ = ["attention", "explain_exchange"]
+__all__ = ["PATIENCE", "asked_of", "attention", "explain_exchange"]
 
 _DOT = DotProduct()
 PATIENCE = 60.0
@@ -63,7 +63,7 @@ def attention(
 
 def _run(q: Any, k: Any, v: Any, options: Options, group: Any, *rest: Any) -> Tensor:
     given = local(q, k, v, group, rest[0])
-    work, _ = prepared(_asked("attention", given, options, *rest))
+    work, _ = prepared(asked_of("attention", given, options, *rest))
     out = attend_heads(work.call, work.ranks, work.needs) if work.how == "heads" else attend(work)[0]
     return given.restore(work.call.problem.restore(out))
 
@@ -84,13 +84,13 @@ def explain_exchange(
 ) -> Plan:
     """Which exchange `attention` would use, why, and what this rank sends; all ranks must ask."""
     given = local(q, k, v, group, sharding)
-    call = _asked(
+    call = asked_of(
         "attention", given, Options(mask, **options), sharding, key_sharding, exchange, backend, timeout
     )
     return prepared(call)[1]
 
 
-def _asked(
+def asked_of(
     what: str,
     given: Local,
     options: Options,
@@ -100,6 +100,7 @@ def _asked(
     backend: str,
     timeout: float,
 ) -> Asked:
+    """A call, with what DTensors say about themselves."""
     layout = given.sharding or sharding
     return Asked(
         what,

@@ -43,11 +43,13 @@ class Asked:
     timeout: float
 
 
-def prepared(asked: Asked, more: dict[str, Any] | None = None) -> tuple[Work, Plan]:
+def prepared(
+    asked: Asked, more: dict[str, Any] | None = None, error: RegardError | None = None
+) -> tuple[Work, Plan]:
     """The work of this rank, once all ranks have said the same; if not, all raise the same error."""
     device = asked.q.device if isinstance(asked.q, Tensor) else torch.device("cpu")
     ranks = ranks_of(asked.group, device, asked.timeout)
-    problem, needs, bias_rows, error = None, None, "sequence", None
+    problem = None
     try:
         problem = local_problem(asked.q, asked.k, asked.v, asked.options)
         _check_options(asked)

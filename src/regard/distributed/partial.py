@@ -19,6 +19,7 @@ from regard.engine import sdpa_backend as fused
 from regard.engine.autograd import attend
 from regard.engine.dispatch import choose
 from regard.engine.inputs import Options, readable_problem_of
+from regard.engine.large_rows import are_large
 from regard.engine.problem import Problem
 from regard.engine.riders import Streamed
 from regard.engine.scoring import Place, Scoring
@@ -30,7 +31,18 @@ from regard.masks import Coverage, Mask
 from regard.scores import ALiBi, Bias, RelativeBias
 from regard.stats import Frame, MapTile
 
-__all__ = ["Call", "Grads", "Merged", "Piece", "local_problem"]
+__all__ = [
+    "Call",
+    "Grads",
+    "Merged",
+    "Piece",
+    "are_large",
+    "cells_of",
+    "lifted",
+    "local_problem",
+    "tiles_of",
+    "whole",
+]
 
 
 def local_problem(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
@@ -236,22 +248,23 @@ def tiles_of(
     return map_tiles(problem, lse[:, :, piece.rows.start : piece.rows.stop].contiguous(), frame, **how)
 
 
-def cells_of(
-    call: Call, q: Tensor, k: Tensor, place: Place, lse: Tensor, group: int
-) -> tuple[Tensor, Tensor]:
-    """Scores and weights of chosen rows and columns; `place` says where they are in the whole map."""
-    scoring = call.problem.scoring
-    wide = call.problem.accumulate
-    k = k.repeat_interleave(group, 1) if group > 1 else k
+def lifted(call: Call) -> Call:
+    """The same call with its scores in float64 and no values: for rows whose scores are large."""
+    p = call.problem
+    wide = replace(p, q=p.q.detach().double(), k=p.k.detach().double(), v=p.k[..., :0].detach().double())
+    return replace(call, problem=wide)
+
+
+def cells_of(call: Call, q: Tensor, k: Tensor, at: Place, bias: Tensor | None) -> Tensor:
+    """The scores of chosen rows and columns, in the dtype of sums; `at` says where they are in the map."""
+    scoring, wide = call.problem.scoring, call.problem.accumulate
     with torch.no_grad():
         parameters = tuple(x.to(wide) for x in scoring.score.parameters())
         s = scoring.raw(q.to(wide).flatten(0, 1), k.to(wide).flatten(0, 1), parameters)
-        s = s.view(*q.shape[:3], k.shape[2])
-        s = scoring.modify(s, scoring.bias_tile(place), place)
-        if call.mask is not None:
-            s = s.masked_fill(~place.allowed(call.mask), -torch.inf)
-        bound = lse.masked_fill(lse == -torch.inf, torch.inf)
-        return s, (s - bound[..., None]).clamp_(max=0.0).exp_()
+        if bias is None:
+            bias = scoring.bias_tile(at)
+        s = scoring.modify(s.view(*q.shape[:3], k.shape[2]), bias, at)
+        return s if call.mask is None else s.masked_fill(~at.allowed(call.mask), -torch.inf)
 
 
 def whole(problem: Problem, backend: str) -> Tensor:

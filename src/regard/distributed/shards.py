@@ -7,11 +7,11 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 from regard.distributed.agreement import agree
-from regard.distributed.ranks import ranks_of
+from regard.distributed.ranks import Ranks, ranks_of
 from regard.distributed.sharding import Sharding
 from regard.errors import DistributedError
 
-__all__ = ["shard", "unshard"]
+__all__ = ["shard", "unshard", "whole_of"]
 
 
 def shard(
@@ -51,16 +51,21 @@ def unshard(
     axis = dim % x.ndim
     shape = [*x.shape[:axis], -1, *x.shape[axis + 1 :]]
     agree(ranks, "unshard", {"shape": shape, "dtype": str(x.dtype), "sharding": repr(sharding)}, error)
+    return whole_of(ranks, x.detach(), sharding, axis)
+
+
+def whole_of(ranks: Ranks, x: Tensor, sharding: Sharding, axis: int) -> Tensor:
+    """The same, once all ranks have agreed to it."""
     others = [rank for rank in range(ranks.size) if rank != ranks.rank]
-    mine = x.detach().contiguous()
+    shape = list(x.shape)
     lands = {}
     for rank in others:
         shape[axis] = sharding.sizes[rank]
         lands[rank] = x.new_empty(shape)
-    ranks.swap(dict.fromkeys(others, mine), lands).wait()
+    ranks.swap(dict.fromkeys(others, x), lands).wait()
     shape[axis] = sharding.length
     found = x.new_empty(shape)
     for rank in range(ranks.size):
-        part = mine if rank == ranks.rank else lands[rank]
+        part = x if rank == ranks.rank else lands[rank]
         found.index_copy_(axis, sharding.positions(rank, x.device), part)
     return found

@@ -1,0 +1,66 @@
+"""Where a statistic ends up: with the rows, with the keys, or on every rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from regard.errors import StatisticError
+from regard.stats import (
+    ColumnMass,
+    ColumnStatistic,
+    Custom,
+    Entropy,
+    Frame,
+    MaxScore,
+    MeanDistance,
+    NormWeighted,
+    Statistic,
+    TopK,
+    ValueWeighted,
+)
+
+__all__ = ["RowsFrame", "check_merge", "place_of", "reads_values"]
+
+
+@dataclass(frozen=True)
+class RowsFrame(Frame):
+    """The frame of some neighbouring queries and all keys: row 0 is at position `first`."""
+
+    first: int = 0
+
+    @property
+    def offset(self) -> int:
+        return self.first
+
+
+def place_of(statistic: Statistic) -> str:
+    """`rows`: one entry per query; `columns`: one per key; `both`: some of each; `whole`: of the whole map.
+
+    >>> place_of(Entropy()), place_of(ColumnMass())
+    ('rows', 'columns')
+    """
+    kind = type(statistic)
+    if kind is Custom:
+        return {"rows": "rows", "columns": "columns", "map": "whole"}[statistic.over]  # type: ignore[attr-defined]
+    if isinstance(statistic, ColumnStatistic) or kind in (Entropy, MaxScore, MeanDistance, TopK):
+        return "rows"
+    return "columns" if kind is ColumnMass else "both" if kind is NormWeighted else "whole"
+
+
+def reads_values(statistic: Statistic) -> bool:
+    """Whether it needs the values of all keys; what is somebody's own may read anything."""
+    ours = type(statistic).__module__.startswith("regard.")
+    return not ours or isinstance(statistic, ValueWeighted | NormWeighted | Custom)
+
+
+def check_merge(statistic: Statistic) -> None:
+    """Raise unless the states of several ranks can be joined: by a sum, only if the statistic says so."""
+    kind = type(statistic)
+    if place_of(statistic) == "rows" or kind.__module__.startswith("regard."):
+        return
+    own = kind.__mro__[: kind.__mro__.index(Statistic)]
+    if not any(callable(vars(c).get("merge")) for c in own):
+        raise StatisticError(
+            f"{kind.__name__} defines no merge, and each rank has seen only a part of the map. Define "
+            f"merge(self, state, other); if its states add up, `merge = Statistic.merge` says so."
+        )
