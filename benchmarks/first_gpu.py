@@ -64,9 +64,9 @@ def _first(name: str, cache: str, at_once: int | None) -> float:
 
 def child(name: str, at_once: int | None) -> None:
     """Print the seconds of a first call; the device and its libraries are there."""
-    from regard.engine.triton import together
+    from regard.engine.triton.launch import precompile
 
-    together.MOST = at_once or together.MOST
+    precompile.MOST = at_once or precompile.MOST
     q, k, v = torch.randn(3, 1, 16, 4096, 128, device="cuda", dtype=torch.bfloat16).unbind()
     F.scaled_dot_product_attention(q, k, v)
     print(_alone(partial(observe, mask=Causal(), stats=QUESTIONS[name]), [q, k, v], 1) / 1e3)

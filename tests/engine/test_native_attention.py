@@ -37,7 +37,7 @@ def streamed(leaves: dict, mask=None, **options) -> tuple[Streamed, Streamed]:
     problem = problem_of(**leaves, options=Options(mask, **options))
     columns = torch.randn(problem.batch, problem.k.shape[1], problem.k_len, 3)
     columns[..., 4:, 1] = 0
-    riders = Riders(columns, entropy=True, distance=True, peak=True)
+    riders = Riders(columns, entropy=True, distance=True, max_score=True)
     return native.attend(problem, riders), forward(problem, riders)
 
 
@@ -109,12 +109,12 @@ def test_rising_scores_lift_what_was_summed_before():
     leaves = {"q": torch.ones(1, 1, 40, 1), "k": k, "v": torch.randn(1, 1, 1300, 8)}
     ours, theirs = streamed(leaves, scale=1.0)
     assert_same(ours, theirs)
-    assert bool((ours.peak_key == 1299).all())
+    assert bool((ours.argmax == 1299).all())
 
 
 def test_of_equal_scores_the_first_key_is_the_peak():
     leaves = {"q": torch.zeros(1, 1, 40, 4), "k": torch.randn(1, 1, 1100, 4), "v": torch.randn(1, 1, 1100, 4)}
-    assert streamed(leaves)[0].peak_key.unique().tolist() == [0]
+    assert streamed(leaves)[0].argmax.unique().tolist() == [0]
 
 
 def test_dead_rows_have_zeros_and_an_lse_of_minus_infinity():
@@ -125,7 +125,7 @@ def test_dead_rows_have_zeros_and_an_lse_of_minus_infinity():
     assert torch.equal(ours.out[:, :, :dead], torch.zeros(2, 2, dead, 16))
     assert bool((ours.lse[:, :, :dead] == -torch.inf).all())
     assert torch.equal(ours.entropy[:, :, :dead], torch.zeros(2, 2, dead))
-    assert bool((ours.peak_key[:, :, :dead] == -1).all())
+    assert bool((ours.argmax[:, :, :dead] == -1).all())
 
 
 def test_scores_that_overflow_are_not_hidden():

@@ -17,7 +17,7 @@ from regard.engine.inputs import Options, problem_of
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders
 from regard.engine.scoring import Scoring
-from regard.engine.triton.kinds import kind_of
+from regard.engine.triton.replay.call_key import call_key
 from regard.errors import MaskError
 from regard.masks import Chunk, Global, Mask, Prefix, RandomBlocks, Strided, Where
 from regard.scores import ALiBi, DotProduct, General
@@ -235,7 +235,7 @@ def problem(**options: Any) -> Problem:
 
 
 def kind(problem: Problem, more=(), asked: Any = "attend"):
-    found = kind_of(problem, more, asked)
+    found = call_key(problem, more, asked)
     assert found is not None
     return found[0]
 
@@ -273,7 +273,7 @@ def test_every_field_of_the_scoring_tells_kinds_of_calls_apart(name):
     if name == "score_mod":
         # What a function does may change: such a call has no kind.
         other = replace(plain, scoring=replace(plain.scoring, score_mod=lambda s, *at: s))
-        assert kind_of(other, (), "attend") is None
+        assert call_key(other, (), "attend") is None
         return
     assert kind(replace(plain, scoring=replace(plain.scoring, **{name: OTHER_SCORING[name]}))) != kind(plain)
 
@@ -343,6 +343,6 @@ def test_statistics_modes_and_missing_tensors_tell_kinds_of_calls_apart():
 )
 def test_a_call_that_holds_what_may_change_has_no_kind(options):
     q, k, v = torch.zeros(3, 1, 2, 33, 8).unbind()
-    found = kind_of(problem_of(q, k, v, Options(**options)), (), "attend")
+    found = call_key(problem_of(q, k, v, Options(**options)), (), "attend")
     # The tensors of a bias are known; those of a mask that may change are not.
     assert found is None if "mask" in options else found is not None

@@ -18,7 +18,7 @@ from regard.engine.outline import outlined
 from regard.engine.problem import Problem
 from regard.engine.second_pass import explain
 from regard.engine.transformed import attend_plainly, is_transformed
-from regard.engine.triton import vendor
+from regard.engine.triton.forward import vendor
 from regard.scores import DotProduct, Score
 
 if TYPE_CHECKING:

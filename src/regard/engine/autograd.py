@@ -19,7 +19,7 @@ from regard.engine.scoring import Scoring
 from regard.engine.second_order import Inputs, backward_twice
 from regard.engine.torch_backward import Upstream, backward
 from regard.engine.torch_forward import NOBODY, forward
-from regard.engine.triton import attending, vendor
+from regard.engine.triton.forward import dispatch, vendor
 
 __all__ = ["attend", "followed"]
 
@@ -107,7 +107,7 @@ def _gradients(
             out, lse, mixed, entropy, d_out = seen.out, seen.lse, seen.columns, seen.entropy, d_out.float()
         # The fused operator has no place for a gradient of lse; the streamed backward has, and is as exact.
         if backend == "triton" and not wide and d_columns is None and d_entropy is None:
-            from regard.engine.triton.backward import backward as fused_backward
+            from regard.engine.triton.backward.launch import backward as fused_backward
 
             return *fused_backward(problem, out, lse, d_out, d_lse), *none
         fusable = backend in ("sdpa", "native") and not (q.is_cuda or wide)
@@ -159,7 +159,7 @@ class _Plain(torch.autograd.Function):
 
 def _run(problem: Problem, backend: str, riders: Riders) -> Streamed:
     if backend == "triton":
-        return attending.attend(problem, riders)
+        return dispatch.attend(problem, riders)
     if backend == "native":
         return native.attend(problem, riders)
     if backend == "sdpa":

@@ -17,8 +17,8 @@ from regard.engine.dispatch import choose
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.second_pass import frame_of, on_gpu, summarise
-from regard.engine.triton import vendor
-from regard.engine.triton.kinds import again
+from regard.engine.triton.forward import vendor
+from regard.engine.triton.replay.call_key import replay_or_call
 from regard.errors import BackendError, StatisticError
 from regard.stats import (
     ColumnStatistic,
@@ -59,7 +59,7 @@ def observed(
         call = partial(_observed_on_gpu, problem, statistics, backend)
         if not _is_ours(statistics):
             return call()
-        return again(problem, (), ("observe", backend, *statistics, *statistics.values()), call)
+        return replay_or_call(problem, (), ("observe", backend, *statistics, *statistics.values()), call)
     frame = _checked_frame(problem, statistics)
     columns = {name: s.columns(frame) for name, s in statistics.items() if isinstance(s, ColumnStatistic)}
     riding = {name: s for name, s in statistics.items() if _can_ride(s, columns.get(name), problem.group)}
@@ -104,21 +104,21 @@ def _observed_on_gpu(
     riders = Riders(
         entropy=Entropy in kinds,
         distance=MeanDistance in kinds,
-        peak=MaxScore in kinds,
+        max_score=MaxScore in kinds,
         first=first,
-        tops=_tops(statistics),
+        top_keys=_most_top_keys(statistics),
         grain=_grain(statistics),
     )
     result = attend(problem, "triton", riders)
     found = _read(riding, {}, frame, result, differentiable=False)
     found |= _read_top_keys(statistics, result)
     maxima = {name: s for name, s in statistics.items() if _is_told(s, result)}
-    found |= {name: result.highest for name, s in maxima.items() if s.how == "max"}
+    found |= {name: result.block_maxima for name, s in maxima.items() if s.how == "max"}
     left = {**statistics, **{name: replace(s, how="mean") for name, s in maxima.items()}}
     found = _with_rest(found, problem, left, backend, result)
     for name, s in maxima.items():
-        if s.how == "both" and result.highest is not None:
-            found[name] = PooledMaps(found[name], result.highest)
+        if s.how == "both" and result.block_maxima is not None:
+            found[name] = PooledMaps(found[name], result.block_maxima)
     return result, found
 
 
@@ -135,13 +135,13 @@ def _is_told(statistic: Statistic, result: Streamed) -> TypeGuard[Pooled]:
     """Whether a forward pass told the largest weights of an overview's own blocks."""
     if type(statistic) is not Pooled or statistic.how == "mean":
         return False
-    return result.highest is not None and statistic.size == result.grain
+    return result.block_maxima is not None and statistic.size == result.grain
 
 
-def _tops(statistics: Mapping[str, Statistic]) -> int:
+def _most_top_keys(statistics: Mapping[str, Statistic]) -> int:
     """How many top keys to ask a forward pass for: of what is wanted, the most that it can tell."""
-    wanted = [s.k for s in statistics.values() if type(s) is TopK and s.k <= gpu.MOST_KEYS]
-    return max((k for k in wanted if k <= gpu.MOST_TOLD), default=max(wanted, default=0))
+    wanted = [s.k for s in statistics.values() if type(s) is TopK and s.k <= gpu.MAX_TOP_KEYS]
+    return max((k for k in wanted if k <= gpu.MAX_FUSED_TOP_KEYS), default=max(wanted, default=0))
 
 
 def _grain(statistics: Mapping[str, Statistic]) -> int:
@@ -268,6 +268,6 @@ def _read(
             found[name] = result.distance
         elif isinstance(statistic, SinkMass):
             found[name] = result.first
-        elif result.peak is not None and result.peak_key is not None:
-            found[name] = RowMaximum(result.peak, result.peak_key)
+        elif result.max_score is not None and result.argmax is not None:
+            found[name] = RowMaximum(result.max_score, result.argmax)
     return found

@@ -29,16 +29,16 @@ class Riders:
     columns: Float[Tensor, "batch kv_heads k extra"] | None = None
     entropy: bool = False
     distance: bool = False
-    peak: bool = False
+    max_score: bool = False
     first: int = 0
-    tops: int = 0
+    top_keys: int = 0
     grain: int = 0
     low: bool = False
 
     @property
-    def seeks_peaks(self) -> bool:
+    def needs_argmax(self) -> bool:
         """Whether the key of a row's largest score is to be looked for: no top keys say it."""
-        return self.peak and not self.tops
+        return self.max_score and not self.top_keys
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Streamed:
     columns: Float[Tensor, "batch heads q extra"] | None = None
     entropy: Float[Tensor, "batch heads q"] | None = None
     distance: Float[Tensor, "batch heads q"] | None = None
-    peak: Float[Tensor, "batch heads q"] | None = None
-    peak_key: Int[Tensor, "batch heads q"] | None = None
+    max_score: Float[Tensor, "batch heads q"] | None = None
+    argmax: Int[Tensor, "batch heads q"] | None = None
     first: Float[Tensor, "batch heads q"] | None = None
-    tops: Float[Tensor, "batch heads q tiles"] | None = None
+    tile_maxima: Float[Tensor, "batch heads q tiles"] | None = None
     top_weight: Float[Tensor, "batch heads q top"] | None = None
     top_key: Int64[Tensor, "batch heads q top"] | None = None
-    highest: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
+    block_maxima: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
     grain: int = 0
     low: Float[Tensor, "batch heads q"] | None = None

@@ -16,11 +16,11 @@ from torch import Tensor
 from regard.engine import native
 from regard.engine import triton as gpu
 from regard.engine.large_rows import RowNorms, are_large, lifted, row_norms
+from regard.engine.lazy_zeros import LazyZeros
 from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
 from regard.engine.riders import Streamed
 from regard.engine.schedule import Row
-from regard.engine.triton.blank import Blank
 from regard.errors import BackendError
 from regard.stats import Frame, MapTile, State, Statistic, folds_of
 from regard.stats.folds import Fold
@@ -59,7 +59,7 @@ def summarise(
     along spares kernels for GPUs some of it. Maps of large scores are read from tiles, in float64; `norms`
     are those of the map, if they are known.
     """
-    frame, blank = frame_of(problem), Blank()
+    frame, blank = frame_of(problem), LazyZeros()
     if 0 in (problem.batch, problem.q_len, problem.k_len):
         # No pass could add anything to the states of a map without cells.
         return {
@@ -127,10 +127,10 @@ def _fold_on_gpu(
     states: Mapping[str, State],
     backend: str,
     streamed: Streamed | None,
-    blank: Blank,
+    blank: LazyZeros,
 ) -> set[str]:
     """The same by kernels for GPUs; what they cannot do is refused where they were asked for by name."""
-    from regard.engine.triton.folding import fold
+    from regard.engine.triton.second_pass.folds import fold
 
     folds: dict[str, list[Fold]] = {}
     for name, statistic in statistics.items():

@@ -56,8 +56,8 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
         columns=rows(riders.columns is not None, extra),
         entropy=rows(riders.entropy),
         distance=rows(riders.distance),
-        peak=rows(riders.peak),
-        peak_key=rows(riders.peak, dtype=torch.long),
+        max_score=rows(riders.max_score),
+        argmax=rows(riders.max_score, dtype=torch.long),
         low=rows(riders.low),
     )
 
@@ -114,9 +114,9 @@ class _Stream:
             part.put(result.distance, rows, mixed[..., width + 1] + from_middle * (total > 0))
         if result.columns is not None:
             part.put(result.columns, rows, mixed[..., width + 1 + self.riders.distance :])
-        if result.peak is not None and result.peak_key is not None:
-            part.put(result.peak, rows, self.peaks[0])
-            part.put(result.peak_key, rows, self.peaks[1])
+        if result.max_score is not None and result.argmax is not None:
+            part.put(result.max_score, rows, self.peaks[0])
+            part.put(result.argmax, rows, self.peaks[1])
 
     def _stream(self, row: Row, careful: bool) -> None:
         part = self.part
@@ -131,8 +131,8 @@ class _Stream:
         for tile in part.tiles(row):
             keys = slice(tile.keys.start, tile.keys.stop)
             s = part.scores(q, self.k[:, keys], tile, self.buffer)
-            if self.riders.peak or not settled:
-                top = note_peaks(*self.peaks, s, tile.keys.start) if self.riders.peak else s.amax(-1)
+            if self.riders.max_score or not settled:
+                top = note_peaks(*self.peaks, s, tile.keys.start) if self.riders.max_score else s.amax(-1)
                 if careful or not settled:
                     # The maximum only has to be near: once every row has one, it is kept (see LARGE).
                     settled = self._raise(top[..., None]) and not careful

@@ -56,7 +56,7 @@ def compiled(kernel, launch: dict[str, Any]):
     from triton.compiler import ASTSource
     from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
-    from regard.engine.triton.starting import ALWAYS, OPTIONS
+    from regard.engine.triton.launch.start import ALWAYS_OPTIONS, OPTIONS
 
     signature, constants, attributes = {}, {}, {}
     for index, (name, parameter) in enumerate(inspect.signature(kernel.fn).parameters.items()):
@@ -80,7 +80,7 @@ def compiled(kernel, launch: dict[str, Any]):
         source = GluonASTSource(kernel, signature, made, attributes)
     else:
         source = ASTSource(kernel, signature, constants, attributes)
-    options = {name: launch[name] for name in OPTIONS if name in launch} | ALWAYS
+    options = {name: launch[name] for name in OPTIONS if name in launch} | ALWAYS_OPTIONS
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
@@ -138,12 +138,16 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
     """The kernel of that name and what it would be launched with on a Hopper GPU at this head dim."""
     from regard.engine.inputs import Options, problem_of
     from regard.engine.riders import Riders
-    from regard.engine.triton import backward, changes, configs, forward, operands, survey
-    from regard.engine.triton.hopper import backward as hopper_backward
-    from regard.engine.triton.hopper import forward as hopper_forward
-    from regard.engine.triton.hopper import peaks as hopper_peaks
-    from regard.engine.triton.hopper import survey as hopper_survey
-    from regard.engine.triton.hopper import tops as hopper_tops
+    from regard.engine.triton import configs, operands
+    from regard.engine.triton.backward import launch as backward
+    from regard.engine.triton.backward import preprocess
+    from regard.engine.triton.forward import launch as forward
+    from regard.engine.triton.hopper.argmax import launch as argmax
+    from regard.engine.triton.hopper.backward import launch as hopper_backward
+    from regard.engine.triton.hopper.forward import launch as hopper_forward
+    from regard.engine.triton.hopper.second_pass import sweep as hopper_sweep
+    from regard.engine.triton.hopper.topk import launch as topk
+    from regard.engine.triton.second_pass import sweep
     from regard.masks import Causal
 
     operands.config = lambda kernel, device, wide, dtype: configs.TABLE[kernel, 9, max(64, wide)]
@@ -153,46 +157,51 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
     lse = torch.zeros(1, 2, LENGTH)
     homes = {
         "forward_kernel": forward,
-        "survey_kernel": survey,
+        "second_pass_kernel": sweep,
         "queries_kernel": backward,
         "hopper_forward_kernel": hopper_forward,
-        "hopper_survey_kernel": hopper_survey,
-        "hopper_peaks_kernel": hopper_peaks,
-        "hopper_candidates_kernel": hopper_tops,
-        "hopper_marks_kernel": hopper_tops,
+        "hopper_second_pass_kernel": hopper_sweep,
+        "hopper_argmax_kernel": argmax,
+        "hopper_candidates_kernel": topk,
+        "hopper_threshold_kernel": topk,
         "hopper_keys_kernel": hopper_backward,
         "hopper_queries_kernel": hopper_backward,
     }
     module = homes[name]
     recorder = recorded(module, name)
-    changes.changes_kernel = Recorder(changes.changes_kernel)
-    everything = Riders(entropy=True, distance=True, peak=True, first=4, tops=8, grain=64)
+    preprocess.preprocess_kernel = Recorder(preprocess.preprocess_kernel)
+    everything = Riders(entropy=True, distance=True, max_score=True, first=4, top_keys=8, grain=64)
     if module is forward:
         forward.forward(problem, Riders(entropy=True))
-    elif module is hopper_peaks:
+    elif module is argmax:
         forward.hopper.applicable = lambda problem: True
-        forward.hopper.tells_key = lambda problem: False
+        forward.hopper.finds_argmax = lambda problem: False
         recorded(forward, "forward_kernel")
         recorded(hopper_forward, "hopper_forward_kernel")
-        recorded(module, "sort_kernel")
-        forward.forward(problem, Riders(peak=True, first=4))
-    elif module in (hopper_forward, hopper_tops):
+        recorded(module, "group_by_tile_kernel")
+        forward.forward(problem, Riders(max_score=True, first=4))
+    elif module in (hopper_forward, topk):
         forward.hopper.applicable = lambda problem: True
-        for other in ("forward_kernel", "peak_kernel", "first_kernel"):
+        for other in ("forward_kernel", "argmax_kernel", "first_weight_kernel"):
             recorded(forward, other)
-        kernels = {"tops_kernel", "wanted_kernel", "hopper_marks_kernel", "hopper_candidates_kernel"}
-        for other in (kernels | {"few_kernel", "search_kernel", "select_kernel"}) - {name}:
-            recorded(hopper_tops, other)
-        if module is hopper_tops:
+        kernels = {
+            "threshold_kernel",
+            "wanted_tiles_kernel",
+            "hopper_threshold_kernel",
+            "hopper_candidates_kernel",
+        }
+        for other in (kernels | {"key_threshold_kernel", "exhaustive_kernel", "select_kernel"}) - {name}:
+            recorded(topk, other)
+        if module is topk:
             recorded(hopper_forward, "hopper_forward_kernel")
         forward.forward(problem, everything)
-    elif module is hopper_survey:
-        for other in ("bounds_kernel", "columns_kernel", "diagonals_kernel"):
+    elif module is hopper_sweep:
+        for other in ("lse2_kernel", "reduce_columns_kernel", "reduce_diagonals_kernel"):
             recorded(module, other)
-        asked = survey.Question(True, diagonals=True, pool=64, pool_sums=True)
-        hopper_survey.survey(problem, lse, asked)
-    elif module is survey:
-        survey.survey(problem, lse, survey.Question(columns=True))
+        asked = sweep.SweepRequest(True, diagonals=True, pool=64, pool_sums=True)
+        hopper_sweep.sweep(problem, lse, asked)
+    elif module is sweep:
+        sweep.sweep(problem, lse, sweep.SweepRequest(columns=True))
     elif module is hopper_backward:
         backward.hopper.applicable = lambda problem: True
         other = "hopper_queries_kernel" if name == "hopper_keys_kernel" else "hopper_keys_kernel"

@@ -28,25 +28,26 @@ def _kernels():
 @pytest.fixture(autouse=True)
 def _no_tapes():
     """Tests put other kernels in the place of those that earlier calls started."""
-    from regard.engine.triton import replaying
 
-    replaying.forget()
+    from regard.engine.triton.replay import replay
+
+    replay.forget()
     yield
-    replaying.forget()
+    replay.forget()
 
 
 @pytest.fixture
 def _dirty_sums(monkeypatch):
     """What sums are made of is full of garbage until somebody clears or writes it."""
-    from regard.engine.triton.blank import Blank
+    from regard.engine.lazy_zeros import LazyZeros
 
-    make = Blank.__call__
+    make = LazyZeros.__call__
 
     def dirty(self, shape, **options):
         made = make(self, shape, **options)
         return made.fill_(torch.nan if made.is_floating_point() else -(2**40))
 
-    monkeypatch.setattr(Blank, "__call__", dirty)
+    monkeypatch.setattr(LazyZeros, "__call__", dirty)
 
 
 @pytest.fixture

@@ -57,22 +57,22 @@ def _hasten(interpreter) -> None:
     of dtypes whenever it looks one up, and writes down every shape as a tuple that has a type and a name.
     """
     language, prepare, dtype_of = interpreter.tl, interpreter._patch_lang, interpreter._get_np_dtype
-    prepared: set[int] = set()
+    preprocess: set[int] = set()
 
     @cache
     def modules(fn) -> frozenset[int]:
         return frozenset(id(x) for x in fn.__globals__.values() if x is language or x is language.core)
 
     def prepare_once(fn):
-        if modules(fn) <= prepared:
+        if modules(fn) <= preprocess:
             return interpreter._LangPatchScope()
         scope = prepare(fn)
-        prepared.update(modules(fn))
+        preprocess.update(modules(fn))
         restore = scope.restore
 
         def undo() -> None:
             restore()
-            prepared.clear()
+            preprocess.clear()
 
         scope.restore = undo
         return scope

@@ -6,32 +6,32 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.triton.elsewhere import printed_by
+from engine.triton.scripts import printed_by
 
 triton = pytest.importorskip("triton")
 
 KERNELS = (
     "forward_kernel",
-    "survey_kernel",
+    "second_pass_kernel",
     "hopper_forward_kernel",
     "hopper_forward_kernel GRAIN=128",
-    "hopper_forward_kernel ENTROPIES=0 DISTANCES=0 PEAKS=0 EARLIES=0",
+    "hopper_forward_kernel ENTROPIES=0 DISTANCES=0 MAX_SCORES=0 FIRST_KEYS=0",
     "hopper_forward_kernel DIM=64",
-    "hopper_forward_kernel GRAIN=0 PEAKS=1 EARLIES=0",
-    "hopper_forward_kernel GRAIN=0 PEAKS=1 KEYS=1",
-    "hopper_forward_kernel GRAIN=0 ENTROPIES=0 DISTANCES=0 PEAKS=0 EARLIES=0",
-    "hopper_survey_kernel",
-    "hopper_survey_kernel DIAGONALS=0",
-    "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=1 POOL_K=1",
-    "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=4 POOL_K=4",
-    "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=16 POOL_K=16",
-    "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=32 POOL_K=16",
-    "hopper_survey_kernel WALKERS=2 MAXIMA=1 POOL_Q=64 POOL_K=16",
-    "hopper_marks_kernel",
-    "hopper_marks_kernel LINES=128 maxnreg=64",
-    "hopper_marks_kernel LINES=256 maxnreg=96",
-    "hopper_marks_kernel LINES=512 num_warps=8 maxnreg=128",
-    "hopper_peaks_kernel",
+    "hopper_forward_kernel GRAIN=0 MAX_SCORES=1 FIRST_KEYS=0",
+    "hopper_forward_kernel GRAIN=0 MAX_SCORES=1 FIND_KEY=1",
+    "hopper_forward_kernel GRAIN=0 ENTROPIES=0 DISTANCES=0 MAX_SCORES=0 FIRST_KEYS=0",
+    "hopper_second_pass_kernel",
+    "hopper_second_pass_kernel DIAGONALS=0",
+    "hopper_second_pass_kernel WARPGROUPS=2 SUMS=1 MAXIMA=1 POOL_Q=1 POOL_K=1",
+    "hopper_second_pass_kernel WARPGROUPS=2 SUMS=1 MAXIMA=1 POOL_Q=4 POOL_K=4",
+    "hopper_second_pass_kernel WARPGROUPS=2 SUMS=1 MAXIMA=1 POOL_Q=16 POOL_K=16",
+    "hopper_second_pass_kernel WARPGROUPS=2 SUMS=1 MAXIMA=1 POOL_Q=32 POOL_K=16",
+    "hopper_second_pass_kernel WARPGROUPS=2 MAXIMA=1 POOL_Q=64 POOL_K=16",
+    "hopper_threshold_kernel",
+    "hopper_threshold_kernel LINES=128 maxnreg=64",
+    "hopper_threshold_kernel LINES=256 maxnreg=96",
+    "hopper_threshold_kernel LINES=512 num_warps=8 maxnreg=128",
+    "hopper_argmax_kernel",
     "hopper_candidates_kernel",
     "hopper_candidates_kernel MASKED=0",
     "hopper_candidates_kernel GRAIN=128 maxnreg=168",
@@ -40,18 +40,18 @@ KERNELS = (
 )
 # Between these, and in none of the benchmarks; a compiler takes six seconds for each.
 MORE = (
-    "hopper_forward_kernel GRAIN=0 DISTANCES=0 PEAKS=0 EARLIES=0",
+    "hopper_forward_kernel GRAIN=0 DISTANCES=0 MAX_SCORES=0 FIRST_KEYS=0",
     "hopper_forward_kernel DISTANCES=0",
-    "hopper_forward_kernel GRAIN=0 PEAKS=1 KEYS=1 DIM=64",
-    "hopper_forward_kernel GRAIN=0 PEAKS=1 KEYS=1 ENTROPIES=0 DISTANCES=0 EARLIES=0",
-    "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=2 POOL_K=2",
-    "hopper_survey_kernel WALKERS=2 SUMS=1 MAXIMA=1 POOL_Q=8 POOL_K=8",
+    "hopper_forward_kernel GRAIN=0 MAX_SCORES=1 FIND_KEY=1 DIM=64",
+    "hopper_forward_kernel GRAIN=0 MAX_SCORES=1 FIND_KEY=1 ENTROPIES=0 DISTANCES=0 FIRST_KEYS=0",
+    "hopper_second_pass_kernel WARPGROUPS=2 SUMS=1 MAXIMA=1 POOL_Q=2 POOL_K=2",
+    "hopper_second_pass_kernel WARPGROUPS=2 SUMS=1 MAXIMA=1 POOL_Q=8 POOL_K=8",
 )
 # What assemblers of other releases of Triton keep in local memory, in bytes a thread (`make tritons`). They
 # passed the tests on a device like that; how fast they are is in benchmarks/results/gpu_releases.md.
 SPILLED = {
     "3.8": {"hopper_candidates_kernel": 32},
-    "3.9": {"hopper_forward_kernel": 8, "hopper_survey_kernel": 8, "hopper_queries_kernel": 112},
+    "3.9": {"hopper_forward_kernel": 8, "hopper_second_pass_kernel": 8, "hopper_queries_kernel": 112},
 }
 
 
@@ -65,13 +65,13 @@ def compiled(kernels: Sequence[str]) -> dict[str, dict[str, int]]:
     return printed_by("compiling.py", *kernels)
 
 
-@pytest.mark.parametrize("kernel", [name for name in KERNELS if "marks" not in name])
+@pytest.mark.parametrize("kernel", [name for name in KERNELS if "threshold" not in name])
 def test_hot_kernels_use_the_matrix_units_of_hopper(kernel, reports):
     assert reports[kernel]["wgmma"] > 0
 
 
 def test_the_second_pass_keeps_everything_in_registers(reports):
-    assert reports["survey_kernel"]["stack"] == 0
+    assert reports["second_pass_kernel"]["stack"] == 0
 
 
 def test_the_forward_spills_next_to_nothing(reports):
@@ -91,10 +91,10 @@ def test_the_compiler_takes_no_barrier_that_places_in_rings_have(kernel, reports
     assert reports[kernel]["barrier"] < 8
 
 
-@pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper_survey")])
+@pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper_second_pass")])
 def test_the_second_pass_for_hopper_exponentiates_while_the_next_block_is_multiplied(kernel, reports):
     """32 exponentials a thread, for either block of each warpgroup."""
-    assert reports[kernel]["covered"] == (4 if "WALKERS=2" in kernel else 6)
+    assert reports[kernel]["covered"] == (4 if "WARPGROUPS=2" in kernel else 6)
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper_forward")])
@@ -105,7 +105,7 @@ def test_the_forward_for_hopper_exponentiates_while_values_are_mixed(kernel, rep
 
 
 @pytest.mark.parametrize(
-    "kernel", [name for name in KERNELS if name.startswith("hopper_forward") and "PEAKS=1" not in name]
+    "kernel", [name for name in KERNELS if name.startswith("hopper_forward") and "MAX_SCORES=1" not in name]
 )
 def test_the_forward_for_hopper_looks_for_the_largest_of_three_weights(kernel, reports):
     """Two rows of 32 weights a thread, in two parts or whole, in the loops of two warpgroups."""
@@ -128,5 +128,5 @@ def test_variants_in_between_are_compiled_as_these_are():
         assert report["wgmma"] > 0, kernel
         assert report["stack"] == 0, kernel
         assert report["barrier"] < 8, kernel
-        assert report["covered"] == 4 if "survey" in kernel else report["meanwhile"] >= 64, kernel
-        assert "survey" in kernel or apart_enough(report["apart"]), kernel
+        assert report["covered"] == 4 if "second_pass" in kernel else report["meanwhile"] >= 64, kernel
+        assert "second_pass" in kernel or apart_enough(report["apart"]), kernel

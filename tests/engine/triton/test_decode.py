@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.triton.test_folding import same
 from engine.triton.test_forward import agree, close, leaves
+from engine.triton.test_second_pass import same
 from regard import observe
 from regard.engine.inputs import Options, problem_of
-from regard.engine.triton import decode
-from regard.engine.triton.survey import top_keys
+from regard.engine.triton.decode import launch as decode
+from regard.engine.triton.second_pass.sweep import top_keys
 from regard.masks import Causal, Window
 from regard.stats import MaxScore, SinkMass, TopK
 

@@ -9,9 +9,9 @@ from engine.harness import MASKS, every_mask, qkv
 from regard import attention, observe
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Riders
-from regard.engine.triton import forward
+from regard.engine.triton.forward import launch as forward
+from regard.engine.triton.forward.tile_maxima import TileMaxima
 from regard.engine.triton.operands import Operands
-from regard.engine.triton.tile_tops import TileTops
 from regard.masks import Causal, Window
 from regard.scores import ALiBi
 from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass
@@ -125,18 +125,18 @@ def test_the_same_call_gives_the_same_bits(device):
 def test_of_equal_scores_the_first_key_is_named_when_blocks_are_done_again(device):
     x = torch.zeros(1, 1, 70, 16, device=device)
     problem = problem_of(x, x, x, Options(Window(20)))
-    operands, riders = Operands(problem), Riders(peak=True)
+    operands, riders = Operands(problem), Riders(max_score=True)
     cut, result = operands.config("rows"), forward._empty(problem, riders)
     dirty = torch.ones(1, 1, -(-70 // cut.block_q), dtype=torch.int32, device=device)
-    forward._launch(operands, cut, riders, result, result.peak_key, dirty, 0, careful=True, parts=2)
-    assert result.peak_key.flatten().tolist() == [max(0, i - 19) for i in range(70)]
+    forward._launch(operands, cut, riders, result, result.argmax, dirty, 0, careful=True, parts=2)
+    assert result.argmax.flatten().tolist() == [max(0, i - 19) for i in range(70)]
 
 
 @pytest.mark.parametrize(("parts", "classes"), [(1, 1), (2, 1), (1, 0), (2, 0)])
 def test_blocks_that_are_done_again_are_those_of_the_first_time(device, parts, classes):
     given, mask = leaves(device, 150, 170, heads=2, kv_heads=1), Causal()
     problem = problem_of(given["q"], given["k"], given["v"], Options(mask))
-    operands, riders = Operands(problem), Riders(entropy=True, distance=True, peak=True, first=3)
+    operands, riders = Operands(problem), Riders(entropy=True, distance=True, max_score=True, first=3)
     cut = operands.config("rows")
     truth = observe(**given, mask=mask, stats=ROWS, backend="torch")
     wanted = {
@@ -158,7 +158,7 @@ def test_blocks_that_are_done_again_are_those_of_the_first_time(device, parts, c
         wanted[name][0, 1] = -1
     grain = cut.block_k
     blocks, lines = dirty.shape[2], -(-170 // grain)
-    told = TileTops(torch.full((4, lines, blocks * cut.block_q), torch.nan, device=device), grain)
+    told = TileMaxima(torch.full((4, lines, blocks * cut.block_q), torch.nan, device=device), grain)
     forward._launch(
         operands, cut, riders, result, peak_at, dirty, classes, told, careful=True, early=3, parts=parts
     )

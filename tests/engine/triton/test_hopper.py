@@ -12,7 +12,7 @@ import torch
 from regard import attention, observe
 from regard.engine.inputs import Options, problem_of
 from regard.engine.triton import hopper
-from regard.engine.triton.hopper import support, turns
+from regard.engine.triton.hopper import head_order, support
 from regard.maps import overflow
 from regard.masks import Causal, Chunk, Documents, Window
 from regard.stats import ColumnMass, Decay, Entropy, MaxScore, MeanDistance, Pooled, SinkMass, TopK
@@ -115,9 +115,10 @@ def test_top_keys_of_longer_texts_come_from_few_tiles(mask, dim):
 @pytest.mark.parametrize("mask", [None, Causal() & Window(900)], ids=["none", "window"])
 @pytest.mark.parametrize("held", [[64], [128], [256], [512], []])
 def test_largest_scores_of_tiles_are_read_once_where_registers_hold_them(monkeypatch, mask, held):
-    from regard.engine.triton.hopper import tops
 
-    monkeypatch.setattr(tops, "HELD", {lines: tops.HELD[lines] for lines in held})
+    from regard.engine.triton.hopper.topk import launch as topk
+
+    monkeypatch.setattr(topk, "ONE_PASS", {lines: topk.ONE_PASS[lines] for lines in held})
     check(*tensors(batch=1, heads=4, kv_heads=2, q=2300, k=2300), mask)
 
 
@@ -220,9 +221,9 @@ def test_heads_that_take_turns_give_the_same_bits_as_one_after_the_other(monkeyp
     inputs = [x.requires_grad_() for x in tensors(heads=6, kv_heads=kv_heads, dim=dim)]
     check(*(x.detach() for x in inputs), Causal())
     found = []
-    for near in (turns.NEAR, 0):
-        monkeypatch.setattr(turns, "NEAR", near)
-        assert (turns.heads_across(problem_of(*inputs, Options(Causal())), *inputs) > 0) == (near > 0)
+    for near in (head_order.NEAR, 0):
+        monkeypatch.setattr(head_order, "NEAR", near)
+        assert (head_order.heads_across(problem_of(*inputs, Options(Causal())), *inputs) > 0) == (near > 0)
         out = attention(*inputs, Causal(), backend="triton")
         seen = observe(*(x.detach() for x in inputs), Causal(), stats=[*ROWS, TopK(8)])
         rest = [seen.out, seen.lse, seen.entropy, seen.mean_distance, *seen.max_score, *seen.top_k]
@@ -355,15 +356,17 @@ def test_rows_that_see_nothing_have_no_top_keys_in_a_long_text_either():
 
 
 def test_long_texts_are_swept_in_bands(monkeypatch):
-    from regard.engine.triton.hopper import survey, tops
 
     q, k, v = tensors(heads=1, kv_heads=1, batch=1, q=1500, k=1500)
     asked = [*ROWS, *MAP, Pooled(512, "both").named("coarse")]
     whole = observe(q, k, v, Causal(), stats=asked)
-    for module in (tops, survey):
+    from regard.engine.triton.hopper.second_pass import sweep
+    from regard.engine.triton.hopper.topk import launch as topk
+
+    for module in (topk, sweep):
         monkeypatch.setattr(module, "BAND_BYTES", 1 << 20)
         monkeypatch.setattr(module, "PROGRAMS", 4)
-    monkeypatch.setattr(survey, "SHORTEST", 1)
+    monkeypatch.setattr(sweep, "SHORTEST", 1)
     bands = observe(q, k, v, Causal(), stats=asked)
     for name in whole.stats:
         close(bands.stats[name], whole.stats[name], 1e-5)
@@ -371,13 +374,14 @@ def test_long_texts_are_swept_in_bands(monkeypatch):
 
 @pytest.mark.parametrize("size", [16, 64])
 def test_strips_of_few_maps_are_cut(monkeypatch, size):
-    from regard.engine.triton.hopper import survey
 
     q, k, v = tensors(heads=1, kv_heads=1, batch=1, q=1500, k=1400)
     asked = [ColumnMass(), Decay(signed=True), Pooled(size, "both")]
     whole = observe(q, k, v, Causal(), stats=asked)
-    monkeypatch.setattr(survey, "PROGRAMS", 64)
-    monkeypatch.setattr(survey, "SHORTEST", 5)
+    from regard.engine.triton.hopper.second_pass import sweep
+
+    monkeypatch.setattr(sweep, "PROGRAMS", 64)
+    monkeypatch.setattr(sweep, "SHORTEST", 5)
     cut = observe(q, k, v, Causal(), stats=asked)
     for name in whole.stats:
         close(cut.stats[name], whole.stats[name], 1e-5)
@@ -386,16 +390,17 @@ def test_strips_of_few_maps_are_cut(monkeypatch, size):
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("mask", [None, Documents(lengths=(1100, 400))])
 def test_diagonals_of_the_future_are_left_out_where_nobody_asks_for_them(monkeypatch, mask, signed):
-    from regard.engine.triton.hopper import survey
 
-    walked, walk = [], survey._Sweep._walk
+    from regard.engine.triton.hopper.second_pass import sweep
+
+    walked, walk = [], sweep._Sweep._walk
 
     def seen(sweep, band, strips, *args, **asked):
         walked.append(strips.shape[1])
         walk(sweep, band, strips, *args, **asked)
 
-    monkeypatch.setattr(survey._Sweep, "_walk", seen)
-    monkeypatch.setattr(survey, "PROGRAMS", 2)
+    monkeypatch.setattr(sweep._Sweep, "_walk", seen)
+    monkeypatch.setattr(sweep, "PROGRAMS", 2)
     q, k, v = tensors(q=1500, k=1500)
     asked = [ColumnMass(), Decay(), Pooled(64, "both")]
     asked += [Decay(signed=True).named("both")] if signed else []

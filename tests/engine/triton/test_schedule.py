@@ -9,7 +9,7 @@ import torch
 
 from engine.harness import every_mask
 from regard.engine.inputs import Options, problem_of
-from regard.engine.triton.schedule import SIDE, intervals, schedule
+from regard.engine.triton.schedule.intervals import SIDE, intervals, schedule
 from regard.errors import BackendError
 from regard.masks import Causal, Chunk, Documents, StreamingSinks, Window
 
@@ -72,7 +72,7 @@ def test_blocks_of_keys_are_met_by_all_who_see_them_and_tested_at_the_ends_that_
 def test_blocks_of_keys_may_be_looked_at_one_by_one(name, monkeypatch):
     table = schedule(MASKS[name], 300, 300, 0, CPU)
     whole = table.key_blocks(64, 128)
-    monkeypatch.setattr("regard.engine.triton.schedule.PAIRS", 1)
+    monkeypatch.setattr("regard.engine.triton.schedule.intervals.PAIRS", 1)
     assert all(map(torch.equal, table._key_blocks(64, 128), whole))
 
 
@@ -97,7 +97,10 @@ def test_strips_meet_every_block_that_is_seen_once(name, bands, wide, past):
     blocks = -(-n // SIDE)
     for plane in range(seen.shape[0]):
         met = torch.zeros(blocks, blocks, dtype=torch.int64)
-        for first, count, offset in [*strips.told[plane].tolist(), *strips.untold[plane].tolist()]:
+        for first, count, offset in [
+            *strips.with_diagonals[plane].tolist(),
+            *strips.without_diagonals[plane].tolist(),
+        ]:
             for q in range(first, first + count):
                 assert q in band
                 for k in range(q + offset, q + offset + 2 * wide):
@@ -112,17 +115,17 @@ def test_strips_meet_every_block_that_is_seen_once(name, bands, wide, past):
 
 @pytest.mark.parametrize(("q", "k"), [(900, 900), (500, 1300), (1300, 900)])
 @pytest.mark.parametrize("wide", [2, 3])
-def test_strips_without_a_diagonal_of_the_past_are_untold(q, k, wide):
+def test_strips_without_a_diagonal_of_the_past_are_kept_apart(q, k, wide):
     table = schedule(None, q, k, k - q, CPU)
     bands = (range(-(-q // SIDE)),)
     strips = table.strips(bands, wide, past=True)
     # Key and query stand at the same position where key - query = k - q.
-    first = strips.untold[0, :, 2] * SIDE - (SIDE - 1)
+    first = strips.without_diagonals[0, :, 2] * SIDE - (SIDE - 1)
     assert (first > k - q).all()
-    assert (strips.told[0, :, 2] * SIDE - (SIDE - 1) <= k - q).all()
+    assert (strips.with_diagonals[0, :, 2] * SIDE - (SIDE - 1) <= k - q).all()
     whole = table.strips(bands, wide)
-    assert strips.untold.shape[1] > 0 == whole.untold.shape[1]
-    assert whole.count == strips.count + strips.untold.shape[1]
+    assert strips.without_diagonals.shape[1] > 0 == whole.without_diagonals.shape[1]
+    assert whole.count == strips.count + strips.without_diagonals.shape[1]
     # What is told is found by its diagonal, the rest is nowhere.
     places = strips.pairs[0][0]
     assert sorted(places[places >= 0].tolist()) == [*range(wide * strips.count)]
@@ -132,21 +135,21 @@ def test_strips_without_a_diagonal_of_the_past_are_untold(q, k, wide):
 @pytest.mark.parametrize("heads", [1, 1000])
 @pytest.mark.parametrize("diagonals", [False, True])
 def test_a_sweep_is_parted_where_diagonals_are_asked_and_both_parts_are_long(mask, heads, diagonals):
-    from regard.engine.triton.hopper.survey import _Sweep
-    from regard.engine.triton.survey import Question
+    from regard.engine.triton.hopper.second_pass.sweep import _Sweep
+    from regard.engine.triton.second_pass.sweep import SweepRequest
 
-    asked = Question(columns=True, diagonals=diagonals, past=True)
+    asked = SweepRequest(columns=True, diagonals=diagonals, past=True)
     table, problem = schedule(mask, 900, 900, 0, CPU), SimpleNamespace(batch=1, heads=heads)
-    sweep = SimpleNamespace(question=asked, table=table, problem=problem, walkers=3, cuts=1)
+    sweep = SimpleNamespace(question=asked, table=table, problem=problem, warpgroups=3, cuts=1)
     strips = _Sweep._strips(sweep, range(15))
-    assert (strips.untold.shape[1] > 0) == (diagonals and mask is None and heads > 1)
+    assert (strips.without_diagonals.shape[1] > 0) == (diagonals and mask is None and heads > 1)
 
 
 @pytest.mark.parametrize("wide", [2, 3])
 @pytest.mark.parametrize("n", [256, 300, 1000, 2048])
 def test_the_longest_strips_under_a_causal_mask_have_no_pair_that_nobody_sees(wide, n):
     strips = schedule(Causal(), n, n, 0, CPU).strips((range(-(-n // SIDE)),), wide)
-    _, count, offset = strips.told[0].unbind(1)
+    _, count, offset = strips.with_diagonals[0].unbind(1)
     assert offset[0] + 2 * wide - 2 == 0
     assert count[0] == count.max() == -(-n // SIDE)
     # As many pairs as there are, up to whole strips.
@@ -162,7 +165,7 @@ def test_the_pairs_of_a_strip_are_found_by_their_diagonal(wide):
     for band, pairs, base in zip(bands, strips.pairs, strips.first, strict=True):
         for number, place in enumerate(pairs[0].tolist()):
             if place >= 0:
-                first, count, offset = strips.told[0, place // wide].tolist()
+                first, count, offset = strips.with_diagonals[0, place // wide].tolist()
                 assert band.start <= first <= first + count <= band.stop
                 assert offset + 2 * (place % wide) == 2 * (base + number)
                 places.append(place)

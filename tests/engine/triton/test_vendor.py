@@ -7,7 +7,7 @@ import torch
 
 from regard import Causal, ColumnMass, attention, observe
 from regard.engine.inputs import Options, problem_of
-from regard.engine.triton import replaying, vendor
+from regard.engine.triton.forward import vendor
 from regard.engine.triton.hopper import support
 
 
@@ -18,25 +18,25 @@ def problem(n: int, mask=None, heads: int = 32, q: int | None = None, batch: int
 
 
 def test_much_work_is_worth_the_thought():
-    assert vendor.deserves_thought(problem(4096))
-    assert vendor.deserves_thought(problem(4096, mask=Causal()))
-    assert vendor.deserves_thought(problem(1024, batch=16, heads=16))
-    assert vendor.deserves_thought(problem(1024, batch=16, heads=16, mask=Causal()))
+    assert vendor.worth_autotuning(problem(4096))
+    assert vendor.worth_autotuning(problem(4096, mask=Causal()))
+    assert vendor.worth_autotuning(problem(1024, batch=16, heads=16))
+    assert vendor.worth_autotuning(problem(1024, batch=16, heads=16, mask=Causal()))
 
 
 def test_a_short_prompt_is_not():
-    assert not vendor.deserves_thought(problem(1000))
-    assert not vendor.deserves_thought(problem(1500, mask=Causal()))
+    assert not vendor.worth_autotuning(problem(1000))
+    assert not vendor.worth_autotuning(problem(1500, mask=Causal()))
 
 
 def test_nor_is_a_step_of_an_answer_however_long_that_is():
-    assert not vendor.deserves_thought(problem(100_000, q=1, heads=2))
-    assert not vendor.deserves_thought(problem(500_000, q=8, heads=1, batch=1))
+    assert not vendor.worth_autotuning(problem(100_000, q=1, heads=2))
+    assert not vendor.worth_autotuning(problem(500_000, q=8, heads=1, batch=1))
 
 
 def test_what_came_before_does_not_matter():
     short, long = problem(1000), problem(4096)
-    answers = [[vendor.deserves_thought(x) for x in (short, long)] for _ in range(1000)]
+    answers = [[vendor.worth_autotuning(x) for x in (short, long)] for _ in range(1000)]
     assert answers == [[False, True]] * 1000
 
 
@@ -57,7 +57,7 @@ def test_both_kernels_are_right_and_only_one_is_asked(monkeypatch, quick, mask, 
     upstream = torch.randn_like(q)
     changes = torch.autograd.grad(exact, wide, upstream.double())
     mass = observe(*(x.detach() for x in wide), mask, stats=[ColumnMass()], backend="torch").column_mass
-    monkeypatch.setattr(vendor, "QUICK", quick)
+    monkeypatch.setattr(vendor, "AUTOTUNE_FLOPS", quick)
     # A kernel that must not be asked for is not there.
     monkeypatch.setattr(vendor, "CUDNN" if quick else "FLASH", "no such kernel")
     monkeypatch.setattr(vendor, "_has_cudnn", lambda device: True)
@@ -79,9 +79,11 @@ def test_both_kernels_are_right_and_only_one_is_asked(monkeypatch, quick, mask, 
 @pytest.mark.parametrize("mask", [None, Causal()], ids=str)
 def test_where_our_kernel_is_ahead_it_is_asked_and_played_when_it_comes_again(monkeypatch, mask):
     torch.manual_seed(0)
-    replaying.forget()
-    monkeypatch.setattr(support, "AHEAD_FROM", 256)
-    monkeypatch.setattr(vendor, "QUICK", 0.0)
+    from regard.engine.triton.replay import replay
+
+    replay.forget()
+    monkeypatch.setattr(support, "FASTER_FROM", 256)
+    monkeypatch.setattr(vendor, "AUTOTUNE_FLOPS", 0.0)
     asked = []
     ours = vendor._ours
     monkeypatch.setattr(vendor, "_ours", lambda problem: asked.append(problem) or ours(problem))

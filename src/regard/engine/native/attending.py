@@ -76,8 +76,8 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
         columns=extra,
         entropy=rows(riders.entropy),
         distance=rows(riders.distance),
-        peak=rows(riders.peak, -torch.inf),
-        peak_key=rows(riders.peak, -1, torch.int64),
+        max_score=rows(riders.max_score, -torch.inf),
+        argmax=rows(riders.max_score, -1, torch.int64),
     )
 
 
@@ -88,8 +88,8 @@ def _sums(problem: Problem, riders: Riders, result: Streamed) -> list[Sum]:
         sums.append(Entropies([EntropyFold(result.entropy)], frame))
     if result.distance is not None:
         sums.append(Distances([DistanceFold(result.distance)], frame))
-    if result.peak is not None and result.peak_key is not None:
-        sums.append(Peaks([PeakFold(result.peak, result.peak_key)], frame))
+    if result.max_score is not None and result.argmax is not None:
+        sums.append(Peaks([PeakFold(result.max_score, result.argmax)], frame))
     if riders.columns is not None and result.columns is not None:
         sums.append(Mixes([MixFold(result.columns, _every_head(riders.columns, problem.group))], frame))
     return sums

@@ -2,9 +2,9 @@
 
 from regard.engine.triton import hopper
 from regard.engine.triton.support import (
-    MOST_KEYS,
-    MOST_QUERIES,
-    MOST_TOLD,
+    MAX_DECODE_QUERIES,
+    MAX_FUSED_TOP_KEYS,
+    MAX_TOP_KEYS,
     cannot_fold,
     fits,
     refusal,
@@ -12,9 +12,9 @@ from regard.engine.triton.support import (
 )
 
 __all__ = [
-    "MOST_KEYS",
-    "MOST_QUERIES",
-    "MOST_TOLD",
+    "MAX_DECODE_QUERIES",
+    "MAX_FUSED_TOP_KEYS",
+    "MAX_TOP_KEYS",
     "cannot_fold",
     "fits",
     "hopper",

@@ -10,11 +10,11 @@ import torch
 
 from regard.memo import remembered
 
-__all__ = ["TRIED", "Config", "config", "generation", "has_tma", "interpreted", "width"]
+__all__ = ["TESTED_TRITON", "Config", "config", "generation", "has_tma", "interpreted", "width"]
 
 # Releases of Triton whose inner workings we rely on: Gluon is experimental and renames things from one to the
 # next, and so may how a compiled kernel is started. With others what everybody may call is called.
-TRIED = ("3.6.", "3.7.", "3.8.", "3.9.")
+TESTED_TRITON = ("3.6.", "3.7.", "3.8.", "3.9.")
 
 WIDTHS = (16, 32, 64, 128, 256)
 

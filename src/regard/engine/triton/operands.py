@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.engine.problem import Problem
 from regard.engine.triton.configs import Config, config, has_tma, width
-from regard.engine.triton.plan import Plan, Runs, plan
+from regard.engine.triton.schedule.plan import Plan, Runs, plan
 from regard.scores import ALiBi
 
 __all__ = ["Operands", "described", "packed", "steps", "strides"]

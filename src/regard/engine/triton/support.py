@@ -13,18 +13,26 @@ from regard.engine.triton.configs import WIDTHS, generation, interpreted
 from regard.scores import ALiBi
 from regard.stats.folds import BlockFold, DivergenceFold, Fold, TopFold
 
-__all__ = ["MOST_KEYS", "MOST_QUERIES", "MOST_TOLD", "cannot_fold", "fits", "refusal", "sums_first_keys"]
+__all__ = [
+    "MAX_DECODE_QUERIES",
+    "MAX_FUSED_TOP_KEYS",
+    "MAX_TOP_KEYS",
+    "cannot_fold",
+    "fits",
+    "refusal",
+    "sums_first_keys",
+]
 
-MOST_KEYS = 64
+MAX_TOP_KEYS = 64
 # How many of a row's heaviest keys a forward can tell.
-MOST_TOLD = 8
+MAX_FUSED_TOP_KEYS = 8
 # So few queries are a decode step.
-MOST_QUERIES = 8
+MAX_DECODE_QUERIES = 8
 OLDEST = 8
 # Blocks of an overview lie within tiles, or hold whole tiles, whatever the size of tiles.
 LARGEST_TILE = 128
 # So many first keys fit one tile.
-MOST_FIRST = 128
+MAX_FIRST_KEYS = 128
 
 
 def refusal(problem: Problem) -> str | None:
@@ -63,18 +71,18 @@ def sums_first_keys(problem: Problem, first: int) -> bool:
 
     A decode step does, and every pass for few of them under a mask of intervals.
     """
-    from regard.engine.triton import decode
-    from regard.engine.triton.schedule import has_intervals
+    from regard.engine.triton.decode import launch as decode
+    from regard.engine.triton.schedule.intervals import has_intervals
 
-    return decode.applicable(problem) or (first <= MOST_FIRST and has_intervals(problem))
+    return decode.applicable(problem) or (first <= MAX_FIRST_KEYS and has_intervals(problem))
 
 
 def cannot_fold(fold: Fold) -> str | None:
     """Why no kernel computes a fold, and what would; None if one does."""
     if isinstance(fold, DivergenceFold):
         return "it must see the tiles"
-    if isinstance(fold, TopFold) and fold.weight.shape[-1] > MOST_KEYS:
-        return f"at most {MOST_KEYS} keys per row are fused"
+    if isinstance(fold, TopFold) and fold.weight.shape[-1] > MAX_TOP_KEYS:
+        return f"at most {MAX_TOP_KEYS} keys per row are fused"
     if isinstance(fold, BlockFold) and not fits(fold.size):
         fitting = f"powers of two and multiples of {LARGEST_TILE}"
         return f"blocks of {fold.size} cells do not fit tiles; {fitting} do"

@@ -1,4 +1,4 @@
-"""Which problems the kernels for Hopper take, without loading them."""
+"""Which problems the kernels for Hopper acquire, without loading them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from importlib.util import find_spec
 import torch
 
 from regard.engine.problem import Problem, asked_once
-from regard.engine.triton.configs import TRIED, generation, interpreted
+from regard.engine.triton.configs import TESTED_TRITON, generation, interpreted
 from regard.engine.triton.operands import Operands
-from regard.engine.triton.schedule import has_intervals, intervals
+from regard.engine.triton.schedule.intervals import has_intervals, intervals
 
-__all__ = ["ahead", "applicable", "tells_key"]
+__all__ = ["applicable", "faster_than_vendor", "finds_argmax"]
 
 # Warpgroup instructions are this generation's own: the one before has none, the one after has others.
 GENERATION = 9
@@ -20,7 +20,7 @@ DIMS = (64, 128)
 # The second axis of a grid is no longer than this, and some kernels have a program there for every map.
 MOST_MAPS = 65535
 # From here on, at this head dim, a plain forward is faster than NVIDIA's (benchmarks/results/gpu.md).
-AHEAD_FROM, AHEAD_DIM = 4096, 128
+FASTER_FROM, FASTER_DIM = 4096, 128
 # Keys that a row sees, on average, up to which the forward itself looks for that of the largest score, in
 # every tile, by head dim. With more tiles it is faster to remember one of them, and to look there once more.
 FEW_KEYS = {64: 1024, 128: 4096}
@@ -44,13 +44,13 @@ def applicable(problem: Problem) -> bool:
     return has_intervals(problem)
 
 
-def ahead(problem: Problem) -> bool:
+def faster_than_vendor(problem: Problem) -> bool:
     """Whether their plain forward is also faster than NVIDIA's."""
-    long = min(problem.q_len, problem.k_len) >= AHEAD_FROM
-    return long and problem.q.shape[-1] == AHEAD_DIM and applicable(problem)
+    long = min(problem.q_len, problem.k_len) >= FASTER_FROM
+    return long and problem.q.shape[-1] == FASTER_DIM and applicable(problem)
 
 
-def tells_key(problem: Problem) -> bool:
+def finds_argmax(problem: Problem) -> bool:
     """Whether their forward looks for the keys of rows' largest scores, and not only for the tiles."""
     return intervals(problem).seen_by_row <= FEW_KEYS[problem.q.shape[-1]]
 
@@ -61,4 +61,4 @@ def _has_gluon() -> bool:
         return False
     import triton
 
-    return triton.__version__.startswith(TRIED)
+    return triton.__version__.startswith(TESTED_TRITON)

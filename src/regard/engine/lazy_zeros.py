@@ -1,0 +1,48 @@
+"""Sums that nobody has cleared yet: the first to add to one only has to write it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["LazyZeros"]
+
+
+class LazyZeros:
+    """Makes tensors for sums, and knows which of them nobody has cleared or written so far.
+
+    Clearing is a kernel of its own; for an overview in small blocks of many short maps it takes as long as
+    writing that.
+    """
+
+    def __init__(self) -> None:
+        self.left: dict[int, Tensor] = {}
+
+    def __call__(self, shape: tuple[int, ...], **options: Any) -> Tensor:
+        """Room for sums, to be cleared or written by whoever adds to it first."""
+        made = torch.empty(shape, **options)
+        self.left[id(made)] = made
+        return made
+
+    def take(self, x: Tensor) -> bool:
+        """Whether nobody has cleared this tensor; whoever asks must then write all of it."""
+        return self.left.pop(id(x), None) is not None
+
+    def clear(self, *some: Tensor | None) -> None:
+        """Set to 0 those of some tensors that are not cleared yet."""
+        for x in some:
+            if x is not None and self.take(x):
+                x.zero_()
+
+    def add(self, x: Tensor, more: Tensor) -> None:
+        """Add something of the same shape, or one that expands to it."""
+        if self.take(x):
+            x.copy_(more)
+        else:
+            x.add_(more)
+
+    def clear_all(self) -> None:
+        """Set to 0 what is left."""
+        self.clear(*list(self.left.values()))

@@ -1,0 +1,1 @@
+"""A few queries against many keys: keys are split over the GPU."""

@@ -1,0 +1,1 @@
+"""The key of each row's largest score, on Hopper."""

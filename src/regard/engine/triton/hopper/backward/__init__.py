@@ -1,0 +1,1 @@
+"""The backward for Hopper."""

@@ -1,0 +1,1 @@
+"""The fused forward for Hopper."""

@@ -1,0 +1,459 @@
+"""The fused forward for Hopper.
+
+One warp drives the copy engine; two warpgroups hold 64 queries each. The product with the last values is
+under way while a warpgroup exponentiates, and what one leaves idle the other uses. Weights are relative to a
+score that the row had in earlier tiles, its largest up to a factor of 256: so nobody waits for the largest of
+a tile, which is looked for while its weights are made. Where one of the four threads of a row has gone beyond
+that, they look for the row's largest whole_output, and scale down its weights and what was summed so far.
+What
+rows tell about themselves is summed per thread, and threads talk once, at the end.
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
+# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+# pyright: reportPossiblyUnboundVariable=false, reportUnboundVariable=false
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from regard.engine.triton.hopper.gluon_compat import async_load
+from regard.engine.triton.hopper.ring import (
+    LOG2E,
+    barriers,
+    block_and_head,
+    dot_transposed,
+    load_tiles,
+    pad_code,
+    release,
+    ring,
+    run_of,
+)
+from regard.engine.triton.hopper.thread_columns import (
+    HALF,
+    columns_of,
+    halves_of,
+    join_threads,
+    max_in_thread,
+    split_by_thread,
+    sum_by_thread,
+    sum_in_thread,
+    unstack,
+)
+from regard.engine.triton.hopper.thread_ops import (
+    first_base,
+    flag_nan,
+    logarithm,
+    offer_maxima,
+    rescale_if_needed,
+    rescale_output,
+    select_equal,
+    store_maxima,
+)
+from regard.engine.triton.hopper.thread_ops_ptx import LOWEST
+
+__all__ = ["MAX_FIRST_KEYS", "hopper_forward_kernel"]
+
+LN2 = gl.constexpr(0.6931471805599453)
+# A masked score: finite, so that 0 · (a masked score) is 0 and not NaN; and below what rows begin with.
+MASKED = gl.constexpr(-1e37)
+# What rows behind the last one see: zeros, all of them. Were there zeros, they would never have a base.
+ALL_KEYS = gl.constexpr(1 << 30)
+# First keys of which a program can say what weight they have: as many as the narrowest product takes.
+MAX_FIRST_KEYS = gl.constexpr(8)
+# Behind every tile and key.
+NO_KEY = gl.constexpr(1 << 30)
+
+
+# fmt: off
+@gluon.jit
+def _load(
+    Q, K, V, q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
+    batch, head, kv_head, q_first, last, count, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
+):
+# fmt: on
+    """The copy engine's driver: queries once, then keys and values into two rings, last tile first."""
+    mbarrier.expect(q_ready, Q.block_type.nbytes)
+    async_load(Q, [batch, head, q_first, 0], q_ready, q_tile)
+    load_tiles(K, V, k_ring, v_ring, k_ready, v_ready, batch, kv_head, last, count, -1, BLOCK_K, STAGES)
+
+
+@gluon.jit
+def _maxima_places(zeros, first, q_len, maxima_rows, BLOCK_K: gl.constexpr, PARTS: gl.constexpr):
+    """Whose largest scores a thread keeps, of its two rows, eight unstack, and of one or two parts of a tile.
+
+    Room for them, the thread's number among the four of a row, and its own place, or -1.
+    """
+    tile_maxima = gl.max(gl.reshape(split_by_thread(zeros, BLOCK_K), [HALF, 4, PARTS,
+    BLOCK_K // PARTS // 4]), 3)
+    layout: gl.constexpr = tile_maxima.type.layout
+    row = gl.arange(0, HALF, gl.SliceLayout(1, gl.SliceLayout(2, layout)))[:, None, None]
+    neighbour = gl.arange(0, 4, gl.SliceLayout(0, gl.SliceLayout(2, layout)))[None, :, None]
+    row = first + (row - (row & 8)) + (neighbour & 1) * 8
+    neighbour += gl.full([HALF, 4, PARTS], 0, gl.int32, layout)
+    own = (row < q_len) & ((neighbour >> 1) < PARTS)
+    return tile_maxima, neighbour, gl.where(own, (neighbour >> 1) * maxima_rows + row, -1)
+
+
+# fmt: off
+@gluon.jit
+def _masked(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, RELATIVE: gl.constexpr):
+# fmt: on
+    """A thread's scores of tile j, with `other` where a query may not see a key."""
+    column = columns_of(scores, BLOCK_K)
+    if RELATIVE:
+        # Bounds against numbers that are known when compiled.
+        first = j * BLOCK_K + thread * 2
+        inside = (column >= (low - first)[:, :, None]) & (column < (high - first)[:, :, None])
+    else:
+        # The same. Where zeros more than entropies is asked this makes a better loop, over tiles that never
+        # come here.
+        key = j * BLOCK_K + (column + thread[:, :, None] * 2)
+        inside = (key >= low[:, :, None]) & (key < high[:, :, None])
+    return gl.where(inside, scores, other)
+
+
+@gluon.jit
+def _weight_sums(p, layout: gl.constexpr):
+    """A thread's weights added up, and the same by how far they are from the end of the tile.
+
+    A thread's columns are pairs, eight unstack, and what is the same for all of them is left out. Each sum on
+    the way from the first pair to the last counts a weight once more, so sums of these sums are weights by
+    distance, in eights. No weight is multiplied by its column: then the assembler adds up what exponentials
+    have made when all of them are, and not meanwhile, which takes 5 % longer.
+    """
+    weights = unstack(p, layout)
+    left, right = weights[0], weights[1]
+    walked_left, walked_right = left, right
+    for i in gl.static_range(2, p.shape[2], 2):
+        left += weights[i]
+        walked_left += left
+        right += weights[i + 1]
+        walked_right += right
+    # Of a pair the second is nearer by one.
+    return left + right, 8 * (walked_left + walked_right) - right
+
+
+@gluon.jit
+def _max_weights(p, base, tile_maxima, BLOCK_K: gl.constexpr, GRAIN: gl.constexpr):
+    """A thread's largest weight of each row, and the largest scores of a tile's parts.
+
+    Weights are not negative: as integers they have the same order, and of integers the largest of three is
+    one instruction.
+    """
+    rows: gl.constexpr = base.type.layout
+    bits = p.to(gl.int32, bitcast=True)
+    if GRAIN == BLOCK_K // 2:
+        before, behind = halves_of(bits)
+        one, other = max_in_thread(before, rows), max_in_thread(behind, rows)
+        most = gl.maximum(one, other)
+        of_parts = gl.convert_layout(gl.join(one, other), tile_maxima.type.layout)
+    else:
+        most = max_in_thread(bits, rows)
+        of_parts = gl.convert_layout(most[:, :, None], tile_maxima.type.layout) if GRAIN > 0 else most
+    if GRAIN > 0:
+        since = gl.convert_layout(base, gl.SliceLayout(2, tile_maxima.type.layout))[:, :, None]
+        tile_maxima = logarithm(of_parts.to(gl.float32, bitcast=True)) + since
+    return most.to(gl.float32, bitcast=True), tile_maxima
+
+
+@gluon.jit
+def _first_argmax(x, level, layout: gl.constexpr):
+    """The first of a thread's columns in which each row has this number, less what says whose thread it is
+    (`columns_of`)."""
+    cells = unstack(x, layout)
+    found = gl.full(level.shape, 0, gl.int32, layout)
+    for i in gl.static_range(x.shape[2] - 1, -1, -1):
+        found = select_equal(cells[i], level, i // 2 * 8 + i % 2, found)
+    return found
+
+
+# fmt: off
+@gluon.jit
+def _softmax(
+    scores, j, base, total, energy, distance, max_score, argmax, tile_maxima, c,
+    BLOCK_K: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, MAX_SCORES: gl.constexpr,
+    FIND_KEY: gl.constexpr, GRAIN: gl.constexpr,
+):
+# fmt: on
+    """Weights of one tile, what rows add up, and a thread's largest scores.
+
+    Weights are relative to a score that earlier tiles had, so that nobody waits for the largest.
+    """
+    rows: gl.constexpr = base.type.layout
+    # One instruction either way; where exponents are compared with one that is made by itself, it has to be.
+    x = gl.fma(scores, c, -base[:, :, None]) if FIND_KEY else scores * c - base[:, :, None]
+    p = gl.exp2(x)
+    if MAX_SCORES:
+        highest = max_in_thread(scores, rows)
+        most = gl.fma(highest, c, -base) if FIND_KEY else highest * c - base
+        at = j
+        if FIND_KEY:
+            at = j * BLOCK_K + _first_argmax(x, most, rows)
+        # Tiles come last first: on a tie the earlier one wins.
+        argmax = gl.where(highest >= max_score, at, argmax)
+        max_score = gl.maximum(max_score, highest)
+    else:
+        most, tile_maxima = _max_weights(p, base, tile_maxima, BLOCK_K, GRAIN)
+    if ENTROPIES:
+        energy = energy + sum_in_thread(p * x, rows)
+    if DISTANCES:
+        weight_sum, before = _weight_sums(p, rows)
+        distance = distance + (weight_sum * ((j + 1) * BLOCK_K).to(gl.float32) - before)
+    else:
+        weight_sum = sum_in_thread(p, rows)
+    return p, most, total + weight_sum, energy, distance, max_score, argmax, tile_maxima
+
+
+# fmt: off
+@gluon.jit
+def _attend(
+    q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
+    OUT, LSE, ENTROPY, DISTANCE, MAX_SCORE, ARGMAX, FIRST_WEIGHT, TILE_MAXIMA, DIRTY, SINK, LOW, HIGH,
+    row_at, q_first, last, count, full_first, full_stop, q_len, offset, maxima_rows, c, first_keys,
+    half: gl.constexpr, BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
+    HAS_SINK: gl.constexpr, ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, MAX_SCORES: gl.constexpr,
+    FIND_KEY: gl.constexpr, FIRST_KEYS: gl.constexpr, GRAIN: gl.constexpr,
+):
+# fmt: on
+    """One warpgroup: its half of the queries against every tile of keys. Pointers are at this head's rows."""
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_K, 16])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, DIM, 16])
+    p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
+    rows: gl.constexpr = gl.SliceLayout(1, s_layout)
+    o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
+    dtype: gl.constexpr = k_ring.dtype
+
+    gl.static_assert(GRAIN == 0 or not MAX_SCORES)
+    relative: gl.constexpr = DISTANCES or MAX_SCORES or GRAIN > 0
+    whole_output: gl.constexpr = DIM == BLOCK_K
+    most_asked: gl.constexpr = ENTROPIES and DISTANCES and FIRST_KEYS and (FIND_KEY or (whole_output and
+    GRAIN > 0))
+    crowded: gl.constexpr = 0 if whole_output and FIND_KEY else 1
+    limit = MASKED / c
+    # Not c itself: the compiler would then multiply once for both, and weights would take an addition more.
+    about = c * 1.000001
+
+    zeros = gl.full([HALF, BLOCK_K], 0.0, gl.float32, s_layout)
+    total = sum_by_thread(zeros, BLOCK_K)
+    threads: gl.constexpr = total.type.layout
+    row = q_first + half * HALF + gl.arange(0, HALF, gl.SliceLayout(1, threads))
+    from_key = gl.load(LOW + row, mask=row < q_len, other=0)
+    to_key = gl.load(HIGH + row, mask=row < q_len, other=ALL_KEYS)
+    low, high = from_key[:, None], to_key[:, None]
+    thread = gl.arange(0, 4, gl.SliceLayout(0, threads))[None, :]
+    energy, distance, base = total, total, total + LOWEST
+    max_score = total + float("-inf")
+    # Of these, those that nobody asks for stay what they are.
+    argmax, tile_maxima, neighbour = total, total, total
+    parts: gl.constexpr = BLOCK_K // GRAIN if GRAIN > 0 else 1
+    if GRAIN > 0:
+        tile_maxima, neighbour, place = _maxima_places(
+            zeros, q_first + half * HALF, q_len, maxima_rows, BLOCK_K, parts)  # fmt: skip
+        maxima_at = TILE_MAXIMA + (last * parts).to(gl.int64) * maxima_rows
+    if MAX_SCORES:
+        argmax = gl.full([HALF, 4], NO_KEY, gl.int32, threads)
+    acc = gl.full([HALF, DIM], 0.0, gl.float32, o_layout)
+
+    q = q_tile.slice(half * HALF, HALF)
+    mbarrier.wait(q_ready, 0)
+    mbarrier.wait(k_ready.index(0), 0)
+    s = dot_transposed(q, k_ring, 0, zeros)
+    s = warpgroup_mma_wait(0, deps=[s])
+    release(0, 2)
+    scores = _masked(split_by_thread(s, BLOCK_K), last, low, high, thread, limit, BLOCK_K, relative)
+    base = first_base(gl.max(scores * about, 2), base)
+    p, most, total, energy, distance, max_score, argmax, tile_maxima = _softmax(
+        scores, last, base, total, energy, distance, max_score, argmax, tile_maxima, c,
+        BLOCK_K, ENTROPIES, DISTANCES, MAX_SCORES, FIND_KEY, GRAIN)  # fmt: skip
+    weights = gl.convert_layout(join_threads(p, BLOCK_K).to(dtype), p_layout)
+    for i in range(1, count):
+        slot = i % STAGES
+        before = (i - 1) % STAGES
+        if GRAIN > 0:
+            # Of the tile before. Exchanges take long while products run, and these have yet to begin.
+            offered = offer_maxima(tile_maxima, neighbour, parts)
+        mbarrier.wait(k_ready.index(slot), (i // STAGES) & 1)
+        s = dot_transposed(q, k_ring, slot, zeros)
+        j = last - i
+        mbarrier.wait(v_ready.index(before), ((i - 1) // STAGES) & 1)
+        mixed = warpgroup_mma(weights, v_ring.index(before), acc, is_async=True)
+        if GRAIN > 0:
+            store_maxima(offered, place, maxima_at, parts)
+            maxima_at -= (parts * maxima_rows).to(gl.int64)
+        s = warpgroup_mma_wait(1, deps=[s])
+        release(slot, 2)
+        scores = split_by_thread(s, BLOCK_K)
+        if (j < full_first) | (j >= full_stop - 1):
+            scores = _masked(scores, j, low, high, thread, limit, BLOCK_K, relative)
+            base = first_base(gl.max(scores * about, 2), base)
+        p, most, total, energy, distance, max_score, argmax, tile_maxima = _softmax(
+            scores, j, base, total, energy, distance, max_score, argmax, tile_maxima, c,
+            BLOCK_K, ENTROPIES, DISTANCES, MAX_SCORES, FIND_KEY, GRAIN)  # fmt: skip
+        flag_nan(total, energy if ENTROPIES else most, distance, DIRTY)
+        acc, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
+        p, out, base, total, energy, distance = rescale_if_needed(
+            p, split_by_thread(acc, DIM), most, base, total, energy, distance,
+            ENTROPIES, DISTANCES, whole_output, MAX_SCORES)  # fmt: skip
+        if whole_output:
+            acc = gl.convert_layout(join_threads(out, DIM), o_layout)
+        else:
+            acc = rescale_output(acc, out, DIM, o_layout)
+        release(STAGES + before, 2)
+        weights = gl.convert_layout(join_threads(p, BLOCK_K).to(dtype), p_layout)
+    if half == crowded and most_asked:
+        # Of the two copies of this loop the other is behind this one's end, and 48 KiB away without these.
+        # Which of them comes first depends on the release of Triton.
+        pad_code(256)
+    slot = (count - 1) % STAGES
+    mbarrier.wait(v_ready.index(slot), ((count - 1) // STAGES) & 1)
+    mixed = warpgroup_mma(weights, v_ring.index(slot), acc, is_async=True)
+    if FIRST_KEYS:
+        # The last tile is that of the first keys, if anybody sees them, and zeros has come after it.
+        few: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, MAX_FIRST_KEYS, 16])
+        s = gl.full([HALF, MAX_FIRST_KEYS], 0.0, gl.float32, few)
+        k_few = k_ring.index(slot).slice(0, MAX_FIRST_KEYS).permute((1, 0))
+        s = warpgroup_mma(q, k_few, s, use_acc=False, is_async=True)
+        acc, s = warpgroup_mma_wait(0, deps=[mixed, s])
+    else:
+        acc = warpgroup_mma_wait(0, deps=[mixed])
+
+    if GRAIN > 0:
+        store_maxima(offer_maxima(tile_maxima, neighbour, parts), place, maxima_at, parts)
+
+    # Where this head's rows are; before the loop all of these would be in its way.
+    OUT += row_at * DIM
+    LSE += row_at
+    ENTROPY += row_at
+    DISTANCE += row_at
+    MAX_SCORE += row_at
+    ARGMAX += row_at
+    q_row = q_first + half * HALF + gl.arange(0, HALF, rows)
+    there = q_row < q_len
+    # A dead row has total 0: output 0, lse -inf. One that is no number stays none.
+    top = gl.convert_layout(gl.max(base, 1), rows)
+    whole = gl.convert_layout(gl.sum(total, 1), rows)
+    alive = whole != 0
+    sum_log = gl.log2(gl.where(alive, whole, 1.0))
+    share = gl.where(alive, 1 / gl.where(alive, whole, 1.0), 0.0)
+    spread = gl.convert_layout(gl.sum(energy, 1), rows)
+    mine = (thread * 2).to(gl.float32)
+    where = gl.convert_layout(gl.sum(distance + total * mine, 1), rows)
+    # Scores that rise beyond what an exponential holds, from one tile to the next, leave sums that are not
+    # finite. Then the output is no number either, and the block is force_now again.
+    share += (whole - whole) + (spread - spread) + (where - where)
+    lse = gl.where(alive, top + sum_log, float("-inf"))
+    kept_log = gl.full([HALF], 0.0, gl.float32, rows)
+    if HAS_SINK:
+        sink = gl.load(SINK).to(gl.float32) * LOG2E
+        highest = gl.maximum(lse, sink)
+        safe = gl.where(highest == float("-inf"), 0.0, highest)
+        both = safe + gl.log2(gl.exp2(lse - safe) + gl.exp2(sink - safe))
+        kept_log = gl.where(alive, lse - both, 0.0)
+        lse = both
+    kept = gl.exp2(kept_log)
+    o_row = q_first + half * HALF + gl.arange(0, HALF, o_rows)
+    o_col = gl.arange(0, DIM, gl.SliceLayout(0, o_layout))
+    out = acc * gl.convert_layout(share * kept, o_rows)[:, None]
+    o_there = o_row[:, None] < q_len
+    gl.store(OUT + o_row[:, None].to(gl.int64) * DIM + o_col[None, :], out.to(dtype), mask=o_there)
+    wrong = gl.max(gl.max((o_there & (out != out)).to(gl.int32), 1), 0)
+    gl.store(DIRTY, wrong, mask=wrong > 0)
+    gl.store(LSE + q_row, lse * LN2, mask=there)
+    if ENTROPIES:
+        entropy = kept * (sum_log - spread * share - kept_log) * LN2
+        # Rounding may leave a little less than none; what is no number stays none.
+        gl.store(ENTROPY + q_row, gl.where(entropy < 0, 0.0, entropy), mask=there)
+    if DISTANCES:
+        away = (q_row + offset).to(gl.float32) - where * share
+        gl.store(DISTANCE + q_row, gl.where(alive, kept * away, 0.0), mask=there)
+    if MAX_SCORES:
+        highest = gl.convert_layout(gl.max(max_score, 1), rows) * c
+        gl.store(MAX_SCORE + q_row, gl.where(alive, highest * LN2, float("-inf")), mask=there)
+        won = (max_score == gl.max(max_score, 1)[:, None]) & (max_score > limit * 0.5)
+        if FIND_KEY:
+            argmax += thread * 2
+        found = gl.convert_layout(gl.min(gl.where(won, argmax, NO_KEY), 1), rows)
+        found = gl.where(found < NO_KEY, found, -1)
+        gl.store(ARGMAX + q_row, found.to(ARGMAX.dtype.element_ty), mask=there)
+    if FIRST_KEYS:
+        few_rows: gl.constexpr = gl.SliceLayout(1, few)
+        key = (last - count + 1) * BLOCK_K + gl.arange(0, MAX_FIRST_KEYS, gl.SliceLayout(0, few))[None, :]
+        low = gl.convert_layout(from_key, few_rows)[:, None]
+        high = gl.convert_layout(gl.minimum(to_key, first_keys), few_rows)[:, None]
+        # A dead row sees none of them.
+        x = s * c - gl.convert_layout(gl.where(lse > float("-inf"), lse, 0.0), few_rows)[:, None]
+        x = gl.where((key >= low) & (key < high), x, float("-inf"))
+        gl.store(FIRST_WEIGHT + row_at + q_row, gl.convert_layout(gl.sum(gl.exp2(x), 1), rows), mask=there)
+
+
+# fmt: off
+@gluon.jit(do_not_specialize=[
+    "q_len", "offset", "heads", "group", "q_blocks", "plane_stride", "maxima_size", "maxima_rows",
+    "maxima_first",
+    "across", "first_keys"])
+def hopper_forward_kernel(
+    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, MAX_SCORE, ARGMAX, FIRST_WEIGHT, TILE_MAXIMA, DIRTY, SINK, LOW,
+    HIGH, BLOCKS,
+    ORDER, mask_b, mask_h, scale, q_len, offset, heads, group, q_blocks, plane_stride, maxima_size,
+    maxima_rows,
+    maxima_first, across, first_keys,
+    BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, HAS_SINK: gl.constexpr,
+    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, MAX_SCORES: gl.constexpr, FIND_KEY: gl.constexpr,
+    FIRST_KEYS: gl.constexpr, GRAIN: gl.constexpr,
+):
+# fmt: on
+    """One program: 128 queries of one head, over the run of tiles that they see.
+
+    With MAX_SCORES it tells the tile of each row's largest score, with FIND_KEY its key: two instructions
+    more a cell.
+    """
+    number, head = block_and_head(across)
+    batch = gl.program_id(2)
+    block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride, number)
+    q_tma, q_tiles = ring(Q, 1, 2 * HALF, DIM)
+    k_tma, k_ring = ring(K, STAGES, BLOCK_K, DIM)
+    v_tma, v_ring = ring(V, STAGES, BLOCK_K, DIM)
+    q_tma_tile, q_tile, q_ready = q_tma.index(0), q_tiles.index(0), barriers(1, 1).index(0)
+    k_ready, v_ready = barriers(STAGES, 1), barriers(STAGES, 1)
+    fence_async_shared()
+
+    map_at = (batch * heads + head).to(gl.int64)
+    row_at = map_at * q_len
+    mask_at = batch * mask_b + head * mask_h
+    q_first = block * (2 * HALF)
+    c = scale * LOG2E
+    TILE_MAXIMA += map_at * maxima_size - maxima_first
+    DIRTY += map_at * q_blocks + block
+    SINK += head
+    LOW += mask_at
+    HIGH += mask_at
+    gl.warp_specialize(
+        [
+            (_attend, (
+                q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
+                OUT, LSE, ENTROPY, DISTANCE, MAX_SCORE, ARGMAX, FIRST_WEIGHT, TILE_MAXIMA, DIRTY, SINK,
+                LOW, HIGH,
+                row_at, q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, maxima_rows, c,
+                first_keys, 0, BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, MAX_SCORES, FIND_KEY,
+                FIRST_KEYS, GRAIN)),
+            (_attend, (
+                q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
+                OUT, LSE, ENTROPY, DISTANCE, MAX_SCORE, ARGMAX, FIRST_WEIGHT, TILE_MAXIMA, DIRTY, SINK,
+                LOW, HIGH,
+                row_at, q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, maxima_rows, c,
+                first_keys, 1, BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, MAX_SCORES, FIND_KEY,
+                FIRST_KEYS, GRAIN)),
+            (_load, (
+                Q, K, V, q_tma_tile, k_tma, v_tma, q_ready, k_ready, v_ready,
+                batch, head, head // group, q_first, stop - 1, stop - first, BLOCK_K, STAGES)),
+        ],
+        [4, 1],
+        [240, 24],
+    )  # fmt: skip

@@ -1,0 +1,30 @@
+"""Words of Gluon that are not the same in all releases of Triton.
+
+The language is experimental. What kernels for Hopper say has meant the same since Triton 3.6, but a few words
+of it have had several names.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import tma
+
+__all__ = ["async_load", "barrier", "reinterpret"]
+
+# Threads of a warpgroup wait for one another.
+barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
+# The copy engine brings a tile, and a barrier hears of it.
+async_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+
+PRIVATE = gl.constexpr(hasattr(gl.shared_memory_descriptor, "_reinterpret"))
+
+
+@gluon.jit
+def reinterpret(memory, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
+    """The same shared memory as numbers of this type and shape."""
+    if PRIVATE:
+        return memory._reinterpret(dtype, shape, layout)
+    else:
+        return memory.reinterpret(dtype, shape, layout)

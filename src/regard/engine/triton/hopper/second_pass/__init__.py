@@ -1,0 +1,1 @@
+"""The second pass for Hopper."""

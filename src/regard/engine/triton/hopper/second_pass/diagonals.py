@@ -1,0 +1,73 @@
+"""Sums along the diagonals of two neighbouring blocks of cells, as far as a thread knows of them.
+
+Of a block of 64 keys (its rows) and 64 queries a thread has two keys, eight unstack, and two of every eight
+queries. So a cell of its second key is on the diagonal of the cell of the first key eight queries before, and
+one sum does for both. Two blocks with the same queries, and keys next to one another, have 17 sums by two
+queries in a thread, where a sum for each cell would be 32 by two. Other threads know of the same diagonals:
+these are put together once, behind the last step (`diagonals_kernel`).
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportOperatorIssue=false, reportReturnType=false
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from regard.engine.triton.hopper.thread_columns import eighths
+
+__all__ = ["PARTIALS", "add_diagonals", "diagonals_at_first", "store_diagonals"]
+
+# Sums of a thread, by two queries, and what all threads of a warpgroup have of one of them.
+SUMS, ACROSS = gl.constexpr(17), gl.constexpr(256)
+# How many numbers a warpgroup leaves behind.
+PARTIALS = gl.constexpr(SUMS.value * ACROSS.value)
+
+
+@gluon.jit
+def diagonals_at_first(zeros):
+    """No sums yet, of blocks like this one."""
+    sums = eighths(_by_key(zeros)[0])
+    return sums + sums + sums[:1]
+
+
+@gluon.jit
+def add_diagonals(sums, p, BLOCK: gl.constexpr):
+    """Sums with the first of two blocks (0), whose keys come first, or with the second (1).
+
+    A block has nine of them: cells of second keys are on diagonals one before. The first diagonal of the
+    second block is the last of the first one.
+    """
+    FIRST: gl.constexpr = 8 * (1 - BLOCK)
+    one, other = _by_key(p)
+    a, b, c, d, e, f, g, h = eighths(one)
+    some = sums[FIRST : FIRST + 9]
+    a, b, c, d = some[1] + a, some[2] + b, some[3] + c, some[4] + d
+    e, f, g, h = some[5] + e, some[6] + f, some[7] + g, some[8] + h
+    more = eighths(other)
+    four = (some[0] + more[0], a + more[1], b + more[2], c + more[3])
+    last = (d + more[4], e + more[5], f + more[6], g + more[7], h)
+    return sums[:FIRST] + four + last + sums[FIRST + 9 :]
+
+
+@gluon.jit
+def store_diagonals(sums, to):
+    """Store a warpgroup's sums, SUMS × ACROSS numbers: warp, row of eight, column of eight."""
+    layout: gl.constexpr = sums[0].type.layout
+    warp: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
+    row: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
+    pair: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, layout)))
+    column: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+    to += gl.arange(0, 4, warp)[:, None, None, None] * 64 + gl.arange(0, 8, row)[None, :, None, None] * 8
+    to += gl.arange(0, 4, pair)[None, None, :, None] * 2 + gl.arange(0, 2, column)[None, None, None, :]
+    for i in gl.static_range(SUMS):
+        gl.store(to + i * ACROSS, sums[i])
+
+
+@gluon.jit
+def _by_key(p):
+    """A block's cells of the first key of each thread, and of the second: warp, row, pair, column, and by
+    which eight queries they are of."""
+    cells = gl.reshape(p, [4, 2, 8, 2, 2, 2, 4, 2])
+    return gl.split(gl.permute(cells, (0, 2, 6, 7, 5, 4, 3, 1)))

@@ -1,0 +1,82 @@
+"""Cells that a query does not see, mask_block by threads that hardly need a register for it.
+
+The blocks of the second pass that a mask cuts are few, but what they need while they are cut, the loop over
+all others does not have: with the first and last keys of all of its sixteen queries in registers, a thread
+would keep something else in memory. So each thread loads those of two queries, cut to the block, and asks the
+others of its warp for theirs, four numbers at a time in one register.
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+__all__ = ["mask_block"]
+
+SIDE = gl.constexpr(64)
+# Cells of a block that a thread has.
+CELLS = gl.constexpr(32)
+
+
+def _text() -> str:
+    """PTX. Of every four cells the first two are of one key, the others of the one eight behind it.
+
+    Operands: cells, which are results too; and, the same for all of them, what a mask_block one is, the
+    thread's
+    first key in the block, the block's first key and its first query, the query behind the last, the first
+    key that all of the block's queries see and the one behind the last, and where first and last keys are.
+    """
+    other, key, block, query, stop, full, full_stop, lows, highs = (
+        f"${CELLS.value * i}" for i in range(2, 11)
+    )
+    lines = ["{ .reg .pred cut, here; .reg .b32 at, from, mine, four, first, many, lane, bounds<4>;"]
+    lines += [".reg .u64 to;", f"add.s32 at, {block}, {SIDE.value}; setp.gt.s32 cut, at, {full_stop};"]
+    lines += [f"setp.lt.or.s32 cut, {block}, {full}, cut; @!cut bra.uni done;"]
+    lines += [f"mov.u32 lane, %laneid; mad.lo.u32 at, lane, 2, {query};"]
+    for i in range(2):
+        lines += [f"setp.lt.s32 here, at, {stop};"]
+        for bound, table in ((2 * i, lows), (2 * i + 1, highs)):
+            lines += [f"mad.wide.s32 to, at, 4, {table}; mov.b32 bounds{bound}, 0;"]
+            lines += [f"@here ld.global.b32 bounds{bound}, [to];"]
+        lines += ["add.u32 at, at, 1;"]
+    for bound in range(4):
+        cut = f"bounds{bound}, bounds{bound}"
+        lines += [f"sub.s32 {cut}, {block}; max.s32 {cut}, 0; min.s32 {cut}, {SIDE.value};"]
+    for low, high in ((0, 1), (2, 3)):
+        # How many there are, in place of the one behind the last.
+        lines += [f"sub.s32 bounds{high}, bounds{high}, bounds{low}; max.s32 bounds{high}, bounds{high}, 0;"]
+        lines += [f"mad.lo.u32 bounds{low}, bounds{high}, 0x100, bounds{low};"]
+    lines += ["mad.lo.u32 mine, bounds2, 0x10000, bounds0; and.b32 from, lane, 3;"]
+    for eight in range(8):
+        lines += ["shfl.sync.idx.b32 four, mine, from, 31, 0xffffffff; add.u32 from, from, 4;"]
+        for column in range(2):
+            lines += [f"bfe.u32 first, four, {16 * column}, 8; bfe.u32 many, four, {16 * column + 8}, 8;"]
+            for row in range(2):
+                cell = f"${4 * eight + 2 * row + column}"
+                lines += [f"add.u32 at, {key}, {8 * row}; sub.u32 at, at, first;"]
+                lines += [f"setp.lt.u32 here, at, many; selp.f32 {cell}, {cell}, {other}, here;"]
+    return "\n".join([*lines, "done: }"])
+
+
+def _operands() -> str:
+    each = CELLS.value
+    same = [str(i) for i in range(each)]
+    return ",".join([*["=f"] * each, *same, *["f"] * each, *["r"] * (6 * each), *["l"] * (2 * each)])
+
+
+TEXT, OPERANDS = gl.constexpr(_text()), gl.constexpr(_operands())
+
+
+@gluon.jit
+def mask_block(s, q_first, k_first, full_first, full_stop, row_stop, LOW, HIGH, other):
+    """Scores of a block, its keys as rows, with `other` where a query may not see a key; nothing to do where
+    all see all."""
+    key = gl.arange(0, SIDE, gl.SliceLayout(1, s.type.layout))[:, None]
+    key += gl.full([SIDE, SIDE], 0, gl.int32, s.type.layout)
+    low, high = LOW.to(gl.int64), HIGH.to(gl.int64)
+    return gl.inline_asm_elementwise(
+        TEXT, OPERANDS,
+        [s, other, key, k_first, q_first, row_stop, full_first, full_stop, low, high],
+        dtype=gl.float32, is_pure=False, pack=CELLS)  # fmt: skip

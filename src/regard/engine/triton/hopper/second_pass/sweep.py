@@ -1,0 +1,293 @@
+"""Launching the second pass for Hopper, in bands of queries so that what strips leave behind stays small."""
+
+# A kernel calls its compile-time arguments constexpr, and is given plain numbers.
+# pyright: reportArgumentType=false, reportCallIssue=false
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int32
+from torch import Tensor
+
+from regard.engine.lazy_zeros import LazyZeros
+from regard.engine.problem import Problem
+from regard.engine.triton.hopper.second_pass.diagonals import PARTIALS
+from regard.engine.triton.hopper.second_pass.kernel import BY_WARP, hopper_second_pass_kernel
+from regard.engine.triton.hopper.second_pass.reduction import (
+    lse2_kernel,
+    reduce_columns_kernel,
+    reduce_diagonals_kernel,
+)
+from regard.engine.triton.hopper.tma import line_descriptor, tile_descriptor
+from regard.engine.triton.launch.start import start
+from regard.engine.triton.operands import Operands
+from regard.engine.triton.schedule.intervals import SIDE, Strips, intervals
+from regard.engine.triton.second_pass.sweep import SweepRequest, SweepResult, merge_blocks
+
+__all__ = ["can_sweep", "sweep"]
+
+# Bytes for what a sweep needs beside what it finds; bands of queries are as large as that allows.
+BAND_BYTES = 1 << 30
+# Programs enough for every multiprocessor to have several, and steps that are enough for a program: with
+# more, some multiprocessors would wait long for the last ones.
+PROGRAMS, STEPS = 512, 320
+# Bands are not cut into shorter strips than these, in blocks of queries.
+SHORTEST = 32
+WARPS = 4
+
+
+def can_sweep(question: SweepRequest) -> bool:
+    """Whether the sweep for Hopper answers a question."""
+    strange = question.weights is not None or question.skip or question.borders
+    return not strange and (question.pool & (question.pool - 1) == 0 or question.pool % SIDE == 0)
+
+
+def sweep(
+    problem: Problem,
+    lse: Float[Tensor, "batch heads q"],
+    question: SweepRequest,
+    room: SweepResult | None = None,
+    blank: LazyZeros | None = None,
+) -> SweepResult:
+    """Sweep the map once. Where `room` has a place for something, that is filled: it is 0 or blank so far."""
+    state = _Sweep(problem, lse, question, room or SweepResult(), blank or LazyZeros())
+    for first in range(0, state.q_blocks, state.band):
+        state.run(range(first, min(first + state.band, state.q_blocks)))
+    # Where there is nothing to sweep nobody has written.
+    state.blank.clear(*vars(state.found).values())
+    return state.found
+
+
+class _Sweep:
+    """The cut of a sweep, and what has been found so far."""
+
+    def __init__(
+        self, problem: Problem, lse: Tensor, question: SweepRequest, room: SweepResult, blank: LazyZeros
+    ) -> None:
+        p, ask, self.blank = problem, question, blank
+        self.problem, self.question, self.lse = p, ask, lse.contiguous()
+        self.operands = Operands(replace(p, v=p.k))
+        self.table = intervals(p)
+        self.maps, self.device = (p.batch, p.heads), p.q.device
+        self.q_blocks, self.k_blocks = -(-p.q_len // SIDE), -(-p.k_len // SIDE)
+        pool = ask.pool if ask.pool_sums or ask.pool_maxima else SIDE
+        # Larger blocks of the overview are put together afterwards: sums from what keys receive of a block of
+        # queries, maxima from those of a warp.
+        self.pool, self.part = pool, (min(pool, SIDE), min(pool, BY_WARP.value))
+        self.from_columns = ask.pool_sums and pool % SIDE == 0
+        self.receives = ask.columns or self.from_columns
+        # Warpgroups that walk, two diagonals each. With an overview of small blocks two are faster.
+        small = ask.pool_maxima or (ask.pool_sums and not self.from_columns)
+        self.warpgroups = 2 if small else 3
+        self.found = room
+        if ask.columns and room.columns is None:
+            room.columns = self._blank(p.k_len)
+        if ask.diagonals and room.diagonals is None:
+            room.diagonals = self._blank(p.q_len + p.k_len - 1)
+        shape = (-(-p.q_len // pool), -(-p.k_len // pool))
+        if ask.pool_sums and room.pool_sums is None:
+            room.pool_sums = self._blank(*shape)
+        if ask.pool_maxima and room.pool_maxima is None:
+            room.pool_maxima = self._blank(*shape)
+        self.lse2 = self._lse2()
+        self.band, self.cuts = self._band()
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(*self.maps, *shape, dtype=torch.float32, device=self.device)
+
+    def _blank(self, *shape: int) -> Tensor:
+        return self.blank((*self.maps, *shape), dtype=torch.float32, device=self.device)
+
+    def _empty(self, *shape: int) -> Tensor:
+        return torch.empty(*self.maps, *shape, dtype=torch.float32, device=self.device)
+
+    def _lse2(self) -> Float[Tensor, "maps rows"]:
+        """What is taken from scores to make weights of them."""
+        lse2 = self._empty(self.q_blocks * SIDE).flatten(0, 1)
+        maps, q_len = len(lse2), self.problem.q_len
+        start(lse2_kernel, (self.q_blocks, maps), self.lse, lse2, q_len, SIDE=SIDE)
+        return lse2
+
+    def _band(self) -> tuple[int, int]:
+        """How many blocks of queries to sweep at once, as many as fit, and into how many parts to cut their
+        strips, to keep the device busy."""
+        ask, maps = self.question, self.problem.batch * self.problem.heads
+        parts = SIDE // self.part[0] * (SIDE // self.part[1])
+        cells = parts * (ask.pool_maxima + (ask.pool_sums and not self.from_columns))
+        bytes_per_block = 4 * self.k_blocks * (cells + (SIDE + 1) * self.receives)
+        strips = -(-self.k_blocks // (2 * self.warpgroups)) * maps
+        cuts = -(-PROGRAMS // strips)
+        room = BAND_BYTES - 4 * PARTIALS.value * self.warpgroups * strips * cuts * ask.diagonals
+        most = max(1, min(room // max(1, bytes_per_block * maps), self.q_blocks))
+        # All as large as one another, rather than full ones and a rest.
+        band = -(-self.q_blocks // -(-self.q_blocks // most))
+        return band, max(1, min(max(cuts, -(-band // STEPS)), band // SHORTEST))
+
+    def _strips(self, band: range) -> Strips:
+        step = -(-len(band) // self.cuts)
+        starts = range(band.start, band.stop, step)
+        bands = tuple(range(first, min(first + step, band.stop)) for first in starts)
+        if self.question.diagonals and self.question.past:
+            # One launch for those with diagonals and another for the rest, if there is one, and enough to do
+            # in each.
+            strips = self.table.strips(bands, self.warpgroups, past=True)
+            rest = strips.without_diagonals.shape[1]
+            if not rest or min(strips.count, rest) * self.problem.batch * self.problem.heads >= PROGRAMS:
+                return strips
+        return self.table.strips(bands, self.warpgroups)
+
+    def run(self, band: range) -> None:
+        """One band of query blocks, and what it says added to the rest."""
+        ask, strips, none = self.question, self._strips(band), self.lse
+        column = self._empty(len(band), self.k_blocks * SIDE) if self.receives else none
+        cells = self._empty(strips.count, self.warpgroups, PARTIALS.value) if ask.diagonals else none
+        pooled = (len(band) * SIDE // self.part[0], self.k_blocks * SIDE // self.part[1])
+        direct = self.found.pool_sums if not self.from_columns else None
+        sums, maxima = (self._parts(total, pooled) for total in (direct, self.found.pool_maxima))
+        overview = (none if sums is None else sums, none if maxima is None else maxima)
+        asked = {"SUMS": sums is not None, "MAXIMA": maxima is not None, "COLUMNS": self.receives}
+        self._walk(
+            band, strips.with_diagonals, column, cells, *overview, *pooled, DIAGONALS=ask.diagonals, **asked
+        )
+        self._walk(band, strips.without_diagonals, column, none, *overview, *pooled, DIAGONALS=False, **asked)
+        if self.receives:
+            self._add_columns(column, band)
+        if self.found.diagonals is not None:
+            self._add_diagonals(self.found.diagonals, cells, strips)
+        for total, part, largest in ((direct, sums, False), (self.found.pool_maxima, maxima, True)):
+            if total is not None and part is not None and part is not total:
+                self._put(total, part, self.part, band, largest=largest)
+
+    def _walk(
+        self,
+        band: range,
+        strips: Int32[Tensor, "planes strips 3"],
+        column: Tensor,
+        cells: Tensor,
+        pool_sums: Tensor,
+        pool_maxima: Tensor,
+        *pooled: int,
+        **asked: bool,
+    ) -> None:
+        """Walk down some strips of a band."""
+        p, table, count = self.problem, self.table, strips.shape[1]
+        if not count:
+            return
+        start(
+            hopper_second_pass_kernel,
+            (p.batch * p.heads, count),
+            tile_descriptor(self.operands.q, SIDE),
+            tile_descriptor(self.operands.k, SIDE),
+            line_descriptor(self.lse2, SIDE),
+            table.low,
+            table.high,
+            table.edges,
+            strips,
+            column,
+            cells,
+            pool_sums,
+            pool_maxima,
+            *table.strides,
+            self.operands.scale,
+            p.q_len,
+            p.heads,
+            p.group,
+            count,
+            strips.stride(0) if table.planes > 1 else 0,
+            table.edges.stride(0) if table.planes > 1 else 0,
+            band.start,
+            min(p.q_len, band.stop * SIDE),
+            len(band),
+            self.k_blocks,
+            *pooled,
+            DIM=p.q.shape[-1],
+            POOL_Q=self.part[0],
+            POOL_K=self.part[1],
+            WARPGROUPS=self.warpgroups,
+            num_warps=WARPS,
+            **asked,
+        )
+
+    def _parts(self, total: Tensor | None, shape: tuple[int, int]) -> Tensor | None:
+        """Where a band's parts of the overview go: where they stay, if they are its blocks, and all of them.
+
+        Blocks that are not visited leave nothing behind. Without a mask there are none.
+        """
+        if total is None:
+            return None
+        unmasked = self.problem.mask is None
+        if self.part == (self.pool, self.pool) and total.shape[2:] == shape and total.is_contiguous():
+            if unmasked:
+                self.blank.take(total)
+            else:
+                self.blank.clear(total)
+            return total
+        self.blank.clear(total)
+        return (self._empty if unmasked else self._zeros)(*shape)
+
+    def _add_columns(self, column: Tensor, band: range) -> None:
+        """What keys received from blocks of queries: over all of them, and over blocks of keys."""
+        total, seen, sums = self.found.columns, self.table.seen, self.found.pool_sums
+        blocks, first, height = column, 0, len(band)
+        if self.from_columns and self.pool == SIDE and sums is not None and sums.is_contiguous():
+            # The overview's blocks are these: they go where they stay.
+            self.blank.take(sums)
+            blocks, first, height = sums, band.start, sums.shape[2]
+        elif self.from_columns:
+            blocks = self._empty(height, self.k_blocks)
+        start(
+            reduce_columns_kernel,
+            (self.k_blocks, self.problem.batch * self.problem.heads),
+            column,
+            seen,
+            column if total is None else total,
+            blocks,
+            self.problem.heads,
+            seen.shape[1] if self.table.planes > 1 else 0,
+            band.start,
+            len(band),
+            self.k_blocks,
+            self.problem.k_len,
+            first,
+            height,
+            0 if total is None or self.blank.take(total) else 1,
+            COLUMNS=total is not None,
+            BLOCKS=self.from_columns,
+            SIDE=SIDE,
+            num_warps=1,
+        )
+        if sums is not None and self.from_columns and blocks is not sums:
+            self.blank.clear(sums)
+            self._put(sums, blocks, (SIDE, SIDE), band, largest=False)
+
+    def _add_diagonals(self, total: Tensor, cells: Tensor, strips: Strips) -> None:
+        # Without a mask there is no diagonal that one part of a whole map does not have.
+        whole = self.problem.mask is None and self.band == self.q_blocks and len(strips.pairs) == 1
+        if not whole:
+            self.blank.clear(total)
+        for some, first in zip(strips.pairs, strips.first, strict=True):
+            pairs, before = some.shape[1], 0 if self.blank.take(total) else 1
+            start(
+                reduce_diagonals_kernel,
+                (2 * (pairs + 1), self.problem.batch * self.problem.heads),
+                cells,
+                some,
+                total,
+                self.problem.heads,
+                strips.count * self.warpgroups,
+                pairs if self.table.planes > 1 else 0,
+                first,
+                pairs,
+                self.problem.q_len,
+                total.shape[-1],
+                before,
+                SIDE=SIDE,
+                PARTIALS=PARTIALS.value,
+                num_warps=2,
+            )
+
+    def _put(self, total: Tensor, part: Tensor, size: tuple[int, int], band: range, *, largest: bool) -> None:
+        """The band's part of the overview, whose blocks are put together from parts of a size."""
+        parts = (self.pool // size[0], self.pool // size[1])
+        merge_blocks(total, part, parts, band.start * SIDE // size[0], largest=largest)

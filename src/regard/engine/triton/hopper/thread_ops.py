@@ -1,0 +1,290 @@
+"""What threads do on their own: Gluon knows tensors, and no thread of a warp. The texts are in ptx.py."""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
+# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false, reportCallIssue=false
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from regard.engine.triton.hopper.thread_columns import join_threads, split_by_thread
+from regard.engine.triton.hopper.thread_ops_ptx import (
+    EXCHANGE,
+    EXCHANGE_OPERANDS,
+    FIRST_BASE,
+    FIRST_BASE_OPERANDS,
+    FLAG_NAN,
+    FLAG_NAN_OPERANDS,
+    FORCE_NOW,
+    FORCE_NOW_OPERANDS,
+    LOGARITHM,
+    LOGARITHM_OPERANDS,
+    OFFER_MAXIMA_1,
+    OFFER_MAXIMA_1_OPERANDS,
+    OFFER_MAXIMA_2,
+    OFFER_MAXIMA_2_OPERANDS,
+    RECEIVE,
+    RECEIVE_OPERANDS,
+    RESCALE,
+    RESCALE_OPERANDS,
+    RESCALE_TILE,
+    RESCALE_TILE_OPERANDS,
+    RESCALE_TILE_RESULTS,
+    SELECT_EQUAL_OPERANDS,
+    STORE_MAXIMA_1,
+    STORE_MAXIMA_1_OPERANDS,
+    STORE_MAXIMA_2,
+    STORE_MAXIMA_2_OPERANDS,
+    select_equal_ptx,
+)
+from regard.engine.triton.hopper.topk.candidates_ptx import (
+    APPEND_CANDIDATES,
+    APPEND_CANDIDATES_OPERANDS,
+    EXPAND_BITS,
+    EXPAND_BITS_OPERANDS,
+    FLUSH_CANDIDATES,
+    FLUSH_CANDIDATES_OPERANDS,
+    POPCOUNT,
+    POPCOUNT_OPERANDS,
+)
+from regard.engine.triton.hopper.topk.threshold_ptx import (
+    KTH_LARGEST,
+    KTH_LARGEST_OPERANDS,
+    STORE_BLOCK_MAXIMA,
+    STORE_BLOCK_MAXIMA_OPERANDS,
+    STORE_TILE_BITS,
+    STORE_TILE_BITS_OPERANDS,
+)
+
+__all__ = [
+    "append_candidates",
+    "exchange",
+    "expand_bits",
+    "first_base",
+    "flag_nan",
+    "flush_candidates",
+    "force_now",
+    "kth_largest",
+    "logarithm",
+    "offer_maxima",
+    "popcount",
+    "receive",
+    "rescale_if_needed",
+    "rescale_output",
+    "select_equal",
+    "store_block_maxima",
+    "store_maxima",
+    "store_tile_bits",
+]
+
+
+@gluon.jit
+def exchange(p_sums, r_sums, neighbour):
+    """Hand out what the keys of two blocks received, to be put whole_output by `receive` one step later."""
+    return gl.inline_asm_elementwise(
+        EXCHANGE, EXCHANGE_OPERANDS, [p_sums, r_sums, neighbour],
+        dtype=(gl.float32, gl.float32), is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def receive(kept, given, neighbour, place, there, to):
+    """Store what keys received at the last step."""
+    gl.inline_asm_elementwise(
+        RECEIVE, RECEIVE_OPERANDS, [kept, given, neighbour, place, there, to.to(gl.int64)],
+        dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def offer_maxima(maxima, neighbour, PARTS: gl.constexpr):
+    """Hand out the largest scores of a tile's parts, of which four threads of a row know a part each, to be
+    put whole_output by `store_maxima` later."""
+    if PARTS == 1:
+        return gl.inline_asm_elementwise(
+            OFFER_MAXIMA_1, OFFER_MAXIMA_1_OPERANDS, [maxima, neighbour],
+            dtype=(gl.float32, gl.float32), is_pure=False, pack=2)  # fmt: skip
+    else:
+        offered = gl.inline_asm_elementwise(
+            OFFER_MAXIMA_2, OFFER_MAXIMA_2_OPERANDS, [maxima, neighbour],
+            dtype=gl.float32, is_pure=False, pack=4)  # fmt: skip
+        return (offered,)
+
+
+@gluon.jit
+def store_maxima(offered, place, to, PARTS: gl.constexpr):
+    """Store the largest scores of a tile's parts."""
+    text: gl.constexpr = STORE_MAXIMA_1 if PARTS == 1 else STORE_MAXIMA_2
+    operands: gl.constexpr = STORE_MAXIMA_1_OPERANDS if PARTS == 1 else STORE_MAXIMA_2_OPERANDS
+    where = (place, to.to(gl.int64))
+    gl.inline_asm_elementwise(
+        text, operands, offered + where,
+        dtype=gl.int32, is_pure=False, pack=2 * PARTS)  # fmt: skip
+
+
+@gluon.jit
+def first_base(highest, base):
+    """What weights are relative to, for rows that have seen nothing so far: their highest score."""
+    return gl.inline_asm_elementwise(
+        FIRST_BASE, FIRST_BASE_OPERANDS, [highest, base], dtype=gl.float32, is_pure=False,
+        pack=2)  # fmt: skip
+
+
+@gluon.jit
+def select_equal(x, level, THIS: gl.constexpr, other):
+    """This number where `x` is at a level, and others elsewhere: two instructions.
+
+    Of many such choices the compiler makes sums of shifted bits, and these are more.
+    """
+    text: gl.constexpr = select_equal_ptx(THIS)
+    return gl.inline_asm_elementwise(
+        text, SELECT_EQUAL_OPERANDS, [x, level, other], dtype=gl.int32, is_pure=True, pack=1)  # fmt: skip
+
+
+@gluon.jit
+def _first_of(x, layout: gl.constexpr):
+    """The first of what threads have along the last axis."""
+    for _ in gl.static_range(5):
+        x = gl.split(gl.reshape(x, [x.shape[0], 4, x.shape[2] // 2, 2]))[0]
+    return gl.convert_layout(gl.reshape(x, [x.shape[0], 4]), layout)
+
+
+# fmt: off
+@gluon.jit
+def rescale_if_needed(
+    p, acc, most, base, total, energy, distance,
+    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, WHOLE_OUTPUT: gl.constexpr, LOGS: gl.constexpr,
+):
+# fmt: on
+    """A thread's weights of a tile, the output if it has as many numbers, and what rows have added up, scaled
+    down where scores are far above what weights are relative to. Mostly nothing is force_now.
+
+    What is looked at is a thread's largest weight of each row, or with LOGS its logarithm to base 2. Without
+    the output what is left of its weights is in its place.
+    """
+    rows: gl.constexpr = base.type.layout
+    text: gl.constexpr = RESCALE_TILE[ENTROPIES, DISTANCES, WHOLE_OUTPUT, LOGS]
+    operands: gl.constexpr = RESCALE_TILE_OPERANDS[ENTROPIES, DISTANCES, WHOLE_OUTPUT]
+    given = (p, acc) if WHOLE_OUTPUT else (p,)
+    given += (most[:, :, None], base[:, :, None], total[:, :, None])
+    if ENTROPIES:
+        given += (energy[:, :, None],)
+    if DISTANCES:
+        given += (distance[:, :, None],)
+    found = gl.inline_asm_elementwise(
+        text, operands, given,
+        dtype=RESCALE_TILE_RESULTS[ENTROPIES + DISTANCES], is_pure=False, pack=p.shape[2] * 2)  # fmt: skip
+    acc = found[1] if WHOLE_OUTPUT else _first_of(found[1], rows)
+    base, total = _first_of(found[2], rows), _first_of(found[3], rows)
+    if ENTROPIES:
+        energy = _first_of(found[4], rows)
+    if DISTANCES:
+        distance = _first_of(found[4 + ENTROPIES], rows)
+    return found[0], acc, base, total, energy, distance
+
+
+@gluon.jit
+def force_now(sums, at):
+    """See to it that sums are force_now before whatever waits next."""
+    gl.inline_asm_elementwise(
+        FORCE_NOW, FORCE_NOW_OPERANDS, [sums, at.to(gl.int64)], dtype=gl.int32, is_pure=False,
+        pack=2)  # fmt: skip
+
+
+@gluon.jit
+def flag_nan(one, two, three, dirty):
+    """Note sums that are no numbers, and see to it that they are force_now."""
+    gl.inline_asm_elementwise(
+        FLAG_NAN, FLAG_NAN_OPERANDS, [one, two, three, dirty.to(gl.int64)],
+        dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def logarithm(x):
+    """To base 2, as good as the hardware's exponential."""
+    return gl.inline_asm_elementwise(
+        LOGARITHM, LOGARITHM_OPERANDS, [x], dtype=gl.float32, is_pure=True, pack=1)  # fmt: skip
+
+
+@gluon.jit
+def popcount(bits):
+    """How many bits of a word are set."""
+    return gl.inline_asm_elementwise(POPCOUNT, POPCOUNT_OPERANDS, [bits], dtype=gl.int32, is_pure=True,
+    pack=1)
+
+
+@gluon.jit
+def expand_bits(bits, first, to):
+    """Write the numbers of the bits that are set in words whose first bits have these numbers."""
+    gl.inline_asm_elementwise(
+        EXPAND_BITS, EXPAND_BITS_OPERANDS, [bits, first, to.to(gl.int64)],
+        dtype=gl.int32, is_pure=False, pack=1)  # fmt: skip
+
+
+@gluon.jit
+def append_candidates(scores, threshold, first, low, high, length, to):
+    """List the keys of 64 × 64 scores (`columns_apart`) that are at or above the threshold of their row,
+    and that
+    the row sees.
+
+    What a thread lists by itself is a place in the list, a key and a score: for `flush_candidates`.
+    """
+    about = (threshold, first, low, high, length.to(gl.int64), to.to(gl.int64))
+    return gl.inline_asm_elementwise(
+        APPEND_CANDIDATES, APPEND_CANDIDATES_OPERANDS, scores + about,
+        dtype=(gl.int32, gl.int32, gl.float32), is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def flush_candidates(place, key, score, to):
+    """Write what `append_candidates` has found."""
+    gl.inline_asm_elementwise(
+        FLUSH_CANDIDATES, FLUSH_CANDIDATES_OPERANDS, [place, key, score, to.to(gl.int64)],
+        dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
+
+
+@gluon.jit
+def rescale_output(acc, left, DIM: gl.constexpr, layout: gl.constexpr):
+    """An output of 64 dims by what is left of its weights. Mostly that is all, and nothing is force_now."""
+    sums = split_by_thread(acc, DIM)
+    factor = gl.convert_layout(left, gl.SliceLayout(2, sums.type.layout))[:, :, None]
+    sums = gl.inline_asm_elementwise(
+        RESCALE, RESCALE_OPERANDS, [sums, factor],
+        dtype=gl.float32, is_pure=False, pack=DIM // 2)  # fmt: skip
+    return gl.convert_layout(join_threads(sums, DIM), layout)
+
+
+@gluon.jit
+def kth_largest(x, TOP: gl.constexpr):
+    """The TOP-th largest number of each column, TOP being eight at the most.
+
+    Of a column four neighbouring threads have eight numbers each.
+    """
+    found = gl.inline_asm_elementwise(
+        KTH_LARGEST, KTH_LARGEST_OPERANDS, [x], dtype=gl.float32, is_pure=False, pack=8)  # fmt: skip
+    rank = gl.arange(0, x.shape[0], gl.SliceLayout(1, x.type.layout)) % 8
+    return gl.max(gl.where((rank == TOP - 1)[:, None], found, float("-inf")), 0)
+
+
+@gluon.jit
+def store_tile_bits(x, below, place, stores, to):
+    """Store a bit for each row of a word and each line: whether its score is above what is below its
+    threshold.
+
+    A thread has four rows of four lines, as the `place`-th of eight, and where it stores a word, that is of
+    the line `place // 2`.
+    """
+    shift = (place & 1) * 4
+    first = gl.where((place & 2) > 0, 0x3715, 0x6240)
+    second = gl.where((place & 4) > 0, 0x3276, 0x5410)
+    gl.inline_asm_elementwise(
+        STORE_TILE_BITS, STORE_TILE_BITS_OPERANDS, [x, below, shift, first, second, stores.to(gl.int32),
+        to.to(gl.int64)],
+        dtype=gl.int8, is_pure=False, pack=16)  # fmt: skip
+
+
+@gluon.jit
+def store_block_maxima(x, offset, place, stores, to):
+    """Raise weights to the largest that rows have in each line. Threads are those of `store_tile_bits`."""
+    gl.inline_asm_elementwise(
+        STORE_BLOCK_MAXIMA, STORE_BLOCK_MAXIMA_OPERANDS, [x, offset, place, stores.to(gl.int32),
+        to.to(gl.int64)],
+        dtype=gl.int8, is_pure=False, pack=16)  # fmt: skip

@@ -1,0 +1,64 @@
+"""Blocks of rows of one head, as Hopper's copy engine takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from regard.engine.triton.operands import steps
+from regard.memo import remembered
+
+__all__ = ["line_descriptor", "tile_descriptor"]
+
+TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+
+
+def tile_descriptor(x: Tensor, rows: int, heads: int = 0) -> TensorDescriptor:
+    """A descriptor of `rows` rows at a time; of so many heads at a time as if they were a batch row."""
+    shape, strides = x.shape, x.stride()
+    if heads:
+        batch, count, *rest = shape
+        shape, strides = (batch * count // heads, heads, *rest), (heads * strides[1], *strides[1:])
+    return _of(x, _tile_pattern(shape, strides, x.dtype, rows))
+
+
+def line_descriptor(x: Tensor, count: int) -> TensorDescriptor:
+    """A descriptor of `count` numbers of one row of a matrix at a time."""
+    return _of(x, _line_pattern(x.shape, x.stride(), count))
+
+
+def _of(x: Tensor, pattern: TensorDescriptor) -> TensorDescriptor:
+    """A descriptor of this tensor like one that has been checked."""
+    if x.data_ptr() % 16:
+        raise ValueError("the copy engine takes tensors that begin at a multiple of 16 bytes.")
+    made = object.__new__(TensorDescriptor)
+    made.__dict__.update(pattern.__dict__, base=x)
+    return made
+
+
+@remembered(256)
+def _tile_pattern(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, rows: int
+) -> TensorDescriptor:
+    block = [1, 1, rows, shape[3]]
+    layout = gl.NVMMASharedLayout.get_default_for(block, TYPES[dtype])
+    return _pattern(dtype, shape, steps(shape, strides), block, layout)
+
+
+@remembered(256)
+def _line_pattern(shape: tuple[int, ...], strides: tuple[int, ...], count: int) -> TensorDescriptor:
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)
+    return _pattern(torch.float32, shape, strides, [1, count], layout)
+
+
+def _pattern(
+    dtype: torch.dtype, shape: tuple[int, ...], strides: Sequence[int], block: list[int], layout: Any
+) -> TensorDescriptor:
+    """A descriptor of nothing yet, but checked for everything else: that takes a while."""
+    nothing = torch.empty(1, dtype=dtype, device="meta")
+    return TensorDescriptor(nothing, list(shape), list(strides), block, layout)

@@ -1,0 +1,1 @@
+"""The heaviest keys of each row, on Hopper."""

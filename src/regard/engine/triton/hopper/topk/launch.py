@@ -1,0 +1,342 @@
+"""What the largest scores of tiles process_band: overviews of them, and every row's heaviest keys.
+
+The forward pass leaves them behind for a band of queries at a time, so that they stay small; what follows
+from them is found before the next band.
+"""
+
+# A kernel calls its compile-time arguments constexpr, and is given plain numbers.
+# pyright: reportArgumentType=false, reportCallIssue=false
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Int32
+from torch import Tensor
+
+from regard.engine.riders import Riders, Streamed
+from regard.engine.triton.forward.tile_maxima import TileMaxima
+from regard.engine.triton.hopper.topk.candidates import hopper_candidates_kernel
+from regard.engine.triton.hopper.topk.candidates_ptx import MAX_CANDIDATES
+from regard.engine.triton.hopper.topk.exhaustive import exhaustive_kernel, key_threshold_kernel
+from regard.engine.triton.hopper.topk.threshold import hopper_threshold_kernel
+from regard.engine.triton.hopper.topk.threshold_two_pass import (
+    BITS,
+    select_kernel,
+    threshold_kernel,
+    wanted_tiles_kernel,
+)
+from regard.engine.triton.launch.start import aligned, start
+from regard.engine.triton.operands import Operands
+from regard.engine.triton.schedule.intervals import SIDE, intervals
+
+__all__ = ["TopKeys"]
+
+# Bytes for the largest scores of tiles.
+BAND_BYTES = 1 << 29
+# Shorter texts have few tiles: halves of them have largest scores of their own.
+LONG = 8192
+# Blocks of queries enough for every multiprocessor to have one.
+PROGRAMS = 128
+# Tiles, or keys, are of so many classes, whose largest scores bound those of the heaviest keys from below.
+CLASSES = 32
+# Rows of which a warp chooses among the candidates.
+ROWS = 32
+# Blocks of queries of which a program asks whether they are to be searched.
+SEARCH_BLOCKS = 4
+# With fewer than so many tiles for each top key, classes of keys make better thresholds than classes of
+# tiles.
+FEW_TILES = 1.25
+# Tiles of which a program asks queries whether they want them.
+LINES = 16
+# Largest scores of so many tiles stay in registers while thresholds are found, of so many warps with so many
+# registers each thread. Those of more tiles are read twice.
+ONE_PASS = {64: (4, 48), 128: (4, 64), 256: (4, 96), 512: (8, 128)}
+# Programs that look for candidates: enough to keep the device busy, but each reads its tile of keys. And
+# registers of theirs, by grain.
+CANDIDATE_PROGRAMS = 2048
+REGISTERS = {64: 128, 128: 168}
+
+
+class TopKeys:
+    """What a forward pass over blocks of so many queries and keys tells by the largest scores of tiles."""
+
+    def __init__(self, operands: Operands, riders: Riders, result: Streamed, blocks: tuple[int, int]) -> None:
+        self.operands, self.problem, self.result = operands, operands.problem, result
+        self.block_q, self.block_k = blocks
+        self.asked = bool(riders.top_keys or riders.grain)
+        self.top = riders.top_keys
+        self.grain = riders.grain or self.block_k // (1 if self.problem.k_len >= LONG else 2)
+        self.maps = self.problem.batch * self.problem.heads
+        self.lines = -(-self.problem.k_len // self.block_k) * (self.block_k // self.grain)
+        # How many tiles a program has room for that reads their largest scores once, if there is one.
+        fitting = [lines for lines in ONE_PASS if self.lines <= lines]
+        self.one_pass = min(fitting) if self.top and fitting else 0
+        # Blocks of queries to do together: all, but for the room that the largest scores of tiles take.
+        self.blocks = self.at_once = -(-self.problem.q_len // self.block_q)
+        self.per_block = self.maps * self.lines * self.block_q
+        if self.asked:
+            few = max(BAND_BYTES // (4 * self.per_block), -(-PROGRAMS // self.maps))
+            self.at_once = min(few, self.blocks)
+        if self.one_pass and result.block_maxima is not None:
+            result.block_maxima.zero_()
+        if self.top:
+            shape = (self.problem.batch, self.problem.heads)
+            new = result.lse.new_empty
+            self.threshold = new(*shape, self.problem.q_len)
+            # Which blocks are to be searched, and how long the lists of a band are: 0 again after each.
+            searched = self.maps * -(-self.problem.q_len // SIDE)
+            sizes = [aligned(searched), self.maps * self.at_once * self.block_q]
+            zeros = torch.zeros(sum(sizes), dtype=torch.int32, device=self.threshold.device)
+            exhaustive, self.length = zeros.split_with_sizes(sizes)
+            self.exhaustive = exhaustive[:searched].view(*shape, -1)
+
+    def bands(self) -> Iterator[tuple[range, TileMaxima | None]]:
+        """Blocks of queries to do together."""
+        if not self.asked:
+            yield range(self.blocks), None
+            return
+        # Every band has the same room.
+        room = self.result.lse.new_empty(self.per_block * self.at_once)
+        for first in range(0, self.blocks, self.at_once):
+            band = range(first, min(first + self.at_once, self.blocks))
+            shape = (self.maps, self.lines, len(band) * self.block_q)
+            scores = room[: self.per_block * len(band)].view(shape)
+            yield band, TileMaxima(scores, self.grain, band.start * self.block_q)
+
+    def process_band(self, maxima: TileMaxima, band: range) -> None:
+        """What a band's largest scores of tiles say about its rows and its blocks of the map."""
+        wanted = self._threshold_one_pass(maxima) if self.one_pass else self._threshold_two_pass(maxima, band)
+        if wanted is not None:
+            self._threshold_by_keys(maxima, wanted, band)
+            self._select(maxima, wanted)
+
+    def _threshold_one_pass(self, maxima: TileMaxima) -> Int32[Tensor, "maps lines words"]:
+        """Marks, overviews, and which rows want which tiles: largest scores are read once."""
+        result, (blocks, sizes), wanted = self.result, self._visits(maxima), self._new_tile_bits(maxima)
+        warps, registers = ONE_PASS[self.one_pass]
+        start(
+            hopper_threshold_kernel,
+            (maxima.scores.shape[2] // BITS.value, self.maps),
+            maxima.scores,
+            result.lse,
+            blocks,
+            self.threshold,
+            self.exhaustive,
+            wanted,
+            self.exhaustive if result.block_maxima is None else result.block_maxima.view(torch.int32),
+            self.operands.scale,
+            *sizes,
+            *self._block_counts,
+            self.exhaustive.shape[-1],
+            HAS_BLOCK_MAXIMA=result.block_maxima is not None,
+            LINES=self.one_pass,
+            TOP=self.top,
+            CLASSES=CLASSES,
+            SIDE=SIDE,
+            **self._cut,
+            num_warps=warps,
+            maxnreg=registers,
+        )
+        return wanted
+
+    def _threshold_two_pass(
+        self, maxima: TileMaxima, band: range
+    ) -> Int32[Tensor, "maps lines words"] | None:
+        """The same by two kernels; without top keys there are only overviews."""
+        result, (blocks, sizes), unused = self.result, self._visits(maxima), self.result.lse
+        start(
+            threshold_kernel,
+            (len(band), self.maps),
+            maxima.scores,
+            result.lse,
+            blocks,
+            self.threshold if self.top else unused,
+            self.exhaustive if self.top else unused,
+            unused if result.block_maxima is None else result.block_maxima,
+            self.operands.scale,
+            *sizes,
+            *self._block_counts,
+            -(-self.problem.q_len // SIDE),
+            HAS_BLOCK_MAXIMA=result.block_maxima is not None,
+            TOP=self.top,
+            CLASSES=CLASSES,
+            SIDE=SIDE,
+            **self._cut,
+            num_warps=1,
+        )
+        if not self.top:
+            return None
+        wanted = self._new_tile_bits(maxima)
+        start(
+            wanted_tiles_kernel,
+            (len(band), self.maps, -(-self.lines // LINES)),
+            maxima.scores,
+            self.threshold,
+            blocks,
+            wanted,
+            self.operands.scale,
+            *sizes,
+            LINES=LINES,
+            **self._cut,
+            num_warps=4,
+        )
+        return wanted
+
+    def _threshold_by_keys(
+        self, maxima: TileMaxima, wanted: Int32[Tensor, "maps lines words"], band: range
+    ) -> None:
+        """Rows that see too few tiles for a good threshold have one by classes of keys; the mask says
+        where these
+        are."""
+        p = self.problem
+        rows = range(band.start * self.block_q, min(band.stop * self.block_q, p.q_len))
+        most = int(FEW_TILES * self.top * maxima.grain)
+        blocks = intervals(p).short(rows, most)
+        if not len(blocks):
+            return
+        start(
+            key_threshold_kernel,
+            (len(blocks), self.maps),
+            BLOCKS=blocks,
+            LSE=self.result.lse,
+            THRESHOLD=self.threshold,
+            EXHAUSTIVE=self.exhaustive,
+            WANTED=wanted,
+            first_row=rows.start,
+            band_rows=maxima.scores.shape[2],
+            lines=self.lines,
+            TOP=self.top,
+            GRAIN=maxima.grain,
+            MOST=most,
+            CLASSES=CLASSES,
+            **self._search_arguments,
+        )
+
+    @property
+    def _score_arguments(self) -> dict[str, Any]:
+        """What kernels take that score rows of a problem once more."""
+        p = self.problem
+        return {
+            **self.operands.plain,
+            **intervals(p).rows,
+            "q_len": p.q_len,
+            "k_len": p.k_len,
+            "heads": p.heads,
+            "group": p.group,
+            "DIM": p.q.shape[-1],
+        }
+
+    @property
+    def _search_arguments(self) -> dict[str, Any]:
+        """The same for those who look after blocks of SIDE queries that are to be done again."""
+        more = {"scale": self.operands.scale, "exhaustive_blocks": self.exhaustive.shape[-1], "SIDE": SIDE}
+        return {**self._score_arguments, **more}
+
+    def _visits(self, maxima: TileMaxima) -> tuple[Tensor, tuple[int, ...]]:
+        """Which tiles blocks of queries visit, and the sizes that kernels for a band share."""
+        p, table = self.problem, intervals(self.problem)
+        blocks, _ = table.blocks(self.block_q, self.block_k)
+        plane_stride = blocks.shape[1] if table.planes > 1 else 0
+        rows = maxima.scores.shape[2]
+        return blocks, (p.q_len, p.heads, plane_stride, maxima.first, rows, self.lines)
+
+    def _new_tile_bits(self, maxima: TileMaxima) -> Int32[Tensor, "maps lines words"]:
+        """Room for a bit for each row and tile."""
+        shape = (self.maps, self.lines, maxima.scores.shape[2] // BITS.value)
+        return torch.empty(shape, dtype=torch.int32, device=maxima.scores.device)
+
+    @property
+    def _cut(self) -> dict[str, int]:
+        return {"GRAIN": self.grain, "BLOCK_Q": self.block_q, "BLOCK_K": self.block_k}
+
+    @property
+    def _block_counts(self) -> tuple[int, int]:
+        """How many blocks of an overview there are: none, where nobody asks."""
+        highest = self.result.block_maxima
+        return (0, 0) if highest is None else (highest.shape[2], highest.shape[3])
+
+    def _select(self, maxima: TileMaxima, wanted: Int32[Tensor, "maps lines words"]) -> None:
+        """The heaviest of the keys in those tiles whose largest scores are large enough."""
+        p, result, (maps, lines, rows), first_row = (
+            self.problem,
+            self.result,
+            maxima.scores.shape,
+            maxima.first,
+        )
+        length = self.length[: maps * rows].view(maps, rows)
+        lists = length.new_empty(maps, rows, MAX_CANDIDATES.value, dtype=torch.int64)
+        programs, shares = lines * -(-CANDIDATE_PROGRAMS // (maps * lines)), length
+        if p.mask is not None:
+            band = range(first_row, min(first_row + rows, p.q_len))
+            shares = intervals(p).shares(band, maxima.grain, lines, self.top, -(-CANDIDATE_PROGRAMS // maps))
+            programs = len(shares)
+        start(
+            hopper_candidates_kernel,
+            (maps * programs,),
+            **self._score_arguments,
+            SHARES=shares,
+            WANTED=wanted,
+            # The largest scores of tiles are not needed any more.
+            NUMBERS=maxima.scores.view(torch.int32),
+            THRESHOLD=self.threshold,
+            LIST_LENGTH=length,
+            CANDIDATE_LISTS=lists,
+            first_row=first_row,
+            rows=rows,
+            lines=lines,
+            programs=programs,
+            GRAIN=maxima.grain,
+            MASKED=p.mask is not None,
+            num_warps=4,
+            maxnreg=REGISTERS[maxima.grain],
+        )
+        band_rows = min(rows, p.q_len - first_row)
+        start(
+            select_kernel,
+            (-(-band_rows // ROWS), maps),
+            result.lse,
+            length,
+            lists,
+            result.top_weight,
+            result.top_key,
+            result.lse if result.max_score is None else result.max_score,
+            result.top_key if result.argmax is None else result.argmax,
+            self.exhaustive,
+            self.operands.scale,
+            band_rows,
+            rows,
+            p.q_len,
+            first_row,
+            self.exhaustive.shape[-1],
+            TOP=self.top,
+            MAX_CANDIDATES=MAX_CANDIDATES.value,
+            ROWS=ROWS,
+            SIDE=SIDE,
+            MAX_SCORES=result.max_score is not None,
+            ARGMAXES=result.argmax is not None,
+            num_warps=1,
+        )
+
+    def finish(self) -> None:
+        """Rows with more candidates than places, or next to no weight on other keys, are searched."""
+        result = self.result
+        if result.top_weight is None or result.top_key is None:
+            return
+        start(
+            exhaustive_kernel,
+            (-(-self.exhaustive.shape[-1] // SEARCH_BLOCKS), self.maps),
+            LSE=result.lse,
+            EXHAUSTIVE=self.exhaustive,
+            WEIGHT=result.top_weight,
+            KEY=result.top_key,
+            MAX_SCORE=result.lse if result.max_score is None else result.max_score,
+            ARGMAX=result.top_key if result.argmax is None else result.argmax,
+            MAX_SCORES=result.max_score is not None,
+            ARGMAXES=result.argmax is not None,
+            TOP=self.top,
+            WIDE=max(2, 1 << (self.top - 1).bit_length()),
+            COUNT=SEARCH_BLOCKS,
+            **self._search_arguments,
+        )

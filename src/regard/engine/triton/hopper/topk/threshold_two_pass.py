@@ -1,0 +1,266 @@
+"""From the largest scores of tiles to overviews of them and to every row's heaviest keys.
+
+The forward pass leaves behind the largest score that each query has in each tile. A query's heaviest keys lie
+in the few tiles with the largest of them, and only these are looked at again: queries that want the same tile
+are gathered, and multiplied with it.
+"""
+
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
+# pyright: reportGeneralTypeIssues=false
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = [
+    "BITS",
+    "FAINTEST",
+    "FARTHEST",
+    "SLACK",
+    "select_kernel",
+    "threshold_kernel",
+    "wanted_tiles_kernel",
+]
+
+LOG2E = tl.constexpr(1.4426950408889634)
+# Should a product round a score otherwise than the forward pass, it is still found. There scores are
+# logarithms of weights, which are good to half of SLACK, and to as much more for each power of two between a
+# score and what weights are relative to. That is up to 40 away from the logarithm of their sum.
+SLACK, FARTHEST = tl.constexpr(1e-6), tl.constexpr(20.0)
+# Keys of less weight than this power of two are searched for one by one.
+FAINTEST = tl.constexpr(-120.0)
+# Bits of a word, of which a row has some for the keys of a tile.
+BITS = tl.constexpr(32)
+
+
+# fmt: off
+@triton.jit(do_not_specialize=[
+    "q_len", "heads", "plane_stride", "first_row", "rows", "lines", "block_rows", "block_cols",
+    "exhaustive_blocks"])
+def threshold_kernel(
+    TILE_MAXIMA, LSE, BLOCKS, THRESHOLD, EXHAUSTIVE, BLOCK_MAXIMA, scale, q_len, heads, plane_stride,
+    first_row, rows, lines, block_rows,
+    block_cols, exhaustive_blocks,
+    TOP: tl.constexpr, HAS_BLOCK_MAXIMA: tl.constexpr, CLASSES: tl.constexpr, GRAIN: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SIDE: tl.constexpr,
+):
+# fmt: on
+    """What follows from the largest score of each row's GRAIN keys, in units of log 2, for a block of queries
+    of a band: the largest weight of each block of GRAIN × GRAIN cells, and the least score that a key of the
+    TOP may have.
+
+    BLOCKS says which tiles a block of queries visited. Every CLASSES-th of them is of one class, and the
+    TOP-th largest of a row's class maxima is no more than the TOP-th largest of its scores. Rows that see too
+    few classes, or hardly anything of some, are searched with their block of SIDE queries afterwards:
+    EXHAUSTIVE.
+    Of these and of dead rows no score is above the threshold.
+    """
+    at_map = tl.program_id(1).to(tl.int64)
+    in_band = tl.program_id(0) * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    row = first_row + in_band
+    there = row < q_len
+    run = BLOCKS + (at_map // heads * plane_stride + first_row // BLOCK_Q + tl.program_id(0)) * 4
+    first, stop = tl.load(run) * (BLOCK_K // GRAIN), tl.load(run + 1) * (BLOCK_K // GRAIN)
+    lse = tl.load(LSE + at_map * q_len + row, mask=there, other=float("-inf"))
+    alive = lse > float("-inf")
+    lse2 = tl.where(alive, lse, float("inf")) * LOG2E
+    parts: tl.constexpr = BLOCK_Q // GRAIN
+    block = (first_row + tl.program_id(0) * BLOCK_Q) // GRAIN + tl.arange(0, parts)[:, None]
+    class_maxima = tl.full([BLOCK_Q, CLASSES], float("-inf"), tl.float32)
+    for start in range(0, lines, CLASSES):
+        line = start + tl.arange(0, CLASSES)
+        visited = (line >= first) & (line < stop)
+        at = (at_map * lines + line)[None, :] * rows + in_band[:, None]
+        x = tl.load(TILE_MAXIMA + at, mask=there[:, None] & visited[None, :], other=float("-inf"))
+        class_maxima = tl.maximum(class_maxima, x)
+        if HAS_BLOCK_MAXIMA:
+            weight = tl.reshape(x - lse2[:, None], [parts, GRAIN, CLASSES])
+            to = BLOCK_MAXIMA + (at_map * block_rows + block) * block_cols + line[None, :]
+            tl.store(to, tl.exp2(tl.max(weight, 1)), mask=(line[None, :] < block_cols) & (block < block_rows))
+    if TOP > 0:
+        for _ in range(TOP - 1):
+            # Of equal ones all go, and the threshold is lower than it need be.
+            class_maxima = tl.where(class_maxima == tl.max(class_maxima, 1)[:, None], float("-inf"),
+            class_maxima)
+        threshold = tl.max(class_maxima, 1)
+        few = (threshold < lse2 + FAINTEST) & alive
+        threshold -= SLACK * (tl.abs(threshold) + tl.abs(lse2) + FARTHEST)
+        threshold = tl.where(alive & (threshold > float("-inf")) & ~few, threshold, float("inf"))
+        tl.store(THRESHOLD + at_map * q_len + row, threshold / (scale * LOG2E), mask=there)
+        unsure = tl.max(tl.reshape(few.to(tl.int32), [BLOCK_Q // SIDE, SIDE]), 1)
+        side = (first_row + tl.program_id(0) * BLOCK_Q) // SIDE + tl.arange(0, BLOCK_Q // SIDE)
+        tl.store(EXHAUSTIVE + at_map * exhaustive_blocks + side, unsure,
+        mask=(unsure > 0) & (side < exhaustive_blocks))
+
+
+# fmt: off
+@triton.jit(do_not_specialize=["q_len", "heads", "plane_stride", "first_row", "rows", "lines"])
+def wanted_tiles_kernel(
+    TILE_MAXIMA, THRESHOLD, BLOCKS, WANTED, scale, q_len, heads, plane_stride, first_row, rows, lines,
+    GRAIN: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, LINES: tl.constexpr,
+):
+# fmt: on
+    """Which of a block of queries have their largest score in each of LINES tiles at or above their
+    threshold: a
+    bit for each, in words of as many queries."""
+    at_map = tl.program_id(1).to(tl.int64)
+    run = BLOCKS + (at_map // heads * plane_stride + first_row // BLOCK_Q + tl.program_id(0)) * 4
+    first, stop = tl.load(run) * (BLOCK_K // GRAIN), tl.load(run + 1) * (BLOCK_K // GRAIN)
+    in_band = tl.program_id(0) * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    row, line = first_row + in_band, tl.program_id(2) * LINES + tl.arange(0, LINES)
+    threshold = tl.load(THRESHOLD + at_map * q_len + row, mask=row < q_len, other=float("inf"))
+    threshold *= scale * LOG2E
+    seen = ((line >= first) & (line < stop))[None, :] & (threshold < float("inf"))[:, None]
+    at = (at_map * lines + line)[None, :] * rows + in_band[:, None]
+    top = tl.load(TILE_MAXIMA + at, mask=seen, other=float("-inf"))
+    words: tl.constexpr = BLOCK_Q // BITS
+    found = (top >= threshold[:, None]) & seen
+    bits = found.to(tl.int32) << (tl.arange(0, BLOCK_Q) % BITS)[:, None]
+    bits = tl.sum(tl.reshape(bits, [words, BITS, LINES]), 1)
+    word = tl.program_id(0) * words + tl.arange(0, words)
+    to = WANTED + (at_map * lines + line)[None, :] * (rows // BITS) + word[:, None]
+    tl.store(to, bits, mask=(line < lines)[None, :])
+
+
+@triton.jit
+def _order(a, b):
+    """The larger of two, and the smaller."""
+    return tl.maximum(a, b), tl.minimum(a, b)
+
+
+@triton.jit
+def _sorted(eight):
+    """Eight numbers, largest first."""
+    a, b, c, d, e, f, g, h = eight
+    a, b = _order(a, b)
+    c, d = _order(c, d)
+    e, f = _order(e, f)
+    g, h = _order(g, h)
+    a, c = _order(a, c)
+    b, d = _order(b, d)
+    e, g = _order(e, g)
+    f, h = _order(f, h)
+    b, c = _order(b, c)
+    f, g = _order(f, g)
+    a, e = _order(a, e)
+    b, f = _order(b, f)
+    c, g = _order(c, g)
+    d, h = _order(d, h)
+    c, e = _order(c, e)
+    d, f = _order(d, f)
+    b, c = _order(b, c)
+    d, e = _order(d, e)
+    f, g = _order(f, g)
+    return a, b, c, d, e, f, g, h
+
+
+@triton.jit
+def _largest(one, other):
+    """The largest eight of two times eight, both largest first: the larger of each one's first and the
+    other's last. These rise and fall, so halves, quarters and pairs are left to compare."""
+    a, b = tl.maximum(one[0], other[7]), tl.maximum(one[1], other[6])
+    c, d = tl.maximum(one[2], other[5]), tl.maximum(one[3], other[4])
+    e, f = tl.maximum(one[4], other[3]), tl.maximum(one[5], other[2])
+    g, h = tl.maximum(one[6], other[1]), tl.maximum(one[7], other[0])
+    a, e = _order(a, e)
+    b, f = _order(b, f)
+    c, g = _order(c, g)
+    d, h = _order(d, h)
+    a, c = _order(a, c)
+    b, d = _order(b, d)
+    e, g = _order(e, g)
+    f, h = _order(f, h)
+    a, b = _order(a, b)
+    c, d = _order(c, d)
+    e, f = _order(e, f)
+    g, h = _order(g, h)
+    return a, b, c, d, e, f, g, h
+
+
+@triton.jit
+def _rank(entry, listed):
+    """A candidate, or nothing, as a number: the larger the heavier, of equal ones the earlier key."""
+    # There is only one zero.
+    score = (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True) + 0.0
+    bits = tl.where(listed, score, float("-inf")).to(tl.int32, bitcast=True)
+    return (_turned(bits).to(tl.int64) << 32) | (~entry & 0xFFFFFFFF)
+
+
+@triton.jit
+def _turned(bits):
+    """The bits of numbers, so that they have the order of the numbers; and back again."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def _beside(eight):
+    """Eight numbers of each row, in a row."""
+    a, b, c, d, e, f, g, h = eight
+    # The last axis that is joined counts in ones.
+    pairs = tl.join(tl.join(tl.join(a, e), tl.join(c, g)), tl.join(tl.join(b, f), tl.join(d, h)))
+    return tl.reshape(pairs, [a.shape[0], 8])
+
+
+# fmt: off
+@triton.jit(do_not_specialize=["band_rows", "list_rows", "q_len", "first_row", "exhaustive_blocks"])
+def select_kernel(
+    LSE, LIST_LENGTH, CANDIDATE_LISTS, WEIGHT, KEY, MAX_SCORE, ARGMAX, EXHAUSTIVE, scale, band_rows,
+    list_rows, q_len, first_row,
+    exhaustive_blocks,
+    TOP: tl.constexpr, MAX_CANDIDATES: tl.constexpr, ROWS: tl.constexpr, SIDE: tl.constexpr,
+    MAX_SCORES: tl.constexpr,
+    ARGMAXES: tl.constexpr,
+):
+# fmt: on
+    """The TOP heaviest of each row's candidates, heaviest first, of equal ones the earlier key first.
+
+    A thread has a row, and sorts its candidates eight by eight: it talks to nobody. A row with more
+    candidates than places says so for its block of SIDE queries in EXHAUSTIVE. With MAX_SCORES the first
+    score goes to
+    MAX_SCORE too, with ARGMAXES its key to ARGMAX. LIST_LENGTH is 0 afterwards.
+    """
+    tl.static_assert(TOP <= 8)
+    at_map = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    there = row < band_rows
+    in_band, q_row = at_map * list_rows + row, first_row + row
+    length = tl.load(LIST_LENGTH + in_band, mask=there, other=0)
+    row_at = at_map * q_len + q_row
+    lse = tl.load(LSE + row_at, mask=there, other=0.0) * LOG2E
+    # A dead row has lse -inf, and no candidates.
+    lse = tl.where(lse == float("-inf"), 0.0, lse)
+    most = tl.max(length, 0)
+    nothing = _rank(in_band * 0, length < 0)
+    best = (nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing)
+    for start in range(0, tl.minimum(most, MAX_CANDIDATES), 8):
+        # There is room for all of them, whether they are listed or not.
+        at = CANDIDATE_LISTS + in_band * MAX_CANDIDATES + start
+        some = (
+            _rank(tl.load(at), start < length),
+            _rank(tl.load(at + 1), start + 1 < length),
+            _rank(tl.load(at + 2), start + 2 < length),
+            _rank(tl.load(at + 3), start + 3 < length),
+            _rank(tl.load(at + 4), start + 4 < length),
+            _rank(tl.load(at + 5), start + 5 < length),
+            _rank(tl.load(at + 6), start + 6 < length),
+            _rank(tl.load(at + 7), start + 7 < length),
+        )
+        best = _largest(best, _sorted(some))
+    chosen = _beside(best)
+    score = _turned((chosen >> 32).to(tl.int32)).to(tl.float32, bitcast=True)
+    weight = tl.exp2(score * (scale * LOG2E) - lse[:, None])
+    key = tl.where(weight > 0, ~chosen & 0xFFFFFFFF, -1)
+    turn = tl.arange(0, 8)[None, :]
+    to = row_at[:, None] * TOP + turn
+    wanted = there[:, None] & (turn < TOP)
+    tl.store(WEIGHT + to, weight, mask=wanted)
+    tl.store(KEY + to, key, mask=wanted)
+    if MAX_SCORES:
+        highest = tl.max(tl.where(turn == 0, score, float("-inf")), 1)
+        tl.store(MAX_SCORE + row_at, highest * scale, mask=there)
+    if ARGMAXES:
+        heaviest = tl.max(tl.where(turn == 0, key, -1), 1)
+        tl.store(ARGMAX + row_at, heaviest, mask=there)
+    block = at_map * exhaustive_blocks + (first_row + tl.program_id(0) * ROWS) // SIDE
+    tl.store(EXHAUSTIVE + block, 1, mask=most > MAX_CANDIDATES)
+    tl.store(LIST_LENGTH + in_band, tl.zeros([ROWS], tl.int32), mask=there)

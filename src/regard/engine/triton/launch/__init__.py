@@ -1,0 +1,1 @@
+"""Starting kernels: with little overhead, and several compiled at once."""

@@ -1,0 +1,1 @@
+"""Calls that repeat: recorded twice, then replayed without the Python in between."""

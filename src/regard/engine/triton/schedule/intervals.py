@@ -1,0 +1,311 @@
+"""Masks whose rows each see one interval of keys, as tables of a few numbers per block of queries.
+
+Where a whole mask is intervals, no list of tiles is needed: a block of queries visits one run of keys, in
+which one run is full. That is less than `plan` keeps for masks of any kind, and needs no map of tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int, Int32
+from torch import Tensor
+from torch.nn.functional import pad
+
+from regard.engine.problem import Problem
+from regard.engine.triton.schedule.spans import bounds, spans_of
+from regard.errors import BackendError
+from regard.masks import Mask
+from regard.memo import Keeper, remembered
+
+__all__ = ["SIDE", "Schedule", "Strips", "has_intervals", "intervals", "schedule"]
+
+# The second pass walks down diagonals in steps of SIDE queries and keys.
+SIDE = 64
+PAIRS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Diagonal strips of bands of query blocks, for the second pass.
+
+    Row of `told`: first block of queries, how many, key block - query block. Nobody asks for the diagonals of
+    those that are `without_diagonals`. Of each band `pairs` says where the sums of diagonals number (pair
+    of key blocks
+    - `first`) are kept, -1 where they are not there.
+    """
+
+    with_diagonals: Int32[Tensor, "planes strips 3"]
+    without_diagonals: Int32[Tensor, "planes others 3"]
+    pairs: tuple[Int32[Tensor, "planes pairs"], ...]
+    first: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many there are whose diagonals are with_diagonals."""
+        return self.with_diagonals.shape[1]
+
+
+@dataclass(frozen=True)
+class Schedule(Keeper):
+    """The intervals of a mask, per plane (a batch row with a mask of its own), and what follows from them."""
+
+    low: Int32[Tensor, "planes heads q"]
+    high: Int32[Tensor, "planes heads q"]
+    k_len: int
+
+    @property
+    def planes(self) -> int:
+        return self.low.shape[0]
+
+    @property
+    def q_len(self) -> int:
+        return self.low.shape[2]
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """The steps between the intervals of batch rows and of heads; 0 where they share."""
+        low = self.low
+        return low.stride(0) if low.shape[0] > 1 else 0, low.stride(1) if low.shape[1] > 1 else 0
+
+    @property
+    def rows(self) -> dict[str, Any]:
+        """The interval of every row, as kernels that look at rows take it."""
+        mask_b, mask_h = self.strides
+        return {"LOW": self.low, "HIGH": self.high, "mask_b": mask_b, "mask_h": mask_h}
+
+    @cached_property
+    def _on_host(self) -> tuple[Int[Tensor, "planes heads q"], Int[Tensor, "planes heads q"]]:
+        return self.low.cpu(), self.high.cpu()
+
+    @property
+    def seen_by_row(self) -> float:
+        """How many keys a row sees, on average."""
+        return self.once("seen by row", self._seen_by_row)
+
+    def _seen_by_row(self) -> float:
+        low, high = self._on_host
+        return float((high - low).clamp(min=0).double().mean())
+
+    def visited(self, block: int) -> tuple[Int[Tensor, "planes blocks"], Int[Tensor, "planes blocks"]]:
+        """The first key that any query of a block sees, and the one behind the last; a dead block sees 0."""
+        first, stop, *_ = bounds(*self._on_host, self.k_len, block)
+        return torch.minimum(first, stop), stop
+
+    def full(self, block: int) -> Int[Tensor, "planes blocks 2"]:
+        """The keys that every query of a block sees."""
+        return torch.stack(bounds(*self._on_host, self.k_len, block)[2:], 2)
+
+    def blocks(self, block_q: int, block_k: int) -> tuple[Int32[Tensor, "planes blocks 4"], Tensor]:
+        """For each block of queries: tiles from, to, and full ones from, to; and blocks, longest first."""
+        return self.once(("blocks", block_q, block_k), lambda: self._blocks(block_q, block_k))
+
+    def _blocks(self, block_q: int, block_k: int) -> tuple[Tensor, Tensor]:
+        first, stop = self.visited(block_q)
+        full = self.full(block_q)
+        first, stop = first // block_k, -(-stop // block_k)
+        # A block that sees nothing visits one tile, and finds it masked.
+        stop = torch.maximum(stop, first + 1)
+        table = torch.stack([first, stop, -(-full[..., 0] // block_k), full[..., 1] // block_k], 2)
+        order = (stop - first).argsort(dim=1, descending=True, stable=True)
+        return self._on_device(table), self._on_device(order)
+
+    def key_blocks(self, block_q: int, block_k: int) -> tuple[Int32[Tensor, "planes blocks 4"], Tensor]:
+        """For each block of keys: tiles of queries from, to; the one behind the last in which an interval may
+        end within the block, and the first in which one may begin; and blocks, longest first.
+
+        Tiles between from and to may see nothing. In those between the other two all queries see all keys.
+        """
+        return self.once(("key blocks", block_q, block_k), lambda: self._key_blocks(block_q, block_k))
+
+    def _key_blocks(self, block_q: int, block_k: int) -> tuple[Tensor, Tensor]:
+        visited = self.visited(block_q)
+        # That a row which sees nothing begins behind the last key is enough to mask it.
+        low, high = self._on_host
+        seen_by_all = bounds(low, high.where(high > 0, self.k_len), self.k_len, block_q)[2:]
+        begins = torch.arange(0, max(1, self.k_len), block_k)
+        # A long text has more pairs of blocks than should be looked at together.
+        some = begins.split(max(1, PAIRS // max(1, visited[0].shape[1])))
+        ends = [(begin + block_k).clamp(max=self.k_len) for begin in some]
+        found = [_of_keys(*pair, visited, seen_by_all) for pair in zip(some, ends, strict=True)]
+        table = torch.cat(found, 1)
+        order = (table[..., 1] - table[..., 0]).argsort(dim=1, descending=True, stable=True)
+        return self._on_device(table), self._on_device(order)
+
+    def whole(self, block: int) -> tuple[Int32[Tensor, "planes heads q"], Int32[Tensor, "planes heads q"]]:
+        """`low` and `high`, filled up to whole blocks of queries."""
+        fill = (0, -self.q_len % block)
+        return self.once(("whole", block), lambda: (pad(self.low, fill), pad(self.high, fill)))
+
+    @property
+    def edges(self) -> Int32[Tensor, "planes blocks_and_one 2"]:
+        """`full` of blocks of SIDE queries, and one that is never full behind the last."""
+        return self.once("edges", lambda: self._on_device(pad(self.full(SIDE), (0, 0, 0, 1))))
+
+    @property
+    def seen(self) -> Int32[Tensor, "planes blocks 2"]:
+        """Which blocks of SIDE keys each block of as many queries sees: from, to."""
+        return self.once("seen", lambda: self._on_device(torch.stack(self._seen(), 2)))
+
+    def _seen(self) -> tuple[Tensor, Tensor]:
+        first, stop = self.visited(SIDE)
+        return first // SIDE, -(-stop // SIDE)
+
+    def short(self, rows: range, most: int) -> Int32[Tensor, "blocks"]:
+        """Blocks of SIDE queries in which somebody sees fewer than `most` keys; rows begin with a block."""
+        return self.once(("short", rows, most), lambda: self._short(rows, most))
+
+    def _short(self, rows: range, most: int) -> Tensor:
+        low, high = (x[..., rows.start : rows.stop] for x in self._on_host)
+        seen = high - low
+        some = ((seen > 0) & (seen < most)).flatten(0, 1).any(0)
+        return self._on_device(rows.start // SIDE + (some.nonzero().squeeze(1) // SIDE).unique())
+
+    def shares(
+        self, rows: range, size: int, tiles: int, top: int, programs: int
+    ) -> Int32[Tensor, "programs 3"]:
+        """How about so many programs share the queries of some rows that want a tile of `size` keys: a tile,
+        a program's number among those that share it, and how many these are.
+
+        Each query is thought to want `top` of the tiles that it sees, any of them. Under a causal mask the
+        first tiles are wanted most.
+        """
+        name = ("shares", rows, size, tiles, top, programs)
+        return self.once(name, lambda: self._shares(rows, size, tiles, top, programs))
+
+    def _shares(self, rows: range, size: int, tiles: int, top: int, programs: int) -> Tensor:
+        low, high = (x[..., rows.start : rows.stop].flatten() for x in self._on_host)
+        first, stop = low.long() // size, -(-high.long() // size)
+        seen = (stop - first).clamp(min=1)
+        wants = (top / seen.double()).clamp(max=1) * (stop > first)
+        # One who wants it from its first tile on, and no more behind its last.
+        change = torch.zeros(tiles + 1, dtype=wants.dtype)
+        change.index_add_(0, first, wants).index_add_(0, torch.maximum(first, stop), -wants)
+        wanted = change.cumsum(0)[:tiles]
+        parts = (wanted * programs / wanted.sum().clamp(min=1)).ceil().clamp(min=1).long()
+        tile = torch.arange(tiles).repeat_interleave(parts)
+        part = torch.arange(len(tile)) - (parts.cumsum(0) - parts)[tile]
+        return self._on_device(torch.stack([tile, part, parts[tile]], 1))
+
+    def strips(self, bands: tuple[range, ...], wide: int, *, past: bool = False) -> Strips:
+        """The strips that query blocks of some bands meet, longest first: so many pairs of blocks wide.
+
+        Of the `past` are those with a key that is not behind its query; without it all diagonals are
+        with_diagonals.
+        """
+        return self.once(("strips", bands, wide, past), lambda: self._strips(bands, wide, past))
+
+    def _strips(self, bands: tuple[range, ...], wide: int, past: bool) -> Strips:
+        tables, first = zip(*(self._strips_of(band, wide) for band in bands), strict=True)
+        table = torch.cat(tables, 1)
+        length, offset = table[..., 1], table[0, :, 2]
+        # The first diagonal of a strip is that of its first key and its last query.
+        asked = (offset * SIDE - (SIDE - 1) <= self.k_len - self.q_len) | (not past)
+        order, rest = (_longest_first(length, some.nonzero().squeeze(1)) for some in (asked, ~asked))
+        turn = torch.arange(order.shape[1]).expand_as(order)
+        place = torch.full_like(length, -1).scatter_(1, order, turn)
+        pairs = [
+            (wide * some[..., None] + torch.arange(wide)).where(some[..., None] >= 0, -1).flatten(1)
+            for some in place.split([each.shape[1] for each in tables], 1)
+        ]
+        with_diagonals, without_diagonals = (
+            table.gather(1, some[..., None].expand(-1, -1, 3)) for some in (order, rest)
+        )
+        return Strips(
+            self._on_device(with_diagonals),
+            self._on_device(without_diagonals),
+            tuple(map(self._on_device, pairs)),
+            first,
+        )
+
+    def _strips_of(self, band: range, wide: int) -> tuple[Int[Tensor, "planes strips 3"], int]:
+        """The strips of one band, in order, and the number of the first pair of diagonals.
+
+        The last one ends with the last pair that anybody sees: under a causal mask that is the longest.
+        """
+        first, stop = (x[:, band.start : band.stop] for x in self.visited(SIDE))
+        block = torch.arange(band.start, band.stop)
+        seen = stop > first
+        low, high = ((x - block) // 2 for x in (first // SIDE, (stop - 1) // SIDE))  # pairs
+        behind = int(high[seen].max()) + 1 if seen.any() else wide
+        turn = behind % wide
+        low, high = ((x - turn) // wide for x in (low, high))
+        base = int(low[seen].min()) if seen.any() else 0
+        count = behind // wide - base
+        strip = torch.arange(count) + base
+        met = (strip >= low[..., None]) & (strip <= high[..., None]) & seen[..., None]
+        begin = met.to(torch.int8).argmax(1)
+        end = (len(block) - met.flip(1).to(torch.int8).argmax(1)) * met.any(1)
+        length = (end - begin).clamp(min=0)
+        offset = (2 * (strip * wide + turn)).expand_as(begin)
+        return torch.stack([begin + band.start, length, offset], 2), base * wide + turn
+
+    def _on_device(self, x: Tensor) -> Int32[Tensor, "..."]:
+        return x.to(self.low.device, torch.int32).contiguous()
+
+
+def _longest_first(length: Int[Tensor, "planes strips"], some: Int[Tensor, " some"]) -> Tensor:
+    """Some strips in order, without those that are empty in all planes."""
+    length = length[:, some]
+    kept = int((length > 0).sum(1).amax()) if len(some) else 0
+    return some[length.argsort(dim=1, descending=True, stable=True)[:, :kept]]
+
+
+def _of_keys(
+    begin: Int[Tensor, "blocks"],
+    end: Int[Tensor, "blocks"],
+    visited: tuple[Tensor, Tensor],
+    seen_by_all: tuple[Tensor, ...],
+) -> Int[Tensor, "planes blocks 4"]:
+    """`key_blocks` of some blocks of keys, from what tiles of queries visit and what all of theirs see."""
+    begin, end = begin[:, None], end[:, None]
+    low, high = (x[:, None] for x in visited)  # (planes, 1, tiles)
+    first, stop = _hull((low < end) & (high > begin))  # (planes, blocks), from (planes, blocks, tiles)
+    # A block that nobody sees visits one tile, and finds it masked.
+    stop = torch.maximum(stop, first + 1)
+    tile = torch.arange(low.shape[2])
+    inside = (tile >= first[..., None]) & (tile < stop[..., None])
+    low, high = (x[:, None] for x in seen_by_all)
+    ends = _hull(inside & (high < end))[1]
+    begins = inside & (low > begin)
+    begins = _hull(begins)[0].where(begins.any(2), len(tile))
+    return torch.stack([first, stop, ends, begins], 2)
+
+
+def _hull(met: Bool[Tensor, "planes blocks tiles"]) -> tuple[Tensor, Tensor]:
+    """The first place that is met and the one behind the last; 0 and 0 where there is none."""
+    first, back = met.to(torch.int8).argmax(-1), met.flip(-1).to(torch.int8).argmax(-1)
+    return first, (met.shape[-1] - back) * met.any(-1)
+
+
+def has_intervals(problem: Problem) -> bool:
+    """Whether a problem's mask gives every query one interval of keys."""
+    return _schedule_of(problem) is not None
+
+
+def intervals(problem: Problem) -> Schedule:
+    """The schedule of a problem whose mask must be intervals."""
+    found = _schedule_of(problem)
+    if found is None:
+        raise BackendError(f"these kernels want one interval of keys per query, not {problem.mask!r}.")
+    return found
+
+
+def _schedule_of(problem: Problem) -> Schedule | None:
+    return schedule(problem.mask, problem.q_len, problem.k_len, problem.offset, problem.q.device)
+
+
+@remembered(64)
+def schedule(mask: Mask | None, q_len: int, k_len: int, offset: int, device: torch.device) -> Schedule | None:
+    """The schedule of a mask, or None if its rows see more than one interval.
+
+    >>> from regard.masks import Causal
+    >>> table, order = schedule(Causal(), 256, 256, 0, torch.device("cpu")).blocks(128, 64)
+    >>> table[0].tolist(), order[0].tolist()
+    ([[0, 2, 0, 0], [0, 4, 0, 2]], [1, 0])
+    """
+    spans = spans_of(mask, q_len, k_len, offset, device)
+    return None if spans is None else Schedule(*spans, k_len=k_len)

@@ -1,0 +1,341 @@
+"""Launching the second pass: what was asked about the columns, diagonals and far view of a map."""
+
+# A kernel calls its compile-time arguments tl.constexpr, and is given plain numbers.
+# pyright: reportArgumentType=false
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn.functional import pad
+
+from regard.engine.problem import Problem
+from regard.engine.riders import Riders
+from regard.engine.triton.decode import launch as decode
+from regard.engine.triton.launch.start import start
+from regard.engine.triton.operands import Operands
+from regard.engine.triton.schedule.plan import Plan
+from regard.engine.triton.schedule.spans import Spans
+from regard.engine.triton.second_pass.kernel import (
+    diagonal_kernel,
+    merge_blocks_kernel,
+    second_pass_kernel,
+    top_keys_kernel,
+)
+
+__all__ = ["SweepRequest", "SweepResult", "merge_blocks", "pair_counts", "sweep", "top_keys"]
+
+# Bytes for what tiles leave behind for columns and overviews, per band of query blocks.
+BAND_BYTES = 1 << 29
+# Bytes for the one tile that is left of each diagonal of tiles, per launch.
+CELL_BYTES = 1 << 28
+# A diagonal of tiles is a program: longer bands would leave too few of them.
+BAND_BLOCKS = 128
+# Parts of an overview that a program puts together at a time, and how many of them in a block's row.
+POOLED, MOST_PARTS = 512, 16
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """What to find out in one sweep.
+
+    `weights` weighs queries in column sums, `skip` hides first keys, and with `past` diagonals of keys behind
+    the query may be left out.
+    """
+
+    columns: bool = False
+    weights: Float[Tensor, "#batch #heads q"] | None = None
+    diagonals: bool = False
+    skip: int = 0
+    past: bool = False
+    pool: int = 0
+    pool_sums: bool = False
+    pool_maxima: bool = False
+    borders: tuple[float, ...] = ()
+    of_score: bool = False
+
+
+@dataclass
+class SweepResult:
+    """What a sweep found, for the whole map."""
+
+    columns: Float[Tensor, "batch heads k"] | None = None
+    diagonals: Float[Tensor, "batch heads diagonals"] | None = None
+    pool_sums: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
+    pool_maxima: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
+    above: Int64[Tensor, "batch heads borders"] | None = None
+
+
+def sweep(problem: Problem, lse: Float[Tensor, "batch heads q"], question: SweepRequest) -> SweepResult:
+    """Sweep the map once, in bands of queries so that what tiles leave behind stays small."""
+    state = _Sweep(problem, lse, question)
+    for first in range(0, state.table.q_blocks, state.band):
+        state.run(range(first, min(first + state.band, state.table.q_blocks)))
+    return state.found
+
+
+class _Sweep:
+    """The cut of a sweep, and what has been added up so far."""
+
+    def __init__(self, problem: Problem, lse: Tensor, question: SweepRequest) -> None:
+        p, ask = problem, question
+        self.problem, self.question = problem, question
+        self.operands = Operands(replace(problem, v=problem.k))
+        self.cut = self.operands.config("diagonals" if ask.diagonals else "columns")
+        self.table: Plan = self.operands.plan(self.cut.blocks)
+        # exp(s - inf) = 0: a dead row has weight nowhere.
+        self.lse = lse.masked_fill(lse == -torch.inf, torch.inf).contiguous()
+        self.maps = (p.batch, p.heads)
+        pooled = ask.pool_sums or ask.pool_maxima
+        self.pool = tuple(max(1, block // ask.pool) for block in self.cut.blocks) if pooled else (1, 1)
+        self.bins = max(2, 1 << (len(ask.borders) - 1).bit_length()) if ask.borders else 1
+        borders = [*ask.borders, *[torch.inf] * (self.bins - len(ask.borders))]
+        self.borders = torch.tensor(borders, dtype=torch.float32, device=p.q.device)
+        self.band = self._band()
+        diagonals = max(p.q_len, 1) + p.k_len - 1
+        shape = (-(-p.q_len // ask.pool), -(-p.k_len // ask.pool)) if pooled else ()
+        self.found = SweepResult(
+            columns=self._zeros(p.k_len) if ask.columns else None,
+            diagonals=self._zeros(diagonals) if ask.diagonals else None,
+            pool_sums=self._zeros(*shape) if ask.pool_sums else None,
+            pool_maxima=self._zeros(*shape) if ask.pool_maxima else None,
+            above=self._zeros(len(ask.borders), dtype=torch.int64) if ask.borders else None,
+        )
+
+    def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.zeros(*self.maps, *shape, dtype=dtype, device=self.problem.q.device)
+
+    def _empty(self, *shape: int) -> Tensor:
+        return torch.empty(*self.maps, *shape, dtype=torch.float32, device=self.problem.q.device)
+
+    def _band(self) -> int:
+        """How many blocks of queries to sweep at once."""
+        ask, table = self.question, self.table
+        cells = self.pool[0] * self.pool[1] * (ask.pool_sums + ask.pool_maxima)
+        cells += table.block_k * (ask.columns and ask.diagonals)
+        bytes_per_block = 4 * table.k_blocks * cells * self.problem.batch * self.problem.heads
+        fits = BAND_BYTES // bytes_per_block if bytes_per_block else table.q_blocks
+        return max(1, min(table.q_blocks, fits, BAND_BLOCKS if ask.diagonals else fits))
+
+    def run(self, band: range) -> None:
+        """One band of query blocks, and its sums added to the map's."""
+        p, ask, table, none = self.problem, self.question, self.table, self.lse
+        runs = table.by_diagonal(band) if ask.diagonals else table.by_key(band)
+        lines = runs.order.shape[1]
+        # Tiles that are not visited leave nothing behind: where there are none, nothing needs to be cleared.
+        place = self._empty if table.visited == table.cover.numel() else self._zeros
+        column, pooled = none, (len(band) * self.pool[0], table.k_blocks * self.pool[1])
+        if ask.columns:
+            column = place(len(band) if ask.diagonals else 1, table.k_blocks * table.block_k)
+        diagonal = self._empty(lines, 2, table.block_q) if ask.diagonals else none
+        sums, maxima = (place(*pooled) if w else none for w in (ask.pool_sums, ask.pool_maxima))
+        above = self._zeros(lines, self.bins, dtype=torch.int32)
+        weights = none if ask.weights is None else ask.weights
+        chunk = lines
+        if ask.diagonals:
+            tile = 4 * table.block_q * table.block_k * p.batch * p.heads
+            chunk = max(1, min(lines, CELL_BYTES // tile))
+        arguments = dict(
+            **self.operands.pairs(self.cut, both=True),
+            **self.operands.sizes,
+            **self.operands.scoring,
+            **self.operands.visits(table, runs),
+            **self.cut.options,
+            ORDER=runs.order,
+            LSE=self.lse,
+            WEIGHT=weights,
+            weight_b=weights.stride(0) if weights.shape[0] > 1 else 0,
+            weight_h=weights.stride(1) if weights.shape[1] > 1 else 0,
+            BORDERS=self.borders,
+            COLUMN=column,
+            POOL_SUM=sums,
+            POOL_MAX=maxima,
+            ABOVE=above,
+            first_block=band.start,
+            band=len(band),
+            k_blocks=table.k_blocks,
+            lines=lines,
+            skip=ask.skip,
+            COLUMNS=ask.columns,
+            WEIGHTED=ask.weights is not None,
+            DIAGONALS=ask.diagonals,
+            SKIP=ask.skip > 0,
+            SUMS=ask.pool_sums,
+            MAXIMA=ask.pool_maxima,
+            POOL_Q=self.pool[0],
+            POOL_K=self.pool[1],
+            BINS=self.bins,
+            OF_SCORE=ask.of_score,
+        )
+        for first in range(0, lines, chunk):
+            some = min(chunk, lines - first)
+            cells = none
+            if ask.diagonals:
+                cells = torch.empty(*self.maps, some, table.block_k, table.block_q, device=none.device)
+            grid, place = (some, p.heads, p.batch), {"first_line": first, "chunk": some}
+            start(second_pass_kernel, grid, **arguments, **place, CELLS=cells)
+            if ask.diagonals:
+                about = {"heads": p.heads, "plane_stride": arguments["plane_stride"], "lines": lines, **place}
+                start(
+                    diagonal_kernel,
+                    grid,
+                    CELLS=cells,
+                    DIAGONAL=diagonal,
+                    ORDER=runs.order,
+                    **about,
+                    BLOCK=table.block_q,
+                    STEP=16,
+                )
+        if self.found.columns is not None:
+            self.found.columns += column.sum(2)[..., : p.k_len]
+        if self.found.diagonals is not None:
+            self._add_diagonals(self.found.diagonals, diagonal, band)
+        if self.found.above is not None:
+            self.found.above += above.sum(2)[..., : len(ask.borders)]
+        for total, part, largest in (
+            (self.found.pool_sums, sums, False),
+            (self.found.pool_maxima, maxima, True),
+        ):
+            if total is not None:
+                self._add_pooled(total, part, largest, band)
+
+    def _add_diagonals(self, total: Tensor, found: Tensor, band: range) -> None:
+        """Lay the halves that each diagonal of tiles left behind next to one another.
+
+        The upper half of a diagonal of tiles and the lower half of the next are the same diagonals of cells.
+        """
+        joined = pad(found[..., 0, :], (0, 0, 0, 1)) + pad(found[..., 1, :], (0, 0, 1, 0))
+        cells = joined.flatten(-2)  # from key - query = -(all queries up to the band's last) on
+        first = self.problem.q_len - 1 - band.stop * self.table.block_q
+        here = slice(max(0, -first), total.shape[-1] - first)
+        part = cells[..., here]
+        start = max(0, first)
+        total[..., start : start + part.shape[-1]] += part
+
+    def _add_pooled(self, total: Tensor, part: Tensor, largest: bool, band: range) -> None:
+        """Put the band's blocks in their place; where a block has several tiles, these are its parts."""
+        high, wide = (max(1, self.question.pool // block) for block in self.cut.blocks)
+        merge_blocks(total, part, (high, wide), band.start * self.pool[0], largest=largest)
+
+
+def merge_blocks(
+    total: Float[Tensor, "batch heads q_blocks k_blocks"],
+    part: Float[Tensor, "batch heads rows columns"],
+    size: tuple[int, int],
+    first: int = 0,
+    *,
+    largest: bool,
+) -> None:
+    """Add rows of parts to the blocks of a map, or raise these to them; so many parts make one block.
+
+    Both lie packed in memory. The first row of parts may lie anywhere in a block: others have the rest, and
+    what is not there adds nothing.
+    """
+    high, wide = size
+    batch, heads, total_rows, total_columns = total.shape
+    rows, columns = part.shape[2:]
+    count = -(-min(first + rows, total_rows * high) // high) - first // high
+    parts = min(MOST_PARTS, 1 << (wide - 1).bit_length())
+    blocks = POOLED // parts
+    start(
+        merge_blocks_kernel,
+        (batch * heads * count, -(-total_columns // blocks)),
+        part,
+        total,
+        rows,
+        columns,
+        total_rows,
+        total_columns,
+        count,
+        first,
+        high,
+        wide,
+        LARGEST=largest,
+        BLOCKS=blocks,
+        PARTS=parts,
+    )
+
+
+def top_keys(
+    problem: Problem,
+    lse: Float[Tensor, "batch heads q"],
+    k: int,
+    tile_maxima: Float[Tensor, "batch heads q classes"] | None = None,
+) -> tuple[Float[Tensor, "batch heads q top"], Int64[Tensor, "batch heads q top"]]:
+    """The k heaviest keys of each row, heaviest first; weight 0 and key -1 where there are fewer.
+
+    A decode step whose `tile_maxima` say in which tiles they lie needs no sweep.
+    """
+    if decode.applicable(problem):
+        if tile_maxima is None:
+            tile_maxima = decode.decode(
+                replace(problem, v=problem.k[..., :16]), Riders(top_keys=k)
+            ).tile_maxima
+        return decode.top_keys_from_tiles(problem, lse, tile_maxima, k)  # pyright: ignore[reportArgumentType]
+    weight = lse.new_empty(*lse.shape, k)
+    key = torch.empty(weight.shape, dtype=torch.int64, device=weight.device)
+    operands = Operands(replace(problem, v=problem.k))
+    cut = operands.config("top")
+    table = operands.plan(cut.blocks)
+    start(
+        top_keys_kernel,
+        (table.q_blocks, problem.heads, problem.batch),
+        **operands.pairs(cut),
+        **operands.sizes,
+        **operands.scoring,
+        **operands.visits(table, table.by_query),
+        **cut.options,
+        ORDER=table.by_query.order,
+        LSE=lse.contiguous(),
+        TOP_WEIGHT=weight,
+        TOP_KEY=key,
+        TOP=max(2, 1 << (k - 1).bit_length()),
+        TAKE=k,
+    )
+    return weight, key
+
+
+def pair_counts(problem: Problem, *, diagonal: bool, skip: int = 0) -> Int64[Tensor, "rows heads n"]:
+    """How many pairs may attend, by key or by diagonal; batch and heads are 1 where all share the mask."""
+    p = problem
+    operands = Operands(replace(p, v=p.k))
+    table = operands.plan(operands.config("columns").blocks)
+    if table.spans is None:
+        return _count_by_sweep(problem, diagonal, skip)
+    spans = table.spans
+    return table.once(("pair_counts", diagonal, skip), lambda: _count_by_spans(p, spans, diagonal, skip))
+
+
+def _count_by_spans(problem: Problem, spans: Spans, diagonal: bool, skip: int) -> Tensor:
+    p = problem
+    low, high = (x.long() for x in spans)
+    low = low.clamp(min=skip)
+    some = (low < high).long()
+    low, high = (x.where(some > 0, 0) for x in (low, high))
+    length = p.k_len
+    if diagonal:
+        length = max(p.q_len, 1) + p.k_len - 1
+        to_left = p.q_len - 1 - torch.arange(p.q_len, device=low.device)
+        low, high = low + to_left, high + to_left
+    # One more wherever an interval begins, one less where it ends; sums of integers are the same in any
+    # order.
+    change = torch.zeros(*low.shape[:2], length + 1, dtype=torch.int64, device=low.device)
+    change.scatter_add_(2, low, some).scatter_add_(2, high, -some)
+    return change.cumsum(2)[..., :length]
+
+
+def _count_by_sweep(problem: Problem, diagonal: bool, skip: int) -> Any:
+    """Every allowed pair has weight exp(0 - 0) = 1 on a map of zeros: its sums are the pair_counts."""
+    mask = problem.mask
+    rows, heads = (1, 1) if mask is None else (mask.batch or 1, mask.heads or 1)
+    q = problem.q.new_zeros(rows, heads, problem.q_len, 16)
+    k = problem.k.new_zeros(rows, heads, problem.k_len, 16)
+    plain = replace(problem.scoring, bias=None, softcap=None, score_mod=None, scale=1.0)
+    blank = replace(problem, q=q, k=k, v=k, sink=None, scoring=plain)
+    lse = torch.zeros(q.shape[:3], dtype=torch.float32, device=q.device)
+    found = sweep(blank, lse, SweepRequest(columns=not diagonal, diagonals=diagonal, skip=skip))
+    sums = found.diagonals if diagonal else found.columns
+    return None if sums is None else sums.round().long()

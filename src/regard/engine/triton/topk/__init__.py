@@ -1,0 +1,1 @@
+"""The k heaviest keys of each row."""
