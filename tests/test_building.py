@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +18,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from building import frontend
 
 ROOT = Path(__file__).parents[1]
+
+
+def test_the_wheel_takes_whole_folders_and_so_the_marker_that_regard_is_typed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "src/regard" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    marker = "src/regard/py.typed"
+    assert (ROOT / marker).read_bytes() == b""
+    ignored = subprocess.run(["git", "check-ignore", marker], cwd=ROOT, capture_output=True, text=True)
+    assert ignored.stdout == ""
 
 
 class Npm:

@@ -5,12 +5,34 @@ from typing import TYPE_CHECKING
 from regard._version import __version__
 
 if TYPE_CHECKING:
+    # isort: off
+    from regard import (
+        atlas as atlas,
+        cards as cards,
+        checking as checking,
+        claims as claims,
+        cost as cost,
+        doctor as doctor,
+        engine as engine,
+        errors as errors,
+        exercises as exercises,
+        maps as maps,
+        masks as masks,
+        models as models,
+        nn as nn,
+        plots as plots,
+        scores as scores,
+        stats as stats,
+        tracing as tracing,
+    )
+
+    # isort: on
     from regard.atlas import importance, knockout, rollout
     from regard.checking import check
     from regard.engine import KVCache, attention, explain_dispatch, sdpa
     from regard.maps import AttentionMap, Observation, observe
-    from regard.masks import Causal, Chunk, Dense, Documents, Padding, Where, Window
-    from regard.models import Recording, watch
+    from regard.masks import Causal, Chunk, Dense, Documents, Padding, Prefix, Where, Window
+    from regard.models import Recording, load, record, watch
     from regard.stats import ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK
     from regard.tracing import Trace, trace
 
@@ -28,6 +50,7 @@ __all__ = [
     "Observation",
     "Padding",
     "Pooled",
+    "Prefix",
     "Recording",
     "TopK",
     "Trace",
@@ -39,7 +62,9 @@ __all__ = [
     "explain_dispatch",
     "importance",
     "knockout",
+    "load",
     "observe",
+    "record",
     "rollout",
     "sdpa",
     "trace",

@@ -17,8 +17,8 @@ EXPORTS = {
     "regard.checking": ("check",),
     "regard.engine": ("KVCache", "attention", "explain_dispatch", "sdpa"),
     "regard.maps": ("AttentionMap", "Observation", "observe"),
-    "regard.masks": ("Causal", "Chunk", "Dense", "Documents", "Padding", "Where", "Window"),
-    "regard.models": ("Recording", "watch"),
+    "regard.masks": ("Causal", "Chunk", "Dense", "Documents", "Padding", "Prefix", "Where", "Window"),
+    "regard.models": ("Recording", "load", "record", "watch"),
     "regard.stats": ("ColumnMass", "Decay", "Entropy", "MaxScore", "Pooled", "TopK"),
     "regard.tracing": ("Trace", "trace"),
 }

@@ -32,6 +32,7 @@ from regard.stats import (
     ValueWeighted,
     VerticalSlash,
     by_name,
+    find_result,
 )
 from stats.harness import dense_map, in_one, observed
 
@@ -172,6 +173,50 @@ def test_a_class_in_place_of_a_statistic_is_refused_with_a_hint():
     message = f"stats holds {Entropy!r}, which is not a statistic. Did you mean Entropy()?"
     with pytest.raises(StatisticError, match=f"^{re.escape(message)}$"):
         by_name((Entropy,))
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("given", ["entropy", "Entropy"])
+def test_a_name_in_place_of_a_statistic_is_refused_with_a_hint(given):
+    message = f"stats holds {given!r}, which is not a statistic. Did you mean Entropy()?"
+    for stats in (given, [given]):
+        with pytest.raises(StatisticError, match=f"^{re.escape(message)}$"):
+            by_name(stats)
+
+
+def test_one_statistic_needs_no_list():
+    assert by_name(Entropy()) == by_name([Entropy()]) == {"entropy": Entropy()}
+
+
+@pytest.mark.parametrize("wanted", [TopK, TopK(3), "top_k"])
+def test_a_result_is_found_by_the_statistic_its_class_or_its_name(wanted):
+    results, asked = {"entropy": 1, "top_k": 2}, {"entropy": Entropy(), "top_k": TopK(3)}
+    assert find_result(results, asked, wanted) == 2
+
+
+def test_a_renamed_statistic_is_found_by_its_class():
+    fine = Pooled(4).named("fine")
+    assert find_result({"fine": 7}, {"fine": fine}, Pooled) == 7
+
+
+def test_a_class_that_was_observed_twice_is_refused():
+    asked = {"fine": Pooled(4).named("fine"), "coarse": Pooled(8).named("coarse")}
+    message = "Pooled was observed 2 times, as fine, coarse; index with one of these names"
+    with pytest.raises(StatisticError, match=f"^{re.escape(message)}"):
+        find_result({"fine": 1, "coarse": 2}, asked, Pooled)
+
+
+def test_the_result_of_another_statistic_of_the_same_name_is_refused():
+    message = "TopK(k=3) was not observed: top_k is that of TopK(k=5). Index with that, or observe again."
+    with pytest.raises(StatisticError, match=f"^{re.escape(message)}$"):
+        find_result({"top_k": 1}, {"top_k": TopK(5)}, TopK(3))
+
+
+@pytest.mark.parametrize(("wanted", "shown"), [(Entropy, "'Entropy'"), (SinkMass(2), "SinkMass(first=2)")])
+def test_what_was_not_observed_is_refused_with_what_was(wanted, shown):
+    message = f"{shown} was not observed; observed were: top_k. Ask for it in stats=[...]."
+    with pytest.raises(StatisticError, match=f"^{re.escape(message)}$"):
+        find_result({"top_k": 1}, {}, wanted)
 
 
 @pytest.mark.usefixtures("as_users_run_it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,7 +82,7 @@ def write_parquet(heads: Sequence[HeadCard], path: Path) -> None:
 
 
 @contextmanager
-def writable(path: Path) -> Iterator[Path]:
+def writable(path: Path) -> Generator[Path]:
     """A draft that becomes the file when all is written: a crash leaves the old one or the new one."""
     draft = path.with_name(path.name + ".part")
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +12,7 @@ __all__ = ["believing"]
 
 
 @contextmanager
-def believing(path: str | Path, kind: type[RegardError], remedy: str) -> Iterator[None]:
+def believing(path: str | Path, kind: type[RegardError], remedy: str) -> Generator[None]:
     """Read what a file says as if it were true; where it cannot be, raise an error of this kind.
 
     >>> from regard.errors import RecordingError

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import torch
 from jaxtyping import Float
@@ -19,25 +19,46 @@ from regard.maps import overflow, storage
 from regard.maps.attention_map import AttentionMap
 from regard.masks import Mask
 from regard.scores import Bias, DotProduct, Score
-from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass, Statistic, by_name
+from regard.stats import Entropy, Finishes, MaxScore, MeanDistance, SinkMass, Statistic, by_name, find_result
 
 __all__ = ["Observation", "observe"]
 
 _DOT = DotProduct()
 ROWS = (Entropy(), MaxScore(), MeanDistance(), SinkMass())
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Observation:
     """What one attention call did: its output, every statistic asked for, and the map, lazy and exact.
 
-    Statistics are attributes by their names (`seen.entropy`) and entries of `seen.stats`.
+    Statistics are attributes by their names (`seen.entropy`) and entries of `seen.stats`. Type checkers know
+    the type of a result where you index with the statistic or its class: `seen[Entropy]` is a tensor,
+    `seen[TopK(8)]` a `TopKeys`.
     """
 
     out: Float[Tensor, "*batch q v_dim"]
     lse: Float[Tensor, "batch heads q"]
     stats: dict[str, Any]
     map: AttentionMap
+    asked: Mapping[str, Statistic] = field(default_factory=dict[str, Statistic], repr=False, compare=False)
+    """The statistics by name; empty in an observation that was read from disk."""
+
+    @overload
+    def __getitem__(self, statistic: type[Finishes[Result]]) -> Result: ...
+    @overload
+    def __getitem__(self, statistic: Finishes[Result]) -> Result: ...
+    @overload
+    def __getitem__(self, statistic: str) -> Any: ...
+    def __getitem__(self, statistic: Any) -> Any:
+        """The result of one statistic, by the statistic, its class or its name.
+
+        >>> import torch, regard
+        >>> x = torch.zeros(1, 1, 3, 8)
+        >>> regard.observe(x, x, x, stats=regard.TopK(2))[regard.TopK(2)].key.shape
+        torch.Size([1, 1, 3, 2])
+        """
+        return find_result(self.stats, self.asked, statistic)
 
     def __getattr__(self, name: str) -> Any:
         stats = self.__dict__.get("stats", {})
@@ -58,7 +79,7 @@ class Observation:
     def to(self, device: torch.device | str) -> Observation:
         """The same observation on another device."""
         stats = {name: _mapped(value, lambda x: x.to(device)) for name, value in self.stats.items()}
-        return Observation(self.out.to(device), self.lse.to(device), stats, self.map.to(device))
+        return Observation(self.out.to(device), self.lse.to(device), stats, self.map.to(device), self.asked)
 
     def detach(self) -> Observation:
         """The same observation without its graph."""
@@ -69,7 +90,7 @@ class Observation:
         """An observation with tensors of its own, without the graph of this one."""
         plain = self.detach()
         out, lse = deepcopy(plain.out, memo), deepcopy(plain.lse, memo)
-        return Observation(out, lse, deepcopy(plain.stats, memo), deepcopy(plain.map, memo))
+        return Observation(out, lse, deepcopy(plain.stats, memo), deepcopy(plain.map, memo), self.asked)
 
     def save(self, path: str | Path) -> None:
         """Write everything to one safetensors file: output, statistics, and the recipe of the map."""
@@ -88,7 +109,7 @@ def observe(
     v: Tensor,
     mask: Mask | None = None,
     *,
-    stats: Sequence[Statistic] = ROWS,
+    stats: Statistic | Sequence[Statistic] = ROWS,
     scale: float | None = None,
     bias: Tensor | Bias | None = None,
     softcap: float | None = None,
@@ -117,10 +138,11 @@ def observe(
     """
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
     problem = readable_problem_of(q, k, v, options)
-    result, found = observed(problem, by_name(stats), backend, differentiable)
+    asked = by_name(stats)
+    result, found = observed(problem, asked, backend, differentiable)
     overflow.report(result.lse, found, problem.q.dtype == torch.float16, problem.accumulate)
     return Observation(
-        problem.restore(result.out), result.lse, found, AttentionMap(_detached(problem), result.lse)
+        problem.restore(result.out), result.lse, found, AttentionMap(_detached(problem), result.lse), asked
     )
 
 

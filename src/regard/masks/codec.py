@@ -55,6 +55,8 @@ def encode(mask: Mask) -> dict[str, Any]:
             return {"type": name, "lengths": list(lengths)}
         case Documents():
             return {"type": name, "ids": _runs(mask.ids)}
+        case _:
+            pass
     if not isinstance(mask, SHAPES):
         raise MaskError(
             f"{mask!r} has no JSON form: only regard's own shapes can be written down. "

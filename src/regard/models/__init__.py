@@ -3,6 +3,7 @@
 from regard.models.bundled import bundled, sample_text
 from regard.models.layer import Layer
 from regard.models.loading import LoadedModel, load_model
+from regard.models.opening import load
 from regard.models.progress import progress
 from regard.models.record import record
 from regard.models.recording import Recording
@@ -25,6 +26,7 @@ __all__ = [
     "chat_text",
     "context_length",
     "encode",
+    "load",
     "load_model",
     "load_text",
     "progress",

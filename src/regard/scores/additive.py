@@ -145,7 +145,10 @@ class _TanhTile(torch.autograd.Function):
         return scores
 
     @staticmethod
-    def backward(ctx: Any, ds: Tensor) -> tuple[Tensor | None, ...]:
+    # PyTorch declares `*grad_outputs`; a function with one output gets one.
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, ds: Tensor
+    ) -> tuple[Tensor | None, ...]:
         q, k, v = ctx.saved_tensors
         if torch.is_grad_enabled():
             # With create_graph=True autograd has to follow, and keeps the whole hidden layer.

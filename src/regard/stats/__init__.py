@@ -1,6 +1,6 @@
 """What a map says, without the map: mergeable statistics of tiles."""
 
-from regard.stats.base import ColumnStatistic, State, Statistic, by_name, folds_of
+from regard.stats.base import ColumnStatistic, Finishes, State, Statistic, by_name, find_result, folds_of
 from regard.stats.column_mass import ColumnMass
 from regard.stats.custom import Custom
 from regard.stats.decay import Decay, DecayCurve
@@ -28,6 +28,7 @@ __all__ = [
     "Decay",
     "DecayCurve",
     "Entropy",
+    "Finishes",
     "Frame",
     "HeadDivergence",
     "Histogram",
@@ -51,5 +52,6 @@ __all__ = [
     "ValueWeighted",
     "VerticalSlash",
     "by_name",
+    "find_result",
     "folds_of",
 ]

@@ -11,9 +11,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -22,12 +22,21 @@ from regard.errors import StatisticError
 from regard.stats.folds import Fold, MixFold
 from regard.stats.tile import Frame, MapTile
 
-__all__ = ["ColumnStatistic", "State", "Statistic", "by_name", "folds_of"]
+__all__ = ["ColumnStatistic", "Finishes", "State", "Statistic", "by_name", "find_result", "folds_of"]
 
 # Plain tensors by name, so that states can be sent, saved and merged anywhere.
 State = dict[str, Tensor]
 # Not Self, which checkers that see one method at a time cannot know.
 Named = TypeVar("Named", bound="Statistic")
+Result = TypeVar("Result", covariant=True)
+
+
+class Finishes(Protocol[Result]):
+    """A statistic, seen by the type of its result: what `finish` returns is the type of `seen[statistic]`."""
+
+    def finish(self, state: State, frame: Frame) -> Result:
+        """The result."""
+        ...
 
 
 class Statistic(ABC):
@@ -125,13 +134,13 @@ def folds_of(statistic: Statistic, state: State, frame: Frame) -> list[Fold] | N
     return statistic.folds(state, frame) if "folds" in vars(owner) else None
 
 
-def by_name(statistics: Iterable[Any]) -> dict[str, Statistic]:
-    """Statistics keyed by name; asking for one twice is refused."""
+def by_name(statistics: Statistic | Iterable[Any]) -> dict[str, Statistic]:
+    """Statistics keyed by name, of one statistic or several; asking for one twice is refused."""
     found: dict[str, Statistic] = {}
-    for statistic in statistics:
+    single = isinstance(statistics, Statistic | str | type)
+    for statistic in (statistics,) if single else statistics:
         if not isinstance(statistic, Statistic):
-            hint = f" Did you mean {statistic.__name__}()?" if isinstance(statistic, type) else ""
-            raise StatisticError(f"stats holds {statistic!r}, which is not a statistic.{hint}")
+            raise StatisticError(f"stats holds {statistic!r}, which is not a statistic.{_hint(statistic)}")
         name = statistic.name
         if name in found:
             raise StatisticError(
@@ -140,3 +149,45 @@ def by_name(statistics: Iterable[Any]) -> dict[str, Statistic]:
             )
         found[name] = statistic
     return found
+
+
+def find_result(results: Mapping[str, Any], asked: Mapping[str, Statistic], wanted: Any) -> Any:
+    """The result of a statistic, given by the statistic, its class or its name, or StatisticError.
+
+    `asked` holds the statistics that were computed; a name that is not in it is looked up by name alone.
+    """
+    known = ", ".join(results) or "none"
+    if isinstance(wanted, type):
+        names = [name for name, statistic in asked.items() if type(statistic) is wanted]
+        if len(names) > 1:
+            raise StatisticError(
+                f"{wanted.__name__} was observed {len(names)} times, as {', '.join(names)}; "
+                "index with one of these names or with the statistic itself."
+            )
+        name = names[0] if names else _snake_case(wanted.__name__)
+    else:
+        name = wanted.name if isinstance(wanted, Statistic) else wanted
+    if name not in results:
+        shown = wanted.__name__ if isinstance(wanted, type) else wanted
+        raise StatisticError(
+            f"{shown!r} was not observed; observed were: {known}. Ask for it in stats=[...]."
+        )
+    given = asked.get(name)
+    if isinstance(wanted, Statistic) and given is not None and given is not wanted and given != wanted:
+        raise StatisticError(
+            f"{wanted!r} was not observed: {name} is that of {given!r}. Index with that, or observe again."
+        )
+    return results[name]
+
+
+def _hint(given: object) -> str:
+    """What was probably meant instead of something that is not a statistic."""
+    if isinstance(given, type):
+        return f" Did you mean {given.__name__}()?"
+    kinds = _kinds(Statistic)
+    found = next((kind for kind in kinds if given in (kind.__name__, _snake_case(kind.__name__))), None)
+    return f" Did you mean {found.__name__}()?" if found is not None else ""
+
+
+def _kinds(kind: type[Statistic]) -> list[type[Statistic]]:
+    return [kind, *(below for sub in kind.__subclasses__() for below in _kinds(sub))]

@@ -27,7 +27,8 @@ class DecayCurve(NamedTuple):
 
     distance: Num[Tensor, " distances"]
     mean: Float[Tensor, "batch heads distances"]
-    count: Int64[Tensor, "batch heads distances"]
+    # The field is public and hides tuple.count, for which a curve has no use.
+    count: Int64[Tensor, "batch heads distances"]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True)

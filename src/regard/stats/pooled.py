@@ -58,8 +58,8 @@ class Pooled(Statistic):
     def update(self, state: State, tile: MapTile) -> None:
         columns = tuple(_pieces(tile.cols, self.size))
         for rows in _pieces(tile.rows, self.size):
-            cells = tile.weights[..., rows.cells, :].unflatten(-2, (rows.count, -1))
-            aligned = rows.cells == slice(0, rows.count * self.size) and rows.cells.stop == len(tile.rows)
+            cells = tile.weights[..., rows.cells, :].unflatten(-2, (rows.number, -1))
+            aligned = rows.cells == slice(0, rows.number * self.size) and rows.cells.stop == len(tile.rows)
             for name, whole_map in state.items():
                 # Rows first: that runs along contiguous keys. What is left for the columns is small.
                 if name == "max":
@@ -67,7 +67,7 @@ class Pooled(Statistic):
                 else:
                     narrow = tile.block_sums(self.size) if aligned else cells.sum(-2)
                 for cols in columns:
-                    part = narrow[..., cols.cells].unflatten(-1, (cols.count, -1))
+                    part = narrow[..., cols.cells].unflatten(-1, (cols.number, -1))
                     blocks = tile.of_heads(whole_map)[..., rows.blocks, cols.blocks]
                     if name == "sum":
                         blocks += part.sum(-1)
@@ -107,7 +107,7 @@ class _Piece(NamedTuple):
 
     cells: slice
     blocks: slice
-    count: int
+    number: int
 
 
 def _pieces(span: range, size: int) -> Iterator[_Piece]:
