@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.engine import sdpa_backend as fused
 from regard.engine.autograd import attend, followed
+from regard.engine.causal_flag import with_causal
 from regard.engine.dispatch import Dispatch, choose
 from regard.engine.few_rows import few_rows
 from regard.engine.inputs import Options, problem_of
@@ -45,6 +46,7 @@ def attention(
     score: Score = _DOT,
     score_mod: Callable[..., Tensor] | None = None,
     dropout: float = 0.0,
+    is_causal: bool = False,
     backend: str = "auto",
 ) -> Float[Tensor, "*batch q v_dim"]:
     """Exact attention over any mask, in memory that grows with the length and time that follows the mask.
@@ -54,14 +56,16 @@ def attention(
     `score_mod(soft_cap(scale * score(q, k) + bias))`, then the mask; `sink` adds one logit per head that
     takes weight and gives nothing. `score_mod(score, b, h, q_pos, k_pos)` is called on whole tiles with index
     tensors that broadcast. A query with nothing to attend to gets zeros. Dropout is applied whenever it is
-    not 0. Differentiable in q, k, v, bias, sink and the parameters of the score. Inside transforms of
-    `torch.func` and under forward-mode differentiation the whole map is built.
+    not 0. `is_causal=True` is `mask=Causal()` for equal lengths. Differentiable in q, k, v, bias, sink and
+    the parameters of the score. Inside transforms of `torch.func` and under forward-mode
+    differentiation the whole map is built.
 
     >>> import torch, regard
     >>> q, k, v = torch.randn(3, 1, 8, 100, 64).unbind()
     >>> regard.attention(q, k, v, mask=regard.Causal() & regard.Window(16)).shape
     torch.Size([1, 8, 100, 64])
     """
+    mask = with_causal(mask, q, k) if is_causal else mask
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
     problem = problem_of(q, k, v, options)
     if is_transformed(problem):

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.engine.causal_flag import with_causal
 from regard.engine.inputs import Options, readable_problem_of
 from regard.engine.observing import observed
 from regard.engine.problem import Problem
@@ -117,6 +118,7 @@ def observe(
     score: Score = _DOT,
     score_mod: Callable[..., Tensor] | None = None,
     dropout: float = 0.0,
+    is_causal: bool = False,
     backend: str = "auto",
     differentiable: bool = False,
 ) -> Observation:
@@ -136,6 +138,7 @@ def observe(
     >>> seen.map[0, 3, 100:164, 0:64].shape
     torch.Size([64, 64])
     """
+    mask = with_causal(mask, q, k) if is_causal else mask
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
     problem = readable_problem_of(q, k, v, options)
     asked = by_name(stats)
