@@ -21,7 +21,7 @@ def with_causal(mask: Mask | None, q: Tensor, k: Tensor) -> Mask:
     if queries != keys:
         raise MaskError(
             f"is_causal=True is ambiguous for {queries} queries and {keys} keys: PyTorch aligns the first "
-            "query with the first key, and regard the last with the last. Write mask=Causal() for regard's rule, "
-            "or call regard.sdpa(q, k, v, is_causal=True) for PyTorch's."
+            "query with the first key, and regard the last with the last. Write mask=Causal() for regard's "
+            "rule, or call regard.sdpa(q, k, v, is_causal=True) for PyTorch's."
         )
     return Causal() if mask is None else mask & Causal()
