@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["Change", "Comparison", "compare"]
 
 STATISTICS = ("entropy", "top_weight", "sink_mass", "mean_distance")
+# Those that fit beside the kinds in 80 columns; `to_dict` has all.
+SHOWN = {"entropy": "entropy", "sink_mass": "sink", "mean_distance": "distance"}
+# Below so many tokens most kinds cannot be told from chance.
+FEW = 64
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,13 @@ class Comparison:
     >>> from regard.cards import Finding
     >>> def one(score):
     ...     return Atlas("m", 9, (HeadCard("decoder", 0, 0, {"self": Finding("self", score, 0.3, "")}, {}),))
-    >>> compare(one(0.9), one(0.1)).summary()
-    'A and B have the same heads; the one that moved most is layer 0 head 0, by 0.80.'
+    >>> print(compare(one(0.9), one(0.1)).summary().replace(". ", ".\\n"))
+    A and B have the same heads; head 0.0 moved most, by 0.80.
+    A and B have 9 tokens each, and below 64 few kinds show.
     """
 
     names: tuple[str, str]
+    tokens: tuple[int, int]
     heads: tuple[int, int]
     kinds: dict[str, tuple[int, int]]
     means: dict[str, tuple[float, float]]
@@ -57,30 +63,46 @@ class Comparison:
 
     def heads_table(self, top: int = 10) -> Table:
         """The heads that moved most, for Rich."""
+        shown = {
+            name: title for name, title in SHOWN.items() if all(name in c.statistics for c in self.changes)
+        }
         rows = [
-            [
-                f"{change.stack} {change.layer}.{change.head}",
-                f"{change.distance:.2f}",
-                *(", ".join(kinds) or "–" for kinds in change.kinds),
-                *(f"{a:.2f} → {b:.2f}" for a, b in change.statistics.values()),
-            ]
+            [self._name_of(change), f"{change.distance:.2f}", _kinds_of(change)]
+            + ["{:.2f} → {:.2f}".format(*change.statistics[name]) for name in shown]
             for change in self.changes[:top]
         ]
-        columns = ["head", "moved", *(f"kinds in {name}" for name in self.names)]
-        columns += list(self.changes[0].statistics) if self.changes else []
-        return table_of("heads that moved most", columns, rows)
+        table = table_of("heads that moved most", ["head", "moved", "kinds", *shown.values()], rows)
+        # In a narrow terminal kinds go over several lines; numbers are never cut.
+        kinds = table.columns[2]
+        kinds.no_wrap, kinds.justify = False, "left"
+        return table
 
     def summary(self) -> str:
-        """One sentence."""
+        """What moved most, and whether the texts are long enough to say so."""
         a, b = self.names
         if not self.changes:
             counts = " and ".join(map(str, self.heads))
-            return f"{a} and {b} have different heads, {counts}, so only their kinds compare."
+            return f"{a} and {b} have different heads, {counts}, so only their kinds compare.{self._doubt()}"
         most = self.changes[0]
-        return (
-            f"{a} and {b} have the same heads; the one that moved most is layer {most.layer} "
-            f"head {most.head}, by {most.distance:.2f}."
-        )
+        found = f"head {self._name_of(most)} moved most, by {most.distance:.2f}"
+        return f"{a} and {b} have the same heads; {found}.{self._doubt()}"
+
+    def _name_of(self, change: Change) -> str:
+        """Layer and head; with the stack only where there are several."""
+        place = f"{change.layer}.{change.head}"
+        several = len({other.stack for other in self.changes}) > 1
+        return f"{change.stack} {place}" if several else place
+
+    def _doubt(self) -> str:
+        """A sentence where a text is too short for most kinds, or nothing."""
+        few = {name: n for name, n in zip(self.names, self.tokens, strict=True) if n < FEW}
+        if not few:
+            return ""
+        if len(few) == 2 and len(set(few.values())) == 1:
+            said = f"{' and '.join(few)} have {self.tokens[0]} tokens each"
+        else:
+            said = " and ".join(f"{name} has {n} tokens" for name, n in few.items())
+        return f" {said}, and below {FEW} few kinds show."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that `json.dumps` takes."""
@@ -101,11 +123,18 @@ def compare(first: Atlas, second: Atlas, names: tuple[str, str] = ("A", "B")) ->
         changes.sort(key=lambda change: -change.distance)
     return Comparison(
         names=names,
+        tokens=(first.tokens, second.tokens),
         heads=(len(first.heads), len(second.heads)),
         kinds={kind: (a, b) for kind, (a, b) in zip(every, pairs, strict=True)},
         means={name: pair for name in STATISTICS if (pair := _means(first, second, name)) is not None},
         changes=tuple(changes),
     )
+
+
+def _kinds_of(change: Change) -> str:
+    """The kinds of a head, with an arrow where they changed."""
+    before, after = (", ".join(kinds) or "–" for kinds in change.kinds)
+    return before if before == after else f"{before} → {after}"
 
 
 def _change(a: HeadCard, b: HeadCard) -> Change:
