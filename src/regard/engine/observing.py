@@ -18,7 +18,7 @@ from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.second_pass import frame_of, on_gpu, summarise
 from regard.engine.triton.forward import vendor
-from regard.engine.triton.replay.call_key import replay_or_call
+from regard.engine.triton.replay.calls import replay_or_call
 from regard.errors import BackendError, StatisticError
 from regard.stats import (
     ColumnStatistic,

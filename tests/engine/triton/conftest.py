@@ -29,11 +29,11 @@ def _kernels():
 def _no_tapes():
     """Tests put other kernels in the place of those that earlier calls started."""
 
-    from regard.engine.triton.replay import replay
+    from regard.engine.triton.replay import calls
 
-    replay.forget()
+    calls.forget()
     yield
-    replay.forget()
+    calls.forget()
 
 
 @pytest.fixture

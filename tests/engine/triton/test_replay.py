@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Event, Thread, current_thread, main_thread
 from types import SimpleNamespace
 from weakref import ref
 
@@ -11,8 +12,9 @@ import torch
 from regard import Causal, ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK, Window, attention, observe
 from regard.engine.triton.launch import start as start_module
 from regard.engine.triton.launch.start import start
-from regard.engine.triton.replay import replay
-from regard.engine.triton.replay.replay import replayed
+from regard.engine.triton.replay import calls
+from regard.engine.triton.replay.calls import replay_or_record
+from regard.errors import BackendError
 from regard.stats import Custom, MeanDistance, SinkMass
 
 STATISTICS = {
@@ -24,7 +26,7 @@ STATISTICS = {
 
 def tapes() -> list[bool]:
     """Of each kind of call that is known, whether it is played."""
-    return [history.tape is not None for history in replay._known.values()]
+    return [history.tape is not None for history in calls._histories.values()]
 
 
 def everything_of(seen) -> list[torch.Tensor]:
@@ -48,7 +50,7 @@ def test_a_call_that_comes_again_gives_the_same_bits(device, asked, mask):
     # The first is made, two are heard, and the last is played.
     *_, seen = [call(seed) for seed in range(4)]
     assert tapes() == [True]
-    replay.forget()
+    calls.forget()
     anew = call(3)
     assert type(anew.stats) is type(seen.stats)
     assert [*anew.stats] == [*seen.stats]
@@ -70,7 +72,7 @@ def test_what_a_call_returned_is_its_own(device):
 
 def kinds() -> int:
     """How many kinds of calls have come once or more often."""
-    return len(replay._numbers_seen)
+    return len(calls._hashes_seen)
 
 
 def test_shapes_strides_masks_and_questions_are_kinds_of_their_own(device):
@@ -143,7 +145,7 @@ def test_training_comes_again_with_the_same_bits(device, mask, with_sink):
     *_, found = [gradients(seed) for seed in range(4)]
     # The forward is one kind of call, the backward another.
     assert tapes() == [True, True]
-    replay.forget()
+    calls.forget()
     for got, wanted in zip(found, gradients(3), strict=True):
         assert torch.equal(got, wanted)
         assert got.dtype == wanted.dtype
@@ -208,7 +210,7 @@ def test_steps_are_played_with_other_inputs():
 
     for i in range(6):
         x = torch.tensor([1.0, 2.0, 3.0]) * i
-        found = replayed("kind", [x], lambda x=x: call(x))
+        found = replay_or_record("kind", [x], lambda x=x: call(x))
         y = 2 * x + 1 + table
         torch.testing.assert_close(found["sum"], torch.stack([y[0], y[1:].sum()]))
         torch.testing.assert_close(found["rest"][0], y[1:])
@@ -232,9 +234,9 @@ def test_compiled_kernels_are_played_with_addresses(monkeypatch):
 
     first, x = torch.zeros(3), torch.zeros(3)
     for _ in range(3):
-        replayed("kind", [first], lambda: call(first))
+        replay_or_record("kind", [first], lambda: call(first))
     assert tapes() == [True]
-    y = replayed("kind", [x], lambda: call(x))
+    y = replay_or_record("kind", [x], lambda: call(x))
     assert started == [((1,), [x.data_ptr(), y.data_ptr(), table.data_ptr(), 0.5])]
 
 
@@ -261,11 +263,11 @@ def test_a_tape_lets_go_of_what_it_does_not_need():
 
     x = torch.zeros(5)
     for _ in range(3):
-        replayed("kind", [x], lambda: call(x))
+        replay_or_record("kind", [x], lambda: call(x))
     assert tapes() == [True]
     seen.clear()
     alive.clear()
-    replayed("kind", [x], lambda: call(x))
+    replay_or_record("kind", [x], lambda: call(x))
     # The third kernel reads what the second wrote; what the first wrote is gone.
     assert alive == [[], [True], [False, True]]
 
@@ -285,22 +287,22 @@ def test_a_tape_lets_go_of_what_it_does_not_need():
 def test_calls_that_may_differ_are_made_as_ever(call):
     for n in range(6):
         x = torch.randn(4)
-        got = replayed("kind", [x], lambda n=n, x=x: call(x, n))
+        got = replay_or_record("kind", [x], lambda n=n, x=x: call(x, n))
         wanted = call(x, n)
         torch.testing.assert_close(got, wanted)
     assert True not in tapes()
 
 
 def test_the_oldest_kinds_are_forgotten_and_what_came_once_is_not_held(monkeypatch):
-    monkeypatch.setattr(replay._known, "most", 3)
-    monkeypatch.setattr(replay._numbers_seen, "most", 4)
+    monkeypatch.setattr(calls._histories, "most", 3)
+    monkeypatch.setattr(calls._hashes_seen, "most", 4)
     for kind in range(5):
-        replayed(kind, [], lambda: None)
-    assert not replay._known
-    assert [*replay._numbers_seen] == [hash((kind,)) for kind in range(1, 5)]
+        replay_or_record(kind, [], lambda: None)
+    assert not calls._histories
+    assert [*calls._hashes_seen] == [hash((kind,)) for kind in range(1, 5)]
     for kind in range(1, 5):
-        replayed(kind, [], lambda: None)
-    assert [*replay._known] == [(2,), (3,), (4,)]
+        replay_or_record(kind, [], lambda: None)
+    assert [*calls._histories] == [(2,), (3,), (4,)]
 
 
 def test_errors_are_raised_and_the_next_call_is_heard():
@@ -309,9 +311,70 @@ def test_errors_are_raised_and_the_next_call_is_heard():
     def fail():
         raise ValueError("no")
 
-    replayed("kind", [x], lambda: x + 1)
+    replay_or_record("kind", [x], lambda: x + 1)
     with pytest.raises(ValueError, match="no"):
-        replayed("kind", [x], fail)
+        replay_or_record("kind", [x], fail)
     for _ in range(3):
-        assert replayed("kind", [x], lambda: x + 1).tolist() == [2, 2]
+        assert replay_or_record("kind", [x], lambda: x + 1).tolist() == [2, 2]
     assert tapes() == [True]
+
+
+@pytest.mark.usefixtures("_no_tapes")
+def test_the_switch_turns_recording_off(monkeypatch, device):
+    q = torch.randn(1, 1, 9, 16, device=device)
+    monkeypatch.setenv("REGARD_REPLAY", "0")
+    for _ in range(4):
+        observe(q, q, q, stats=[Entropy()], backend="triton")
+    assert tapes() == []
+    monkeypatch.setenv("REGARD_REPLAY", "1")
+    for _ in range(4):
+        observe(q, q, q, stats=[Entropy()], backend="triton")
+    assert True in tapes()
+
+
+def test_another_value_of_the_switch_is_an_error(monkeypatch, device):
+    q = torch.randn(1, 1, 9, 16, device=device)
+    monkeypatch.setenv("REGARD_REPLAY", "off")
+    with pytest.raises(BackendError, match=r"REGARD_REPLAY is 'off'; set it to 0 \(off\) or 1 \(on"):
+        observe(q, q, q, stats=[Entropy()], backend="triton")
+
+
+def test_while_one_thread_records_others_run_the_call_themselves():
+    recording, go_on, made = Event(), Event(), []
+
+    def call(x):
+        if current_thread() is not main_thread():
+            recording.set()
+            assert go_on.wait(60)
+        made.append(current_thread())
+        return x + 1.0
+
+    x = torch.zeros(3)
+    # The first call with a key is not recorded, the second is.
+    replay_or_record("key", [x], lambda: call(x))
+    other = Thread(target=lambda: replay_or_record("key", [x], lambda: call(x)))
+    other.start()
+    assert recording.wait(60)
+    assert replay_or_record("key", [x], lambda: call(x)).tolist() == [1.0] * 3
+    go_on.set()
+    other.join()
+    assert tapes() == [False]
+    for _ in range(2):
+        assert replay_or_record("key", [x], lambda: call(x)).tolist() == [1.0] * 3
+    assert (tapes(), len(made)) == ([True], 4)
+
+
+def test_threads_that_share_a_key_get_their_own_results():
+    inputs = [torch.full((3,), float(i)) for i in range(8)]
+    found: dict[int, list[list[float]]] = {i: [] for i in range(8)}
+
+    def work(i: int) -> None:
+        for _ in range(20):
+            found[i].append(replay_or_record("shared", [inputs[i]], lambda: inputs[i] * 2.0).tolist())
+
+    threads = [Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {i: [[2.0 * i] * 3] * 20 for i in range(8)}

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from regard.engine.triton.launch import fast_launch, untested
 from regard.engine.triton.launch import start as start_module
 from regard.engine.triton.launch.start import MOST, start
 
@@ -157,14 +158,14 @@ class Triton:
 def compiled(monkeypatch) -> Triton:
     triton = pytest.importorskip("triton")
     monkeypatch.setattr(triton.compiler, "CompiledKernel", Triton)
-    monkeypatch.setattr(start_module, "TESTED_TRITON", (triton.__version__,))
+    monkeypatch.setattr(fast_launch, "TESTED_TRITON", (triton.__version__,))
     driver = SimpleNamespace(get_current_stream=lambda device: f"stream of {device}")
     monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=driver))
     return Triton()
 
 
 def test_a_compiled_kernel_is_started_as_triton_would(compiled):
-    start_module._fast_launcher(compiled, 3)((5, 2, 1), (X, 16))
+    fast_launch.launcher_of(compiled, 3)((5, 2, 1), (X, 16))
     compiled.run(5, 2, 1, "stream of 3", "function", "packed", None, None, None, X, 16)
     ours, tritons = compiled.started
     assert len(ours) == len(tritons)
@@ -174,7 +175,7 @@ def test_a_compiled_kernel_is_started_as_triton_would(compiled):
 
 def test_one_function_that_starts_all_kernels_is_told_what_this_one_takes(compiled):
     compiled.run.arg_annotations, compiled.run.kernel_signature = "annotations", "signature"
-    start_module._fast_launcher(compiled, 3)((5, 2, 1), (X, 16))
+    fast_launch.launcher_of(compiled, 3)((5, 2, 1), (X, 16))
     (given,) = compiled.started
     assert given[:7] == (5, 2, 1, "stream of 3", "function", "cooperative", "dependent")
     assert given[7:-1] == ("packed", None, None, None, None, None, "annotations", "signature")
@@ -185,18 +186,31 @@ def test_one_function_that_starts_all_kernels_is_told_what_this_one_takes(compil
 @pytest.mark.usefixtures("compiled")
 def test_a_kernel_that_wants_room_of_its_own_is_started_by_triton():
     greedy = Triton(room=16)
-    start_module._fast_launcher(greedy, 3)((5, 2, 1), (X, 16))
+    fast_launch.launcher_of(greedy, 3)((5, 2, 1), (X, 16))
     assert (greedy.asked, greedy.started) == ([((5, 2, 1), (X, 16))], [])
 
 
 def test_who_watches_launches_sees_them(compiled, monkeypatch):
     knobs = pytest.importorskip("triton.knobs")
     monkeypatch.setattr(knobs.runtime.launch_enter_hook, "calls", [print])
-    start_module._fast_launcher(compiled, 3)((5, 2, 1), (X, 16))
+    fast_launch.launcher_of(compiled, 3)((5, 2, 1), (X, 16))
     assert (compiled.asked, compiled.started) == ([((5, 2, 1), (X, 16))], [])
 
 
-def test_other_releases_of_triton_start_their_kernels_themselves(compiled, monkeypatch):
-    monkeypatch.setattr(start_module, "TESTED_TRITON", ("0.",))
-    start_module._fast_launcher(compiled, 3)((5, 2, 1), (X, 16))
+def test_an_untested_triton_launches_by_its_public_api_and_warns_once(compiled, monkeypatch):
+    monkeypatch.setattr(fast_launch, "TESTED_TRITON", ("0.",))
+    monkeypatch.setattr(untested, "_warned", set())
+    with pytest.warns(
+        RuntimeWarning, match=r"is untested .* public API, so short texts wait longer\. Tested: 3"
+    ):
+        launch = fast_launch.launcher_of(compiled, 3)
+    launch((5, 2, 1), (X, 16))
+    # Warnings are errors here: a second one would fail.
+    fast_launch.launcher_of(compiled, 3)((5, 2, 1), (X, 16))
+    assert (compiled.asked, compiled.started) == ([((5, 2, 1), (X, 16))] * 2, [])
+
+
+def test_with_the_switch_off_kernels_launch_by_the_public_api(compiled, monkeypatch):
+    monkeypatch.setenv("REGARD_REPLAY", "0")
+    fast_launch.launcher_of(compiled, 3)((5, 2, 1), (X, 16))
     assert (compiled.asked, compiled.started) == ([((5, 2, 1), (X, 16))], [])

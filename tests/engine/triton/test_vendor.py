@@ -79,9 +79,9 @@ def test_both_kernels_are_right_and_only_one_is_asked(monkeypatch, quick, mask, 
 @pytest.mark.parametrize("mask", [None, Causal()], ids=str)
 def test_where_our_kernel_is_ahead_it_is_asked_and_played_when_it_comes_again(monkeypatch, mask):
     torch.manual_seed(0)
-    from regard.engine.triton.replay import replay
+    from regard.engine.triton.replay import calls
 
-    replay.forget()
+    calls.forget()
     monkeypatch.setattr(support, "FASTER_FROM", 256)
     monkeypatch.setattr(vendor, "AUTOTUNE_FLOPS", 0.0)
     asked = []

@@ -12,8 +12,9 @@ from regard.memo import remembered
 
 __all__ = ["TESTED_TRITON", "Config", "config", "generation", "has_tma", "interpreted", "width"]
 
-# Releases of Triton whose inner workings we rely on: Gluon is experimental and renames things from one to the
-# next, and so may how a compiled kernel is started. With others what everybody may call is called.
+# Releases of Triton that the Gluon kernels and the private launcher are tested on. On others, portable
+# kernels and
+# the public launch API are used, with a warning.
 TESTED_TRITON = ("3.6.", "3.7.", "3.8.", "3.9.")
 
 WIDTHS = (16, 32, 64, 128, 256)

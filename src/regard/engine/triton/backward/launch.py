@@ -17,7 +17,7 @@ from regard.engine.triton.backward.kernel import keys_kernel, queries_kernel
 from regard.engine.triton.backward.preprocess import Preprocessed, preprocess
 from regard.engine.triton.launch.start import start
 from regard.engine.triton.operands import Operands, described, strides
-from regard.engine.triton.replay.call_key import replay_or_call
+from regard.engine.triton.replay.calls import replay_or_call
 
 __all__ = ["backward"]
 

@@ -9,7 +9,7 @@ from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import hopper
 from regard.engine.triton.forward import vendor
-from regard.engine.triton.replay.call_key import replay_or_call
+from regard.engine.triton.replay.calls import replay_or_call
 
 __all__ = ["attend"]
 

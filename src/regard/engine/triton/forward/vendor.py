@@ -20,7 +20,7 @@ from regard.engine.problem import Problem
 from regard.engine.riders import Riders
 from regard.engine.triton import hopper
 from regard.engine.triton.configs import generation
-from regard.engine.triton.replay.call_key import replay_or_call
+from regard.engine.triton.replay.calls import replay_or_call
 from regard.engine.triton.support import MAX_DECODE_QUERIES
 
 __all__ = ["applicable", "forward", "plain", "worth_autotuning"]

@@ -9,6 +9,7 @@ import torch
 
 from regard.engine.problem import Problem, asked_once
 from regard.engine.triton.configs import TESTED_TRITON, generation, interpreted
+from regard.engine.triton.launch.untested import warn_untested
 from regard.engine.triton.operands import Operands
 from regard.engine.triton.schedule.intervals import has_intervals, intervals
 
@@ -16,6 +17,10 @@ __all__ = ["applicable", "faster_than_vendor", "finds_argmax"]
 
 # Warpgroup instructions are this generation's own: the one before has none, the one after has others.
 GENERATION = 9
+SLOWER = (
+    "the kernels for Hopper are off, so 16-bit attention, its backward and its statistics run in the "
+    "slower portable kernels"
+)
 DIMS = (64, 128)
 # The second axis of a grid is no longer than this, and some kernels have a program there for every map.
 MOST_MAPS = 65535
@@ -30,7 +35,7 @@ FEW_KEYS = {64: 1024, 128: 4096}
 def applicable(problem: Problem) -> bool:
     """Whether a problem is one of theirs: half precision, equal head dims, plain scores, spans for a mask."""
     q, v = problem.q, problem.v
-    if not (q.is_cuda and _has_gluon() and generation(q.device) == GENERATION):
+    if not (q.is_cuda and generation(q.device) == GENERATION and _has_gluon()):
         return False
     half = q.dtype in (torch.float16, torch.bfloat16)
     scoring = problem.scoring
@@ -45,7 +50,7 @@ def applicable(problem: Problem) -> bool:
 
 
 def faster_than_vendor(problem: Problem) -> bool:
-    """Whether their plain forward is also faster than NVIDIA's."""
+    """Whether the plain forward for Hopper is faster than cuDNN's."""
     long = min(problem.q_len, problem.k_len) >= FASTER_FROM
     return long and problem.q.shape[-1] == FASTER_DIM and applicable(problem)
 
@@ -61,4 +66,7 @@ def _has_gluon() -> bool:
         return False
     import triton
 
-    return triton.__version__.startswith(TESTED_TRITON)
+    if triton.__version__.startswith(TESTED_TRITON):
+        return True
+    warn_untested(triton.__version__, SLOWER)
+    return False

@@ -1,7 +1,10 @@
-"""Kernels that nobody has compiled yet are compiled side by side.
+"""Compiles the kernels of a first call in parallel.
 
-The first call of its kind needs several, and each takes seconds. So from the first that is missing on it
-starts none: it goes on only to say which others it needs. When all of them are there it is made once more.
+A first call needs up to thirteen kernels, which take seconds each to compile. When the first one is
+missing, the call
+continues without launching anything, only to find out which others it needs. They are compiled in
+parallel, and
+then the call runs again.
 """
 
 from __future__ import annotations
@@ -18,19 +21,19 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from regard.engine.triton.launch.start import hooks
-from regard.engine.triton.replay.recorder import METADATA, function_name, is_recordable
+from regard.engine.triton.launch.torch_functions import METADATA, function_name, is_recordable
 from regard.errors import BackendError
 
 __all__ = ["precompile_and_run"]
 
 Result = TypeVar("Result")
 
-# Kernels that are compiled at once.
+# Kernels compiled in parallel at most.
 MOST = 8
 
 
 def precompile_and_run(call: Callable[[], Result]) -> Result:
-    """What `call` returns, which changes nothing: it may be made twice."""
+    """Return `call()`, which must have no side effects: it may run twice."""
     if hooks.recorder is not None or hooks.precompiler is not None or not _has_async_compile():
         return call()
     ahead = hooks.precompiler = _Precompiler()
@@ -40,7 +43,7 @@ def precompile_and_run(call: Callable[[], Result]) -> Result:
             return result
         del result
     except Exception:
-        # What nobody has written may be anything. If it was not that, it will be said once more.
+        # Possibly caused by reading memory that no kernel has written; a real error is raised again below.
         if not ahead.missing:
             raise
     finally:
@@ -51,7 +54,7 @@ def precompile_and_run(call: Callable[[], Result]) -> Result:
 
 @cache
 def _has_async_compile() -> bool:
-    """Whether there is a Triton that compiles several kernels at once: older ones do not."""
+    """Whether this Triton can compile kernels in parallel."""
     try:
         from triton import AsyncCompileMode  # noqa: F401
     except ImportError:
@@ -60,9 +63,9 @@ def _has_async_compile() -> bool:
 
 
 class _Precompiler(TorchFunctionMode):
-    """Goes through a call without starting kernels, from the first that is missing on.
+    """Runs a call without launching kernels, from the first missing one on.
 
-    What would have been given to a kernel counts as unwritten, and so does what is made of it.
+    Storages passed to a skipped kernel count as unwritten, and so does everything computed from them.
     """
 
     def __init__(self) -> None:
@@ -71,18 +74,18 @@ class _Precompiler(TorchFunctionMode):
         self.unwritten: set[int] = set()
 
     def compile_later(self, kernel: Any, grid: tuple[int, ...], values: Sequence[Any], options: dict) -> None:
-        """A kernel is not compiled: have it compiled by somebody else."""
+        """Compile a kernel in a worker thread."""
         if not self.missing:
             self._begin()
         with torch._C.DisableTorchFunction():
             self.context.run(kernel.warmup, *values, grid=grid, **options)
 
     def skip(self, values: Sequence[Any]) -> None:
-        """A kernel is not started."""
+        """Note the tensors of a launch that is skipped."""
         self.unwritten.update(_storages(values))
 
     def close(self) -> None:
-        """Wait until all are compiled. What goes wrong does so again where the kernel is needed."""
+        """Wait for the workers. A failed compilation is raised again by the launch itself."""
         if not self.missing:
             return
         self.__exit__(None, None, None)
@@ -97,7 +100,7 @@ class _Precompiler(TorchFunctionMode):
         self.missing = True
         self.workers = _Workers(min(MOST, os.cpu_count() or 1))
         self.mode = AsyncCompileMode(self.workers, ignore_errors=True)
-        # Whatever becomes of this call, others do not find themselves in that mode.
+        # In a copied context, so that the mode can't leak out of this call.
         self.context = copy_context()
         self.context.run(self.mode.__enter__)
         self.__enter__()
@@ -108,7 +111,7 @@ class _Precompiler(TorchFunctionMode):
         unwritten = not homes.isdisjoint(self.unwritten)
         known = function_name(func) in METADATA
         if unwritten and not known and not is_recordable(func, args):
-            raise BackendError("this call wants to know what is in a tensor that no kernel has written.")
+            raise BackendError("this call reads a tensor that no kernel has written yet.")
         result = func(*args, **kwargs)
         if unwritten and not known:
             self.unwritten.update(homes, _storages(result))
@@ -116,8 +119,8 @@ class _Precompiler(TorchFunctionMode):
 
 
 class _Workers(ThreadPoolExecutor):
-    """Who compiles kernels, and what starts them: that Triton has built by a C compiler, when it is first
-    asked for."""
+    """Threads that compile kernels and their launchers, which Triton builds with a C compiler on first
+    use."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         return super().submit(self._both, fn)
@@ -133,9 +136,9 @@ class _Workers(ThreadPoolExecutor):
 
 
 def _storages(x: Any) -> Iterator[int]:
-    """Where the tensors in `x` are, and those that descriptors are of.
+    """Addresses of the storages of all tensors and descriptors in `x`.
 
-    Empty ones are nowhere, which has one address for all of them: nobody waits for what is in there.
+    Empty tensors are left out: they all have the address 0.
     """
     if isinstance(x, Tensor):
         with torch._C.DisableTorchFunction():

@@ -1,7 +1,8 @@
-"""Starting a kernel once more, without asking again how it is compiled.
+"""Starts kernels with little Python per launch.
 
-Triton looks at every argument of every launch, in Python, and short texts wait for it. What it looks for are
-few things that seldom change, and as long as they do not, the compiled kernel is started as it is.
+Triton inspects every argument of every launch in Python, and short texts wait for that. `start` keeps the
+compiled kernel under a key of the few properties that decide which variant is compiled, and launches it
+directly.
 """
 
 from __future__ import annotations
@@ -15,29 +16,28 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from regard.engine.triton.configs import TESTED_TRITON
+from regard.engine.triton.launch.fast_launch import launcher_of
 from regard.memo import Recent
 
 __all__ = ["aligned", "hooks", "start"]
 
-# Kernels compiled for one set of lengths, dims and questions; more than that and the oldest is asked again.
+# Compiled variants kept per kernel; the oldest is dropped first, and looked up through Triton again.
 MOST = 256
 INT32_END = 1 << 31
-# What the compiler is told beside arguments.
+# Compiler options that a launch may give.
 OPTIONS = ("num_warps", "num_stages", "maxnreg")
-# And what it is always told: a product and a sum may be one instruction, which later releases want to hear.
+# Options of every launch: allow fused multiply-adds, which later releases no longer do by default.
 ALWAYS_OPTIONS = {"enable_fp_fusion": True}
 
 
 class LaunchRecorder(Protocol):
-    """Who wants to know what is started, to start it again with other tensors in their places."""
+    """Receives every launch, to replay it with other tensors."""
 
     def started(self, run: Callable[..., None], grid: tuple[int, ...], values: tuple[Any, ...]) -> None: ...
 
 
 class Precompiler(Protocol):
-    """Who goes through a call before its kernels are there, and from the first that is missing on starts
-    none."""
+    """Collects kernels that are not compiled yet; once one is `missing`, no kernel is launched."""
 
     missing: bool
 
@@ -49,7 +49,7 @@ class Precompiler(Protocol):
 
 
 class _Hooks(local):
-    """Whoever listens in this thread, and whoever goes ahead."""
+    """The recorder and the precompiler of this thread, if any."""
 
     recorder: LaunchRecorder | None = None
     precompiler: Precompiler | None = None
@@ -59,9 +59,9 @@ hooks = _Hooks()
 
 
 def aligned(size: int) -> int:
-    """So many 32-bit numbers, and up to three more: what comes behind them begins at a multiple of 16 bytes.
+    """A number of 32-bit elements, rounded up to a multiple of 16 bytes.
 
-    Where it does not, that is another kernel to the compiler.
+    Pointers of another alignment would compile another variant of a kernel.
     """
     return -(-size // 4) * 4
 
@@ -79,14 +79,14 @@ def start(kernel: Any, grid: tuple[int, ...], *given: Any, **named: Any) -> None
 def _start(
     kernel: Any, grid: tuple[int, ...], given: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Callable[..., None], tuple[int, ...], tuple[Any, ...]]:
-    """Start a kernel, and say how to start it once more: what to call with a grid and values."""
+    """Start a kernel; returns the launcher, grid and values that start it again."""
     if not hasattr(kernel, "params") or kernel.pre_run_hooks:
         if hooks.precompiler is not None and hooks.precompiler.missing:
             hooks.precompiler.skip((*given, *named.values()))
             return _skipped, grid, ()
         kernel[grid](*given, **named)
         return _PlainLaunch(kernel, tuple(named)), grid, (*given, *named.values())
-    # Kernels are found by their address: hashing one takes a look at its source.
+    # By address: hashing a JITFunction hashes its source.
     starter = _kernels.get(id(kernel))
     if starter is None:
         starter = _kernels[id(kernel)] = _CompiledVariants(kernel)
@@ -95,7 +95,7 @@ def _start(
 
 @dataclass(frozen=True)
 class _PlainLaunch:
-    """A kernel as everybody may call it, the last of its arguments by name."""
+    """Launch through Triton's public API; the last arguments are given by name."""
 
     kernel: Any
     names: tuple[str, ...]
@@ -107,7 +107,7 @@ class _PlainLaunch:
 
 @dataclass(frozen=True)
 class _CompiledVariants:
-    """What has been compiled of one kernel."""
+    """The compiled variants of one kernel, by key."""
 
     kernel: Any
     compiled: Recent[Callable[..., None]] = field(default_factory=lambda: Recent(MOST))
@@ -138,74 +138,32 @@ class _CompiledVariants:
             if len(given) + len(named) > len(values) + len(options):
                 raise TypeError(f"{self.kernel} takes {self.kernel.arg_names}, and was given {[*named]}.")
             made = self.kernel[grid](*values, **dict(options), **ALWAYS_OPTIONS)
-            found = self.compiled[key] = _fast_launcher(made, device)
+            found = self.compiled[key] = launcher_of(made, device)
         else:
             found((*grid, 1, 1)[:3], values)
         return found, (*grid, 1, 1)[:3], values
 
 
 def _skipped(grid: tuple[int, ...], values: Sequence[Any]) -> None:
-    """Stands for a kernel that was not started."""
+    """Takes the place of a launch while missing kernels are collected."""
 
 
 _kernels: dict[int, _CompiledVariants] = {}
 
 
 def _argument_picker(names: list[str]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    """Picks arguments by name, as a tuple in this order."""
+    """A function that picks these arguments, in this order."""
     return itemgetter(*names) if len(names) > 1 else lambda named: tuple([named[name] for name in names])
 
 
-def _fast_launcher(compiled: Any, device: int) -> Callable[[tuple[int, ...], Sequence[Any]], None]:
-    """How to start a compiled kernel on a device, given a grid and arguments.
-
-    As Triton does it, less what it prepares for those who watch launches, unless somebody does, and for
-    kernels that want room of their own, which ours do not.
-    """
-    import triton
-
-    if not (
-        isinstance(compiled, triton.compiler.CompiledKernel) and triton.__version__.startswith(TESTED_TRITON)
-    ):
-        return lambda grid, values: compiled[grid](*values)
-    from triton import knobs
-    from triton.runtime import driver
-
-    active: Any = driver.active
-    launcher: Any = compiled.run
-    odd = getattr(launcher, "gsan_enabled", False)
-    if odd or launcher.global_scratch_size or launcher.profile_scratch_size:
-        return lambda grid, values: compiled[grid](*values)
-    launch, stream = launcher.launch, active.get_current_stream
-    how = (launcher.launch_cooperative_grid, launcher.launch_pdl)
-    # From 3.7 on one function starts all kernels, and is told what arguments they take.
-    one = hasattr(launcher, "kernel_signature")
-    if one:
-        told = (launcher.arg_annotations, launcher.kernel_signature)
-        how += (compiled.packed_metadata, None, None, None, None, None, *told)
-    else:
-        how += (None, None, compiled.packed_metadata, None, None, None)
-    function, watching = compiled.function, knobs.runtime
-
-    def start(grid: tuple[int, ...], values: Sequence[Any]) -> None:
-        if watching.launch_enter_hook.calls or watching.launch_exit_hook.calls:
-            compiled[grid](*values)
-        elif one:
-            launch(*grid, stream(device), function, *how, values)
-        else:
-            launch(*grid, stream(device), function, *how, *values)
-
-    # An address will do for a tensor.
-    start.by_address = True  # pyright: ignore[reportFunctionMemberAccess]
-    return start
-
-
 def _key_reader(params: list[Any], types: tuple[type, ...]) -> Callable[[tuple[Any, ...]], Any]:
-    """What a compiled kernel depends on, read from arguments of these types.
+    """A function that reads, from arguments of these types, the key of the compiled variant.
 
-    That is every compile-time argument; of a tensor its dtype and whether it begins at a multiple of 16
-    bytes; of a descriptor its blocks; of an integer whether 32 bits hold it, and where Triton looks for
-    factors in it, whether it is 1 or a multiple of 16.
+    Compile-time arguments count by value, tensors by dtype and 16-byte alignment, descriptors by dtype and
+    block
+    shape, integers by whether 32 bits hold them and, where Triton specialises, whether they are 1 or a
+    multiple
+    of 16.
     """
     constants, tensors, boxes, integers, factored = [], [], [], [], []
     for index, (param, kind) in enumerate(zip(params, types, strict=True)):

@@ -1,0 +1,71 @@
+"""Launching a compiled kernel through Triton's own launcher, without the Python around it.
+
+The launcher is not a public API, so it is used on tested releases of Triton only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from regard.engine.triton.configs import TESTED_TRITON
+from regard.engine.triton.launch.switch import replay_is_on
+from regard.engine.triton.launch.untested import warn_untested
+
+__all__ = ["launcher_of"]
+
+SLOWER = "every launch goes through Triton's public API, so short texts wait longer"
+
+Launcher = Callable[[tuple[int, ...], Sequence[Any]], None]
+
+
+def launcher_of(compiled: Any, device: int) -> Launcher:
+    """A function of a grid and arguments that launches a compiled kernel on a device.
+
+    It does what Triton does, except for hooks that nobody has set and scratch memory, which our kernels don't
+    use. With `by_address`, addresses may take the place of tensors.
+    """
+    import triton
+
+    def public(grid: tuple[int, ...], values: Sequence[Any]) -> None:
+        compiled[grid](*values)
+
+    if not isinstance(compiled, triton.compiler.CompiledKernel) or not replay_is_on():
+        return public
+    if not triton.__version__.startswith(TESTED_TRITON):
+        warn_untested(triton.__version__, SLOWER)
+        return public
+    launcher: Any = compiled.run
+    sanitised = getattr(launcher, "gsan_enabled", False)
+    if sanitised or launcher.global_scratch_size or launcher.profile_scratch_size:
+        return public
+    return _private(compiled, device, public)
+
+
+def _private(compiled: Any, device: int, public: Launcher) -> Launcher:
+    from triton import knobs
+    from triton.runtime import driver
+
+    active: Any = driver.active
+    launcher: Any = compiled.run
+    launch, stream = launcher.launch, active.get_current_stream
+    options = (launcher.launch_cooperative_grid, launcher.launch_pdl)
+    # From Triton 3.7 on one function launches all kernels and takes the types of their arguments.
+    shared = hasattr(launcher, "kernel_signature")
+    if shared:
+        types = (launcher.arg_annotations, launcher.kernel_signature)
+        options += (compiled.packed_metadata, None, None, None, None, None, *types)
+    else:
+        options += (None, None, compiled.packed_metadata, None, None, None)
+    function, hooks = compiled.function, knobs.runtime
+
+    def fast(grid: tuple[int, ...], values: Sequence[Any]) -> None:
+        if hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls:
+            public(grid, values)
+        elif shared:
+            launch(*grid, stream(device), function, *options, values)
+        else:
+            launch(*grid, stream(device), function, *options, *values)
+
+    fast.by_address = True  # pyright: ignore[reportFunctionMemberAccess]
+    return fast

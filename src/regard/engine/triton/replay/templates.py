@@ -1,0 +1,125 @@
+"""Recorded values with slots in place of the tensors that change from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+from torch import Tensor
+
+__all__ = [
+    "DescriptorTemplate",
+    "KernelStart",
+    "ObjectTemplate",
+    "Slot",
+    "TorchCall",
+    "builder",
+    "same_template",
+    "slot_numbers",
+]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a tensor that every call makes anew, or takes as an input."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class DescriptorTemplate:
+    """A TMA descriptor of the tensor in a slot; `rest` are its other fields."""
+
+    slot: Slot
+    kind: type
+    rest: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ObjectTemplate:
+    """A named tuple or dataclass, by its class and fields."""
+
+    kind: type
+    parts: list[Any]
+
+
+@dataclass(frozen=True)
+class KernelStart:
+    """One kernel launch: the launcher, its grid and its arguments."""
+
+    run: Callable[..., Any]
+    grid: tuple[int, ...]
+    given: list[Any]
+
+
+@dataclass(frozen=True)
+class TorchCall:
+    """One torch call: the function, its arguments, and the slots of its result or results."""
+
+    run: Callable[..., Any]
+    given: list[Any]
+    named: dict[str, Any]
+    outputs: list[Slot | None]
+    several: bool
+
+
+def slot_numbers(x: Any) -> Iterator[int]:
+    """The numbers of the slots in a template."""
+    if isinstance(x, Slot):
+        yield x.number
+    elif isinstance(x, DescriptorTemplate):
+        yield x.slot.number
+    elif isinstance(x, ObjectTemplate):
+        yield from slot_numbers(x.parts)
+    elif isinstance(x, KernelStart):
+        yield from slot_numbers(x.given)
+    elif isinstance(x, TorchCall):
+        yield from slot_numbers([x.given, x.named, x.outputs])
+    elif isinstance(x, list | tuple):
+        for part in x:
+            yield from slot_numbers(part)
+    elif isinstance(x, dict):
+        yield from slot_numbers([*x.values()])
+
+
+def same_template(a: Any, b: Any) -> bool:
+    """Whether two templates are equal: same slots, identical tensors, equal numbers."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Tensor):
+        return a is b
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same_template, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same_template(a[name], b[name]) for name in a)
+    if isinstance(a, KernelStart | TorchCall | DescriptorTemplate | ObjectTemplate):
+        return all(same_template(getattr(a, part.name), getattr(b, part.name)) for part in fields(a))
+    return bool(a == b)
+
+
+def builder(x: Any) -> Callable[[list[Any]], Any]:
+    """Return a function that rebuilds the recorded value from the slots."""
+    if isinstance(x, Slot):
+        return itemgetter(x.number)
+    if isinstance(x, DescriptorTemplate):
+        return partial(_descriptor, x.kind, x.rest, x.slot.number)
+    if isinstance(x, ObjectTemplate):
+        kind, parts = x.kind, [builder(part) for part in x.parts]
+        return lambda slots: kind(*[part(slots) for part in parts])
+    if isinstance(x, list | tuple):
+        kind, parts = type(x), [builder(part) for part in x]
+        return lambda slots: kind([part(slots) for part in parts])
+    if isinstance(x, dict):
+        named = [(name, builder(part)) for name, part in x.items()]
+        return lambda slots: {name: part(slots) for name, part in named}
+    return lambda slots: x
+
+
+def _descriptor(kind: type, rest: dict[str, Any], number: int, slots: list[Any]) -> Any:
+    """A descriptor of the tensor in a slot; the checks passed when it was recorded."""
+    made = object.__new__(kind)
+    made.__dict__.update(rest, base=slots[number])
+    return made
