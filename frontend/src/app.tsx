@@ -58,8 +58,8 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
         </div>
       </header>
       <div class="app-tools" role="group" aria-label="What is shown">
-        <RecordingPicker entries={entries} state={state} />
-        {open && PER_HEAD.includes(view) && <Where open={open} state={state} />}
+        {source.kind === "static" ? open && <Exported open={open} state={state} view={view} /> : <RecordingPicker entries={entries} state={state} />}
+        {source.kind !== "static" && open && PER_HEAD.includes(view) && <Where open={open} state={state} />}
         {open && <span class="app-note">{formatCount(open.recording.tokens)} tokens · {open.recording.model}</span>}
       </div>
       <main id="view" class={`view view-${view}`} role="tabpanel" aria-labelledby={`tab-${view}`} data-testid={`view-${view}`}>
@@ -112,6 +112,8 @@ function useRecording(source: Source, state: ViewState): Loaded {
         state.rec.value = wanted;
         return;
       }
+      const damaged = list.recordings.find(({ id, error }) => id === rec && error);
+      if (damaged) throw new Error(`${damaged.name} cannot be opened: ${damaged.error}`);
       const found = await openStack(source, await source.recording(rec), role);
       if (!current) return;
       opened.current = found;
@@ -198,12 +200,24 @@ function RecordingPicker({ entries, state }: { entries: RecordingEntry[]; state:
         onChange={(event) => choose(event.currentTarget.value)}
       >
         {entries.map((entry) => (
-          <option key={entry.id} value={entry.id}>
-            {entry.name}
+          <option key={entry.id} value={entry.id} title={entry.error ?? undefined}>
+            {entry.error ? `⚠ ${entry.name} (damaged)` : entry.name}
           </option>
         ))}
       </select>
     </label>
+  );
+}
+
+/** An exported page holds one recording and the heads that were on screen: they have names, and no lists to choose from. */
+function Exported({ open, state, view }: { open: Open; state: ViewState; view: View }) {
+  const { recording, stack } = open;
+  const head = `layer ${state.layer.value}, head ${state.head.value}`;
+  return (
+    <span data-testid="exported">
+      <b>{recording.name}</b>
+      {PER_HEAD.includes(view) && ` · ${recording.stacks.length > 1 ? `${stack.role}, ` : ""}${head}`}
+    </span>
   );
 }
 

@@ -127,7 +127,10 @@ describe("exported files", () => {
     const map = { rec: "a b", role: "self", layer: 0, head: 1 };
     const path = "/api/recordings/a%20b/stacks/self/layers/0/heads/1/tile?level=0&row=0&col=0&how=mean";
     archive.grids[path] = await pack({ rows: 2, cols: 2, values: Float32Array.of(1, 0, 0.25, 0.75) });
+    const stack = { role: "self", layers: [0], heads: 2, kv_heads: 2, queries: 301, keys: 301, windows: {}, documents: [], causal: true };
+    archive.json["/api/recordings/a%20b"] = { stacks: [stack] };
     const source = new StaticSource(new StaticTransport(archive));
+    expect(await source.cell(map, 0, 1)).toMatchObject({ weight: 0, visible: false });
     expect(await source.cell(map, 1, 1)).toMatchObject({ weight: 0.75, visible: true, distance: 0 });
     await expect(source.cell(map, 300, 1)).rejects.toThrow("This is an exported page");
   });

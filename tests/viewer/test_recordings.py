@@ -38,6 +38,19 @@ def test_a_recording_says_what_its_stacks_are(client, base):
     assert (said["kind"], said["complete"], said["live"]) == ("Random", True, False)
 
 
+def test_a_character_of_several_tokens_is_shown_once(tmp_path):
+    from regard.models import bundled, record
+
+    record(bundled(), "A 😀 and é.", store=tmp_path / "x.regard")
+    with server(tmp_path / "x.regard", tmp_path) as client:
+        name = client.get("/api/recordings").json()["default"]
+        said = client.get(f"/api/recordings/{name}/tokens").json()
+    shown = [said["text"][a:b] for a, b in zip(said["starts"], said["stops"], strict=True)]
+    assert "".join(shown) == "A 😀 and é."
+    assert "".join(said["pieces"]).count("😀") == 1
+    assert said["pieces"].count("⋯") >= 3
+
+
 def test_document_starts_are_those_of_the_mask(tmp_path):
     from regard.masks import Documents
 

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { type Open, openStack } from "../context";
 import { MemoryTransport } from "../source/memory";
 import { PathSource, type Transport } from "../source/paths";
-import type { ViewState } from "../state";
+import type { View, ViewState } from "../state";
 import { tries } from "../views/matter/tries";
 import { CollectingTransport, emptyArchive, pack } from "./archive";
 import { exporterOf, type Picture } from "./exporter";
@@ -55,22 +55,28 @@ export function ExportMenu({ transport, state, open }: { transport: Transport; s
     <details class="menu" ref={menu} data-testid="export">
       <summary aria-label="Export this view">Export</summary>
       <div class="menu-sheet" role="group" aria-label="Export this view as">
-        {KINDS.map(([kind, label, hint]) => (
+        {kindsOf(transport, state.view.value).map(([kind, label, hint]) => (
           <button key={kind} type="button" disabled={busy.value !== null} data-testid={`export-${kind}`} onClick={() => void run(kind)}>
             <b>{busy.value === kind ? "Working…" : label}</b>
             <span>{hint}</span>
           </button>
         ))}
-        <button type="button" onClick={() => void copy()}>
+        {transport.kind !== "static" && <button type="button" onClick={() => void copy()}>
           <b>Copy link</b>
           <span>brings you back to exactly this</span>
-        </button>
+        </button>}
         <p class="small soft" role="status" data-testid="export-said">
           {said.value}
         </p>
       </div>
     </details>
   );
+}
+
+/** A page can be made of what looks at a recording, by a server; “Try it” and “Check” need one to do anything. */
+function kindsOf(transport: Transport, view: View): typeof KINDS {
+  const page = transport.kind !== "static" && view !== "try" && view !== "check";
+  return page ? KINDS : KINDS.filter(([kind]) => kind !== "html");
 }
 
 function closeOutside(menu: { current: HTMLDetailsElement | null }): () => void {

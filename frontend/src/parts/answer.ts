@@ -3,29 +3,36 @@
 import { type Inputs, useEffect, useState } from "preact/hooks";
 
 export interface Answer<T> {
-  /** The latest answer; it stays while the next one is on its way, so that nothing flickers. */
+  /** The answer to this very question, null until it is there: no number stands under another one's name. */
   value: T | null;
   failure: string | null;
   busy: boolean;
 }
 
+interface Kept<T> {
+  inputs: Inputs;
+  value: T | null;
+  failure: string | null;
+}
+
 /** Asks again whenever one of `inputs` changes; an answer that comes too late is dropped. `null` asks nothing. */
 export function useAnswer<T>(ask: ((signal: AbortSignal) => Promise<T>) | null, inputs: Inputs): Answer<T> {
-  const [answer, setAnswer] = useState<Answer<T>>({ value: null, failure: null, busy: ask !== null });
+  const [kept, keep] = useState<Kept<T> | null>(null);
   useEffect(() => {
-    if (!ask) {
-      setAnswer({ value: null, failure: null, busy: false });
-      return;
-    }
+    if (!ask) return;
     const abort = new AbortController();
-    setAnswer((old) => ({ ...old, busy: true }));
     ask(abort.signal).then(
-      (value) => !abort.signal.aborted && setAnswer({ value, failure: null, busy: false }),
-      (error: unknown) => !abort.signal.aborted && setAnswer({ value: null, failure: sentence(error), busy: false }),
+      (value) => !abort.signal.aborted && keep({ inputs, value, failure: null }),
+      (error: unknown) => !abort.signal.aborted && keep({ inputs, value: null, failure: sentence(error) }),
     );
     return () => abort.abort();
   }, inputs);
-  return answer;
+  if (!ask || kept === null || !same(kept.inputs, inputs)) return { value: null, failure: null, busy: ask !== null };
+  return { value: kept.value, failure: kept.failure, busy: false };
+}
+
+function same(a: Inputs, b: Inputs): boolean {
+  return a.length === b.length && a.every((part, i) => Object.is(part, b[i]));
 }
 
 export function sentence(error: unknown): string {

@@ -75,6 +75,24 @@ export class PathSource implements Source {
     return this.transport.waiting ?? NOTHING;
   }
 
+  offersTile(map: MapRef, { level, row, col, how }: TileAddress): boolean {
+    return this.offers(withQuery(`${mapPath(map)}/tile`, { level, row, col, how }));
+  }
+
+  offersWeights(map: MapRef, line: Line, allHeads = false): boolean {
+    const path = allHeads ? layerPath(map.rec, map.role, map.layer) : mapPath(map);
+    return this.offers(withQuery(`${path}/weights`, { ...line }));
+  }
+
+  offersStatistics(map: MapRef): boolean {
+    return this.offers(`${mapPath(map)}/statistics`);
+  }
+
+  /** Whoever can compute offers everything. */
+  protected offers(_path: string): boolean {
+    return true;
+  }
+
   private async json<T>(path: string, request?: Request): Promise<T> {
     return (await this.transport.json(path, request)) as T;
   }

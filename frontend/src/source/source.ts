@@ -24,6 +24,8 @@ export interface RecordingEntry {
   model: string;
   tokens: number;
   stacks: string[];
+  /** Why it cannot be opened, where it cannot. */
+  error?: string | null;
 }
 
 export interface Recordings {
@@ -256,6 +258,10 @@ export interface Source {
   readonly kind: "http" | "comm" | "static";
   /** Jobs that answers are waiting for at present, such as the overview of a long text. */
   readonly waiting: ReadonlySignal<readonly Job[]>;
+  /** Whether a tile, row or column can be had at all: an exported page holds some. */
+  offersTile(map: MapRef, at: TileAddress): boolean;
+  offersWeights(map: MapRef, line: Line, allHeads?: boolean): boolean;
+  offersStatistics(map: MapRef): boolean;
 
   info(): Promise<Info>;
   recordings(): Promise<Recordings>;

@@ -10,6 +10,8 @@ from regard.models import Recording, Token
 __all__ = ["SIDES", "axis_names", "sides_of", "tokens_of"]
 
 SIDES = ("queries", "keys")
+# Stands for a token whose characters an earlier token shows already.
+REST = "⋯"
 
 
 def sides_of(role: str) -> tuple[str, str]:
@@ -36,8 +38,10 @@ def tokens_of(recording: Recording, role: str, count: int) -> dict[str, Any]:
     except RecordingError:
         tokens = []
     if tokens:
+        text = _text(recording, role, tokens)
+        tokens = _once(tokens)
         return {
-            "text": _text(recording, role, tokens),
+            "text": text,
             "ids": [token.id for token in tokens],
             "starts": [token.start for token in tokens],
             "stops": [token.stop for token in tokens],
@@ -58,6 +62,24 @@ def _filled(recording: Recording, role: str, count: int) -> list[str]:
     """As many names as the map has rows: pictures and sounds have none, and no row goes without."""
     known = tokens_of(recording, role, count)["pieces"][:count]
     return [*known, *(str(place) for place in range(len(known), count))]
+
+
+def _once(tokens: list[Token]) -> list[Token]:
+    """Tokens that share a character, as the bytes of an emoji do: the first shows it, the others `REST`.
+
+    >>> [token.text for token in _once([Token(7, "é", 0, 1), Token(8, "é!", 0, 2), Token(9, "!", 1, 2)])]
+    ['é', '!', '⋯']
+    """
+    shown, at = [], 0
+    for token in tokens:
+        hidden = max(0, min(at, token.stop) - token.start)
+        if hidden and token.stop <= at:
+            token = token._replace(text=REST, start=token.stop)
+        elif hidden:
+            token = token._replace(text=token.text[hidden:], start=at)
+        at = max(at, token.stop)
+        shown.append(token)
+    return shown
 
 
 def _text(recording: Recording, role: str, tokens: list[Token]) -> str:

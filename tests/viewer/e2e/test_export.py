@@ -63,6 +63,56 @@ def test_a_map_is_a_png_of_twice_its_size(page: Page, server: str, tmp_path: Pat
     assert int.from_bytes(data[16:20], "big") > 2 * stage["width"]
 
 
+def test_an_exported_map_offers_what_works_offline_and_every_cell_is_exact(
+    page: Page, offline: Page, server: str, story: Recording, tmp_path: Path
+):
+    page.goto(f"{server}/#/map?layer=5&head=0")  # all of it, so that no exact tile is on screen
+    map_is_drawn(page)
+    offline.goto(export(page, "html", tmp_path).as_uri())
+    map_is_drawn(offline)
+    expect(offline.get_by_test_id("exported")).to_contain_text("layer 5, head 0")
+    for testid in ("pick-recording", "pick-head", "compare", "export-html"):
+        expect(offline.get_by_test_id(testid)).to_have_count(0)
+    spot = offline.evaluate("window.regard.map.place(1501, 901)")
+    offline.mouse.move(spot["x"], spot["y"])
+    most = offline.get_by_test_id("block-max")
+    expect(most).to_have_attribute("data-value", re.compile("."))
+    tile = story.maps[5][0, 0, 1500:1504, 900:904]
+    assert float(most.get_attribute("data-value")) == pytest.approx(float(tile.max()), rel=1e-5)
+    offline.get_by_test_id("blocks-mean").click()
+    offline.evaluate("window.regard.map.center(1800, 300, 24)")
+    map_is_drawn(offline)
+    spot = offline.evaluate("window.regard.map.place(1800, 300)")
+    offline.mouse.click(spot["x"], spot["y"])
+    offline.wait_for_url(re.compile("query=1800&key=300"))
+    expect(offline.get_by_test_id("readout")).to_have_attribute("aria-busy", "false")
+    weight = float(offline.get_by_test_id("cell-weight").get_attribute("data-value"))
+    assert weight == pytest.approx(float(story.maps[5][0, 0, 1800, 300]), rel=1e-5)
+    expect(offline.get_by_test_id("failure")).to_have_count(0)
+
+
+CLIPPED = """() => {
+  const { width, height } = document.documentElement.viewBox.baseVal;
+  const edge = document.documentElement.getBoundingClientRect();
+  return [...document.querySelectorAll('text')].filter((text) => {
+    const { left, right, top, bottom } = text.getBoundingClientRect();
+    return left < edge.left - 1 || right > edge.left + width + 1
+      || top < edge.top - 1 || bottom > edge.top + height + 1;
+  }).map((text) => text.textContent);
+}"""
+
+
+@pytest.mark.parametrize("place", ["", "&x=280&y=300&z=4.5", "&x=2040&y=2040&z=4"])
+def test_no_label_is_cut_off_by_the_edge_of_a_drawing(
+    page: Page, offline: Page, small_server: str, server: str, tmp_path: Path, place: str
+):
+    for address in (f"{server}/#/map?layer=5&head=0{place}", f"{small_server}/#/map?layer=0&head=0"):
+        page.goto(address)
+        map_is_drawn(page)
+        offline.goto(export(page, "svg", tmp_path).as_uri())
+        assert offline.evaluate(CLIPPED) == []
+
+
 @pytest.mark.parametrize("view", ["map", "text"])
 def test_a_drawing_is_well_formed_and_its_tokens_are_text(
     page: Page, small_server: str, tmp_path: Path, view: str

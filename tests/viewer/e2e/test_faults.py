@@ -47,6 +47,19 @@ def test_a_recording_that_goes_is_said_and_another_can_be_opened(page: Page, add
     expect(page.locator(".app-note")).to_contain_text("40,003 tokens")
 
 
+def test_a_damaged_recording_is_marked_in_the_list_and_says_why(page: Page, address: str, shelf: Path):
+    (shelf / "b.regard" / "manifest.json").write_text("{")
+    page.goto(address)
+    map_is_drawn(page)
+    options = page.get_by_test_id("pick-recording")
+    expect(options).to_contain_text("b.regard (damaged)")
+    options.select_option(value="b.regard")
+    expect(page.get_by_test_id("failure")).to_contain_text("b.regard cannot be opened: ")
+    expect(page.get_by_test_id("failure")).to_contain_text("manifest.json")
+    options.select_option(label="a.regard")
+    expect(page.get_by_test_id("failure")).to_have_count(0)
+
+
 def test_closing_the_page_ends_the_work_it_waited_for(browser: Browser, address: str):
     with browser.new_context() as context:
         page = context.new_page()

@@ -86,7 +86,7 @@ function Shown({ source, atlas }: { source: Source; atlas: Cards }) {
   const picture = (card: Card) => (
     <Picture
       key={`${card.role} ${card.layer} ${card.head}`} card={card} kinds={atlas.kinds} choice={choice}
-      dim={!passes(card, choice)} chosen={card === shown} onLook={look} onOpen={open}
+      dim={!passes(card, choice)} chosen={card === shown} onLook={look} onOpen={source.kind === "static" ? look : open}
     >
       <Thumb source={source} map={{ rec: recording.id, role: card.role, layer: card.layer, head: card.head }} mask={maskOf(recording, card)} how={state.how.value} scale={scale} now={all} />
     </Picture>

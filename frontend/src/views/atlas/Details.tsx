@@ -22,7 +22,8 @@ export interface DetailsProps {
 
 export function Details({ source, rec, card, least, stack, onOpen }: DetailsProps) {
   const { role, layer, head } = card;
-  const statistics = useAnswer((signal) => source.statistics({ rec, role, layer, head }, signal), [source, rec, role, layer, head]);
+  const known = source.offersStatistics({ rec, role, layer, head });
+  const statistics = useAnswer(!known ? null : (signal) => source.statistics({ rec, role, layer, head }, signal), [source, rec, role, layer, head]);
   const kinds = kindsOf(card, least);
   const scored = Object.keys(card.kinds).sort((a, b) => score(card, b) - score(card, a)).slice(0, 4);
   const { decay, profile } = statistics.value?.curves ?? {};
@@ -33,14 +34,14 @@ export function Details({ source, rec, card, least, stack, onOpen }: DetailsProp
     <section class="details" aria-label={`Layer ${layer}, head ${head}`} data-testid="atlas-details">
       <header>
         <h2>{stack ? `${stack}, layer` : "Layer"} {layer}, head {head}</h2>
-        <button type="button" class="primary" data-testid="open-in-map" onClick={onOpen}>Open in Map</button>
+        {source.kind !== "static" && <button type="button" class="primary" data-testid="open-in-map" onClick={onOpen}>Open in Map</button>}
       </header>
       <p class="soft" role="status">{kinds.length ? kinds.map(spoken).join(", ") : "No kind fits this head."}</p>
       <ul class="evidence" aria-label="Evidence">
         {kinds.map((kind) => <li key={kind}>{card.kinds[kind]!.evidence}</li>)}
       </ul>
       <Bars title="How well kinds fit" top={1} rows={scored.map((kind) => ({ label: spoken(kind), value: card.kinds[kind]!.score }))} />
-      {role !== "cross" && <Curve
+      {known && role !== "cross" && <Curve
         title="Weight by distance"
         x={{ label: "distance (tokens)", log: true }}
         y={{ label: "mean weight", log: true }}
@@ -49,13 +50,13 @@ export function Details({ source, rec, card, least, stack, onOpen }: DetailsProp
         {...(gamma === null ? {} : { fitLabel: fitted(card, gamma) })}
         empty={waiting}
       />}
-      <Curve
+      {known && <Curve
         title="Mass by position"
         x={{ label: "key position" }}
         y={{ label: "mass received", log: true }}
         points={profile ? evenBins(profile.position, profile.mass) : []}
         empty={waiting}
-      />
+      />}
       <dl class="numbers">
         {Object.entries(card.statistics).map(([name, value]) => (
           <div key={name}><dt>{spoken(name)}</dt><dd>{formatNumber(value)}</dd></div>

@@ -1,6 +1,7 @@
 /** One head's whole map as a small picture, fetched when it comes into view. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { keyOf } from "../../parts/keyed";
 import { Queue } from "../../parts/queue";
 import { type ColourScale, paint } from "../../parts/colour";
 import type { Grid, How, MapRef, Source } from "../../source/source";
@@ -21,9 +22,11 @@ export interface ThumbProps {
 
 export function Thumb({ source, map, mask, how, scale, now }: ThumbProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [grid, setGrid] = useState<Grid | null>(null);
-  const [failed, setFailed] = useState(false);
   const { rec, role, layer, head } = map;
+  const question = keyOf(rec, role, layer, head, how);
+  const [answered, setAnswered] = useState<{ question: string; grid: Grid | null } | null>(null);
+  const grid = answered?.question === question ? answered.grid : null;
+  const failed = answered?.question === question && answered.grid === null;
 
   useEffect(() => {
     const element = canvas.current;
@@ -32,8 +35,8 @@ export function Thumb({ source, map, mask, how, scale, now }: ThumbProps) {
     const fetch = (): void => {
       watcher.disconnect();
       fetchThumb(source, { rec, role, layer, head }, how, stop.signal).then(
-        (found) => !stop.signal.aborted && setGrid(found),
-        () => !stop.signal.aborted && setFailed(true),
+        (found) => !stop.signal.aborted && setAnswered({ question, grid: found }),
+        () => !stop.signal.aborted && setAnswered({ question, grid: null }),
       );
     };
     const watcher = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && fetch(), { rootMargin: "120px" });

@@ -15,7 +15,7 @@ export function ColourCard({ model }: { model: MapModel }) {
     <section class="card" aria-label="Colours">
       <Legend scale={colours} title="weight" forbidden={model.causal.value === true} />
       <div class="rows">
-        <Choice name="One colour for many cells" label="blocks" value={how.value} values={["max", "mean"]} onChange={(v) => (how.value = v)} />
+        {model.bothWays && <Choice name="One colour for many cells" label="blocks" value={how.value} values={["max", "mean"]} onChange={(v) => (how.value = v)} />}
         <Choice name="Colour scale" label="scale" value={scale.value} values={["log", "linear"]} onChange={(v) => (scale.value = v)} />
         <label class="row">
           <span>colours</span>
@@ -98,6 +98,11 @@ export function OverlayCard({ model }: { model: MapModel }) {
 }
 
 function Beside({ model }: { model: MapModel }) {
+  // An exported page holds no other heads.
+  return model.source.kind === "static" ? null : <Choose model={model} />;
+}
+
+function Choose({ model }: { model: MapModel }) {
   const beside = model.state.param("beside");
   const second = model.beside.value;
   const { stack } = model.open;

@@ -67,7 +67,7 @@ export function MapView({ source }: { source: Source }) {
         <Readout model={model} />
         <ColourCard model={model} />
         <Jump model={model} />
-        <RegionCard model={model} />
+        {(model.exact || model.box.value) && <RegionCard model={model} />}
         <OverlayCard model={model} />
       </aside>
       <Live model={model} />

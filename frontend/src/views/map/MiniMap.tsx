@@ -1,7 +1,8 @@
-import { useSignal, useSignalEffect } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useSignalEffect } from "@preact/signals";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import { paint } from "../../parts/colour";
+import { Keyed, keyOf } from "../../parts/keyed";
 import { isDark } from "../../parts/theme";
 import type { Grid, MapRef } from "../../source/source";
 import { clearForbidden, topLevel } from "./geometry";
@@ -13,12 +14,14 @@ const SIDE = 116;
 export function MiniMap({ model, map }: { model: MapModel; map: MapRef }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const frame = useRef<HTMLDivElement>(null);
-  const grid = useSignal<Grid | null>(null);
+  const answered = useMemo(() => new Keyed<Grid>(), []);
   const { queries, keys } = model.open.stack;
   const unit = SIDE / Math.max(queries, keys);
   const how = model.state.how.value;
   const causal = model.causal.value;
   const level = topLevel(queries, keys);
+  const question = keyOf(map, how);
+  const grid = answered.get(question);
 
   useEffect(() => {
     if (causal === null) return;
@@ -26,20 +29,21 @@ export function MiniMap({ model, map }: { model: MapModel; map: MapRef }) {
     model
       .overview(map)
       .then((answer) => {
-        if (current) grid.value = answer;
+        if (current) answered.set(question, answer);
       })
       .catch(() => undefined); // the map itself says what went wrong
     return () => {
       current = false;
     };
-  }, [model, map.layer, map.head, map.role, how, causal, model.attempt.value]);
+  }, [model, question, causal, model.attempt.value]);
 
-  useSignalEffect(() => {
+  const colours = model.colours.value;
+  const dark = isDark();
+  useEffect(() => {
     const context = canvas.current?.getContext("2d");
-    const colours = model.colours.value;
-    void isDark();
-    if (!context || !grid.value) return;
-    const { rows, cols, values } = grid.value;
+    if (!context) return;
+    if (!grid) return context.clearRect(0, 0, context.canvas.width, context.canvas.height);
+    const { rows, cols, values } = grid;
     const image = context.createImageData(cols, rows);
     const pixels = new Uint32Array(image.data.buffer);
     paint(values, pixels, colours);
@@ -47,7 +51,7 @@ export function MiniMap({ model, map }: { model: MapModel; map: MapRef }) {
     context.canvas.width = cols;
     context.canvas.height = rows;
     context.putImageData(image, 0, 0);
-  });
+  }, [grid, colours, dark, causal]);
 
   useSignalEffect(() => {
     const camera = model.camera.value;

@@ -7,7 +7,7 @@ import type { MapRef } from "../../source/source";
 import type { Camera } from "./geometry";
 import type { MapModel } from "./model";
 import { type Inks, overlayShapes } from "./overlay";
-import { type AxisScene, paintAxis, paintGround, prepare, readInks } from "./paper";
+import { type AxisScene, paintAxis, paintForbidden, paintGround, prepare, readInks } from "./paper";
 import { paintShapes } from "./shapes";
 import { MapStage } from "./stage";
 import { MapTiles } from "./tiles";
@@ -44,7 +44,7 @@ export function Pane({ model, map, label }: { model: MapModel; map: MapRef; labe
 
   useEffect(() => {
     if (!host.current) return;
-    const made = createStage(host.current, model, redraw);
+    const made = createStage(host.current, model, () => latest.current, redraw);
     stage.current = made;
     return () => {
       stage.current = null;
@@ -108,6 +108,7 @@ function showTiles(model: MapModel, map: MapRef, stage: MapStage): () => void {
     const tiles = new MapTiles(model.store, map, model.mask(map), model.state.how.peek(), model.colours.peek(), coarse, fail);
     stage.show(tiles, model.camera.peek() ?? cameraOf(model));
   };
+  stage.blank();
   const release = model.store.hold(map);
   const early = setTimeout(() => show(false), PATIENCE);
   model.failure.value = null;
@@ -128,7 +129,7 @@ function cameraOf(model: MapModel): Camera | null {
   return { x: x.peek()!, y: y.peek()!, scale: 2 ** z.peek()! };
 }
 
-function createStage(host: HTMLElement, model: MapModel, redraw: (camera: Camera) => void): MapStage {
+function createStage(host: HTMLElement, model: MapModel, shown: () => MapRef, redraw: (camera: Camera) => void): MapStage {
   const lead = (): void => {
     model.leader = stage;
   };
@@ -141,12 +142,16 @@ function createStage(host: HTMLElement, model: MapModel, redraw: (camera: Camera
         else redraw(camera);
       },
       onRest(camera) {
-        if (model.leader === stage) model.settle(camera);
+        if (model.leader === stage) model.settle(camera, stage.whole());
       },
       onHover(spot) {
         model.hover.value = spot;
       },
-      onPick: (spot) => model.pick(spot),
+      onPick(spot) {
+        model.choose(shown(), spot).catch((error: unknown) => {
+          model.failure.value = sentence(error);
+        });
+      },
       onBrush(box, done) {
         model.box.value = box;
         if (done) model.brushing.value = false;
@@ -186,6 +191,7 @@ function drawAround(model: MapModel, map: MapRef, camera: Camera, host: HTMLElem
     pinned: model.pinned.value,
     box: model.box.value,
   };
+  if (over && model.source.kind === "static") paintForbidden(over, camera, size, mask, inks);
   if (over) paintShapes(over, overlayShapes(scene, inks));
   const spot = scene.hover ?? scene.pinned;
   const axis = { camera, size, spot };

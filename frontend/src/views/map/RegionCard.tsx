@@ -1,29 +1,31 @@
-import { useSignal, useSignalEffect } from "@preact/signals";
+import { useSignalEffect } from "@preact/signals";
+import { useMemo } from "preact/hooks";
 
+import { sentence } from "../../parts/answer";
 import { formatCount, formatNumber, formatPercent, formatWeight } from "../../parts/format";
+import { Keyed, keyOf } from "../../parts/keyed";
 import type { Region } from "../../source/source";
 import { mapRef } from "../../state";
 import type { MapModel } from "./model";
 
 /** Statistics of the marked region. */
 export function RegionCard({ model }: { model: MapModel }) {
-  const region = useSignal<Region | null>(null);
-  const failure = useSignal<string | null>(null);
+  const answered = useMemo(() => new Keyed<Region>(), []);
+  const failed = useMemo(() => new Keyed<string>(), []);
   useSignalEffect(() => {
     const box = model.box.value;
     const map = mapRef(model.state);
-    region.value = null;
-    failure.value = null;
     if (!box) return;
+    const question = keyOf(map, box);
     const stop = new AbortController();
     const timer = setTimeout(() => {
       model.source
         .region(map, box, stop.signal)
         .then((answer) => {
-          region.value = answer;
+          answered.set(question, answer);
         })
         .catch((error: unknown) => {
-          if (!stop.signal.aborted) failure.value = error instanceof Error ? error.message : String(error);
+          if (!stop.signal.aborted) failed.set(question, sentence(error));
         });
     }, 200);
     return () => {
@@ -33,11 +35,14 @@ export function RegionCard({ model }: { model: MapModel }) {
   });
 
   const box = model.box.value;
+  const question = box && keyOf(mapRef(model.state), box);
+  const region = answered.get(question);
+  const failure = failed.get(question);
   return (
     <section class="card" aria-label="Region" data-testid="region">
       <div class="card-head">
         <h3>Region</h3>
-        <button
+        {model.exact && <button
           type="button"
           aria-pressed={model.brushing.value}
           data-testid="brush"
@@ -45,8 +50,8 @@ export function RegionCard({ model }: { model: MapModel }) {
           onClick={() => (model.brushing.value = !model.brushing.value)}
         >
           {model.brushing.value ? "Drag on the map…" : "Mark"}
-        </button>
-        {box && (
+        </button>}
+        {box && model.exact && (
           <button type="button" onClick={() => (model.box.value = null)}>
             Clear
           </button>
@@ -58,8 +63,8 @@ export function RegionCard({ model }: { model: MapModel }) {
           queries {formatCount(box.q0)}–{formatCount(box.q1 - 1)}, keys {formatCount(box.k0)}–{formatCount(box.k1 - 1)}
         </p>
       )}
-      {failure.value && <p class="small bad">{failure.value}</p>}
-      {region.value && <RegionNumbers region={region.value} model={model} />}
+      {failure && <p class="small bad">{failure}</p>}
+      {region && <RegionNumbers region={region} model={model} />}
     </section>
   );
 }

@@ -5,8 +5,12 @@ import { type Camera, type MaskShape, type Size, TILE, tileAllowed, toCell, topL
 
 const WHOLE = 16; // levels of at most so many tiles go along entirely
 const FINER = 24; // tiles on screen per level finer than the one drawn
+const EXACT = 40; // exact tiles go along entirely, and alone, if they are no more than that: all else is pooled from them
 
 export function tilesToKeep(mask: MaskShape, camera: Camera, size: Size, how: How): TileAddress[] {
+  const most = Math.ceil(mask.queries / TILE) * Math.ceil(mask.keys / TILE);
+  const exact = most <= 2 * EXACT ? tilesOf(mask, 0, "mean") : null;
+  if (exact && exact.length <= EXACT) return exact;
   const kept: TileAddress[] = [];
   const [q0, k0] = toCell(camera, size, 0, 0);
   const [q1, k1] = toCell(camera, size, size.width, size.height);
@@ -29,6 +33,14 @@ export function tilesToKeep(mask: MaskShape, camera: Camera, size: Size, how: Ho
     else if (!drawn || seen.length <= FINER || camera.scale * 2 ** level >= 1) kept.push(...seen);
   }
   return kept;
+}
+
+/** All tiles of a level that hold a pair which may attend. */
+function tilesOf(mask: MaskShape, level: number, how: How): TileAddress[] {
+  const span = TILE * 2 ** level;
+  const [rows, cols] = [Math.ceil(mask.queries / span), Math.ceil(mask.keys / span)];
+  const all = Array.from({ length: rows * cols }, (_, i) => ({ level, row: Math.floor(i / cols), col: i % cols, how }));
+  return all.filter(({ row, col }) => tileAllowed(mask, level, row, col));
 }
 
 /** A few at a time: a server bounds how much it does at once. */

@@ -1,5 +1,7 @@
 /** Where cells are: levels of the pyramid, the camera, and which blocks the mask allows. Pure functions only. */
 
+import type { Box } from "../../source/source";
+
 export const TILE = 256;
 
 /** Levels from here on are read from a stored overview, which of a long text is made on first look. */
@@ -10,6 +12,18 @@ export function topLevel(queries: number, keys: number): number {
   let level = 0;
   while (Math.ceil(Math.max(queries, keys) / 2 ** level) > TILE) level++;
   return level;
+}
+
+/** The level that is drawn at so many pixels a cell: its blocks are the smallest of at least one pixel. */
+export function drawnLevel(scale: number, top: number): number {
+  return Math.min(top, Math.max(0, Math.ceil(-Math.log2(scale) - 1e-9)));
+}
+
+/** The block of a level that a cell is in; the last ones are cut off by the map's edge. */
+export function blockOf(query: number, key: number, level: number, queries: number, keys: number): Box {
+  const side = 2 ** level;
+  const [q0, k0] = [Math.floor(query / side) * side, Math.floor(key / side) * side];
+  return { q0, q1: Math.min(queries, q0 + side), k0, k1: Math.min(keys, k0 + side) };
 }
 
 /** What the reader sees: the cell at the middle of the screen (x: key, y: query) and the pixels per cell. */
@@ -45,6 +59,18 @@ export function fit(queries: number, keys: number, size: Size, air = 0.98): Came
   return { x: keys / 2, y: queries / 2, scale };
 }
 
+/** Whether two cameras show the same, to a pixel. */
+export function isNear(a: Camera, b: Camera): boolean {
+  return Math.abs(a.x - b.x) * b.scale < 1 && Math.abs(a.y - b.y) * b.scale < 1 && Math.abs(a.scale / b.scale - 1) < 0.002;
+}
+
+/** Whether all of a map is on screen. */
+export function showsAll(camera: Camera, size: Size, queries: number, keys: number): boolean {
+  const [top, left] = toCell(camera, size, 0, 0);
+  const [bottom, right] = toCell(camera, size, size.width, size.height);
+  return top <= 0 && left <= 0 && bottom >= queries && right >= keys;
+}
+
 /** Which pairs may attend, as far as the page knows: enough to tell "not allowed" from "nearly nothing". */
 export interface MaskShape {
   queries: number;
@@ -66,6 +92,24 @@ export function allowedKeys(mask: MaskShape, q0: number, q1: number): [start: nu
 export function isAllowed(mask: MaskShape, query: number, key: number): boolean {
   const [start, stop] = allowedKeys(mask, query, query + 1);
   return key >= start && key < stop;
+}
+
+/** What is on screen of the forbidden cells, row by row, as rectangles; nothing where a cell is less than a pixel. */
+export function forbiddenRects(camera: Camera, size: Size, mask: MaskShape): { x: number; y: number; width: number; height: number }[] {
+  if (!mask.causal || camera.scale < 1) return [];
+  const [top] = toCell(camera, size, 0, 0);
+  const [bottom] = toCell(camera, size, size.width, size.height);
+  const rects = [];
+  for (let query = Math.max(0, Math.floor(top)); query < Math.min(mask.queries, bottom); query++) {
+    const [start, stop] = allowedKeys(mask, query, query + 1);
+    for (const [from, to] of [[0, Math.min(start, mask.keys)], [Math.max(0, stop), mask.keys]] as const) {
+      if (from >= to) continue;
+      const [x, y] = toScreen(camera, size, query, from);
+      const [left, right] = [Math.max(0, x), Math.min(size.width, x + (to - from) * camera.scale)];
+      if (left < right) rects.push({ x: left, y, width: right - left, height: camera.scale });
+    }
+  }
+  return rects;
 }
 
 /** Whether a tile holds any pair that may attend; the others are never asked for. */

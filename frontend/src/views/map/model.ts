@@ -2,10 +2,11 @@ import { computed, type ReadonlySignal, type Signal, signal } from "@preact/sign
 
 import type { Open } from "../../context";
 import { brightest, type ColourScale, scaleFor } from "../../parts/colour";
+import { keyOf } from "../../parts/keyed";
 import type { Box, Grid, MapRef, Source } from "../../source/source";
 import { mapRef, type ViewState } from "../../state";
 import { findSections, type Section } from "./axes";
-import { type Camera, type MaskShape, topLevel } from "./geometry";
+import { blockOf, type Camera, drawnLevel, isNear, type MaskShape, TILE, topLevel } from "./geometry";
 import type { Overlays, Spot } from "./overlay";
 import type { MapStage } from "./stage";
 import { TileStore } from "./store";
@@ -33,7 +34,7 @@ export class MapModel {
   /** The pane that moves; the others follow it. */
   leader: MapStage | null = null;
   readonly stages = new Set<MapStage>();
-  private rest: { x: number; y: number; z: number } | null = null;
+  private rest: { x: number | null; y: number | null; z: number | null } | null = null;
 
   constructor(
     readonly source: Source,
@@ -90,18 +91,62 @@ export class MapModel {
     return this.store.get(map, this.mask(map), { level, row: 0, col: 0, how: this.state.how.value });
   }
 
+  /** Whether blocks can be shown by their maximum and by their mean: an exported page may hold one of the two. */
+  get bothWays(): boolean {
+    const { queries, keys } = this.open.stack;
+    const map = mapRef(this.state);
+    const at = { level: topLevel(queries, keys), row: 0, col: 0 };
+    return (["max", "mean"] as const).every((how) => this.store.offers(map, this.mask(map), { ...at, how }));
+  }
+
+  /** Whether all cells are at hand, so that any region can be added up. */
+  get exact(): boolean {
+    const { queries, keys } = this.open.stack;
+    const whole = { level: topLevel(queries, keys), row: 0, col: 0, how: "mean" as const };
+    return this.source.kind !== "static" || !this.source.offersTile(mapRef(this.state), whole) || whole.level === 0;
+  }
+
   toggle(line: "w" | "s" | "d"): void {
     const lines = this.state.param("lines", "w");
     lines.value = lines.value.includes(line) ? lines.value.replace(line, "") || "-" : lines.value.replace("-", "") + line;
+  }
+
+  /** The block that one colour stands for where a cell is less than a pixel; null where cells can be told apart. */
+  blockAt({ query, key }: Spot): Box | null {
+    const camera = this.camera.value;
+    if (!camera) return null;
+    const { queries, keys } = this.open.stack;
+    const top = topLevel(queries, keys);
+    let level = drawnLevel(camera.scale, top);
+    if (this.source.kind === "static") {
+      // An exported page may lack the finer tiles: then a coarser block is what is on screen.
+      const map = mapRef(this.state);
+      const how = this.state.how.value;
+      const at = (l: number) => ({ level: l, row: Math.floor(query / (TILE << l)), col: Math.floor(key / (TILE << l)), how });
+      while (level < top && !this.store.offers(map, this.mask(map), at(level))) level++;
+    }
+    return level === 0 ? null : blockOf(query, key, level, queries, keys);
+  }
+
+  /** A click on a cell chooses it, on a block the heaviest of its cells. */
+  async choose(map: MapRef, spot: Spot): Promise<void> {
+    const block = this.blockAt(spot);
+    if (!block) return this.pick(spot);
+    const where = (): string => keyOf(mapRef(this.state), this.state.query.peek(), this.state.key.peek());
+    const before = where();
+    const { max_at } = await this.source.region(map, block);
+    // The reader may have gone on meanwhile; of a coarse block in an exported page no cell is known.
+    if (where() === before && max_at) this.pick({ query: max_at[0], key: max_at[1] });
   }
 
   pick(spot: Spot | null): void {
     this.state.go({ query: spot?.query ?? null, key: spot?.key ?? null });
   }
 
-  /** The map has come to rest here, and the address says so. */
-  settle(camera: Camera): void {
-    this.rest = { x: camera.x, y: camera.y, z: Math.log2(camera.scale) };
+  /** The map has come to rest here, and the address says so; all of it is all of it in a window of any size. */
+  settle(camera: Camera, whole: Camera): void {
+    const all = isNear(camera, whole);
+    this.rest = all ? { x: null, y: null, z: null } : { x: camera.x, y: camera.y, z: Math.log2(camera.scale) };
     this.state.go(this.rest);
   }
 

@@ -1,7 +1,7 @@
 import type { TokenTable } from "../../parts/tokens";
 import { type AxisRange, axisMarks, type Mark, type Section } from "./axes";
 import type { Camera, MaskShape, Size } from "./geometry";
-import { toScreen } from "./geometry";
+import { forbiddenRects, toScreen } from "./geometry";
 import type { Inks, Spot } from "./overlay";
 
 /** Painting around and under the map on canvases: the two token axes and the hatching of what is not allowed. */
@@ -103,6 +103,12 @@ export function paintGround(
   context.strokeRect(left - 0.5, top - 0.5, right - left + 1, bottom - top + 1);
 }
 
+/** Hatch forbidden cells over tiles that are coarser than the screen: their blocks reach across the diagonal. */
+export function paintForbidden(context: CanvasRenderingContext2D, camera: Camera, size: Size, mask: MaskShape, inks: Inks): void {
+  context.fillStyle = hatchPattern(context, inks);
+  for (const { x, y, width, height } of forbiddenRects(camera, size, mask)) context.fillRect(x, y, width, height);
+}
+
 export interface AxisScene {
   side: "top" | "left";
   camera: Camera;
@@ -136,8 +142,9 @@ export function clip(context: CanvasRenderingContext2D, text: string, width: num
   if (cut !== undefined) return cut;
   cut = text;
   if (context.measureText(text).width > width) {
-    while (cut.length > 1 && context.measureText(`${cut}…`).width > width) cut = cut.slice(0, -1);
-    cut += "…";
+    const letters = Array.from(text);
+    while (letters.length > 1 && context.measureText(`${letters.join("")}…`).width > width) letters.pop();
+    cut = `${letters.join("")}…`;
   }
   if (clipped.size > 5000) clipped.clear();
   clipped.set(name, cut);

@@ -1,9 +1,9 @@
 import { type Picture, xml } from "../../export/exporter";
 import { type ColourScale, colourAt, fraction } from "../../parts/colour";
 import { legendTicks, tickLabel } from "../../parts/legend";
-import { type Camera, type MaskShape, type Size, toScreen } from "./geometry";
+import { type Camera, forbiddenRects, type MaskShape, type Size, toScreen } from "./geometry";
 import { type Inks, overlayShapes, type OverlayScene } from "./overlay";
-import { type AxisScene, FONT, sceneMarks } from "./paper";
+import { type AxisScene, axisFont, clip, FONT, sceneMarks } from "./paper";
 import { printShapes } from "./shapes";
 
 /** The map as it stands, as an SVG: cells as an image, everything else as lines and text. */
@@ -12,6 +12,8 @@ const LEFT = 130;
 const TOP = 118;
 const GAP = 28;
 const FOOT = 58;
+/** Pixels of a token's name above its column: what the pane's title leaves. */
+const TOKEN = TOP - 64;
 
 export interface PanePicture {
   title: string;
@@ -38,7 +40,7 @@ export function mapPicture(heading: string, panes: PanePicture[], colours: Colou
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif" font-size="${FONT}">
 <defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse"><rect width="8" height="8" fill="${inks.hatchGround}"/><path d="M-2,2L2,-2M0,8L8,0M6,10L10,6" stroke="${inks.hatch}" stroke-width="1"/></pattern></defs>
 <rect width="${width}" height="${height}" fill="${inks.surface}"/>
-<text x="14" y="24" font-size="15" font-weight="600" fill="${inks.ink}">${xml(heading)}</text>
+<text x="14" y="24" font-size="15" font-weight="600" fill="${inks.ink}">${xml(cut(heading, (width - 40) * (FONT / 15), true))}</text>
 ${drawn.join("\n")}
 ${printLegend(LEFT, height - FOOT + 18, colours, inks, forbidden)}
 </svg>`;
@@ -56,6 +58,7 @@ function printPane(pane: PanePicture, index: number, x: number, inks: Inks): str
 <g clip-path="url(#pane${index})">
 <rect x="${left}" y="${top}" width="${right - left}" height="${bottom - top}" fill="${ground}" stroke="${inks.line}"/>
 <image href="${pane.cells}" width="${size.width}" height="${size.height}" preserveAspectRatio="none" style="image-rendering:pixelated"/>
+<path d="${forbiddenRects(camera, size, mask).map(({ x, y, width, height }) => `M${x.toFixed(1)},${y.toFixed(1)}h${width.toFixed(1)}v${height.toFixed(1)}h${(-width).toFixed(1)}z`).join("")}" fill="url(#hatch)"/>
 ${printShapes(overlayShapes(pane.overlay, inks))}
 </g>
 <g>${printAxis(pane.top, inks)}</g>
@@ -66,8 +69,12 @@ ${printShapes(overlayShapes(pane.overlay, inks))}
 </g>`;
 }
 
-function cut(text: string, letters: number): string {
-  return text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
+/** Cut to the pixels there are, measured in the font of the picture. */
+function cut(text: string, width: number, bold = false): string {
+  const context = document.createElement("canvas").getContext("2d");
+  if (!context) return text;
+  context.font = axisFont(bold);
+  return clip(context, text, width);
 }
 
 function printAxis(scene: AxisScene, inks: Inks): string {
@@ -81,13 +88,13 @@ function printAxis(scene: AxisScene, inks: Inks): string {
       const style = `fill="${colour}"${bold ? ' font-weight="600"' : ""}`;
       const px = mark.px.toFixed(1);
       if (scene.side === "left") {
-        return `<path d="M${-tick},${px}H0" stroke="${inks.line}"/><text x="${-tick - 5}" y="${px}" text-anchor="end" dominant-baseline="central" ${style}>${xml(cut(mark.text, 18))}</text>`;
+        return `<path d="M${-tick},${px}H0" stroke="${inks.line}"/><text x="${-tick - 5}" y="${px}" text-anchor="end" dominant-baseline="central" ${style}>${xml(cut(mark.text, LEFT - 22 - tick, bold))}</text>`;
       }
       if (mark.kind === "token") {
-        return `<text transform="translate(${px} -5) rotate(-90)" dominant-baseline="central" ${style}>${xml(cut(mark.text, 10))}</text>`;
+        return `<text transform="translate(${px} -5) rotate(-90)" dominant-baseline="central" ${style}>${xml(cut(mark.text, TOKEN, bold))}</text>`;
       }
       const anchor = mark.kind === "section" ? "start" : "middle";
-      return `<path d="M${px},${-tick}V0" stroke="${inks.line}"/><text x="${px}" y="${-tick - 5}" text-anchor="${anchor}" ${style}>${xml(cut(mark.text, 16))}</text>`;
+      return `<path d="M${px},${-tick}V0" stroke="${inks.line}"/><text x="${px}" y="${-tick - 5}" text-anchor="${anchor}" ${style}>${xml(cut(mark.text, Math.min(98, scene.size.width - mark.px + GAP - 8)))}</text>`;
     })
     .join("\n");
 }

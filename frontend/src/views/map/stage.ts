@@ -2,7 +2,7 @@ import OpenSeadragon from "openseadragon";
 
 import type { ColourScale } from "../../parts/colour";
 import type { Box } from "../../source/source";
-import { type Camera, fit, type Size, toCell, toScreen } from "./geometry";
+import { type Camera, fit, showsAll, type Size, toCell, toScreen } from "./geometry";
 import type { Spot } from "./overlay";
 import type { MapTiles } from "./tiles";
 
@@ -21,7 +21,9 @@ export class MapStage {
   private readonly viewer: OpenSeadragon.Viewer;
   private tiles: MapTiles | null = null;
   private image: OpenSeadragon.TiledImage | null = null;
+  private placed = false;
   private last: Camera | null = null;
+  private lastSize: Size | null = null;
   private smooth: boolean | null = null;
   private brushStart: [query: number, key: number] | null = null;
 
@@ -87,9 +89,17 @@ export class MapStage {
     return fit(this.shape.queries, this.shape.keys, this.size);
   }
 
-  /** Show another head, statistic or recording under the same camera; the old tiles stay until the new ones are there. */
+  /** Take the picture away at once: another head is named, and its own is still to come. */
+  blank(): void {
+    this.tiles = null;
+    this.image?.setOpacity(0);
+    this.viewer.forceRedraw();
+  }
+
+  /** Show a head, statistic or recording under the same camera; finer tiles of the same map replace the coarse ones. */
   show(tiles: MapTiles, camera: Camera | null): void {
     const old = this.image;
+    const first = !this.placed;
     this.tiles = tiles;
     this.viewer.addTiledImage({
       tileSource: tiles,
@@ -104,8 +114,9 @@ export class MapStage {
           return;
         }
         this.image = image;
-        if (!old) this.moveTo(camera ?? this.whole(), true);
-        else this.retire(old, image);
+        if (first) this.moveTo(camera ?? this.whole(), true);
+        this.placed = true;
+        if (old) this.retire(old, image);
       },
     });
   }
@@ -143,6 +154,18 @@ export class MapStage {
     return this.tiles === this.image.source && this.tiles.drawable(this.camera.scale);
   }
 
+  /** The window has another size: a map that was seen whole stays whole, else the middle stays in the middle. */
+  private refit(): void {
+    const { last, lastSize } = this;
+    const { queries, keys } = this.shape;
+    const whole = last !== null && lastSize !== null && showsAll(last, lastSize, queries, keys);
+    requestAnimationFrame(() => {
+      if (!this.viewer.viewport) return;
+      if (whole) this.moveTo(this.whole(), true);
+      this.tell(true);
+    });
+  }
+
   dispose(): void {
     this.viewer.destroy();
   }
@@ -150,7 +173,7 @@ export class MapStage {
   private listen(): void {
     const viewer = this.viewer;
     viewer.addHandler("update-viewport", () => this.tell());
-    viewer.addHandler("resize", () => requestAnimationFrame(() => this.tell(true)));
+    viewer.addHandler("resize", () => this.refit());
     viewer.addHandler("animation-finish", () => this.hooks.onRest(this.camera));
     viewer.addHandler("canvas-key", (event) => {
       event.preventDefaultAction = true; // the map has keys of its own
@@ -188,6 +211,8 @@ export class MapStage {
     const { last } = this;
     if (!always && last && last.x === now.x && last.y === now.y && last.scale === now.scale) return;
     this.last = now;
+    const { x: width, y: height } = this.viewer.viewport.getContainerSize();
+    this.lastSize = { width, height };
     // Between one and two device pixels a cell cannot be a square; from two on it is one, with sharp edges.
     const smooth = now.scale * devicePixelRatio < 2;
     if (smooth !== this.smooth && this.viewer.drawer) {

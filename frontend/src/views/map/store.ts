@@ -1,5 +1,6 @@
 import type { Grid, How, MapRef, Source, TileAddress } from "../../source/source";
 import { COARSE, type MaskShape, tileAllowed, tileShape } from "./geometry";
+import { joined, quarters } from "./pooling";
 
 /** Float tiles by address, the least recently used forgotten first; a change of colours then asks nobody. */
 export class TileStore {
@@ -68,14 +69,31 @@ export class TileStore {
     return asked;
   }
 
+  /** Whether a tile can be had: itself, or made of the finer ones that an exported page holds. */
+  offers(map: MapRef, mask: MaskShape, at: TileAddress): boolean {
+    if (!tileAllowed(mask, at.level, at.row, at.col)) return true;
+    const how = at.level === 0 ? "mean" : at.how;
+    if (this.source.offersTile(map, { ...at, how })) return true;
+    return at.level > 0 && quarters(mask, at).every((quarter) => this.offers(map, mask, quarter));
+  }
+
   /** A fine tile is kept when it comes, whoever asked for it; a coarse one may have minutes of work before it. */
   private ask(map: MapRef, mask: MaskShape, at: TileAddress, signal?: AbortSignal): Promise<Grid> {
     if (!tileAllowed(mask, at.level, at.row, at.col)) {
       const { rows, cols } = tileShape(mask, at.level, at.row, at.col);
       return Promise.resolve({ rows, cols, values: new Float32Array(rows * cols) });
     }
+    if (this.source.kind === "static" && !this.source.offersTile(map, { ...at, how: at.level === 0 ? "mean" : at.how })) {
+      if (this.offers(map, mask, at)) return this.pooled(map, mask, at);
+    }
     this.fetched++;
     return this.source.tile(map, { ...at, how: at.level === 0 ? "mean" : at.how }, signal);
+  }
+
+  private async pooled(map: MapRef, mask: MaskShape, at: TileAddress): Promise<Grid> {
+    const parts = quarters(mask, at);
+    const grids = await Promise.all(parts.map((part) => this.get(map, mask, part)));
+    return joined(mask, at, parts.map((part, i) => ({ part, grid: grids[i]! })));
   }
 
   private keep(key: string, grid: Grid): void {

@@ -72,7 +72,8 @@ export class MapTiles extends OpenSeadragon.TileSource {
   override tileExists(level: number, x: number, y: number): boolean {
     const number = this.top - level;
     if (!this.coarse && number >= COARSE) return false;
-    return super.tileExists(level, x, y) && tileAllowed(this.mask, number, y, x);
+    if (!super.tileExists(level, x, y) || !tileAllowed(this.mask, number, y, x)) return false;
+    return this.store.offers(this.map, this.mask, { level: number, row: y, col: x, how: this.how });
   }
 
   /** The last block of a level is drawn whole, beyond the map's edge, so that all blocks are of one size. */

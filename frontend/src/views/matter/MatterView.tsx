@@ -71,20 +71,20 @@ function Aim({ source, open, target, onChange, children }: AimProps) {
   const change = (changes: Partial<Target>): void => onChange({ ...target, ...changes });
   return (
     <div class="panel aim">
-      <div class="segmented" role="group" aria-label="What to block">
+      {source.kind !== "static" && <div class="segmented" role="group" aria-label="What to block">
         {MODES.map((one) => (
           <button key={one} type="button" aria-pressed={one === mode} data-testid={`mode-${one}`} onClick={() => change({ mode: one })}>{NAMES[one]}</button>
         ))}
-      </div>
+      </div>}
       <p class="soft small">{HINTS[mode]}</p>
-      <Chooser
+      {source.kind !== "static" && <Chooser
         role="query" name={mode === "edge" ? "Query" : "Look at"} tokens={queryTokens} value={query} last={stack.queries - 1}
         onChange={(i) => change({ query: i, at: i, key: Math.min(target.key, i) })}
-      />
-      {mode !== "head" && <Chooser role="key" name="Key" tokens={tokens} value={target.key} last={Math.min(query, stack.keys - 1)} onChange={(i) => change({ key: i })} />}
-      {mode === "head" && <p>Layer {layer}, head {head}, chosen in the bar above.</p>}
+      />}
+      {source.kind !== "static" && mode !== "head" && <Chooser role="key" name="Key" tokens={tokens} value={target.key} last={Math.min(query, stack.keys - 1)} onChange={(i) => change({ key: i })} />}
+      {mode === "head" && <p>Layer {layer}, head {head}{source.kind === "static" ? "." : ", chosen in the bar above."}</p>}
       {mode !== "head" && <Heaviest source={source} target={target} open={open} fresh={state.key.value === null} onPick={(key) => change({ key })} />}
-      {mode === "edge" && query < stack.queries - 1 && (
+      {source.kind !== "static" && mode === "edge" && query < stack.queries - 1 && (
         <label class="picker">
           <span class="soft small">Look at what is said</span>
           <select value={target.at === query ? "here" : "end"} onChange={(event) => change({ at: event.currentTarget.value === "here" ? query : stack.queries - 1 })}>
@@ -122,7 +122,7 @@ function Heaviest({ source, target, open, fresh, onPick }: HeaviestProps) {
       title="Where it looks most"
       testid="heaviest"
       top={1}
-      rows={(row.value?.top ?? []).map((one) => ({ label: open.tokens.raw(one.key), position: one.key, value: one.weight, marked: one.key === key, onPick: () => onPick(one.key) }))}
+      rows={(row.value?.top ?? []).map((one) => ({ label: open.tokens.raw(one.key), position: one.key, value: one.weight, marked: one.key === key, ...(source.kind === "static" ? {} : { onPick: () => onPick(one.key) }) }))}
       format={(value) => value.toFixed(3)}
     />
   );

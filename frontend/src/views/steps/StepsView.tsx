@@ -38,14 +38,14 @@ export function StepsView({ source }: { source: Source }) {
   return (
     <div class="steps">
       <div class="steps-what">
-        <label class="picker">
+        {source.kind !== "static" && <label class="picker">
           <span>Follow</span>
           <select data-testid="pick-example" value={example.value} onChange={(event) => { example.value = event.currentTarget.value; row.value = ""; }}>
             <option value="">a query of this head</option>
             {(names.value ?? []).map((name) => <option key={name} value={name}>textbook example: {name}</option>)}
           </select>
-        </label>
-        {!example.value && (
+        </label>}
+        {!example.value && source.kind !== "static" && (
           <Chooser role="query" name="Query" tokens={queryTokens} value={query} last={stack.queries - 1} onChange={(i) => (state.query.value = i)} />
         )}
         {walk && walk.queries.length > 1 && <Rows walk={walk} onChange={(i) => (row.value = String(i))} />}

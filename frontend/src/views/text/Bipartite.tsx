@@ -1,7 +1,9 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 
+import { sentence } from "../../parts/answer";
 import { formatWeight } from "../../parts/format";
+import { Keyed, keyOf } from "../../parts/keyed";
 import type { Grid } from "../../source/source";
 import { mapRef } from "../../state";
 import { TILE } from "../map/geometry";
@@ -9,6 +11,7 @@ import type { TextModel } from "./model";
 
 /** Two columns and a line for every weight that can be seen: for a stretch of at most 200 tokens. */
 
+const NONE: readonly Edge[] = [];
 const MOST = 200;
 /** Tokens shown unless the reader wants more or fewer. */
 export const LENGTH = 60;
@@ -80,11 +83,15 @@ export function Bipartite({ model }: { model: TextModel }) {
   const { tokens, queryTokens, stack } = model.open;
   const length = useSignal(LENGTH);
   const over = useSignal<{ side: "query" | "key"; index: number } | null>(null);
-  const edges = useSignal<Edge[]>([]);
+  const answered = useMemo(() => new Keyed<Edge[]>(), []);
+  const failed = useMemo(() => new Keyed<string>(), []);
   const { queries, keys } = stretches(model, model.chosen.value ?? 0, length.value);
   const all = model.heads.value !== "one";
   const map = mapRef(model.state);
   const back = model.direction.value === "queries";
+
+  const question = keyOf(map, all, queries, keys);
+  const edges = answered.get(question) ?? NONE;
 
   useEffect(() => {
     let current = true;
@@ -102,17 +109,17 @@ export function Bipartite({ model }: { model: TextModel }) {
     );
     Promise.all(asked)
       .then((tiles) => {
-        if (current) edges.value = edgesOf(tiles, queries, keys);
+        if (current) answered.set(question, edgesOf(tiles, queries, keys));
       })
       .catch((error: unknown) => {
-        if (current) model.failure.value = error instanceof Error ? error.message : String(error);
+        if (current) failed.set(question, sentence(error));
       });
     return () => {
       current = false;
     };
-  }, [...queries, ...keys, all, map.layer, map.head, map.role]);
+  }, [question]);
 
-  const shown = useMemo(() => visible(edges.value, over.value), [edges.value, over.value]);
+  const shown = useMemo(() => visible(edges, over.value), [edges, over.value]);
   const high = Math.max(queries[1] - queries[0], keys[1] - keys[0]);
   const from = (query: number): number => (query - queries[0]) * STEP + STEP / 2;
   const to = (key: number): number => (key - keys[0]) * STEP + STEP / 2;
@@ -141,9 +148,10 @@ export function Bipartite({ model }: { model: TextModel }) {
     <div class="bipartite" data-testid="lines">
       <label class="bipartite-length">
         {high} tokens
-        <input type="range" min={10} max={Math.min(MOST, Math.max(stack.queries, stack.keys))} value={length.value} aria-label="Tokens shown" onInput={(event) => (length.value = Number(event.currentTarget.value))} />
+        {model.source.kind !== "static" && <input type="range" min={10} max={Math.min(MOST, Math.max(stack.queries, stack.keys))} value={length.value} aria-label="Tokens shown" onInput={(event) => (length.value = Number(event.currentTarget.value))} />}
         {all && <span class="soft small">a colour for each head</span>}
       </label>
+      {failed.get(question) && <p class="small failure">{failed.get(question)}</p>}
       <svg viewBox={`0 -24 ${WIDTH} ${high * STEP + 30}`} width={WIDTH} role="img" aria-label={`Lines from queries ${queries[0]} to ${queries[1] - 1} to keys ${keys[0]} to ${keys[1] - 1}`}>
         <text x={LEFT - 8} y={-8} class="column-name query" text-anchor="end">query</text>
         <text x={RIGHT + 8} y={-8} class="column-name key">key</text>

@@ -70,7 +70,9 @@ export function Page({ model, part, label, onLayout }: PageProps) {
         else model.choose(token);
       }}
       onPointerMove={(event) => {
-        if (event.pointerType !== "touch" && part !== "lit") model.hover.value = tokenOf(event.target);
+        if (event.pointerType === "touch" || part === "lit") return;
+        const token = tokenOf(event.target);
+        model.hover.value = token !== null && model.offers(token) ? token : null;
       }}
     >
       {layout && (
@@ -165,7 +167,7 @@ export function arcPath([x1, y1]: [number, number], [x2, y2]: [number, number]):
 }
 
 function Arcs({ model, layout, first, last }: { model: TextModel; layout: TextLayout; first: number; last: number }) {
-  const from = model.litFor.value;
+  const from = (model.weights.value ? model.shown.value : null);
   if (from === null || from >= model.open.tokens.count) return null;
   const near = (lit: Lit): boolean => {
     const line = layout.lineOf[lit.index] ?? 0;

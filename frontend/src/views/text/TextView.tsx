@@ -27,7 +27,7 @@ export function TextView({ source }: { source: Source }) {
   useExporter(state, useMemo(() => textExporter(model, () => [...pages.current.values()], lines), [model]));
   useSignalEffect(() => {
     // Read here what the question depends on; ask after the pointer has rested a moment.
-    const deps = [model.shown.value, model.heads.value, model.direction.value, state.layer.value, state.head.value];
+    const deps = [model.shown.value, model.heads.value, model.direction.value, state.rec.value, state.role.value, state.layer.value, state.head.value];
     let forget = (): void => undefined;
     const timer = setTimeout(() => (forget = model.ask()), deps[0] === model.chosen.peek() ? 0 : 50);
     return () => {
@@ -69,24 +69,28 @@ function Pages({ model, pages }: { model: TextModel; pages: Map<Part, PageLayout
 
 function Bar({ model }: { model: TextModel }) {
   const { scale } = model.state;
+  // An exported page holds the direction and the heads that were on screen.
+  const live = model.source.kind !== "static";
+  const lines = live || model.arcs.value === "lines";
+  const arcs = [["off", "light"], ...(model.open.apart ? [] : [["on", "arcs"]]), ...(lines ? [["lines", "lines"]] : [])] as [string, string][];
   return (
     <div class="text-bar" role="group" aria-label="How to look">
-      <Segmented<Direction>
+      {live && <Segmented<Direction>
         name="Direction"
         value={model.direction.value as Direction}
         values={[["keys", "what it looks at"], ["queries", "what looks at it"]]}
         onChange={(value) => model.turn(value)}
-      />
-      <Segmented<Heads>
+      />}
+      {live && <Segmented<Heads>
         name="Heads"
         value={model.heads.value as Heads}
         values={[["one", "this head"], ["mean", "layer mean"], ["max", "layer max"]]}
         onChange={(value) => (model.heads.value = value)}
-      />
+      />}
       <Segmented
         name="Arcs"
         value={model.arcs.value}
-        values={model.open.apart ? [["off", "light"], ["lines", "lines"]] : [["off", "light"], ["on", "arcs"], ["lines", "lines"]]}
+        values={arcs}
         onChange={(value) => (model.arcs.value = value)}
       />
       <Segmented
@@ -129,9 +133,11 @@ function Summary({ model }: { model: TextModel }) {
   const top = model.top.value;
   return (
     <>
-      <section class="text-card">
-        <TokenSearch tokens={picked} onGo={(i) => model.choose(i)} />
-      </section>
+      {model.source.kind !== "static" && (
+        <section class="text-card">
+          <TokenSearch tokens={picked} onGo={(i) => model.choose(i)} />
+        </section>
+      )}
       <section class="text-card" data-testid="summary" aria-live="polite">
         {model.failure.value && <p class="small failure">{model.failure.value}</p>}
         {shown === null ? (
@@ -145,7 +151,7 @@ function Summary({ model }: { model: TextModel }) {
             <ol class="top-list">
               {top.map(({ index, weight }) => (
                 <li key={index}>
-                  <button type="button" class="top-item" onClick={() => model.follow(index)} aria-label={`${lit.label(index)}, token ${index}, weight ${formatWeight(weight)}`}>
+                  <button type="button" class="top-item" disabled={model.open.apart ? model.source.kind === "static" : !model.offers(index)} onClick={() => model.follow(index)} aria-label={`${lit.label(index)}, token ${index}, weight ${formatWeight(weight)}`}>
                     <TokenLabel tokens={lit} i={index} role={back ? "query" : "key"} />
                     <span class="top-bar" aria-hidden="true">
                       <i style={{ width: `${(weight / (top[0]?.weight ?? 1)) * 100}%` }} />

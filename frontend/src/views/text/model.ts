@@ -1,6 +1,8 @@
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 
 import type { Open } from "../../context";
+import { sentence } from "../../parts/answer";
+import { Keyed, keyOf } from "../../parts/keyed";
 import type { TokenTable } from "../../parts/tokens";
 import type { Line, Source } from "../../source/source";
 import { mapRef, type ViewState } from "../../state";
@@ -16,10 +18,12 @@ export class TextModel {
   readonly arcs: Signal<string>;
   /** The token under the pointer, shown in place of the chosen one while it is there. */
   readonly hover = signal<number | null>(null);
-  readonly weights = signal<Float32Array | null>(null);
-  /** The token the weights belong to; it lags behind `shown` while an answer is on its way. */
-  readonly litFor = signal<number | null>(null);
-  readonly failure = signal<string | null>(null);
+  /** Of the token shown, in this head; null until its own answer is there. */
+  readonly weights: ReadonlySignal<Float32Array | null>;
+  readonly failure: ReadonlySignal<string | null>;
+  private readonly answered = new Keyed<Float32Array>();
+  private readonly failed = new Keyed<string>();
+  private readonly question: ReadonlySignal<string | null>;
   readonly chosen: ReadonlySignal<number | null>;
   readonly shown: ReadonlySignal<number | null>;
   readonly top: ReadonlySignal<Lit[]>;
@@ -37,6 +41,15 @@ export class TextModel {
       return query.value === null ? null : query.value + this.shift;
     });
     this.shown = computed(() => this.hover.value ?? this.chosen.value);
+    this.question = computed(() => {
+      const { rec, role, layer, head } = mapRef(state);
+      const heads = this.heads.value;
+      return this.shown.value === null
+        ? null
+        : keyOf(rec, role, layer, heads === "one" ? head : heads, this.direction.value, this.shown.value);
+    });
+    this.weights = computed(() => this.answered.get(this.question.value));
+    this.failure = computed(() => this.failed.get(this.question.value));
     this.top = computed(() => (this.weights.value ? heaviest(this.weights.value, 12) : []));
   }
 
@@ -65,7 +78,14 @@ export class TextModel {
     this.choose(token);
   }
 
+  /** Whether the weights of a token can be had; an exported page holds those of the tokens that were on screen. */
+  offers(token: number): boolean {
+    const line: Line = this.direction.value === "queries" ? { key: token } : { query: Math.max(0, token - this.shift) };
+    return this.source.offersWeights(mapRef(this.state), line, this.heads.value !== "one");
+  }
+
   choose(token: number): void {
+    if (!this.offers(token)) return;
     if (this.direction.peek() === "queries") this.state.key.value = Math.min(token, this.open.stack.keys - 1);
     else this.state.query.value = Math.min(this.open.stack.queries - 1, Math.max(0, token - this.shift));
   }
@@ -80,14 +100,11 @@ export class TextModel {
   /** Ask for the light of the token shown, one value per token of the text; the returned function forgets the question. */
   ask(): () => void {
     const token = this.shown.value;
+    const question = this.question.value;
     const map = mapRef(this.state);
     const heads = this.heads.value;
     const back = this.direction.value === "queries";
-    if (token === null) {
-      this.weights.value = null;
-      this.litFor.value = null;
-      return () => undefined;
-    }
+    if (token === null || question === null || this.weights.peek()) return () => undefined;
     const line: Line = back ? { key: token } : { query: Math.max(0, token - this.shift) };
     const stop = new AbortController();
     const answer =
@@ -99,12 +116,10 @@ export class TextModel {
     answer
       .then((weights) => {
         if (stop.signal.aborted) return;
-        this.weights.value = back ? shifted(weights, this.shift) : weights;
-        this.litFor.value = token;
-        this.failure.value = null;
+        this.answered.set(question, back ? shifted(weights, this.shift) : weights);
       })
       .catch((error: unknown) => {
-        if (!stop.signal.aborted) this.failure.value = error instanceof Error ? error.message : String(error);
+        if (!stop.signal.aborted) this.failed.set(question, sentence(error));
       });
     return () => stop.abort();
   }
