@@ -31,6 +31,10 @@ SOAK = {
 }
 
 
+# Verdicts about a mistake that ran, and what the page calls them.
+TRIED = {"killed": "noticed", "hung": "tests ran out of time", "survived": "survived"}
+
+
 def page(root: Path = ROOT) -> str:
     """The page as text, from the files of a checkout."""
     return "\n".join([HEAD, _soak(root), _fuzzing(root), _peers(root), _mutations(root)])
@@ -99,11 +103,26 @@ def _peers(root: Path) -> str:
 
 
 def _mutations(root: Path) -> str:
-    found = _read(root / "mutation" / "results.json")
+    found = _read(root / "mutating" / "results.json")
     lines = ["## Mutations\n"]
     if not found:
         return "\n".join([*lines, "No run is kept yet.\n"])
-    return "\n".join([*lines, "```json", json.dumps(found, indent=1), "```", ""])
+    tried = {name: sum(n for verdict, n in x.items() if verdict in TRIED) for name, x in _packages(found)}
+    lines.append(
+        "Do the tests notice a mistake in the code? One is made at a time, in a function, at random, and the fast "
+        f"tests of its file are run. {_number(sum(tried.values()))} mistakes were tried; "
+        f"{_number(len(found['survived']))} survived: [mutation.md](mutation.md) says of each why, or which test "
+        f"notices it now. `{found['command']}` ({found['date']}, {found['commit']}).\n"
+    )
+    lines += ["| package | tried | " + " | ".join(TRIED.values()) + " |", "| --- |" + " ---: |" * 4]
+    for name, counted in _packages(found):
+        cells = [tried[name], *(counted.get(verdict, 0) for verdict in TRIED)]
+        lines.append(f"| `{name}` | {' | '.join(map(_number, cells))} |")
+    return "\n".join([*lines, ""])
+
+
+def _packages(found: dict[str, Any]) -> list[tuple[str, dict[str, int]]]:
+    return list(found["packages"].items())
 
 
 def _number(n: Any) -> str:

@@ -4,6 +4,7 @@ python -m mutating --sample 60 --seed 1                 60 mutants of every pack
 python -m mutating --sample 100 --only masks stats      of these packages
 python -m mutating --only masks --file pairs.py         every mutant of one file, unless --sample says fewer
 python -m mutating --again                              those that survived, after the tests were mended
+python -m mutating --sample 60 --seed 1 --keep          write the counts to mutating/results.json, too
 
 Verdicts go to .mutating/verdicts.jsonl. A run that is interrupted goes on where it was: a mutant that has a
 verdict is not tried again as long as its line is what it was.
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from mutating import ROOT
 from mutating.mutants import Mutant, mutants_of
+from mutating.results import note, package_of
 from mutating.suites import PACKAGES, files_of, suite_of
 from mutating.trial import try_all
 
@@ -41,17 +43,23 @@ def main(arguments: list[str] | None = None) -> int:
     def tell(name: str, verdict: str) -> None:
         _write(verdicts, name, verdict)
 
-    untried = [mutant for mutant in chosen if mutant.name not in known]
     unsound: list[Mutant] = []
-    for tests, group in _by_tests(untried).items():
-        if not try_all(group, tests, given.limit, tell):
-            unsound += group
-            print(f"these tests fail without any mistake, or hang: {' '.join(tests)}", flush=True)
+    try:
+        for tests, group in _by_tests([mutant for mutant in chosen if mutant.name not in known]).items():
+            if not try_all(group, tests, given.limit, tell):
+                unsound += group
+                print(f"these tests fail without any mistake, or hang: {' '.join(tests)}", flush=True)
+    finally:
+        if given.keep:
+            # A run that is stopped has tried fewer, and says so.
+            verdicts_of = _read(verdicts)
+            names = [mutant.name for mutant in chosen]
+            note(_command(arguments), {name: verdicts_of.get(name, "untried") for name in names})
     known |= _read(verdicts) | {mutant.name: "untried" for mutant in unsound}
     counts: dict[str, Counter[str]] = {}
     for mutant in chosen:
         verdict = known.get(mutant.name, "untried")
-        counts.setdefault(_package(mutant.path), Counter())[verdict] += 1
+        counts.setdefault(package_of(mutant.path), Counter())[verdict] += 1
         if verdict == "survived":
             print(f"survived  {mutant.name}", flush=True)
     for package, counted in counts.items():
@@ -80,8 +88,8 @@ def _mutants(path: str) -> list[Mutant]:
     return mutants_of(path, (ROOT / path).read_text(encoding="utf-8"))
 
 
-def _package(path: str) -> str:
-    return path.split("/")[2]
+def _command(arguments: list[str] | None) -> str:
+    return " ".join(["python -m mutating", *(sys.argv[1:] if arguments is None else arguments)])
 
 
 def _read(verdicts: Path) -> dict[str, str]:
@@ -103,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--file", help="only files of this name")
     parser.add_argument("--sample", type=int, help="so many mutants of each package; all, unless given")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
+    parser.add_argument("--keep", action="store_true", help="write the counts to mutating/results.json")
     parser.add_argument("--limit", type=float, default=600, help="seconds until tests count as hung")
     parser.add_argument("--again", action="store_true", help="try those that survived once more")
     return parser

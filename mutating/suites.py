@@ -39,6 +39,17 @@ TESTS: list[tuple[str, list[str]]] = [
     ("src/regard/engine/inputs.py", ["tests/engine/test_errors.py", "tests/engine/test_option_errors.py"]),
     ("src/regard/engine/scoring.py", ["tests/engine/test_scoring.py"]),
     ("src/regard/engine/dispatch.py", ["tests/engine/test_dispatch.py"]),
+    ("src/regard/engine/second_order.py", ["tests/engine/test_second_order.py"]),
+    ("src/regard/engine/transformed.py", ["tests/engine/test_transforms.py"]),
+    ("src/regard/engine/outline.py", ["tests/engine/test_meta.py"]),
+    ("src/regard/engine/unused.py", ["tests/engine/test_unused.py", "tests/engine/test_garbage.py"]),
+    ("src/regard/engine/compat.py", ["tests/engine/test_sdpa_parity.py"]),
+    ("src/regard/engine/sums.py", ["tests/engine/test_sums.py"]),
+    ("src/regard/engine/few_rows.py", ["tests/engine/test_precise_gradients.py"]),
+    (
+        "src/regard/engine/large_rows.py",
+        ["tests/maps/test_large_scores.py", "tests/engine/test_precise_gradients.py"],
+    ),
     (
         "src/regard/engine/*.py",
         ["tests/engine/test_masks.py", "tests/engine/test_scoring.py", "tests/maps/test_observe.py"],

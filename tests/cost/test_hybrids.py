@@ -73,6 +73,11 @@ def test_a_state_takes_the_same_flops_for_every_token(shapes):
     assert decode(shape, 100_000).flops_by_part["state"] == one
 
 
+def test_a_state_without_the_delta_rule_is_added_to_and_read(shapes):
+    # Two products of 8192 channels with 16 numbers each, in 28 layers.
+    assert decode(shapes["jamba"], 1000).flops_by_part["state"] == 28 * 2 * 2 * 8192 * 16
+
+
 def test_a_sparse_index_scores_every_key_and_attention_only_the_chosen(shapes):
     shape, n = shapes["deepseek-v3.2"], 100_000
     step = decode(shape, n).flops_by_part

@@ -78,3 +78,14 @@ def test_without_dropout_no_random_number_is_drawn():
     attention(q, k, v)
     explain_dispatch(q, k, v, dropout=0.5)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_gradient_beside_large_scores_drops_what_the_output_dropped():
+    """Heads with large scores are differentiated in float64."""
+    q, k, v = torch.randn(3, 1, 1, 33, 8, generator=torch.Generator().manual_seed(1)).unbind()
+    x = v.clone().requires_grad_()
+    torch.manual_seed(5)
+    out = attention(1000 * q, k, x, dropout=0.5)
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    # The output is linear in the values, so it says what their gradient is.
+    torch.testing.assert_close((grad * x).sum(), out.sum(), rtol=1e-4, atol=1e-4)

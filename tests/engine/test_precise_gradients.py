@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard import Causal, attention, observe
+from regard import Causal, Entropy, Window, attention, observe
 from regard.engine.few_rows import FEW
 from regard.masks import Padding
 from regard.scores import Additive, ALiBi, RelativeBias
@@ -45,13 +45,93 @@ def test_few_rows_with_outliers_stay_within_three_times_eagers_error(backend, qu
 
 
 def test_many_rows_keep_the_fused_backward():
-    q, k, v = torch.randn(3, 1, 1, FEW + 1, 8).bfloat16().unbind()
+    q, k, v = torch.randn(3, 1, 1, FEW + 1, 8).unbind()
     own, pytorchs = (q.clone().requires_grad_() for _ in range(2))
     attention(own, k, v).sum().backward()
     F.scaled_dot_product_attention(pytorchs, k, v).sum().backward()
     assert own.grad is not None
     assert pytorchs.grad is not None
     assert torch.equal(own.grad, pytorchs.grad)
+
+
+def causal(q, k, v):
+    """Eager code with two query heads for each head of keys."""
+    k, v = (x.repeat_interleave(2, 1) for x in (k, v))
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    blocked = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    return scores.masked_fill(blocked, -torch.inf).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("mask", [Causal(), Causal() & Window(65)], ids=str)
+@pytest.mark.parametrize("backend", ["auto", "sdpa", "torch"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [1, 20, 1000])
+def test_gradients_at_any_score_stay_within_twice_eagers_error(size, dtype, backend, mask):
+    """Scores of up to 3,000: the log-sum-exp in float32 is off by 1e-4."""
+    random = torch.Generator().manual_seed(size)
+    q, d_out = (torch.randn(2, 4, 65, 16, generator=random) for _ in range(2))
+    k, v = (torch.randn(2, 2, 65, 16, generator=random) for _ in range(2))
+    # One batch row stays small, and in the other each head of keys is as it is.
+    q[1] *= size
+    inputs, d_out = [x.to(dtype) for x in (q, k, v)], d_out.to(dtype)
+    exact = gradients(causal, inputs, d_out, torch.float64)
+    theirs = gradients(causal, inputs, d_out, dtype)
+    ours = gradients(lambda *x: attention(*x, mask, backend=backend), inputs, d_out, dtype)
+    for mine, other, true in zip(ours, theirs, exact, strict=True):
+        # In float32 each of the 65 terms of a sum is rounded by its own size.
+        floor = 2e-5 if dtype == torch.float32 else 1e-5
+        assert (mine - true).abs().max() <= 2 * (other - true).abs().max() + floor
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "torch"])
+def test_large_scores_of_other_heads_leave_the_bits_of_a_gradient(backend):
+    random = torch.Generator().manual_seed(1)
+    q, k, v, d_out = torch.randn(4, 2, 2, 33, 16, generator=random).unbind()
+
+    def gradient(factor):
+        x = q.clone()
+        x[1, 0] *= factor
+        x.requires_grad_()
+        return torch.autograd.grad(attention(x, k, v, Causal(), backend=backend), x, d_out)[0]
+
+    calm, wild = gradient(1.0), gradient(1000.0)
+    assert torch.equal(calm[0], wild[0])
+    assert torch.equal(calm[1, 1], wild[1, 1])
+    assert not torch.equal(calm[1, 0], wild[1, 0])
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_everything_that_learns_is_as_exact_beside_large_scores(backend):
+    random = torch.Generator().manual_seed(2)
+    q, k, v, d_out = torch.randn(4, 2, 2, 33, 16, generator=random, dtype=torch.float64).unbind()
+    q[1] *= 300
+    slopes, sink = torch.rand(2, generator=random).double(), torch.randn(2, generator=random).double()
+
+    def found(dtype):
+        leaves = [x.to(dtype).requires_grad_() for x in (q, k, v, slopes, sink)]
+        bias, sinks = ALiBi(leaves[3]), leaves[4]
+        seen = observe(
+            *leaves[:3], Causal(), bias=bias, sink=sinks, stats=[Entropy(), ValueWeighted()],
+            differentiable=True, backend=backend,
+        )  # fmt: skip
+        up = d_out.to(dtype)
+        loss = (seen.out * up).sum() + (seen.entropy * up[..., 0]).sum()
+        loss = loss + (seen.value_weighted * up[..., 1]).sum() + (seen.lse * up[..., 2]).sum()
+        return torch.autograd.grad(loss, leaves)
+
+    for mine, true in zip(found(torch.float32), found(torch.float64), strict=True):
+        assert (mine - true).abs().max() <= 1e-5 * true.abs().max() + 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_the_lse_of_half_precision_is_exact(dtype):
+    q, k, v = torch.randn(3, 1, 2, 65, 32, generator=torch.Generator().manual_seed(3)).to(dtype).unbind()
+    seen = observe(q, k, v, Causal(), stats=[Entropy()], backend="sdpa")
+    scores = q.double() @ k.double().mT * 32**-0.5
+    exact = scores.masked_fill(torch.ones(65, 65, dtype=torch.bool).triu(1), -torch.inf).logsumexp(-1)
+    assert seen.out.dtype == dtype
+    # PyTorch's kernel for half precision is off by 6e-5.
+    assert (seen.lse - exact).abs().max() < 3e-6
 
 
 @pytest.mark.parametrize("kind", ["ALiBi", "RelativeBias"])

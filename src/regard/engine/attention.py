@@ -73,16 +73,18 @@ def attention(
     chosen = choose(problem, backend)
     if problem.q.is_meta:
         return problem.restore(outlined(problem))
-    if chosen.backend == "sdpa" and fused.is_plain(problem) and sink is None and not _learns_few(problem):
+    if chosen.backend == "sdpa" and fused.is_plain(problem) and sink is None and not _learns_here(problem):
         out = vendor.plain(problem) if problem.q.is_cuda else fused.plain(problem)
         return problem.restore(followed(problem, out))
     return problem.restore(attend(problem, chosen.backend).out)
 
 
-def _learns_few(problem: Problem) -> bool:
+def _learns_here(problem: Problem) -> bool:
     """Whether a gradient is wanted that PyTorch's own backward would not give exactly enough."""
     inputs = (problem.q, problem.k, problem.v)
-    return torch.is_grad_enabled() and few_rows(problem) and any(x.requires_grad for x in inputs)
+    if not torch.is_grad_enabled() or not any(x.requires_grad for x in inputs):
+        return False
+    return few_rows(problem) or (not problem.q.is_cuda and not torch.compiler.is_compiling())
 
 
 def explain_dispatch(

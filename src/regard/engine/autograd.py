@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from regard.engine import native
 from regard.engine import sdpa_backend as fused
-from regard.engine.few_rows import few_rows, widened
+from regard.engine.few_rows import few_rows, in_float32, widened
+from regard.engine.large_gradients import apart
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.scoring import Scoring
@@ -29,6 +31,10 @@ def attend(problem: Problem, backend: str, riders: Riders = NOBODY) -> Streamed:
 
     Gradients of any order flow from out, lse, columns and entropy; the other riders carry none.
     """
+    wide = in_float32(problem, backend)
+    if wide is not None:
+        result = attend(wide, backend, riders)
+        return replace(result, out=result.out.to(problem.q.dtype))
     tensors = (problem.q, problem.k, problem.v, problem.sink, riders.columns, *problem.scoring.parameters())
     with _uncast(problem):
         if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
@@ -95,22 +101,35 @@ def _gradients(
     problem: Problem, backend: str, up: Sequence[Tensor | None], saved: Sequence[Any]
 ) -> tuple[Tensor | None, ...]:
     """The gradients of q, k, v, sink, columns and the parameters, from what `_Attend` saved."""
+    if backend == "triton":
+        return _computed(problem, backend, saved, up)
+    return apart(saved[6], problem.group, up, partial(_computed, problem, backend, saved))
+
+
+def _computed(
+    problem: Problem,
+    backend: str,
+    saved: Sequence[Any],
+    up: Sequence[Tensor | None],
+    in_float64: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The same in float64, or in the dtype of the call."""
     (d_out, d_lse, d_columns, d_entropy) = up
     q, k, v, sink, columns, out, lse, mixed, entropy, *rest = saved
     problem = replace(problem, q=q, k=k, v=v, sink=sink, scoring=_detached(problem.scoring))
     d_out = torch.zeros_like(out) if d_out is None else d_out
     none = [None] * (1 + len(rest))
     with _uncast(problem):
-        wide = few_rows(problem)
-        if wide:
-            problem, seen = widened(problem, Riders(columns, entropy=entropy is not None))
-            out, lse, mixed, entropy, d_out = seen.out, seen.lse, seen.columns, seen.entropy, d_out.float()
+        wide = torch.float64 if in_float64 else torch.float32 if few_rows(problem) else None
+        if wide is not None:
+            problem, seen = widened(problem, Riders(columns, entropy=entropy is not None), wide)
+            out, lse, mixed, entropy, d_out = seen.out, seen.lse, seen.columns, seen.entropy, d_out.to(wide)
         # The fused operator has no place for a gradient of lse; the streamed backward has, and is as exact.
-        if backend == "triton" and not wide and d_columns is None and d_entropy is None:
+        if backend == "triton" and wide is None and d_columns is None and d_entropy is None:
             from regard.engine.triton.backward.launch import backward as fused_backward
 
             return *fused_backward(problem, out, lse, d_out, d_lse), *none
-        fusable = backend in ("sdpa", "native") and not (q.is_cuda or wide)
+        fusable = backend in ("sdpa", "native") and not q.is_cuda and wide is None
         if fusable and d_lse is None and d_columns is None and d_entropy is None:
             return *fused.backward(problem, out, lse, d_out.contiguous()), *none
         if d_columns is not None and mixed is not None:

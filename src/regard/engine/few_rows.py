@@ -16,7 +16,7 @@ from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.torch_forward import forward
 
-__all__ = ["few_rows", "widened"]
+__all__ = ["few_rows", "in_float32", "widened"]
 
 # Queries. Neither batch rows nor heads count: a row alone must have the bits that it has among others.
 FEW = 8
@@ -27,7 +27,24 @@ def few_rows(problem: Problem) -> bool:
     return problem.q.dtype in (torch.float16, torch.bfloat16) and problem.q_len <= FEW
 
 
-def widened(problem: Problem, riders: Riders) -> tuple[Problem, Streamed]:
-    """A problem in float32, and what its forward pass returns."""
-    wide = replace(problem, **{name: getattr(problem, name).float() for name in ("q", "k", "v")})
+def in_float32(problem: Problem, backend: str) -> Problem | None:
+    """A problem in half precision that PyTorch's kernel for the CPU shall compute in float32, or None.
+
+    In half precision that kernel approximates exp: its log-sum-exp is off by 6e-5, and so would be every weight
+    of a map. It adds gradients up in half precision. And it is no faster without instructions for bfloat16; its
+    backward pass takes 2 to 20 times as long.
+    """
+    half = problem.q.dtype in (torch.float16, torch.bfloat16)
+    if not half or backend not in ("sdpa", "native") or problem.q.device.type != "cpu":
+        return None
+    return _in(problem, torch.float32)
+
+
+def widened(problem: Problem, riders: Riders, dtype: torch.dtype) -> tuple[Problem, Streamed]:
+    """A problem in another dtype, and what its forward pass returns."""
+    wide = _in(problem, dtype)
     return wide, forward(wide, riders)
+
+
+def _in(problem: Problem, dtype: torch.dtype) -> Problem:
+    return replace(problem, **{name: getattr(problem, name).to(dtype) for name in ("q", "k", "v")})

@@ -118,8 +118,10 @@ class _Backward:
         d_out = part.queries(self.up.out, row.queries)
         d_entropy = None if self.up.entropy is None else part.queries(self.up.entropy[..., None], row.queries)
         dq = torch.zeros_like(q)
+        share = None
         if p.scoring.parameters() and self.up.mixed is None:
-            delta = delta + self._mixed(row, q, lse, d_out)
+            mixed, share = self._mixed(row, q, lse, d_out)
+            delta = delta + mixed
         for tile in part.tiles(row):
             keys = slice(tile.keys.start, tile.keys.stop)
             q_tile, k, v = self._inputs(q, tile)
@@ -129,6 +131,8 @@ class _Backward:
                 # A bias or score_mod may say -inf, and 0 * inf is NaN.
                 factor.masked_fill_(log_weights == -torch.inf, 0.0)
             weights = log_weights.exp_()
+            if share is not None:
+                weights *= share
             if self.dirty and tile.blocked is not None:
                 # A row that did see NaN has lse NaN, and so have its weights, blocked ones included.
                 part.four(weights).masked_fill_(tile.blocked, 0.0)
@@ -159,8 +163,10 @@ class _Backward:
         # there are, because a score such as tanh may be finite there.
         return q.nan_to_num(), k.nan_to_num(), v.nan_to_num(0.0, 0.0, 0.0)
 
-    def _mixed(self, row: Row, q: Tensor, lse: Tensor, d_out: Tensor) -> Float[Tensor, "stacks rows 1"]:
-        """The sum over keys of w_ij (d_out_i . v_j), for weights that sum to what is right.
+    def _mixed(
+        self, row: Row, q: Tensor, lse: Tensor, d_out: Tensor
+    ) -> tuple[Float[Tensor, "stacks rows 1"], Float[Tensor, "stacks rows 1"]]:
+        """The sum over keys of w_ij (d_out_i . v_j) for right weights, and what makes weights right.
 
         All weights of a row are off by one factor, the rounding of its lse; what they sum to tells it.
         """
@@ -179,8 +185,8 @@ class _Backward:
                 # A product of values behind the mask may overflow, and 0 * inf is NaN.
                 part.four(products).masked_fill_(tile.blocked, 0.0)
             total += products.sum(-1, keepdim=True, dtype=torch.float64)
-        right = part.queries(self.mass[..., None], row.queries)
-        return (total * (right / mass)).masked_fill_(mass == 0, 0.0).to(lse.dtype)
+        share = (part.queries(self.mass[..., None], row.queries) / mass).masked_fill_(mass == 0, 0.0)
+        return (total * share).to(lse.dtype), share.to(lse.dtype)
 
     def _through_score(self, q: Tensor, k: Tensor, ds: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
         """From the gradient of a tile's scores to those of (scaled) q and k, and of the parameters."""

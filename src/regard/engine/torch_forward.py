@@ -194,7 +194,8 @@ def dropped(part: Part, tile: Tile, like: Tensor) -> Tensor:
     generator = torch.Generator(device=like.device)
     place = (part.batch.start, part.kv_heads.start, tile.rows.start, tile.keys.start)
     generator.manual_seed(hash((p.seed, *place)) & (2**63 - 1))
-    kept = torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device) >= p.dropout
+    # In one dtype: a backward pass in float64 must drop what a forward pass in float32 dropped.
+    kept = torch.rand(like.shape, generator=generator, dtype=torch.float32, device=like.device) >= p.dropout
     return kept.to(like.dtype) / (1.0 - p.dropout)
 
 
