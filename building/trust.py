@@ -109,10 +109,11 @@ def _mutations(root: Path) -> str:
         return "\n".join([*lines, "No run is kept yet.\n"])
     tried = {name: sum(n for verdict, n in x.items() if verdict in TRIED) for name, x in _packages(found)}
     lines.append(
-        "Do the tests notice a mistake in the code? One is made at a time, in a function, at random, and the fast "
-        f"tests of its file are run. {_number(sum(tried.values()))} mistakes were tried; "
-        f"{_number(len(found['survived']))} survived: [mutation.md](mutation.md) says of each why, or which test "
-        f"notices it now. `{found['command']}` ({found['date']}, {found['commit']}).\n"
+        "Do the tests notice a mistake in the code? One mistake at a time is put into a function, and the "
+        f"fast tests of that file are run. {_number(sum(tried.values()))} mistakes were tried, a sample; "
+        f"{_number(len(found['survived']))} survived. [mutation.md](mutation.md) says of each survivor why "
+        "it does not matter, or which test notices it now. "
+        f"`{found['command']}` ({found['date']}, {found['commit']}).\n"
     )
     lines += ["| package | tried | " + " | ".join(TRIED.values()) + " |", "| --- |" + " ---: |" * 4]
     for name, counted in _packages(found):

@@ -1,8 +1,8 @@
 """Gradients of heads with large scores, computed in float64; those of other heads in the dtype of the call.
 
-A backward pass computes weights again, as exp(s - lse), and a float32 lse of 1,500 is off by 1e-4: so would be
-every gradient of the row. Softmax as eager code writes it has no such error. Which heads are large is decided
-for each batch row and head of keys apart, so a head has the same bits alone and among others.
+A backward pass recomputes the weights as exp(s - lse). A float32 lse near 1,500 is off by up to 6e-5, so
+every gradient of that row would be off by as much; eager softmax has no such error. The choice is made for
+each batch row and each head of keys separately, so a head has the same bits alone and among others.
 """
 
 from __future__ import annotations
