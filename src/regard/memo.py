@@ -1,8 +1,8 @@
-"""Remember what follows from a value.
+"""Caching of results that depend on immutable arguments.
 
-A **value** cannot change: a number, a string, a tuple of values, or an instance of a frozen dataclass whose
-attributes are all values. Only what follows from values may be remembered. An object of any other class can
-answer differently the next time, although it is still the same object with the same hash.
+A **value** is immutable: a number, a string, a tuple of values, or an instance of a frozen dataclass whose
+attributes are all values. Only results that depend on values alone are cached. An object of any other class
+can change between two calls although its identity and hash stay the same.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ ATOMS = {
     *(type(None), bool, int, float, complex, str, bytes, range),
     *(torch.device, torch.dtype, torch.Size, torch.layout),
 }
-# Where an object keeps its own key, a Keeper what was found out about it, and a Holder what its tensors were.
+# Attributes: the key of an object, the results of a Keeper, the state of a Holder's tensors.
 KEY, KNOWN, MADE = "_value_key", "_known", "_made"
 NOTHING: dict[str, Any] = {}
 
 
 class _NoValue(enum.Enum):
-    """What is in the place of a key where there is none; None is a value."""
+    """The marker for "no key"; None will not do, because None is a value."""
 
     HERE = 0
 
@@ -51,10 +51,10 @@ NO_VALUE = _NoValue.HERE
 
 
 class Keeper:
-    """An object that does not change. What follows from it is kept with it, and goes when it goes."""
+    """An immutable object that stores results derived from it, for as long as it lives."""
 
     def once(self, name: Hashable, find: Callable[[], Found]) -> Found:
-        """What `find` returns; it is called the first time only."""
+        """The result of `find`, which is called only the first time."""
         known = self.__dict__.setdefault(KNOWN, {})
         if name not in known:
             known[name] = find()
@@ -62,7 +62,7 @@ class Keeper:
 
 
 class Content:
-    """A tensor that does not change, compared by what is in it.
+    """A tensor that must not change, compared by its content.
 
     >>> Content(torch.tensor([1, 2])) == Content(torch.tensor([1, 2]))
     True
@@ -72,7 +72,7 @@ class Content:
         self.tensor, self.writes = tensor, _writes(tensor)
 
     def __reduce__(self) -> tuple[type, tuple[Tensor]]:
-        # A copy has a tensor of its own, and PyTorch counts anew what is written to it.
+        # A copy has its own tensor, with a write counter of its own.
         return Content, (self.tensor,)
 
     @cached_property
@@ -90,19 +90,19 @@ class Content:
             return NotImplemented
         mine, theirs = self.tensor, other.tensor
         if (self.writes, other.writes) != (_writes(mine), _writes(theirs)):
-            # Something was written to after all. Keys must not become equal to others, so it equals nothing.
+            # One of the tensors was written to. A changed key must never match, so it equals nothing.
             return False
         alike = (mine.shape, mine.dtype, mine.device) == (theirs.shape, theirs.dtype, theirs.device)
         return alike and torch.equal(mine, theirs)
 
 
 class Holder:
-    """A frozen dataclass whose tensors are copies of its own: they are values, compared by their content."""
+    """A frozen dataclass that owns copies of its tensors, so that they count as values."""
 
     def hold(self, name: str, copy: Tensor) -> None:
         """Set a field to a tensor that is not shared with anything."""
         if copy.is_inference():
-            # PyTorch does not count what is written to tensors of inference mode.
+            # PyTorch keeps no write counter for tensors made in inference mode.
             with torch.inference_mode(False):
                 copy = copy.clone()
         object.__setattr__(self, name, copy)
@@ -110,11 +110,11 @@ class Holder:
 
     @property
     def was_changed(self) -> bool:
-        """Whether one of the tensors was written to after all."""
+        """Whether one of the tensors was written to."""
         for name, (made, writes) in self.__dict__.get(MADE, {}).items():
             tensor = getattr(self, name)
             if made != id(tensor):
-                # A copy of the object has a tensor of its own, and PyTorch counts anew what is written to it.
+                # This is a copy of the object: its tensor has a write counter of its own.
                 self.hold(name, tensor)
             elif writes != _writes(tensor):
                 return True
@@ -122,17 +122,17 @@ class Holder:
 
     @cached_property
     def contents(self) -> dict[str, Content]:
-        """The tensors that are held, by the name of their field."""
+        """The tensors, by the name of their field."""
         return {name: Content(getattr(self, name)) for name in self.__dict__.get(MADE, ())}
 
 
 def _writes(tensor: Tensor) -> int:
-    """How often a tensor has been written to; PyTorch does not count this for tensors of inference mode."""
+    """How often a tensor was written to; always 0 for tensors of inference mode, which have no counter."""
     return 0 if tensor.is_inference() else tensor._version
 
 
 class Recent(Generic[Found]):
-    """What was put in last, by key, at most so many; threads may share it.
+    """A thread-safe cache of the `most` entries used last.
 
     >>> recent = Recent(2)
     >>> for number in (1, 2, 1, 3):
@@ -147,7 +147,7 @@ class Recent(Generic[Found]):
         self._lock = Lock()
 
     def get(self, key: Hashable) -> Found | None:
-        """What was put in under a key, which is then the latest; None if nothing was."""
+        """The entry of a key, which becomes the latest; None if there is none."""
         with self._lock:
             if key not in self._found:
                 return None
@@ -171,11 +171,11 @@ class Recent(Generic[Found]):
         return len(self._found)
 
     def values(self) -> ValuesView[Found]:
-        """What was put in, the latest last."""
+        """The entries, the latest last."""
         return self._found.values()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         with self._lock:
             self._found.clear()
 
@@ -183,10 +183,9 @@ class Recent(Generic[Found]):
 def remembered(
     most: int, when: Callable[..., bool] | None = None
 ) -> Callable[[Callable[..., Found]], Callable[..., Found]]:
-    """Keep the last `most` answers of a function of values.
+    """Cache the last `most` results of a function of values.
 
-    The function is called each time for an argument that is no value, and for arguments to which `when`
-    says no.
+    Nothing is cached for arguments that are not values, or for which `when` returns False.
 
     >>> @remembered(8)
     ... def double(x):
@@ -198,7 +197,7 @@ def remembered(
     """
 
     def decorate(find: Callable[..., Found]) -> Callable[..., Found]:
-        # In a tuple: an answer may be None.
+        # In a tuple, because a result may be None.
         known: Recent[tuple[Found]] = Recent(most)
 
         @wraps(find)
@@ -220,7 +219,7 @@ def remembered(
 
 
 def is_value(x: object) -> bool:
-    """Whether x cannot change.
+    """Whether x is immutable.
 
     >>> is_value((1, "two", None)), is_value([1, "two", None])
     (True, False)
@@ -234,9 +233,9 @@ def fields_are_values(x: object) -> bool:
 
 
 def described(x: object, look: Callable[[Tensor], Hashable]) -> tuple[Hashable, list[Tensor]] | None:
-    """All that x is but what is in its tensors, and these tensors; None if x can change otherwise.
+    """A key of x without the content of its tensors, and these tensors; None if x is not a value otherwise.
 
-    `look` says what matters about a tensor beside what is in it.
+    `look` returns what the key holds for a tensor, such as its shape.
 
     >>> described((1, torch.zeros(2)), lambda tensor: tensor.shape)
     ((<class 'tuple'>, <class 'int'>, <class 'torch.Tensor'>, 1, torch.Size([2])), [tensor([0., 0.])])
@@ -247,7 +246,7 @@ def described(x: object, look: Callable[[Tensor], Hashable]) -> tuple[Hashable, 
 
 
 class _Met:
-    """The tensors that a description has met."""
+    """Collects the tensors found while a key is built."""
 
     def __init__(self, look: Callable[[Tensor], Hashable]) -> None:
         self.look = look
@@ -259,11 +258,11 @@ class _Met:
 
 
 def _key(x: Any, met: _Met | None) -> Hashable:
-    """A key that is equal for equal values and for no others; NO_VALUE where x is none.
+    """A key that is equal for equal values only; NO_VALUE if x is not a value.
 
-    Tensors are no values, but where they are met.
+    Tensors are values only if `met` collects them.
     """
-    # Called several times for each call of a kernel, so what comes most often is looked for first.
+    # Called several times per kernel launch, so the most frequent cases come first.
     kind = type(x)
     if kind in ATOMS:
         return x
@@ -284,10 +283,10 @@ def _key(x: Any, met: _Met | None) -> Hashable:
 
 
 def _new_key(x: Any, met: _Met | None) -> Hashable:
-    """The key of an instance of a frozen dataclass, which keeps it unless there are tensors in it."""
+    """The key of an instance of a frozen dataclass, stored on it unless it has tensors."""
     names = _names(type(x))
     before = 0 if met is None else len(met.tensors)
-    # A mask may say of itself that its answers do not follow from its fields.
+    # A mask may declare that its answers depend on more than its fields.
     vetoed = names is not None and names.judges and not x.repeatable
     key = NO_VALUE if vetoed else _parts(x, met)
     own = getattr(x, "__dict__", None)
@@ -297,7 +296,7 @@ def _new_key(x: Any, met: _Met | None) -> Hashable:
 
 
 def _parts(x: Any, met: _Met | None) -> Hashable:
-    """The key of an instance of a frozen dataclass, from its fields and whatever else was set."""
+    """The key of an instance of a frozen dataclass, from its fields and its other attributes."""
     names = _names(type(x))
     if names is None:
         return NO_VALUE
@@ -310,17 +309,17 @@ def _parts(x: Any, met: _Met | None) -> Hashable:
 
 
 def _joined(kind: type, parts: tuple[Any, ...], met: _Met | None) -> Hashable:
-    """The key of something made of parts. 1, 1.0 and True are equal, so it has their types too."""
+    """The key of a compound value. It includes the types of the parts, because 1 == 1.0 == True."""
     keys = [part if type(part) in ATOMS else _key(part, met) for part in parts]
     for key in keys:
-        # By identity: what is in contents is not to be compared.
+        # By identity, so that no tensors are compared.
         if key is NO_VALUE:
             return NO_VALUE
     return (kind, *map(type, parts), *keys)
 
 
 class _Names:
-    """The fields of a frozen dataclass, and all attributes that follow from them."""
+    """The fields of a frozen dataclass, and the attributes derived from them."""
 
     def __init__(self, kind: type) -> None:
         names = tuple(field.name for field in fields(kind))
@@ -333,7 +332,7 @@ class _Names:
 
 
 def _reader(kind: type, names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """What returns the fields of an object, with contents in the place of tensors that it holds."""
+    """A function that reads the fields of an object, each held tensor as its `Content`."""
     if issubclass(kind, Holder):
         return lambda x: tuple([x.contents.get(name, getattr(x, name)) for name in names])
     if len(names) > 1:

@@ -24,7 +24,7 @@ class Flat:
     """A head that spreads every query evenly over the keys its mask allows: the measure of chance.
 
     Its heads are 1 where the mask treats all heads alike. Under a plain causal mask its sums are harmonic
-    numbers and cost nothing; under any other mask they come from a pass like everybody's.
+    numbers and cost nothing; under any other mask they come from a pass over the map.
 
     >>> Flat(Causal(), 1, 3, 3).by_distance(1)
     tensor([0.4167], dtype=torch.float64)

@@ -99,7 +99,7 @@ def knockout(
 
     An edge is cut before softmax: its score is −inf and the rest of its row is renormalised. `edges` are
     `Edge(layer, head, query, key)`, each a number, a range, a list, or None for all; `heads` are pairs
-    (layer, head) that see nothing at all, so that their output is 0; `keys` are tokens that nobody sees, in
+    (layer, head) that see nothing at all, so that their output is 0; `keys` are tokens that no query sees, in
     any layer. All cuts given are made together. `tokens` are the ids of one text, or the text itself with a
     `tokenizer`, which also gives the answer words. Cuts are masks and not matrices, so this works at any
     length.

@@ -49,7 +49,7 @@ class Prefix:
         skipped = self.blocks[:start]
         try:
             for block in skipped:
-                # All skipped blocks may give the last one's output: nobody reads the others'.
+                # All skipped blocks may give the last one's output: the others' are not read.
                 answer = _repeated(self.outputs[start - 1], batch)
                 block.forward = lambda *args, answer=answer, **kwargs: answer
             yield

@@ -1,4 +1,4 @@
-"""Running a model with somebody standing at its attention."""
+"""Running a model with a watcher on its attention."""
 
 from __future__ import annotations
 

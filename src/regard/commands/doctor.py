@@ -1,4 +1,4 @@
-"""`regard doctor`: what is wrong with somebody's attention."""
+"""`regard doctor`: find what is wrong with an attention implementation."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def writable(path: Path | None) -> Path | None:
 
 
 def progress(title: str, unit: str = "layers") -> AbstractContextManager[Progress]:
-    """A bar with the time left on standard error, while somebody watches; gives `step(done, total)`."""
+    """A bar with the time left on standard error if that is a terminal; returns `step(done, total)`."""
     from regard.models.progress import progress as bar
 
     return bar(title, unit=unit)

@@ -56,7 +56,7 @@ def model_named(name: str = BUNDLED, **options: Any) -> LoadedModel:
 
 
 def text_named(text: str | None) -> str:
-    """The text somebody gave, or the bundled story; never an empty one."""
+    """The text given, or the bundled story; an empty text is refused."""
     from regard.models import load_text, sample_text
 
     found = sample_text() if text is None else load_text(text)

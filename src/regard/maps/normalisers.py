@@ -31,7 +31,7 @@ class Normalisers:
         self.problem = problem
         self.known = torch.full((shape[2],), lse is not None) if known is None else known
         self._lse = problem.q.new_empty(shape, dtype=problem.accumulate) if lse is None else lse.detach()
-        # Norms of large rows, and which rows have theirs; made when the first is asked for.
+        # Norms of large rows, and which rows have theirs; allocated when the first is needed.
         self._large: tuple[RowNorms, Tensor] | None = None
 
     @property

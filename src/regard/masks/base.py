@@ -105,8 +105,8 @@ class Mask(ABC):
         """Whether the mask is a value, so that a schedule made once may be kept for the next call.
 
         It is if its class is a frozen dataclass and all its fields are values too: numbers, strings, tuples,
-        masks of that kind. Any other mask is asked again in each call, as it may have changed. Return False
-        if the answers of a frozen mask depend on anything but its fields.
+        masks of that kind. Any other mask is evaluated again in each call, as it may have changed. Return
+        False if the answers of a frozen mask depend on anything but its fields.
 
         >>> from regard.masks import Causal, Where
         >>> Causal().repeatable, Where(lambda b, h, q_idx, kv_idx: q_idx >= kv_idx).repeatable
@@ -119,7 +119,7 @@ class Mask(ABC):
         return self
 
     def bind(self, batch: int, heads: int) -> Mask:
-        """The mask with its batch and head counts fixed; only `Where` has any use for them."""
+        """The mask with its batch and head counts fixed; only `Where` uses them."""
         return self
 
     def to(self, device: torch.device | str) -> Mask:

@@ -1,4 +1,4 @@
-"""A matrix somebody already has."""
+"""A mask given as a boolean matrix."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Dense(HeldMask):
 
     @cached_property
     def _blocks(self) -> tuple[Int64[Tensor, "y x"], Int64[Tensor, "y x"]]:
-        """Prefix sums over blocks: those that some row or head allows some of, and those that lack a pair."""
+        """Prefix sums of the blocks with an allowed pair, and of those with a forbidden one."""
         allowed = self.allowed[None, None] if self.allowed.ndim == 2 else self.allowed
         some, lacking = allowed.any(0).any(0), ~allowed.all(0).all(0)
         return _prefix_sums(some), _prefix_sums(lacking)

@@ -12,7 +12,7 @@ from regard.masks.base import Coverage, Mask
 __all__ = ["count_pairs"]
 
 LEAF = 64  # tiles this small are evaluated cell by cell
-SPLIT = 8  # a tile that is neither empty nor full falls apart into 8 x 8
+SPLIT = 8  # a tile that is neither empty nor full is split into 8 x 8
 ROOTS = 2**16  # at most so many tiles to begin with
 CELLS = 2**22  # at most so many cells evaluated at once
 ROWS = 2**20  # at most so many spans at once
@@ -21,9 +21,9 @@ ROWS = 2**20  # at most so many spans at once
 def count_pairs(mask: Mask, q: int, k: int) -> int:
     """How many of q x k pairs a mask allows, over all batch rows and heads it tells apart.
 
-    One interval per query is O(q), and a mask that goes by distance alone O(q + k). Otherwise tiles are asked
-    for their coverage and only those that are neither empty nor full are looked into, so the cost follows the
-    mask's edges.
+    One interval per query costs O(q), and a mask that depends on the distance alone O(q + k). Otherwise the
+    count uses the coverage of tiles and evaluates only those that are neither empty nor full, so the cost
+    follows the mask's edges.
 
     >>> from regard.masks import Causal, Prefix
     >>> count_pairs(Causal() | Prefix(2), 4, 4)
@@ -68,7 +68,7 @@ def _count_spans(mask: Mask, q: int, k: int) -> int | None:
 
 
 def _count_diagonals(mask: Mask, q: int, k: int) -> int:
-    """All cells of a diagonal are allowed or none: its first cell is asked, and stands for all."""
+    """Count by diagonals: all cells of a diagonal are allowed or none, so its first cell decides."""
     total = 0
     for start in range(1 - q, k, ROWS):
         distance = torch.arange(start, min(start + ROWS, k))

@@ -19,7 +19,7 @@ NAME = "regard"
 
 
 class Watcher(Protocol):
-    """Whoever wants to see the attention calls of some modules."""
+    """The interface of objects that observe the attention calls of some modules."""
 
     def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, AttentionMap | None]:
         """Compute a call's output, and look at it."""
@@ -38,7 +38,7 @@ def attend(
     attention_mask: Any,
     **kwargs: Any,
 ) -> tuple[Tensor, AttentionMap | None]:
-    """What transformers calls: the output as (batch, length, heads, dim), and the map if somebody watches."""
+    """What transformers calls: the output as (batch, length, heads, dim), and the map if it is watched."""
     call = call_of(module, query, key, value, attention_mask, **kwargs)
     watcher = watchers.get(id(module))
     if watcher is None:
@@ -54,6 +54,6 @@ def register() -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    # Not a decorator above: that imports the compiler, and whoever only reads a recording needs none.
+    # Not a decorator above: that imports the compiler, which reading a recording does not need.
     AttentionInterface.register(NAME, torch.compiler.disable(attend))
     AttentionMaskInterface.register(NAME, plan_mask)

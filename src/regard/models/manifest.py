@@ -20,7 +20,7 @@ PARTIAL = "partial.json"
 
 
 def write_manifest(path: Path, about: dict[str, Any]) -> None:
-    """Replace a manifest in one step: whoever reads it sees the old one or the new one."""
+    """Replace a manifest in one step: a reader sees the old one or the new one."""
     about = {"format": FORMAT, "regard": __version__, **about}
     about["checksum"] = _checksum(about)
     draft = path.with_name(f"{path.name}.tmp")

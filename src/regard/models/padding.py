@@ -22,7 +22,7 @@ from regard.models.recording import Recording
 
 __all__ = ["Texts", "rows_of_text", "span_of", "without_padding"]
 
-# At most so many pairs of a query and a key are asked about at once.
+# At most so many pairs of a query and a key are evaluated at once.
 CELLS = 1 << 22
 
 

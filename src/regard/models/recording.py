@@ -139,7 +139,7 @@ class Recording:
     def alone(self, row: int = 0, stack: str | None = None) -> Recording:
         """One text of the batch as if the model had read nothing else: without the others, without padding.
 
-        `stack` leaves out the other stacks. docs/atlas.md says how padding is told from text.
+        `stack` leaves out the other stacks. docs/atlas.md says how padding is recognised.
         """
         ...
 
@@ -163,7 +163,7 @@ class Recording:
     def atlas(self, progress: Callable[[int, int], None] | None = None) -> Atlas:
         """What every head does: its statistics, and how much it is of each kind.
 
-        `progress(done, total)` is told how many layers have been surveyed.
+        `progress(done, total)` is called after every layer.
         """
         ...
 

@@ -50,7 +50,7 @@ class Stack(Mapping[int, Layer]):
 
 
 class Maps(Mapping[int, AttentionMap]):
-    """The maps of a stack, each made or read when it is asked for."""
+    """The maps of a stack, each computed or read on first access."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack

@@ -59,8 +59,8 @@ def watch(
     With `store`, each layer goes to disk as soon as it is seen and leaves memory; the recording is there
     under that name when the block ends, a partial one if it ends early, which `resume=True` completes.
     Where a recording is already, `store` is refused unless `overwrite=True` replaces that one.
-    `max_bytes` refuses a recording that would grow larger, before it does. `progress(done, total)` is told
-    how many layers of a pass are done; each generated token is a pass of its own.
+    `max_bytes` refuses a recording that would grow larger, before it does. `progress(done, total)` is called
+    after every layer of a pass; each generated token is a pass of its own.
 
     >>> import torch, regard
     >>> from transformers import LlamaConfig, LlamaForCausalLM

@@ -27,7 +27,7 @@ class DropInAttention(nn.MultiheadAttention):
 
     It stands in `nn.TransformerEncoderLayer`, `nn.TransformerDecoderLayer` and whatever else calls PyTorch's
     module. Set `stats` to a list of statistics, and every call leaves its `Observation` in `seen`. Three
-    things differ: a query with nothing to attend to gets zeros and not NaN, weights that are asked for are
+    things differ: a query with nothing to attend to gets zeros and not NaN, the weights it returns are
     those before dropout, and `is_causal` needs no `attn_mask` beside it (and is believed where there is one).
 
     >>> import torch, regard

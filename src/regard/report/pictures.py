@@ -30,7 +30,7 @@ def block_of(seen: AttentionMap) -> int:
 
 
 def labels_of(recording: Recording) -> list[str] | None:
-    """Token by token, as they can be seen; None where nobody attached a tokenizer."""
+    """The tokens as visible text; None if the recording has no tokenizer."""
     try:
         return [visible(token.text) for token in recording.tokens]
     except RegardError:

@@ -1,6 +1,6 @@
 """What is added to a score because of where its query and key stand.
 
-A bias is never a matrix here: it is asked for one tile at a time, by positions (query i of q sits
+A bias is never a matrix here: it is computed one tile at a time, by positions (query i of q sits
 at position i + (k - q), key j at position j), and takes its gradient back one tile at a time.
 """
 

@@ -26,7 +26,7 @@ __all__ = ["ColumnStatistic", "Finishes", "State", "Statistic", "by_name", "find
 
 # Plain tensors by name, so that states can be sent, saved and merged anywhere.
 State = dict[str, Tensor]
-# Not Self, which checkers that see one method at a time cannot know.
+# Not Self: beartype checks one method at a time and does not know the class.
 Named = TypeVar("Named", bound="Statistic")
 Result = TypeVar("Result", covariant=True)
 
@@ -70,17 +70,17 @@ class Statistic(ABC):
 
     @abstractmethod
     def init(self, frame: Frame) -> State:
-        """The state of a map of which nothing has been seen."""
+        """The state before the first tile."""
 
     @abstractmethod
     def update(self, state: State, tile: MapTile) -> None:
         """Fold one tile into the state, in place."""
 
     def folds(self, state: State, frame: Frame) -> list[Fold] | None:
-        """What `update` adds up over all tiles, as folds into the state; None where it must see the tiles.
+        """The sums that `update` computes, as folds into the state; None if it must see the tiles.
 
-        A kernel does folds while the cells are in its registers. Whoever overrides `update` says here anew
-        what it comes down to: inherited folds are not asked for.
+        Kernels compute folds while the cells are in registers. A subclass that overrides `update` must
+        override this too: inherited folds are ignored.
         """
         return None
 

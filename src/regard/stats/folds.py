@@ -1,7 +1,7 @@
-"""What a kernel can add up about the cells of a map, and which tensors of a state it goes into.
+"""Sums that kernels compute over the cells of a map, and the tensors of a state that receive them.
 
-A statistic whose `update` comes down to these says so in `folds`, and a pass that has a kernel for them need
-not show it any tiles. Each fold is about weights w_ij = exp(s_ij - lse_i), 0 where the mask forbids. Results
+A statistic whose `update` is made of such sums returns them from `folds`; a pass that has kernels for them
+does not call `update`. Each fold is about weights w_ij = exp(s_ij - lse_i), 0 where the mask forbids. Results
 are added to what is there; a maximum replaces what is smaller.
 """
 
@@ -30,11 +30,11 @@ __all__ = [
 
 
 class Fold:
-    """One thing to add up. Folds of one type and equal `about` have the same result, made once for all."""
+    """One sum or maximum. Folds of one type with equal `about` have the same result, computed once."""
 
     @property
     def about(self) -> Hashable:
-        """What beside its type tells two folds apart."""
+        """The settings in which two folds of one type may differ."""
         return None
 
 
@@ -98,7 +98,7 @@ class ColumnFold(Fold):
 class DiagonalFold(Fold):
     """Sums along the diagonals of the map without its first `skip` keys, ordered as in stats/diagonals.py.
 
-    With `past` nobody asks for those of keys behind the query, and they may be left out.
+    With `past` the diagonals of keys after the query are not needed, and may be left out.
     """
 
     into: Float[Tensor, "batch heads diagonals"]
@@ -149,7 +149,7 @@ class DivergenceFold(Fold):
 
 @dataclass(frozen=True)
 class PairFold(Fold):
-    """How many pairs may attend, whatever they weigh, by column, by diagonal, or in the whole map.
+    """How many pairs may attend, whatever their weight, by column, by diagonal, or in the whole map.
 
     Keys before `first` do not count. Batch and heads may be 1 where the mask does not tell them apart.
     """

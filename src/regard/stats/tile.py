@@ -1,4 +1,4 @@
-"""What a statistic is shown: one exact tile of the map, and the frame the tile sits in."""
+"""What `update` receives: one exact tile of the map, and the frame the tile sits in."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Frame:
     values: Float[Tensor, "batch kv_heads k v_dim"] | None = None
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    # Makes room for sums that folds go into. A pass that knows who adds to them first need not clear it.
+    # Allocates the tensors that folds add to; a pass whose kernels overwrite them may skip the zeros.
     make_sums: Callable[..., Tensor] = torch.zeros
 
     @property
@@ -46,7 +46,7 @@ class Frame:
         return torch.zeros(shape, dtype=dtype or self.dtype, device=self.device)
 
     def sums(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Zeros for a state whose statistic says in `folds` what is added to them."""
+        """Tensors for a state that folds add to; zeros unless the pass allocates them otherwise."""
         return self.make_sums(shape, dtype=dtype or self.dtype, device=self.device)
 
 

@@ -13,7 +13,7 @@ from regard.errors import DtypeError, MapError, ShapeError
 __all__ = ["MAX_MAPS", "MAX_PAIRS", "as_tensor", "check_size", "one_dtype"]
 
 MAX_PAIRS = 4096
-"""The largest map a trace shows: a step is read cell by cell, and nobody reads more."""
+"""The largest map a trace shows: a step is read cell by cell, so more would not be read."""
 
 MAX_MAPS = 64
 """The most maps in one trace, batch rows times heads."""

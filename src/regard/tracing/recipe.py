@@ -15,7 +15,7 @@ __all__ = ["Recipe"]
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """The settings of one computation, for whoever writes its arithmetic out.
+    """The settings of one computation, which the written-out arithmetic needs.
 
     `root` is the d of a scale of 1/√d, or None for any other scale.
 

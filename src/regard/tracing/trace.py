@@ -119,7 +119,7 @@ def _from_the_middle(
 
 @contextmanager
 def _exactly(device: torch.device) -> Iterator[None]:
-    """No gradients, which nobody asks of a trace, and no autocast, which would round what was given."""
+    """No gradients, which a trace does not need, and no autocast, which would round the inputs."""
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         yield
 
