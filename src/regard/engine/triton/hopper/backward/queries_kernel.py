@@ -135,8 +135,8 @@ def hopper_queries_kernel(
     d_tma, d_tiles = ring(D_OUT, 1, 2 * HALF, DIM)
     k_tma, k_ring = ring(K, STAGES, BLOCK, DIM)
     v_tma, v_ring = ring(V, STAGES, BLOCK, DIM)
-    q_tma_tile, q_tile, d_tma_tile, d_tile = q_tma.index(0), q_tiles.index(0), d_tma.index(0),
-    d_tiles.index(0)
+    q_tma_tile, q_tile = q_tma.index(0), q_tiles.index(0)
+    d_tma_tile, d_tile = d_tma.index(0), d_tiles.index(0)
     own_ready = barriers(1, 1).index(0)
     k_ready, v_ready = barriers(STAGES, 1), barriers(STAGES, 1)
     fence_async_shared()
