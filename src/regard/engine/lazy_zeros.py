@@ -1,4 +1,4 @@
-"""Sums that nobody has cleared yet: the first to add to one only has to write it."""
+"""Sum buffers that are zeroed lazily: the first to add to one can overwrite it instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["LazyZeros"]
 
 
 class LazyZeros:
-    """Makes tensors for sums, and knows which of them nobody has cleared or written so far.
+    """Allocates sum buffers, and knows which are still uninitialised.
 
     Clearing is a kernel of its own; for an overview in small blocks of many short maps it takes as long as
     writing that.
@@ -21,13 +21,13 @@ class LazyZeros:
         self.left: dict[int, Tensor] = {}
 
     def __call__(self, shape: tuple[int, ...], **options: Any) -> Tensor:
-        """Room for sums, to be cleared or written by whoever adds to it first."""
+        """An uninitialised buffer: the first to add to it must clear or overwrite it."""
         made = torch.empty(shape, **options)
         self.left[id(made)] = made
         return made
 
     def take(self, x: Tensor) -> bool:
-        """Whether nobody has cleared this tensor; whoever asks must then write all of it."""
+        """Whether a buffer is still uninitialised; if so, the caller must now write all of it."""
         return self.left.pop(id(x), None) is not None
 
     def clear(self, *some: Tensor | None) -> None:

@@ -17,11 +17,10 @@ class Riders:
     columns: extra value columns g; returns sum_j w_ij g_j.
     entropy: minus the sum over keys of w_ij log w_ij.
     distance: the sum over keys of w_ij (position of i - position of j).
-    peak: the largest score of each row and its key.
+    max_score: the largest score of each row and its key.
     first: how many first keys are asked what weight they have together; 0 for none.
-    tops: how many of each row's heaviest keys are asked, where the pass can tell them; 0 for none. The first
-        of them is the key of `peak`, unless there is a sink: then it is left to whoever asks. A decode step
-        tells the largest raw score of each tile instead.
+    top_keys: how many of each row's heaviest keys to return if the pass can; 0 for none. The first is also
+    the argmax, unless there is a sink: then the caller finds it. A decode step returns tile maxima instead.
     grain: the side of the blocks of which the largest weight is asked, where the pass can; 0 for none.
     low: what rounding took off the log-sum-exp; only the torch backend says it.
     """

@@ -13,8 +13,7 @@ from regard.memo import remembered
 __all__ = ["TESTED_TRITON", "Config", "config", "generation", "has_tma", "interpreted", "width"]
 
 # Releases of Triton that the Gluon kernels and the private launcher are tested on. On others, portable
-# kernels and
-# the public launch API are used, with a warning.
+# kernels and the public launch API are used, with a warning.
 TESTED_TRITON = ("3.6.", "3.7.", "3.8.", "3.9.")
 
 WIDTHS = (16, 32, 64, 128, 256)
@@ -104,7 +103,7 @@ def has_tma(device: torch.device) -> bool:
 
 @cache
 def generation(device: torch.device) -> int:
-    """The first number of a GPU's compute capability. PyTorch takes its time to tell it."""
+    """The first number of a GPU's compute capability. Cached: PyTorch's call is slow."""
     return torch.cuda.get_device_capability(device)[0]
 
 

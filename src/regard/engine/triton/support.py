@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 MAX_TOP_KEYS = 64
-# How many of a row's heaviest keys a forward can tell.
+# The most top keys per row that a forward returns.
 MAX_FUSED_TOP_KEYS = 8
 # So few queries are a decode step.
 MAX_DECODE_QUERIES = 8

@@ -1,7 +1,8 @@
-"""The backward, deterministic: keys gather from queries in one kernel, queries from keys in another.
+"""The portable backward, deterministic: keys gather from queries in one kernel, queries from keys in another.
 
-Scores are computed twice that way, and in return nothing is added by whoever comes first. The gradient of a
-score is w_ij (d_out_i · v_j - delta_i), where delta gathers what is the same for a whole row.
+The gradient of a score is w_ij (d_out_i · v_j - delta_i), with delta_i = d_out_i · out_i. Scores are
+computed twice, and no atomics are needed. Grids: (rows, heads, batch) for preprocess, (blocks, heads,
+batch) for the other two. In: q, k, v, lse2, delta, d_out, the tables of the plan. Out: dq, dk, dv.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false

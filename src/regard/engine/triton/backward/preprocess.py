@@ -44,7 +44,7 @@ def preprocess(
     p = problem
     d_out = d_out.to(p.v.dtype).contiguous()
     q, clean = packed(p.q), p.mask is not None
-    # Without a mask there is nothing that nobody sees.
+    # Without a mask every key is seen: nothing to clean.
     k, v = (x.nan_to_num(0.0, 0.0, 0.0) if clean else x for x in (p.k, p.v))
     clean_q, clean_d = (
         torch.empty_like(x, memory_format=torch.contiguous_format) if clean else x for x in (q, d_out)

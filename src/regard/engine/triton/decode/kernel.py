@@ -1,9 +1,9 @@
-"""Decoding: a few queries against many keys, whose reading is all the work and is split over the GPU.
+"""Decoding: a few queries against many keys, split over the GPU.
 
-The query heads that share a key head are rows of one block, so that every key is read once. Each program
-leaves a partial softmax of its keys behind; a second kernel merges them in a fixed order. The
-top_keys_from_tiles keys
-lie in the tiles with the largest maxima: only those few are scored again.
+The query heads that share a key head are rows of one block, so that every key is read once.
+`decode_kernel`, grid (splits, key heads, batch), writes a partial softmax per split; `merge_kernel`, grid
+(rows, key heads, batch), merges them in a fixed order. Top keys lie in the tiles with the largest maxima:
+only those are scored again.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false

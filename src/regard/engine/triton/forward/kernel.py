@@ -1,4 +1,9 @@
-"""The fused forward: online softmax over the runs of a plan, and what rows tell about themselves."""
+"""The portable fused forward: online softmax over the runs of a plan, with row statistics.
+
+Grid: (blocks of queries, heads, batch). One program reads a block of queries and every key tile it can see.
+In: q, k, v, the tables of the plan. Out: out, lse and, if requested, entropy, distance, max score, tile
+maxima.
+"""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
 from __future__ import annotations
@@ -45,7 +50,7 @@ def _attend(
 ):
 # fmt: on
     """One block of queries of one head, over every run of keys it can see, so many PARTS of a tile one after
-    the other. With GRAIN it tells the largest score of each row's GRAIN keys, in units of log 2.
+    the other. With GRAIN it stores the largest score of each row's GRAIN keys, in units of log 2.
 
     Full runs come first: they settle the running maximum. A row that has seen nothing is shifted by 0 and not
     by its maximum, since -inf - -inf is NaN.
@@ -76,7 +81,7 @@ def _attend(
     shift = tl.zeros([BLOCK_Q], tl.float32)
     total = tl.zeros([BLOCK_Q], tl.float32)
     energy, distance = total, total
-    # Without classes it is the key itself that is told.
+    # Without classes the key itself is stored.
     CLASS_COUNT: tl.constexpr = max(1, CLASSES)
     best = tl.full([BLOCK_Q, CLASS_COUNT], float("-inf"), tl.float32)
     best_at = tl.full([BLOCK_Q, CLASS_COUNT], -1, tl.int32)
@@ -104,8 +109,9 @@ def _attend(
                                    q_in_block[:, None], BLOCK_Q, KEYS, HAS_BITS)
                     s = tl.where(keep, s, float("-inf"))
                 if MAX_SCORES:
-                    # Every CLASSES-th key is of one class: their maximum needs no talk between threads, and
-                    # the tile it came from says nearly all about its key. The rest is `argmax_kernel`'s.
+                    # Every CLASSES-th key is of one class: their maximum needs no cross-thread
+                    # communication, and the tile it came from says nearly all about its key. The rest is
+                    # `argmax_kernel`'s.
                     class_maxima = tl.max(tl.reshape(s, [BLOCK_Q, KEYS // CLASS_COUNT, CLASS_COUNT]), 1)
                     s_max = tl.max(class_maxima, 1)
                     place = j // PARTS

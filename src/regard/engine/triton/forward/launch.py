@@ -29,7 +29,7 @@ CLASSES = 16
 ARGMAX_ROWS, FIRST_ROWS = 32, 32
 # First keys that are multiplied with those queries once more, to say what weight they have.
 FIRST_KEYS = 16
-# What the kernel for Hopper leaves is hardly ever done again, but compiled for everybody: with a quarter of a
+# What the kernel for Hopper leaves is hardly ever done again, but always compiled: with a quarter of a
 # tile at a time that takes a third as long.
 PARTS = 4
 # Blocks of queries of which a program asks whether they are to be done again.
@@ -40,8 +40,7 @@ def forward(problem: Problem, riders: Riders, finite_values: bool = False) -> St
     """Output, log-sum-exp, and what rows bring along: entropy, distance, the largest score and its key,
     the weight of the first keys.
 
-    With `finite_values` values are known to be numbers, or nobody wants the output: garbage is not looked
-    for.
+    With `finite_values` values are known to be numbers, or the output is not used: garbage is not looked for.
     """
     operands = Operands(problem)
     by_hopper = hopper.applicable(problem)
@@ -55,8 +54,8 @@ def forward(problem: Problem, riders: Riders, finite_values: bool = False) -> St
     dirty = (torch.zeros if careful else torch.empty)(
         (*rows[:2], blocks), dtype=torch.int32, device=result.lse.device
     )
-    # The kernel for Hopper tells the key of a row's largest score or its tile, ours the tile of each class of
-    # keys.
+    # The kernel for Hopper returns the key of a row's largest score or its tile, the portable one the tile
+    # of each class of keys.
     finds_argmax = by_hopper and riders.needs_argmax and hopper.finds_argmax(problem)
     classes = 0 if finds_argmax else 1 if by_hopper else CLASSES
     argmax, tiles = dirty, None
@@ -193,7 +192,7 @@ def _sum_first_weight(operands: Operands, lse: Tensor, first_weight: Tensor, fir
 def _supported(riders: Riders, by_hopper: bool) -> Riders:
     """The riders that a pass has room for: either the tile of a row's largest score or that of each tile.
 
-    Where largest scores of tiles are told anyway, the key of the largest of all is the first of the top keys.
+    If tile maxima are computed anyway, the key of the largest of all is the first of the top keys.
     """
     if not by_hopper:
         return replace(riders, top_keys=0, grain=0)

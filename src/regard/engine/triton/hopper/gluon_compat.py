@@ -1,8 +1,4 @@
-"""Words of Gluon that are not the same in all releases of Triton.
-
-The language is experimental. What kernels for Hopper say has meant the same since Triton 3.6, but a few words
-of it have had several names.
-"""
+"""Gluon functions whose names differ between releases of Triton; they mean the same since 3.6."""
 
 # pyright: reportAttributeAccessIssue=false
 from __future__ import annotations

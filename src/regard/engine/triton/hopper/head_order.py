@@ -1,8 +1,9 @@
-"""Whose turn it is: under a mask, the longest blocks of several heads before all shorter ones.
+"""The order of heads and blocks: under a mask, the longest blocks of several heads come before all shorter
+ones.
 
-Blocks come longest first, so that at the end only short ones are left for whoever has time. With one head
-after the other that end comes once a head, and where a head has fewer blocks than there are multiprocessors,
-nothing evens out what is left over by then.
+Blocks are sorted longest first, so that short ones fill the end of a launch. With one head after the other
+every head has such an end, and heads with fewer blocks than the GPU has multiprocessors leave some of them
+idle.
 """
 
 from __future__ import annotations

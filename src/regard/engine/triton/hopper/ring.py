@@ -1,4 +1,4 @@
-"""What the kernels for Hopper have in common: rings of tiles in shared memory, barriers, turned products."""
+"""What kernels for Hopper share: rings of tiles in shared memory, barriers, transposed products."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
@@ -44,7 +44,7 @@ def ring(DESCRIPTOR, STAGES: gl.constexpr, ROWS: gl.constexpr, DIM: gl.constexpr
 
 @gluon.jit
 def line_ring(DESCRIPTOR, STAGES: gl.constexpr, COUNT: gl.constexpr):
-    """Room for STAGES lines of COUNT numbers, for the copy engine and for who reads them."""
+    """Room for STAGES lines of COUNT numbers, as TMA writes and as kernels read them."""
     flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     tma_view = gl.allocate_shared_memory(gl.float32, [STAGES, 1, COUNT], DESCRIPTOR.layout)
     return tma_view, reinterpret(tma_view, gl.float32, [STAGES, COUNT], flat)
@@ -63,7 +63,7 @@ def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr):
 def release(place, WARPGROUPS: gl.constexpr):
     """Say that a warpgroup, one of so many, is done with a place of a ring.
 
-    Nobody waits here, not even its four warps for one another, as they do for a barrier in memory.
+    No warp waits here; an mbarrier would make the four warps of the warpgroup wait for each other.
     """
     number = gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0])) * 0 + (PLACE + place)
     text: gl.constexpr = named_barrier("arrive", WARPGROUPS)

@@ -1,6 +1,6 @@
-"""The columns that one thread holds of a tile whose rows four threads share: unstack, and added up by itself.
+"""The columns that one thread holds of a tile whose rows four threads share.
 
-Nobody talks, so what is added up along a row stays in four parts until somebody asks for the whole.
+Sums along a row stay in four parts, without communication between threads, until the whole is needed.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
@@ -109,7 +109,7 @@ def max_in_thread(x, layout: gl.constexpr):
 
 @gluon.jit
 def _larger(x, y):
-    """The larger of two. Of integers the assembler is told itself: it finds the largest of three in chains,
+    """The larger of two. For integers this is inline PTX: the assembler finds the largest of three in chains,
     which the compiler before it turns into trees."""
     if x.dtype == gl.int32:
         return gl.inline_asm_elementwise(LARGER, "=r,r,r", [x, y], dtype=gl.int32, is_pure=True, pack=1)
@@ -119,7 +119,8 @@ def _larger(x, y):
 
 @gluon.jit
 def sum_by_thread(x, COLUMNS: gl.constexpr):
-    """Sums over the columns that one thread holds of a tile, (HALF, 4): four threads share a row, none talks.
+    """Sums over the columns that one thread holds of a tile, (HALF, 4): four threads share a row and don't
+    communicate.
 
     One sum over all of them, so that products are added as they are made.
     """

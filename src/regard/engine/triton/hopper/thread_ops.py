@@ -1,4 +1,4 @@
-"""What threads do on their own: Gluon knows tensors, and no thread of a warp. The texts are in ptx.py."""
+"""Operations of single threads as inline PTX, which Gluon has no words for; texts: thread_ops_ptx.py."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
 # pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false, reportCallIssue=false

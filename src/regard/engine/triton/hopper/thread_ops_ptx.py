@@ -1,4 +1,4 @@
-"""PTX for what threads do on their own (threads.py): texts, and what constraints of operands they take."""
+"""PTX texts of thread_ops.py, and the constraints of their operands."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _store_maxima(parts: int) -> str:
 
 @gluon.constexpr_function
 def named_barrier(how: str, warpgroups: int) -> str:
-    """PTX: arrive at one of the hardware's barriers ("arrive"), or wait there for everybody else ("sync").
+    """PTX: arrive at one of the hardware's barriers ("arrive"), or wait there for all others ("sync").
 
     These are so many warpgroups that compute, and the warp that loads. Operands: result (none), the barrier.
     """
@@ -162,7 +162,7 @@ def _rescale_tile(asked: tuple[bool, bool], whole_output: bool, logs: bool) -> s
     down the tile's weights, which are made already, what was summed so far, and the output if it is given.
 
     Weights may be as large as 2^SLACK: only beyond that do the four threads of a row look for their largest.
-    All of it is one branch that mostly nobody takes, since the way around one takes as long as it takes
+    All of it is one branch that is rarely taken, since the way around one takes as long as it takes
     instructions to come from there. A base is raised by MOST at the most, as a power of two, and beyond that
     it is no number.
 

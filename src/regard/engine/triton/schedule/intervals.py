@@ -32,7 +32,7 @@ PAIRS = 1 << 24
 class Strips:
     """Diagonal strips of bands of query blocks, for the second pass.
 
-    Row of `told`: first block of queries, how many, key block - query block. Nobody asks for the diagonals of
+    Row of `told`: first block of queries, how many, key block - query block. No diagonals are requested of
     those that are `without_diagonals`. Of each band `pairs` says where the sums of diagonals number (pair
     of key blocks
     - `first`) are kept, -1 where they are not there.
@@ -155,7 +155,7 @@ class Schedule(Keeper):
         return first // SIDE, -(-stop // SIDE)
 
     def short(self, rows: range, most: int) -> Int32[Tensor, "blocks"]:
-        """Blocks of SIDE queries in which somebody sees fewer than `most` keys; rows begin with a block."""
+        """Blocks of SIDE queries in which some query sees fewer than `most` keys; rows begin with a block."""
         return self.once(("short", rows, most), lambda: self._short(rows, most))
 
     def _short(self, rows: range, most: int) -> Tensor:
@@ -181,7 +181,7 @@ class Schedule(Keeper):
         first, stop = low.long() // size, -(-high.long() // size)
         seen = (stop - first).clamp(min=1)
         wants = (top / seen.double()).clamp(max=1) * (stop > first)
-        # One who wants it from its first tile on, and no more behind its last.
+        # Each query adds its share from its first tile on and removes it behind its last.
         change = torch.zeros(tiles + 1, dtype=wants.dtype)
         change.index_add_(0, first, wants).index_add_(0, torch.maximum(first, stop), -wants)
         wanted = change.cumsum(0)[:tiles]
@@ -264,7 +264,7 @@ def _of_keys(
     begin, end = begin[:, None], end[:, None]
     low, high = (x[:, None] for x in visited)  # (planes, 1, tiles)
     first, stop = _hull((low < end) & (high > begin))  # (planes, blocks), from (planes, blocks, tiles)
-    # A block that nobody sees visits one tile, and finds it masked.
+    # A block that no query sees visits one tile, and finds it masked.
     stop = torch.maximum(stop, first + 1)
     tile = torch.arange(low.shape[2])
     inside = (tile >= first[..., None]) & (tile < stop[..., None])

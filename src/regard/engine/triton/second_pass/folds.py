@@ -1,4 +1,4 @@
-"""The second pass by GPU kernels: every fold of a map, in as few sweeps as the questions allow."""
+"""The second pass by GPU kernels: every fold of a map, in as few sweeps as possible."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fold(
     streamed: Streamed | None = None,
     blank: LazyZeros | None = None,
 ) -> None:
-    """Add what every fold asks for to where it goes; what the forward pass told is not asked again.
+    """Add every fold's sums to its target; what the forward returned is not computed again.
 
     Where that is still blank it is written.
     """
@@ -66,7 +66,7 @@ def fold(
 
 
 def _peaks(folds: Sequence[Fold], streamed: Streamed) -> tuple[Tensor, Tensor] | None:
-    """The rows' largest scores, where the forward pass told them, and where their keys will be found."""
+    """The rows' largest scores if the forward returned them, and the tensor that will hold their keys."""
     heaviest = next((each.key[..., 0] for each in folds if isinstance(each, kinds.TopFold)), None)
     if streamed.top_key is not None:
         heaviest = streamed.top_key[..., 0]
@@ -83,7 +83,7 @@ def _deliver_peaks(problem: Problem, each: kinds.PeakFold, peak: Tensor, heavies
 
 
 def _untold(folds: Sequence[Fold], streamed: Streamed, blank: LazyZeros) -> list[Fold]:
-    """Folds without the overviews' maxima, where blocks are made of those that the forward pass told of."""
+    """The folds that are left after block maxima are taken from the forward's."""
     left: list[Fold] = []
     for each in folds:
         if (
@@ -103,7 +103,7 @@ def _untold(folds: Sequence[Fold], streamed: Streamed, blank: LazyZeros) -> list
 
 
 def _room(problem: Problem, folds: Sequence[Fold]) -> SweepResult:
-    """Where the only one who asks for something has a place for all of it, a sweep can put it there."""
+    """Targets that a sweep can write to directly: those of the only fold that requests them."""
     room, maps = SweepResult(), (problem.batch, problem.heads)
     columns, diagonals = _only(kinds.ColumnFold, folds), _only(kinds.DiagonalFold, folds)
     blocks = _only(kinds.BlockFold, folds)
@@ -250,7 +250,7 @@ def _joined(a: SweepRequest, b: SweepRequest) -> SweepRequest | None:
 
 
 def _deliver(each: Fold, found, blank: LazyZeros) -> None:
-    """What a sweep found, to who asked and has not given it a place."""
+    """Add what a sweep found to a fold's target, unless the sweep wrote there."""
     if isinstance(each, kinds.ColumnFold):
         if found.columns is not each.into:
             blank.add(each.into, found.columns[..., each.first : each.first + each.into.shape[-1]])

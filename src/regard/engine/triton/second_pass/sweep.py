@@ -1,4 +1,4 @@
-"""Launching the second pass: what was asked about the columns, diagonals and far view of a map."""
+"""Launches the portable second pass: columns, diagonals, pooled blocks and histograms of a map."""
 
 # A kernel calls its compile-time arguments tl.constexpr, and is given plain numbers.
 # pyright: reportArgumentType=false

@@ -1,4 +1,4 @@
-"""The k best keys of each row, kept as an unsorted list: what comes next is compared with the worst of it."""
+"""The k best keys of each row, as an unsorted list: each new tile is compared with the worst entry."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 from __future__ import annotations
@@ -28,7 +28,7 @@ def list_best(value, key, x, k_row, first):
     """Fold a tile x of (rows, keys), whose keys begin at `first`, into the lists (rows, TOP).
 
     Each round moves the best of every row at once, so there are as many rounds as the luckiest row has
-    entries to make; a tile in which nobody beats anybody costs one maximum.
+    entries to replace; a tile that improves no list costs one maximum.
     """
     low, last = _worst(value, key)
     best = tl.max(x, 1)

@@ -1,7 +1,8 @@
-"""Which key has a row's largest score, given the tile of keys that it is in.
+"""The key of each row's largest score, given the tile that holds it.
 
-Queries with the same tile are gathered and multiplied with it once more, as for top keys, and the first keys
-are multiplied along with it: every query comes by exactly once.
+`group_by_tile_kernel`, grid (maps, parts), sorts rows by tile into groups of 64. `hopper_argmax_kernel`,
+grid (groups, parts), multiplies a group with its tile again. In: q, k, the tile of each row's maximum. Out:
+argmax, and the weight of the first keys, which are multiplied along with the tile.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false

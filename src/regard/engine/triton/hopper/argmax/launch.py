@@ -1,4 +1,4 @@
-"""The keys of rows' largest scores, and the weight of the first keys along with them."""
+"""Launches the search for the keys of the rows' largest scores."""
 
 # A kernel calls its compile-time arguments constexpr, and is given plain numbers.
 # pyright: reportArgumentType=false, reportCallIssue=false

@@ -1,8 +1,10 @@
-"""The backward for Hopper, for keys and values: they gather from queries.
+"""The backward for Hopper, dk and dv: keys gather from queries.
 
-One warp drives the copy engine; two warpgroups hold 64 keys each. Scores of keys against queries are made
-turned over, so that weights are in the registers where the products with them want them. The last product of
-a tile is put off until the next one, and is under way while that is exponentiated.
+Grid: (blocks of 128 keys, key heads, batch). One warp drives TMA; two warpgroups hold 64 keys each. In: q,
+k, v, d_out, lse2 and delta as TMA descriptors. Out: dk, dv.
+
+Scores are computed transposed (keys × queries), so that weights are already in the operand registers of the
+next products. The last product of a tile is issued with the next tile and overlaps its exponentials.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false

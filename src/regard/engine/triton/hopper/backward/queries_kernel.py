@@ -1,7 +1,8 @@
-"""The backward for Hopper, for queries: they gather from keys.
+"""The backward for Hopper, dq: queries gather from keys.
 
-One warp drives the copy engine; two warpgroups hold 64 queries each. The last product of a tile is put off
-until the next one, and is under way while that is exponentiated.
+Grid: (blocks of 128 queries, heads, batch). One warp drives TMA; two warpgroups hold 64 queries each. In:
+q, k, v, d_out as TMA descriptors, lse2, delta. Out: dq. The last product of a tile is issued with the next
+tile and overlaps its exponentials.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false

@@ -1,12 +1,13 @@
 """The fused forward for Hopper.
 
-One warp drives the copy engine; two warpgroups hold 64 queries each. The product with the last values is
-under way while a warpgroup exponentiates, and what one leaves idle the other uses. Weights are relative to a
-score that the row had in earlier tiles, its largest up to a factor of 256: so nobody waits for the largest of
-a tile, which is looked for while its weights are made. Where one of the four threads of a row has gone beyond
-that, they look for the row's largest whole_output, and scale down its weights and what was summed so far.
-What
-rows tell about themselves is summed per thread, and threads talk once, at the end.
+Grid: (blocks of 128 queries, heads, batch), or heads first (`head_order.py`). One warp drives TMA; two
+warpgroups hold 64 queries each. In: q, k, v as TMA descriptors, tables of tiles. Out: out, lse, row
+statistics, tile maxima.
+
+`P·V` of one tile overlaps the exponentials of the next. Exponents are relative to a base from earlier
+tiles, within a factor of 256 of the row's maximum, so the tile's maximum isn't needed before its
+exponentials. When one of the four threads of a row exceeds that factor, they find the row's maximum and
+rescale its weights and sums. Row statistics are summed per thread and reduced once, at the end.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -184,7 +185,7 @@ def _softmax(
 # fmt: on
     """Weights of one tile, what rows add up, and a thread's largest scores.
 
-    Weights are relative to a score that earlier tiles had, so that nobody waits for the largest.
+    Exponents are relative to a base from earlier tiles, so they don't wait for this tile's maximum.
     """
     rows: gl.constexpr = base.type.layout
     # One instruction either way; where exponents are compared with one that is made by itself, it has to be.
@@ -250,7 +251,7 @@ def _attend(
     thread = gl.arange(0, 4, gl.SliceLayout(0, threads))[None, :]
     energy, distance, base = total, total, total + LOWEST
     max_score = total + float("-inf")
-    # Of these, those that nobody asks for stay what they are.
+    # Those that aren't requested stay unused.
     argmax, tile_maxima, neighbour = total, total, total
     parts: gl.constexpr = BLOCK_K // GRAIN if GRAIN > 0 else 1
     if GRAIN > 0:
@@ -411,7 +412,7 @@ def hopper_forward_kernel(
 # fmt: on
     """One program: 128 queries of one head, over the run of tiles that they see.
 
-    With MAX_SCORES it tells the tile of each row's largest score, with FIND_KEY its key: two instructions
+    With MAX_SCORES it returns the tile of each row's largest score, with FIND_KEY its key: two instructions
     more a cell.
     """
     number, head = block_and_head(across)

@@ -37,7 +37,7 @@ def launch(
     redo: Callable[[TileMaxima | None], None],
 ) -> None:
     """Fill `result`, and where peaks are asked, but no top keys, say where rows have theirs: in which tile,
-    or if keys have their place in `result`, at which. What weight the `first_keys` first keys have is told
+    or if keys have their place in `result`, at which. The weight of the first `first_keys` keys is stored
     too.
 
     Blocks of queries that come out as something else than numbers are dirty, and `redo` does them again, and

@@ -1,10 +1,10 @@
-"""Sums along the diagonals of two neighbouring blocks of cells, as far as a thread knows of them.
+"""Sums along the diagonals of two adjacent blocks, as far as one thread holds them.
 
-Of a block of 64 keys (its rows) and 64 queries a thread has two keys, eight unstack, and two of every eight
-queries. So a cell of its second key is on the diagonal of the cell of the first key eight queries before, and
-one sum does for both. Two blocks with the same queries, and keys next to one another, have 17 sums by two
-queries in a thread, where a sum for each cell would be 32 by two. Other threads know of the same diagonals:
-these are put together once, behind the last step (`diagonals_kernel`).
+Of a block of 64 keys (rows) and 64 queries a thread holds two keys, eight apart, and two of every eight
+queries. A cell of its second key is on the same diagonal as the cell of its first key eight queries
+earlier, and one sum serves both. Two blocks with the same queries and adjacent keys need 17 sums by two
+queries per thread, where one sum per cell would be 32 by two. The threads' sums are added up after the last
+step (`reduce_diagonals_kernel`).
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false

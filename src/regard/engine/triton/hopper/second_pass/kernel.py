@@ -1,13 +1,13 @@
-"""The second pass for Hopper: columns, diagonals and the overview, in one sweep.
+"""The second pass for Hopper: columns, diagonals and pooled blocks, in one sweep.
 
-A program walks down a strip of six diagonals of blocks, 64 by 64 cells each, two diagonals per warpgroup. At
-every step one block of queries and one of keys come in, and what is read feeds six blocks of the map. While a
-warpgroup folds one block, the product of its next is under way, and so are those of two others. With an
-overview of small blocks threads talk a lot: there a strip has four diagonals, for two warpgroups. Products
-keep shared memory busy, and nobody waits for what else comes through it: what threads tell one another is
-added up a step later. A block lies with its keys as rows: what a key receives is then a sum within a thread,
-and so is what lies on a diagonal, as far as the thread knows of it. Nothing is added up in an order that
-could change.
+Grid: (maps, strips). One program walks down a strip of six diagonals of 64 × 64 blocks (four with small
+pooled blocks), two per warpgroup; each step loads one block of queries and one of keys. In: q, k, lse2, the
+strips. Out: partial column sums, partial diagonal sums, pooled blocks; `reduction.py` adds up the first
+two.
+
+A warpgroup reduces one block while the product of its next one runs. Blocks are transposed (keys ×
+queries), so sums per key and along diagonals stay within a thread. Shuffles are slow while products run, so
+their results are used one step later. The order of every sum is fixed.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false

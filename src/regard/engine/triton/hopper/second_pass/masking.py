@@ -1,9 +1,8 @@
-"""Cells that a query does not see, mask_block by threads that hardly need a register for it.
+"""Masks cells of a block that a query doesn't see, with few registers.
 
-The blocks of the second pass that a mask cuts are few, but what they need while they are cut, the loop over
-all others does not have: with the first and last keys of all of its sixteen queries in registers, a thread
-would keep something else in memory. So each thread loads those of two queries, cut to the block, and asks the
-others of its warp for theirs, four numbers at a time in one register.
+Few blocks of the second pass are cut by a mask, but the registers that masking needs would be missing in
+the loop over all others. So each thread loads the first and last keys of two of its sixteen queries,
+clamped to the block, and shuffles the rest from its warp, four numbers packed in one register.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false

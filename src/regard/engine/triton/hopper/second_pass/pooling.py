@@ -1,17 +1,17 @@
-"""The overview of the second pass: blocks smaller than the pass has them, and largest weights.
+"""Pooled blocks of the second pass that are smaller than 64 × 64, and their maxima.
 
-What a thread holds of a block of the overview is put together first, then threads talk; the texts, and who
-has which block in the end, are in pooling_ptx.py. Where all threads of a warp know a part of a block, nobody
-waits for its sum: each text puts together what one before it asked for, some hundred cycles earlier, and what
-is a thread's own is stored one step later. By how many queries a block has:
+A thread first reduces what it holds of a block, then threads exchange partial results (texts and layouts
+are in pooling_ptx.py). Where all threads of a warp hold parts of a block, exchanges are pipelined: each
+text combines what the one before it requested some hundred cycles earlier, and results are stored one step
+later. By block height:
 
-    1, 2, 4   Few threads know a part of a block: it is stored as soon as cells are folded.
-    8         A thread knows too many sums to hand them out: they are halved first. After that, and after both
-              blocks of a step are halved, nobody is left to be asked. Largest weights are stored as soon as
-              cells are folded: there are no registers to hold them until the next step.
-    16        Four sums are dealt among four threads, both blocks of a step halved, two more neighbours asked.
-    32        A block of cells has two sums: both blocks of a step are dealt at once, and three are asked.
-    64        Largest weights only: sums are put together from what keys receive.
+    1, 2, 4   Few threads hold parts of a block: it is stored at once.
+    8         A thread holds too many sums to hand out, so they are halved first. Maxima are stored at
+    once: there
+              are no registers to hold them until the next step.
+    16        Four sums are dealt to four threads, both blocks of a step are halved, then two more shuffles.
+    32        A block of cells has two sums: both blocks of a step are dealt at once, then three shuffles.
+    64        Maxima only: sums follow from the column sums.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false

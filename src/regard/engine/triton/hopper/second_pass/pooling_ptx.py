@@ -1,10 +1,10 @@
 """PTX for the overview of the second pass (pooling.py): what threads know of blocks, given to one of them.
 
-A thread has two rows of its warp's sixteen, eight unstack, and of every eight columns two neighbouring ones.
-What it has of a block of the overview is put together before it talks to others. Then two threads that know
-parts of the same blocks halve these between them, each gives away what it knows of the other's, and so on
-over one bit of their numbers after the other, until every block is somebody's. Where there are more threads
-than blocks of the overview, the two blocks of 64 × 64 cells of a step are halved as well.
+A thread has two rows of its warp's sixteen, eight unstack, and of every eight columns two neighbouring
+ones. What it has of a block of the overview is reduced before anything is exchanged. Then two threads that
+know parts of the same blocks halve these between them, each gives away what it knows of the other's, and so
+on over one bit of their numbers after the other, until every block has one owner. Where there are more
+threads than blocks of the overview, the two blocks of 64 × 64 cells of a step are halved as well.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class _Text:
     def dealt(self, numbers: list[str], lane: str, far: int, near: int) -> list[str]:
         """Of four numbers that four threads know parts of, all parts of the thread's own.
 
-        As many exchanges as in two steps, and nobody waits in between.
+        As many exchanges as in two steps, and no wait in between.
         """
         second, later = self.upper(lane, near), self.upper(lane, far)
         a, b, c, d = numbers

@@ -1,4 +1,4 @@
-"""Small kernels around the second pass for Hopper: bounds before it, columns and diagonals after it."""
+"""Small kernels around the second pass for Hopper: lse2 before it, column and diagonal sums after it."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
 from __future__ import annotations
@@ -38,7 +38,8 @@ def reduce_columns_kernel(
 # fmt: on
     """One program: what a block of keys received from every block of queries, added up per key and by block.
 
-    SEEN says which blocks of keys each block of queries sees: nobody wrote what the others received. BLOCK
+    SEEN says which blocks of keys each block of queries sees: the sums of other blocks were never written.
+    BLOCK
     has `block_rows` rows of blocks, and those of these queries from `block_first` on. TOTAL is written, or
     added to where there was something `before`.
     """

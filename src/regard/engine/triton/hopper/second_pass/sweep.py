@@ -1,4 +1,4 @@
-"""Launching the second pass for Hopper, in bands of queries so that what strips leave behind stays small."""
+"""Launches the second pass for Hopper, in bands of queries so that intermediate results stay small."""
 
 # A kernel calls its compile-time arguments constexpr, and is given plain numbers.
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -54,7 +54,7 @@ def sweep(
     state = _Sweep(problem, lse, question, room or SweepResult(), blank or LazyZeros())
     for first in range(0, state.q_blocks, state.band):
         state.run(range(first, min(first + state.band, state.q_blocks)))
-    # Where there is nothing to sweep nobody has written.
+    # With nothing to sweep the targets were not written.
     state.blank.clear(*vars(state.found).values())
     return state.found
 

@@ -1,9 +1,8 @@
-"""Queries that want the same tile of keys, multiplied with it once more: candidates for their
-store_block_maxima keys.
+"""Candidates for top keys: rows that want the same tile of keys are multiplied with it again.
 
-Queries lie anywhere, and each warpgroup multiplies 64 of them from registers, as they come from memory: no
-thread waits for another. A product adds up dims in any order, so queries are read sixteen bytes at a time,
-and the tile's dims are put in the order that this makes of them.
+Grid: (maps × programs). In: the bits of wanted tiles, thresholds, q, k. Out: per row a list of (key, score)
+that reach the threshold, and its length. Rows are gathered from memory straight into operand registers,
+sixteen bytes at a time. A product may add up dims in any order, so the tile's dims are permuted to match.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false

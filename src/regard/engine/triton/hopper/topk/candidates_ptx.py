@@ -1,5 +1,4 @@
-"""PTX for candidates for top keys (candidates_kernel.py): which queries want a tile, and which keys they
-list."""
+"""PTX for candidates.py: numbering the rows that want a tile, and listing keys at or above the threshold."""
 
 from __future__ import annotations
 
@@ -40,7 +39,8 @@ def _append_candidates(count: int, places: int) -> str:
     """PTX: take places for the keys of two rows whose scores are at or above a threshold.
 
     A thread notes its own as bits, without those that the row does not see, and takes as many places as there
-    are. Mostly that is one, and nobody waits to hear which: its place, key and score are results, to be
+    are. Mostly that is one, and the thread doesn't wait for its number: its place, key and score are
+    results, to be
     written later (`_flush_candidates`). Where there are several, they are written here, unless there are
     no places left:
     then none is, and the row is searched again. Of a row's keys a thread has two of every eight.

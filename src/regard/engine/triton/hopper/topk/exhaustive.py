@@ -1,10 +1,9 @@
-"""Rows about which the largest scores of tiles say too little.
+"""Rows that tile maxima say too little about.
 
-The first rows under a causal mask see few tiles: fewer classes of them than keys are wanted, or so few that
-thresholds are low, and many keys above them. For these rows classes of keys take the place of classes of
-tiles.
-What is left then are rows with more candidates than places, and such that give hardly any weight to all but a
-few keys. These are searched key by key.
+`key_threshold_kernel` finds thresholds from classes of keys for rows that see few tiles, such as the first
+rows of a causal mask. `exhaustive_kernel` searches the rows that are left key by key: those with more
+candidates than the list holds, or with next to no weight outside a few keys. Grids: (blocks, maps). Out:
+thresholds; top weights and keys.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -34,9 +33,9 @@ def key_threshold_kernel(
     """Marks of rows that see fewer than MOST keys, in one of BLOCKS of SIDE queries: the first, or a higher.
 
     Every CLASSES-th key is of one class, and the TOP-th largest of a row's class maxima is no more than the
-    TOP-th largest of its scores. Where there are fewer keys, all are wanted. Who had no threshold wants
+    TOP-th largest of its scores. Where there are fewer keys, all are wanted. A row without a threshold wants
     all tiles
-    that it sees, and EXHAUSTIVE only keeps blocks in which somebody else has none.
+    that it sees, and EXHAUSTIVE only keeps blocks in which another row has none.
     """
     at_map = tl.program_id(1)
     block = tl.load(BLOCKS + tl.program_id(0))

@@ -1,7 +1,7 @@
-"""What the largest scores of tiles process_band: overviews of them, and every row's heaviest keys.
+"""Top keys and block maxima from the tile maxima of a forward pass, band by band.
 
-The forward pass leaves them behind for a band of queries at a time, so that they stay small; what follows
-from them is found before the next band.
+The forward writes the tile maxima of one band of queries; they are processed before the next band, so that
+they stay small: thresholds, wanted tiles, candidates, selection.
 """
 
 # A kernel calls its compile-time arguments constexpr, and is given plain numbers.
@@ -60,7 +60,7 @@ REGISTERS = {64: 128, 128: 168}
 
 
 class TopKeys:
-    """What a forward pass over blocks of so many queries and keys tells by the largest scores of tiles."""
+    """Turns the tile maxima of a forward pass, with these blocks of queries and keys, into top keys."""
 
     def __init__(self, operands: Operands, riders: Riders, result: Streamed, blocks: tuple[int, int]) -> None:
         self.operands, self.problem, self.result = operands, operands.problem, result
@@ -230,7 +230,7 @@ class TopKeys:
 
     @property
     def _search_arguments(self) -> dict[str, Any]:
-        """The same for those who look after blocks of SIDE queries that are to be done again."""
+        """The same, for kernels that search whole blocks of SIDE queries."""
         more = {"scale": self.operands.scale, "exhaustive_blocks": self.exhaustive.shape[-1], "SIDE": SIDE}
         return {**self._score_arguments, **more}
 
@@ -253,7 +253,7 @@ class TopKeys:
 
     @property
     def _block_counts(self) -> tuple[int, int]:
-        """How many blocks of an overview there are: none, where nobody asks."""
+        """The number of block maxima by rows and columns; 0 if not requested."""
         highest = self.result.block_maxima
         return (0, 0) if highest is None else (highest.shape[2], highest.shape[3])
 

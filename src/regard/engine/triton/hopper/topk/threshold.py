@@ -1,8 +1,8 @@
-"""What the largest scores of tiles tell, read once: thresholds, which tiles are wanted, and an overview.
+"""Thresholds, wanted tiles and block maxima, from tile maxima that are read once.
 
-A program holds those of 32 queries in registers, a thread those of four queries and every sixteenth tile (of
-512 every 32nd). Warps only meet to rank the classes of tiles. That is as many tiles as registers hold; longer
-texts are read twice (threshold_kernel.py).
+Grid: (words of 32 queries, maps). In: tile maxima, lse. Out: one threshold per row, a bit per row and tile,
+block maxima. A program holds the maxima of 32 queries in registers, a thread those of four queries and
+every 16th tile (of 512, every 32nd). With more tiles than registers hold, threshold_two_pass.py is used.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -72,7 +72,7 @@ def hopper_threshold_kernel(
     row = first_row + gl.arange(0, BITS, gl.SliceLayout(0, ranking))
     lse = gl.load(LSE + at_map * q_len + row, mask=row < q_len, other=float("-inf"))
     in_word, in_group = gl.arange(0, BITS, by_row), gl.arange(0, GROUP, by_line)
-    # Whole words of queries: four are read at once. What is behind the last one is nobody's, and in no sum.
+    # Whole words of queries: four are read at once. Words behind the last row are never read.
     words = rows // BITS
     TILE_MAXIMA += at_map * lines * (words * BITS) + gl.program_id(0) * BITS
     at = TILE_MAXIMA + (in_group[:, None] * (words * BITS) + in_word[None, :])
@@ -99,7 +99,7 @@ def hopper_threshold_kernel(
     gl.store(THRESHOLD + at_map * q_len + row, threshold / (scale * LOG2E), mask=row < q_len)
     gl.store(EXHAUSTIVE + at_map * exhaustive_blocks + row // SIDE, 1, mask=few & (row < q_len))
 
-    # Nothing is above what is no number, not even what is nobody's.
+    # Dead rows get a NaN threshold: every comparison with it is False.
     below = gl.where(threshold < float("inf"), _just_below(threshold), float("nan"))
     # Both at once: warps wait for one another.
     below, offset = gl.split(gl.convert_layout(gl.join(below, -lse2), two_by_row))

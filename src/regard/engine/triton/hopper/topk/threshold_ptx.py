@@ -1,4 +1,4 @@
-"""PTX for what the largest scores of tiles tell (marks_kernel.py): ranks, bits and largest weights."""
+"""PTX for thresholds (threshold.py): ranks, bits and block maxima."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _kth_largest() -> str:
     each.
 
     A thread puts its own in order. Of two such eights the largest eight are the larger of each one's first
-    and the other's last, and so on: two exchanges. What nobody asks for is left out by the assembler.
+    and the other's last, and so on: two exchanges. The assembler drops what isn't used.
 
     Operands: results, the numbers.
     """

@@ -1,8 +1,9 @@
-"""From the largest scores of tiles to overviews of them and to every row's heaviest keys.
+"""Thresholds, wanted tiles and block maxima where there are too many tiles for one pass, and the selection of
+keys.
 
-The forward pass leaves behind the largest score that each query has in each tile. A query's heaviest keys lie
-in the few tiles with the largest of them, and only these are looked at again: queries that want the same tile
-are gathered, and multiplied with it.
+`threshold_kernel`, grid (blocks of queries, maps): thresholds and block maxima from tile maxima.
+`wanted_tiles_kernel`: a bit per row and tile. `select_kernel`, grid (groups of rows, maps): the k heaviest
+of each row's candidates.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -214,7 +215,8 @@ def select_kernel(
 # fmt: on
     """The TOP heaviest of each row's candidates, heaviest first, of equal ones the earlier key first.
 
-    A thread has a row, and sorts its candidates eight by eight: it talks to nobody. A row with more
+    A thread has a row, and sorts its candidates eight by eight, without cross-thread communication. A row
+    with more
     candidates than places says so for its block of SIDE queries in EXHAUSTIVE. With MAX_SCORES the first
     score goes to
     MAX_SCORE too, with ARGMAXES its key to ARGMAX. LIST_LENGTH is 0 afterwards.
