@@ -17,6 +17,14 @@ declare global {
   }
 }
 
+/** The cookie carries the token from here on: an address is seen, copied and kept in the history. */
+function forgetToken(): void {
+  const address = new URL(location.href);
+  if (!address.searchParams.has("token")) return;
+  address.searchParams.delete("token");
+  history.replaceState(null, "", address);
+}
+
 const root = document.getElementById("app");
 const archived = document.getElementById("regard-archive");
 if (root && archived) {
@@ -27,6 +35,7 @@ if (root && archived) {
   const source = new StaticSource(new StaticTransport(archive));
   render(<App source={source} state={state} views={archive.views} />, root);
 } else if (root) {
+  forgetToken();
   const state = createState();
   window.regard = { ...window.regard, state };
   render(<App source={new HttpSource()} state={state} />, root);

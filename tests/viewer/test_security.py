@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
+import anyio
 import pytest
 from fastapi.testclient import TestClient
 
@@ -96,6 +98,39 @@ def test_a_body_of_unknown_length_is_cut_off(tmp_path):
 
     answer = server(tmp_path, body_bytes=1000).post("/api/jobs", content=endless())
     assert (answer.status_code, answer.json()["error"]) == (413, "the request is too large.")
+
+
+def test_a_body_that_does_not_arrive_is_given_up_and_makes_room(tmp_path):
+    app = create_app(Settings(cache=tmp_path, static=tmp_path / "none", requests=1, body_seconds=0.01))
+    headers = [(b"host", b"127.0.0.1"), (b"content-length", b"10"), (b"content-type", b"application/json")]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/jobs",
+        "raw_path": b"/api/jobs",
+        "query_string": b"",
+        "headers": headers,
+        "http_version": "1.1",
+        "scheme": "http",
+        "root_path": "",
+        "server": ("127.0.0.1", 80),
+        "client": ("127.0.0.1", 0),
+    }
+    said = []
+
+    async def never():
+        if not said:
+            await anyio.sleep_forever()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        said.append(message)
+
+    anyio.run(app, scope, never, send)
+    assert [message.get("status") for message in said] == [408, None]
+    sentence = json.loads(said[1]["body"])["error"]
+    assert sentence == "the request did not arrive within 0.01 seconds. Send again."
+    assert TestClient(app, base_url="http://127.0.0.1").get("/api/info").status_code == 200
 
 
 @pytest.mark.parametrize("length", ["-1", "many", "99999999999999999999"])

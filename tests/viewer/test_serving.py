@@ -17,7 +17,7 @@ import pytest
 import regard
 from processes import checkout, python, started
 from regard.errors import RegardError
-from regard.viewer.serving import listen
+from regard.viewer.serving import address_for_others, listen
 from regard.viewer.settings import Settings, cache_folder
 
 SRC = Path(regard.__file__).parents[1]
@@ -96,3 +96,10 @@ def test_importing_the_viewer_loads_no_server():
     code = "import regard.viewer, sys; print({'fastapi', 'uvicorn', 'transformers'} & set(sys.modules))"
     done = python("-c", code, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_server_that_listens_everywhere_names_an_address_that_others_can_use():
+    told = address_for_others(Settings(host="0.0.0.0", port=81, token="x"))
+    assert re.fullmatch(r"http://[^/:]+:81/\?token=x", told)
+    assert "0.0.0.0" not in told
+    assert address_for_others(Settings(host="127.0.0.1", port=81)) is None

@@ -46,11 +46,14 @@ export function insideJson(value: unknown): string {
   return JSON.stringify(value).replaceAll("<", "\\u003c").replaceAll("\u2028", "\\u2028").replaceAll("\u2029", "\\u2029");
 }
 
+/** What an exported page may do: run what is in it, draw, and reach nothing. */
+const POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'";
+
 /** One file with everything in it: style, data, script. */
 export async function htmlFile(archive: Archive, title: string): Promise<Blob> {
   const heading = title.replace(/[<>&]/g, " ");
   const parts = [
-    `<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n`,
+    `<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="${POLICY}">\n`,
     `<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>${heading}</title>\n`,
     `<style>${styles().replace(/<\/(style)/gi, "<\\/$1")}</style>\n</head>\n<body>\n<div id="app"></div>\n`,
     `<script type="application/json" id="regard-archive">${insideJson(archive)}</script>\n`,

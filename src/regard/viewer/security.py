@@ -10,6 +10,8 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import anyio
+
 from regard.viewer.settings import Settings
 
 __all__ = ["COOKIE", "Gate"]
@@ -37,7 +39,8 @@ class Gate:
     - The Host must name this server: a foreign name that was made to point here (DNS rebinding) does not.
     - A request of another site's page is refused, but for following a link here.
     - With a token, every request must carry it, in `?token=` or in the cookie that the page is given.
-    - Bodies are bounded, and so is the number of requests at once; streams of events count apart.
+    - Bodies are bounded and must arrive in time, and so many requests may run at once; streams of events count
+      apart.
     """
 
     def __init__(self, app: Any, settings: Settings) -> None:
@@ -61,7 +64,7 @@ class Gate:
             return
         self._count(streams, 1)
         try:
-            bounded = _Bounded(receive, send, self.settings.body_bytes, self._cookie(scope))
+            bounded = _Bounded(receive, send, self.settings, self._cookie(scope))
             await self.app(scope, bounded.receive, bounded.send)
         finally:
             self._count(streams, -1)
@@ -119,14 +122,29 @@ class Gate:
 
 
 class _Bounded:
-    """Counts what comes in, and puts our headers on what goes out."""
+    """Counts what comes in and how long it takes, and puts our headers on what goes out."""
 
-    def __init__(self, receive: Any, send: Any, most: int, cookie: bytes | None) -> None:
-        self._receive, self._send, self._left, self._cookie = receive, send, most, cookie
-        self._refused = False
+    def __init__(self, receive: Any, send: Any, settings: Settings, cookie: bytes | None) -> None:
+        self._receive, self._send, self._cookie = receive, send, cookie
+        self._left, self._seconds = settings.body_bytes, settings.body_seconds
+        self._until = anyio.current_time() + self._seconds
+        self._whole = self._refused = False
 
     async def receive(self) -> dict[str, Any]:
-        message = await self._receive()
+        if self._whole or self._refused:
+            return await self._receive()
+        try:
+            with anyio.fail_after(self._until - anyio.current_time()):
+                message = await self._receive()
+        except TimeoutError:
+            self._refused = True
+            await _refuse(
+                self._send,
+                408,
+                f"the request did not arrive within {self._seconds:g} seconds. Send it again.",
+            )
+            return {"type": "http.disconnect"}
+        self._whole = not message.get("more_body", False)
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
             if self._left < 0 and not self._refused:

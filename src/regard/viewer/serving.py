@@ -15,7 +15,7 @@ from dataclasses import replace
 from regard.errors import RegardError
 from regard.viewer.settings import Settings
 
-__all__ = ["address_of", "listen", "serve"]
+__all__ = ["address_for_others", "address_of", "listen", "serve"]
 
 PORT = 7270
 
@@ -48,7 +48,8 @@ def serve(
     )
     server = uvicorn.Server(config)
     address = address_of(settings)
-    threading.Thread(target=_announce, args=(server, address, open_browser, say), daemon=True).start()
+    told = (server, address, address_for_others(settings), open_browser, say)
+    threading.Thread(target=_announce, args=told, daemon=True).start()
     try:
         server.run(sockets=[opened])
     except KeyboardInterrupt:
@@ -88,13 +89,32 @@ def address_of(settings: Settings) -> str:
     return f"http://{host}:{settings.port}/" + (f"?token={settings.token}" if settings.token else "")
 
 
-def _announce(server: object, address: str, open_browser: bool, say: Callable[[str], None]) -> None:
+def address_for_others(settings: Settings) -> str | None:
+    """The address under which other machines reach a server that listens on all of this machine's."""
+    family = {"0.0.0.0": socket.AF_INET, "::": socket.AF_INET6}.get(settings.host)
+    if family is None:
+        return None
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            # Nothing is sent: connecting a datagram socket only chooses the interface towards other machines.
+            probe.connect(("10.255.255.255", 1) if family == socket.AF_INET else ("2001:db8::1", 1))
+            own = probe.getsockname()[0]
+        except OSError:
+            own = socket.gethostname()
+    return address_of(replace(settings, host=own))
+
+
+def _announce(
+    server: object, address: str, others: str | None, open_browser: bool, say: Callable[[str], None]
+) -> None:
     """Say where the viewer is, once it really is there."""
     while not getattr(server, "started", False):
         if getattr(server, "should_exit", False):
             return
         time.sleep(0.01)
     say(f"regard is at {address}  (Ctrl-C ends it)")
+    if others is not None:
+        say(f"Other machines reach it at {others}")
     if open_browser and _has_screen():
         webbrowser.open(address)
 

@@ -34,6 +34,8 @@ class Settings:
     """How much of the disk overviews may take; those used longest ago go first."""
     tile_bytes: int = 96 << 20
     body_bytes: int = 4 << 20
+    body_seconds: float = 20.0
+    """How long the body of a request may take to arrive; until then it takes the place of another request."""
     requests: int = 64
     """How many requests are worked on at once before others are turned away."""
 

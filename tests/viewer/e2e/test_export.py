@@ -24,6 +24,7 @@ def test_a_map_opened_from_disk_reads_the_same_weights(
     file = export(page, "html", tmp_path)
     text = file.read_text()
     assert not re.search(r"(src|href)=\"?https?:", text.split("<script", 1)[0])
+    assert "Content-Security-Policy\" content=\"default-src 'none';" in text
     offline.goto(file.as_uri())
     map_is_drawn(offline)
     weight = offline.get_by_test_id("cell-weight")
