@@ -129,7 +129,7 @@ def test_a_body_that_does_not_arrive_is_given_up_and_makes_room(tmp_path):
     anyio.run(app, scope, never, send)
     assert [message.get("status") for message in said] == [408, None]
     sentence = json.loads(said[1]["body"])["error"]
-    assert sentence == "the request did not arrive within 0.01 seconds. Send again."
+    assert sentence == "the request did not arrive within 0.01 seconds. Send it again."
     assert TestClient(app, base_url="http://127.0.0.1").get("/api/info").status_code == 200
 
 

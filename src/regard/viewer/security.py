@@ -39,8 +39,7 @@ class Gate:
     - The Host must name this server: a foreign name that was made to point here (DNS rebinding) does not.
     - A request of another site's page is refused, but for following a link here.
     - With a token, every request must carry it, in `?token=` or in the cookie that the page is given.
-    - Bodies are bounded and must arrive in time, and so many requests may run at once; streams of events count
-      apart.
+    - Bodies are bounded and must arrive in time. So many requests run at once; streams of events count apart.
     """
 
     def __init__(self, app: Any, settings: Settings) -> None:
