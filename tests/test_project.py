@@ -32,7 +32,7 @@ LAYERS = (
     ("commands",),
     ("report", "testing", "viewer"),
     ("regard",),
-    ("claims", "exercises"),
+    ("claims", "corpus", "exercises"),
     ("atlas", "cost", "doctor"),
     ("models",),
     ("nn",),

@@ -14,6 +14,7 @@
     ├── ModelError          a model cannot be loaded, watched or read from its config
     │   └── NotCountedError a model is known, and what it costs is not counted
     ├── RecordingError      a recording cannot be made, written or read
+    ├── CorpusError         a corpus run cannot be planned, resumed, merged or read
     ├── SubjectError        code that is being examined raised an error of its own
     │   └── NotCallableError no way was found to call code that is to be examined
     └── InternalError       the doctor itself failed; the message is its traceback
@@ -24,6 +25,7 @@ so code that guards a call to PyTorch's attention keeps working.
 
 __all__ = [
     "BackendError",
+    "CorpusError",
     "DeviceError",
     "DistributedError",
     "DtypeError",
@@ -97,6 +99,10 @@ class NotCountedError(ModelError):
 
 class RecordingError(RegardError):
     """A recording cannot be made, written or read."""
+
+
+class CorpusError(RegardError):
+    """A corpus run cannot be planned, resumed, merged or read."""
 
 
 class SubjectError(RegardError):

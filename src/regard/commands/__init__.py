@@ -5,6 +5,7 @@ from regard.commands.atlas import atlas
 from regard.commands.check import check
 from regard.commands.claims import claims
 from regard.commands.compare import compare
+from regard.commands.corpus import corpus
 from regard.commands.cost import cost
 from regard.commands.doctor import doctor
 from regard.commands.exercise import exercise
@@ -23,6 +24,7 @@ __all__ = [
     "check",
     "claims",
     "compare",
+    "corpus",
     "cost",
     "doctor",
     "exercise",

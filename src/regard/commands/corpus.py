@@ -1,0 +1,217 @@
+"""`regard corpus`: an atlas of a whole corpus; and `merge`, `show`, `open` and `export` for what it made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from regard.commands.app import ASK, app
+from regard.commands.output import print_json, progress, show, writable
+from regard.commands.sources import JsonOption
+from regard.errors import CorpusError, RegardError
+
+__all__ = ["corpus"]
+
+AtlasArgument = Annotated[str, typer.Argument(metavar="ATLAS", help="What regard corpus wrote.")]
+RUN = "run"
+
+
+class _RunUnlessNamed(TyperGroup):
+    """`regard corpus MODEL TEXTS` runs; a first word that is a command of its own is that command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("--help",):
+            args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+corpus = typer.Typer(
+    cls=_RunUnlessNamed,
+    no_args_is_help=True,
+    help="Survey every head over a whole corpus: regard corpus MODEL TEXTS -o NAME.",
+    epilog="Example: regard corpus bundled stories.jsonl -o stories.corpus",
+)
+app.add_typer(corpus, name="corpus", rich_help_panel=ASK)
+
+
+@corpus.command(RUN, epilog="Example: regard corpus bundled stories.jsonl -o stories.corpus")
+def run(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A folder, a .gguf file, a name on the hub, or bundled.")
+    ],
+    texts: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TEXTS", help="A folder of texts, .jsonl, .parquet, or what datasets saved to disk."
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write; a path or a URL.")
+    ] = "atlas.corpus",
+    engine: Annotated[str, typer.Option(help="local, processes or ray.")] = "local",
+    workers: Annotated[int, typer.Option(help="How many processes or Ray actors.")] = 1,
+    gpus: Annotated[float, typer.Option(help="Share of a GPU that each Ray actor takes.")] = 0.0,
+    part: Annotated[
+        str | None, typer.Option("--shard", metavar="3/64", help="Only this part, for an array job.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run stopped.")] = False,
+    field: Annotated[str, typer.Option(help="Which field or column holds the text.")] = "text",
+    context: Annotated[
+        int | None, typer.Option(help="Cut documents into windows of so many tokens; else the model's.")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Tokens read at once.")] = 4096,
+    shard_size: Annotated[int, typer.Option("--shard-size", help="Documents in a shard.")] = 64,
+    threads: Annotated[int, typer.Option(help="Threads of each worker.")] = 1,
+    dtype: Annotated[
+        str | None, typer.Option(help="Of the weights, such as bfloat16; else as saved.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Such as cuda; else the CPU.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read all texts with a model, and say what every head does over all of them.
+
+    The result is the same, byte for byte, for any engine and any number of workers, after any crash.
+    """
+    from regard import corpus as package
+
+    settings = package.Settings(field, shard_size, batch, context, threads)
+    source = package.ModelSource(model, dtype, device)
+    options: dict[str, Any] = {"engine": engine, "workers": workers, "gpus": gpus, "part": part}
+    try:
+        with progress("Reading the corpus", "documents") as step:
+            made = package.run(
+                source, texts, output, settings=settings, resume=resume, progress=step, **options
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped. What was read stays in {output}: go on with --resume.", err=True)
+        raise typer.Exit(130) from None
+    if made is None:
+        typer.echo(f"Part {part} is read. When all are: regard corpus merge {output}", err=True)
+        return
+    _summary(made, output, as_json)
+
+
+@corpus.command(epilog="Example: regard corpus merge stories.corpus")
+def merge(atlas: AtlasArgument, as_json: JsonOption = False) -> None:
+    """Join the parts of an array job into one atlas."""
+    from regard.corpus import merge as merge_shards
+
+    _summary(merge_shards(atlas), atlas, as_json)
+
+
+@corpus.command("show", epilog="Example: regard corpus show stories.corpus --head 5.2")
+def show_atlas(
+    atlas: AtlasArgument,
+    head: Annotated[
+        str | None, typer.Option(metavar="5.2", help="The texts where this head moves most.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="Only heads of this kind, largest share first.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw kinds with error bars: .png, .svg or .pdf.")
+    ] = None,
+    scatter: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw heads between two measures.")
+    ] = None,
+    axes: Annotated[
+        str, typer.Option(metavar="X,Y", help="Which measures the scatter has.")
+    ] = "mean_distance,relative_entropy",
+    as_json: JsonOption = False,
+) -> None:
+    """Print what every head does over a corpus, or the texts where one head moves most."""
+    from regard.corpus import CorpusAtlas
+    from regard.corpus.tables import failed_table
+
+    found = CorpusAtlas.open(atlas)
+    names = axes.split(",")
+    if len(names) != 2:
+        raise RegardError(f"--axes is {axes!r}; wanted two measures, such as mean_distance,sink_share.")
+    if writable(plot) is not None:
+        found.figure().savefig(plot)  # pyright: ignore[reportArgumentType]
+    if writable(scatter) is not None:
+        found.scatter(*names).savefig(scatter)  # pyright: ignore[reportArgumentType]
+    for path in filter(None, (plot, scatter)):
+        typer.echo(f"Wrote {path}", err=True)
+    if as_json:
+        print_json(found.of(*_head(head)).to_dict() if head else found.to_dict())
+    elif head:
+        show(found.firing(*_head(head)))
+    else:
+        show(found.table(kind), *([failed_table(found)] if found.failed else []), repr(found))
+
+
+@corpus.command("open", epilog="Example: regard corpus open stories.corpus bundled stories.jsonl --head 5.2")
+def open_text(
+    atlas: AtlasArgument,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model that read the corpus.")],
+    texts: Annotated[Path, typer.Argument(metavar="TEXTS", help="The texts that it read.")],
+    head: Annotated[str, typer.Option(metavar="5.2", help="The head to look at.")],
+    rank: Annotated[int, typer.Option(help="Which of its texts, as show numbers them.")] = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Keep the recording here.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Of the weights.")] = None,
+    device: Annotated[str | None, typer.Option(help="Such as cuda; else the CPU.")] = None,
+    no_view: Annotated[bool, typer.Option("--no-view", help="Record the text, open no viewer.")] = False,
+) -> None:
+    """Record one of the texts where a head moves most, and open it in the viewer."""
+    import tempfile
+
+    from regard.corpus import CorpusAtlas, ModelSource
+    from regard.corpus.opening import record_entry
+
+    found = CorpusAtlas.open(atlas)
+    layer, number = _head(head)
+    made = record_entry(found, ModelSource(model, dtype, device), texts, layer, number, rank)
+    folder = output or Path(tempfile.mkdtemp()) / "text.regard"
+    made.recording.save(folder)
+    place = f"layer {layer}, head {number}, query {made.query}, key {made.key}"
+    typer.echo(f"{made.name}: {place}, weight {made.weight:.4f}")
+    typer.echo(f"Wrote {folder}", err=True)
+    if not no_view:
+        from regard.viewer.opening import open_viewer, with_defaults
+
+        open_viewer(with_defaults((folder,), None), None, open_browser=True, say=typer.echo)
+
+
+@corpus.command(epilog="Example: regard corpus export stories.corpus --parquet heads.parquet")
+def export(
+    atlas: AtlasArgument,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one row per head.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--json-folder", metavar="FOLDER", help="Write one JSON file per head.")
+    ] = None,
+) -> None:
+    """Write an atlas as Parquet, or as a folder of JSON that a page can draw."""
+    from regard.corpus import CorpusAtlas
+
+    if parquet is None and folder is None:
+        raise CorpusError("nothing was asked for; wanted --parquet FILE or --json-folder FOLDER.")
+    found = CorpusAtlas.open(atlas)
+    if writable(parquet) is not None:
+        found.to_parquet(parquet)  # pyright: ignore[reportArgumentType]
+    if folder is not None:
+        found.to_json_folder(folder)
+    for path in filter(None, (parquet, folder)):
+        typer.echo(f"Wrote {path}", err=True)
+
+
+def _summary(made: Any, output: str, as_json: bool) -> None:
+    if as_json:
+        print_json(made.to_dict())
+        return
+    from regard.corpus.tables import failed_table
+
+    kinds = ", ".join(f"{len(heads)} {kind}" for kind, heads in made.kinds.items()) or "none"
+    failed = [failed_table(made)] if made.failed else []
+    show(repr(made), f"Heads of a kind in most documents: {kinds}", *failed)
+    typer.echo(f"Look at it: regard corpus show {output}", err=True)
+
+
+def _head(text: str) -> tuple[int, int]:
+    layer, _, head = text.partition(".")
+    if not (layer.isdigit() and head.isdigit()):
+        raise RegardError(f"--head is {text!r}; wanted a layer and a head, such as 5.2.")
+    return int(layer), int(head)

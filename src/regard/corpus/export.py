@@ -1,0 +1,70 @@
+"""A corpus atlas as Parquet, and as a folder of JSON that a page can draw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.atlas.tables import writable
+from regard.corpus.state import plain
+from regard.errors import CorpusError
+
+if TYPE_CHECKING:
+    from regard.corpus.atlas import CorpusAtlas
+
+__all__ = ["flat_rows", "write_folder", "write_parquet"]
+
+FORMAT = 1
+
+
+def flat_rows(atlas: CorpusAtlas) -> list[dict[str, Any]]:
+    """One flat dict per head; columns are identifiers, and None is no value."""
+    rows = []
+    for head in atlas.heads:
+        row: dict[str, Any] = {"stack": head.stack, "layer": head.layer, "head": head.head, "kind": head.kind}
+        for name, share in head.kinds.items():
+            column = name.replace(" ", "_").replace("-", "_")
+            row |= {f"{column}_share": share.value, f"{column}_low": share.low, f"{column}_high": share.high}
+            row |= {f"{column}_documents": share.documents, f"{column}_score": head.scores[name]}
+        for name, mean in head.measures.items():
+            row |= {
+                name: mean.value,
+                f"{name}_half_width": mean.half_width,
+                f"{name}_documents": mean.documents,
+            }
+        rows.append(row)
+    return rows
+
+
+def write_parquet(atlas: CorpusAtlas, path: Path) -> None:
+    """The columns of `flat_rows`, typed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise CorpusError(
+            f"writing {path} needs pyarrow, which cannot be imported here ({error}). "
+            'Install it with: pip install "regard[parquet]".'
+        ) from error
+    table = pyarrow.Table.from_pylist(flat_rows(atlas))
+    with writable(path) as draft, draft.open("wb") as file:
+        pyarrow.parquet.write_table(table, file)
+
+
+def write_folder(atlas: CorpusAtlas, folder: Path) -> None:
+    """`corpus.json` about all, `scatter.json` with a point per head, and `heads/L5H2.json` for each head."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CorpusError(f"{folder} exists and is not an empty folder; nothing is overwritten.")
+    (folder / "heads").mkdir(parents=True, exist_ok=True)
+    names = {f"L{head.layer}H{head.head}": head for head in atlas.heads}
+    about = {name: value for name, value in atlas.to_dict().items() if name != "heads"}
+    points = [
+        {"name": name, "layer": head.layer, "head": head.head, "kind": head.kind}
+        | {measure: mean.to_dict() for measure, mean in head.measures.items()}
+        for name, head in names.items()
+    ]
+    files = {f"heads/{name}.json": head.to_dict() for name, head in names.items()}
+    files |= {"scatter.json": points, "corpus.json": {"format": FORMAT, **about, "heads": list(names)}}
+    for name, value in files.items():
+        with writable(folder / name) as draft:
+            draft.write_bytes(plain(value))

@@ -1,0 +1,99 @@
+"""`Store`: the folder of a corpus run, on this machine's disk or on any file system that fsspec knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from regard.corpus.state import plain
+from regard.errors import CorpusError
+
+__all__ = ["Store"]
+
+
+class Store:
+    """A folder in which every file is there whole or not at all.
+
+    On a local disk a file is written beside its place and then renamed; an object store puts it in one step.
+
+    >>> store = Store("memory://stories.corpus")
+    >>> store.write_json("plan.json", {"documents": 3})
+    >>> store.read_json("plan.json"), store.read("other.json")
+    ({'documents': 3}, None)
+    """
+
+    def __init__(self, where: str | Path) -> None:
+        import fsspec
+
+        self.where = str(where)
+        try:
+            self.fs, self.root = fsspec.core.url_to_fs(self.where)
+        except (ImportError, ValueError) as error:
+            raise CorpusError(f"{self.where} cannot be opened: {error}.") from error
+        self.local = "file" in (
+            self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,)
+        )
+        self.root = self.root.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"Store({self.where})"
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes of a file; None where there is none."""
+        try:
+            return self.fs.cat_file(f"{self.root}/{name}")
+        except FileNotFoundError:
+            return None
+
+    def read_json(self, name: str) -> Any:
+        """A JSON file as plain data; None where there is none."""
+        data = self.read(name)
+        if data is None:
+            return None
+        try:
+            return json.loads(data)
+        except ValueError as error:
+            raise CorpusError(
+                f"{self.where}/{name} is damaged ({error}). Delete it and go on with --resume."
+            ) from error
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file in one step: whoever reads it sees the old one or the new one."""
+        path = f"{self.root}/{name}"
+        if not self.local:
+            self.fs.pipe_file(path, data)
+            return
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with open(draft, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write plain data as JSON, the same bytes for the same data."""
+        self.write(name, plain(value))
+
+    def remove(self, name: str) -> None:
+        """Take a file away, if it is there."""
+        with suppress(FileNotFoundError):
+            self.fs.rm_file(f"{self.root}/{name}")
+
+    def names(self, folder: str = "") -> list[str]:
+        """The names of the files in a folder of it, sorted; drafts of unfinished writes left out."""
+        self.fs.invalidate_cache()
+        path = f"{self.root}/{folder}".rstrip("/")
+        try:
+            found = [str(file).rstrip("/").rsplit("/", 1)[-1] for file in self.fs.ls(path, detail=False)]
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in found if not name.startswith("."))

@@ -1,0 +1,99 @@
+"""A corpus atlas in the terminal, within 80 columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from regard.corpus.intervals import Mean, Share
+from regard.errors import CorpusError
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+    from regard.corpus.atlas import CorpusAtlas
+    from regard.corpus.heads import CorpusHead
+
+__all__ = ["failed_table", "firing", "heads_table"]
+
+
+def heads_table(atlas: CorpusAtlas, kind: str | None = None) -> Table:
+    """One line per head; of one kind only, largest share first, where one is named.
+
+    A kind's share of the documents comes with its 95 % interval; the other numbers are means over documents.
+    """
+    from rich.table import Table
+
+    heads: Any = atlas.heads
+    if kind is not None:
+        atlas.heads[0].share(kind)
+        heads = sorted(
+            (head for head in heads if head.share(kind).found), key=lambda h: -(h.share(kind).value or 0)
+        )
+    title = f"{atlas.plan.about['model']['kind']}: {atlas.documents} documents, {atlas.tokens} tokens"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("head", justify="right", no_wrap=True)
+    table.add_column("kind", no_wrap=True)
+    for name in ("documents", "entropy", "distance", "sink", "delim."):
+        table.add_column(name, justify="right", no_wrap=True)
+    for head in heads:
+        name = kind or _leading(head)
+        share = None if name is None else head.kinds[name]
+        means = (head.measures[n] for n in ("entropy", "mean_distance", "sink_share", "delimiter_share"))
+        table.add_row(f"{head.layer}.{head.head}", name or "–", _share(share), *map(_mean, means))
+    return table
+
+
+def firing(head: CorpusHead) -> Group:
+    """The texts where a head moves most: where, from which token to which, and the words before it."""
+    from rich.console import Group
+    from rich.text import Text
+
+    lines = [Text(f"Layer {head.layer}, head {head.head}: the texts where it moves most", style="bold")]
+    if not head.top:
+        raise CorpusError(f"layer {head.layer}, head {head.head} moves nothing in any document.")
+    for rank, entry in enumerate(head.top):
+        cell = entry["cells"][0]
+        line = Text(f"{rank:>2}  {entry['name']}, token {entry['start'] + cell['query']}: ", overflow="fold")
+        line.append(_shown(entry["query_text"]), style="bold")
+        line.append(" → ")
+        line.append(_shown(entry["key_text"]), style="bold")
+        line.append(f", weight {cell['weight']:.2f}\n    ")
+        line.append(_shown(entry["excerpt"]), style="dim")
+        lines.append(line)
+    return Group(*lines)
+
+
+def failed_table(atlas: CorpusAtlas) -> Table:
+    """The documents that could not be read, and why."""
+    from rich.table import Table
+
+    count = len(atlas.failed)
+    table = Table(title=f"{count} not read", title_justify="left", box=None, pad_edge=False)
+    table.add_column("document", no_wrap=True)
+    table.add_column("reason", overflow="fold")
+    for entry in atlas.failed:
+        table.add_row(entry["name"], entry["reason"])
+    return table
+
+
+def _leading(head: CorpusHead) -> str | None:
+    """The kind with the largest share, even if that is not most documents; None where it is of none."""
+    found = [(share.value or 0, name) for name, share in head.kinds.items() if share.found]
+    return max(found)[1] if found else None
+
+
+def _share(share: Share | None) -> str:
+    if share is None or share.value is None:
+        return "–"
+    return f"{share.value:.0%} ({100 * share.low:.0f}–{100 * share.high:.0f})"
+
+
+def _mean(mean: Mean) -> str:
+    if mean.value is None:
+        return "–"
+    return f"{mean.value:.{2 if abs(mean.value) < 10 else 0}f}"
+
+
+def _shown(text: str) -> str:
+    return text.replace("\n", "⏎").strip(" ") or "␣"
