@@ -25,6 +25,7 @@ from regard.errors import CorpusError
 
 SMALL = Settings(shard=4, batch=100)
 READABLE = 23
+KILLS = 4
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +50,9 @@ def test_every_document_is_counted_once(undisturbed):
     assert all(head.measures["entropy"].documents == READABLE for head in made.heads)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_any_number_of_workers_writes_the_same_bytes(workers, tiny_model, stories, undisturbed, tmp_path):
+def test_three_workers_write_the_same_bytes(tiny_model, stories, undisturbed, tmp_path):
     folder = tmp_path / "many.corpus"
-    corpus.run(tiny_model, stories, folder, engine="processes", workers=workers, settings=SMALL)
+    corpus.run(tiny_model, stories, folder, engine="processes", workers=3, settings=SMALL)
     assert digests(folder) == digests(undisturbed)
 
 
@@ -80,33 +80,31 @@ def test_an_object_store_holds_the_same_bytes(tiny_model, stories, undisturbed):
         assert store.read(name) == (undisturbed / name).read_bytes()
 
 
-def test_workers_killed_ten_times_leave_the_same_bytes(
+def test_workers_killed_again_and_again_leave_the_same_bytes(
     tiny_model, stories, undisturbed, tmp_path, monkeypatch
 ):
-    """A worker is killed whenever a batch is done, ten times in all."""
+    """A worker is killed after every other batch, four times in all; `python -m soak corpus` kills more."""
     draw, kills = random.Random(0), []
     taken = processes._take
 
     def take(process, answer, tell, starts):
         taken(process, answer, tell, starts)
-        if len(kills) < 10 and ("at" in answer or draw.random() < 0.5):
+        if len(kills) < KILLS and ("at" in answer or draw.random() < 0.5):
             kills.append(answer)
             os.kill(process.process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(processes, "_take", take)
     folder = tmp_path / "killed.corpus"
     made = corpus.run(tiny_model, stories, folder, engine="processes", workers=2, settings=SMALL)
-    assert len(kills) == 10
+    assert len(kills) == KILLS
     assert made.documents == READABLE
     assert digests(folder) == digests(undisturbed)
 
 
-def test_a_driver_killed_five_times_and_resumed_leaves_the_same_bytes(
-    tiny_model, stories, undisturbed, tmp_path
-):
+def test_a_driver_killed_and_resumed_leaves_the_same_bytes(tiny_model, stories, undisturbed, tmp_path):
     folder = tmp_path / "driver.corpus"
     command = Path(__file__).with_name("driver.py")
-    for kill in range(5):
+    for kill in range(2):
         with started(
             *_python(), command, tiny_model, stories, folder, str(kill > 0), env=checkout()
         ) as driver:
@@ -114,7 +112,7 @@ def test_a_driver_killed_five_times_and_resumed_leaves_the_same_bytes(
             while driver.poll() is None and len(_shards(folder)) <= kill:
                 time.sleep(0.002)
             driver.kill()
-    assert 5 <= len(_shards(folder)) < 7
+    assert 2 <= len(_shards(folder)) < 7
     corpus.run(tiny_model, stories, folder, settings=SMALL, resume=True)
     assert digests(folder) == digests(undisturbed)
 

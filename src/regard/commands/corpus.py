@@ -139,7 +139,7 @@ def show_atlas(
     elif head:
         show(found.firing(*_head(head)))
     else:
-        show(found.table(kind), *([failed_table(found)] if found.failed else []), repr(found))
+        show(found.table(kind), *([failed_table(found.failed)] if found.failed else []), repr(found))
 
 
 @corpus.command("open", epilog="Example: regard corpus open stories.corpus bundled stories.jsonl --head 5.2")
@@ -205,7 +205,7 @@ def _summary(made: Any, output: str, as_json: bool) -> None:
     from regard.corpus.tables import failed_table
 
     kinds = ", ".join(f"{len(heads)} {kind}" for kind, heads in made.kinds.items()) or "none"
-    failed = [failed_table(made)] if made.failed else []
+    failed = [failed_table(made.failed)] if made.failed else []
     show(repr(made), f"Heads of a kind in most documents: {kinds}", *failed)
     typer.echo(f"Look at it: regard corpus show {output}", err=True)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["cost"]
 
 FORMATS = (".png", ".svg", ".pdf")
+# The model that is planned for where none is named; the title says so.
+PLANNED = "llama-3.1-8b"
 OWN = "A shape of your own"
 
 
@@ -56,6 +58,16 @@ def cost(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the costs by context: .png, .svg or .pdf.")
     ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(help="Plan a prefill over so many GPUs: time, bytes sent, memory.")
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="With --ranks: only gather, ring or heads, or such as ring/head-tail.")
+    ] = None,
+    link: Annotated[
+        float | None, typer.Option(metavar="GB/S", help="What a rank can send; else NVLink, InfiniBand.")
+    ] = None,
+    sweep: Annotated[bool, typer.Option("--sweep", help="Plan over 1, 2, 4 … 4096 ranks.")] = False,
     remote: Annotated[
         bool, typer.Option("--remote", help="Ask the Hugging Face hub for the config.")
     ] = False,
@@ -80,6 +92,10 @@ def cost(
 
     if presets or printed:
         _lists(presets, as_json)
+        return
+    if ranks is not None or sweep:
+        chosen = (model or PLANNED, context, gpu, ranks, strategy, link)
+        _plan(chosen, plot if sweep else None, remote, as_json)
         return
     if plot is not None and plot.suffix not in FORMATS:
         raise RegardError(f"{plot} has the ending {plot.suffix!r}; wanted one of {', '.join(FORMATS)}.")
@@ -109,6 +125,41 @@ def cost(
         show(found.table(layers=each_layer))
     for note in found.notes:
         typer.echo(f"note: {note}", err=True)
+
+
+def _plan(chosen: tuple, plot: Path | None, remote: bool, as_json: bool) -> None:
+    """Strategies over ranks, fastest first; or each over 1, 2, 4 … ranks."""
+    from regard.cost import context_of, link_of, plan_ranks, sweep_ranks
+    from regard.cost import gpu as processor_named
+    from regard.cost.parallel_report import plans_table, sweep_figure, sweep_table
+
+    model, context, gpu, ranks, strategy, link = chosen
+    if gpu is None or context is None:
+        raise RegardError("planning over ranks needs --gpu and --context, such as --gpu h200 --context 1M.")
+    shape, machine, length = _shape(model, {}, remote), processor_named(gpu), context_of(context)
+    where = f"{shape.name}, {length:,} tokens on {machine.name}"
+    if ranks is None:
+        found = sweep_ranks(shape, length, machine, gigabytes=link)
+        if plot is not None:
+            writable(plot)
+            sweep_figure(found, f"{shape.name} on {machine.name}").savefig(plot)
+            typer.echo(f"Wrote {plot}", err=True)
+        if as_json:
+            print_json({name: [plan.to_dict() for plan in plans] for name, plans in found.items()})
+        else:
+            show(sweep_table(f"{where}: time of a prefill at best", found))
+        return
+    joined = link_of(ranks, link)
+    plans = plan_ranks(shape, length, ranks, machine, link=joined, strategy=strategy)
+    if as_json:
+        print_json([plan.to_dict() for plan in plans])
+        return
+    show(plans_table(f"{where}, {ranks} ranks over {joined.name}", plans))
+    for plan in plans:
+        if plan.refusal is not None:
+            typer.echo(f"note: {plan.strategy} cannot be used: {plan.refusal}.", err=True)
+    if plans[0].refusal is None:
+        show(f"Best: {plans[0].strategy}.")
 
 
 def _lists(presets: bool, as_json: bool) -> None:

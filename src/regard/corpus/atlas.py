@@ -96,37 +96,45 @@ class CorpusAtlas:
         """One flat dict per head, for data frames."""
         from regard.corpus.export import flat_rows
 
-        return flat_rows(self)
+        return flat_rows(self.heads)
 
     def to_dict(self) -> dict[str, Any]:
         """The atlas as plain data."""
+        return {**self._about(), "heads": [head.to_dict() for head in self.heads]}
+
+    @property
+    def _kind(self) -> str:
+        return self.plan.about["model"]["kind"]
+
+    def _about(self) -> dict[str, Any]:
         return {
-            "model": self.plan.about["model"]["kind"],
+            "model": self._kind,
             "documents": self.documents,
             "tokens": self.tokens,
             "windows": int(self.state.sums["windows"]),
             "failed": self.failed,
             "packed": self.plan.about["packed"],
-            "heads": [head.to_dict() for head in self.heads],
         }
 
     def to_parquet(self, path: str | Path) -> None:
         """Write one row per head; needs pyarrow."""
         from regard.corpus.export import write_parquet
 
-        write_parquet(self, Path(path))
+        write_parquet(self.heads, Path(path))
 
     def to_json_folder(self, path: str | Path) -> None:
         """Write one JSON file per head and one about all, in the layout that docs/scale.md describes."""
         from regard.corpus.export import write_folder
 
-        write_folder(self, Path(path))
+        write_folder(self._about(), self.heads, Path(path))
 
     def table(self, kind: str | None = None) -> Table:
         """One line per head, or only those of a kind: `rich.print(atlas.table())`."""
         from regard.corpus.tables import heads_table
 
-        return heads_table(self, kind)
+        return heads_table(
+            f"{self._kind}: {self.documents} documents, {self.tokens} tokens", self.heads, kind
+        )
 
     def firing(self, layer: int, head: int) -> Group:
         """The texts where one head moves most, with the cell: `rich.print(atlas.firing(5, 2))`."""
@@ -138,17 +146,16 @@ class CorpusAtlas:
         """The heads of each kind, with the share of documents and its interval."""
         from regard.corpus.figures import kinds_figure
 
-        return kinds_figure(self)
+        return kinds_figure(self.heads)
 
     def scatter(self, x: str = "mean_distance", y: str = "relative_entropy") -> Figure:
         """Every head as a point between two measures, coloured by its kind, with error bars."""
         from regard.corpus.figures import scatter
 
-        return scatter(self, x, y)
+        return scatter(self.heads, x, y)
 
     def __repr__(self) -> str:
         one = "document" if self.documents == 1 else "documents"
         failed = f", {len(self.failed)} failed" if self.failed else ""
-        kind = self.plan.about["model"]["kind"]
         counts = f"{len(self.heads)} heads, {self.documents} {one}, {self.tokens} tokens{failed}"
-        return f"CorpusAtlas({kind}, {counts})"
+        return f"CorpusAtlas({self._kind}, {counts})"

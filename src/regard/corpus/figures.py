@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from regard.corpus.heads import CorpusHead
 from regard.corpus.state import MEASURES
 from regard.errors import CorpusError
 from regard.plots.drawing import SOFT, blank
@@ -12,24 +14,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from regard.corpus.atlas import CorpusAtlas
-
 __all__ = ["kinds_figure", "scatter"]
 
 # So many heads of each kind are drawn.
 BEST = 8
 
 
-def kinds_figure(atlas: CorpusAtlas) -> Figure:
+def kinds_figure(heads: Sequence[CorpusHead]) -> Figure:
     """For each kind the heads that are of it in most documents: the share, with its 95 % interval."""
-    kinds = [name for name in atlas.heads[0].kinds if any(head.kinds[name].found for head in atlas.heads)]
+    kinds = [name for name in heads[0].kinds if any(head.kinds[name].found for head in heads)]
     if not kinds:
         raise CorpusError("no head is of any kind in any document: there is nothing to draw.")
     figure = blank(8.0, 0.4 + 1.25 * ((len(kinds) + 1) // 2))
     axes = figure.subplots((len(kinds) + 1) // 2, 2, squeeze=False).flatten()
     for name, axis in zip(kinds, axes, strict=False):
-        heads = sorted(atlas.heads, key=lambda head: -(head.kinds[name].value or 0))[:BEST]
-        shown = [head for head in heads if head.kinds[name].found]
+        best = sorted(heads, key=lambda head: -(head.kinds[name].value or 0))[:BEST]
+        shown = [head for head in best if head.kinds[name].found]
         middle = [head.kinds[name].value or 0.0 for head in shown]
         below = [y - head.kinds[name].low for y, head in zip(middle, shown, strict=True)]
         above = [head.kinds[name].high - y for y, head in zip(middle, shown, strict=True)]
@@ -46,7 +46,7 @@ def kinds_figure(atlas: CorpusAtlas) -> Figure:
     return figure
 
 
-def scatter(atlas: CorpusAtlas, x: str, y: str) -> Figure:
+def scatter(heads: Sequence[CorpusHead], x: str, y: str) -> Figure:
     """Every head between two measures, with their 95 % intervals; one colour for each kind."""
     for name in (x, y):
         if name not in MEASURES:
@@ -54,13 +54,13 @@ def scatter(atlas: CorpusAtlas, x: str, y: str) -> Figure:
     figure = blank(6.4, 4.8)
     axes = figure.subplots()
     groups: dict[str, list] = {}
-    for head in atlas.heads:
+    for head in heads:
         if head.measures[x].value is not None and head.measures[y].value is not None:
             groups.setdefault(head.kind or "no kind", []).append(head)
     for name in sorted(groups, key=lambda name: (name == "no kind", name)):
-        heads = groups[name]
-        values = [[head.measures[m].value for head in heads] for m in (x, y)]
-        halves = [[head.measures[m].half_width or 0.0 for head in heads] for m in (x, y)]
+        members = groups[name]
+        values = [[head.measures[m].value for head in members] for m in (x, y)]
+        halves = [[head.measures[m].half_width or 0.0 for head in members] for m in (x, y)]
         colour = {"color": "#b8b8b8"} if name == "no kind" else {}
         axes.errorbar(*values, yerr=halves[1], xerr=halves[0], fmt="o", ms=4, lw=0.8, label=name, **colour)
     axes.set_xlabel(x.replace("_", " "), color=SOFT)

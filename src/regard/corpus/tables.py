@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from regard.corpus.heads import CorpusHead
 from regard.corpus.intervals import Mean, Share
 from regard.errors import CorpusError
 
@@ -11,26 +13,22 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from regard.corpus.atlas import CorpusAtlas
-    from regard.corpus.heads import CorpusHead
 
 __all__ = ["failed_table", "firing", "heads_table"]
 
 
-def heads_table(atlas: CorpusAtlas, kind: str | None = None) -> Table:
+def heads_table(title: str, heads: Sequence[CorpusHead], kind: str | None = None) -> Table:
     """One line per head; of one kind only, largest share first, where one is named.
 
     A kind's share of the documents comes with its 95 % interval; the other numbers are means over documents.
     """
     from rich.table import Table
 
-    heads: Any = atlas.heads
     if kind is not None:
-        atlas.heads[0].share(kind)
+        heads[0].share(kind)
         heads = sorted(
             (head for head in heads if head.share(kind).found), key=lambda h: -(h.share(kind).value or 0)
         )
-    title = f"{atlas.plan.about['model']['kind']}: {atlas.documents} documents, {atlas.tokens} tokens"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("head", justify="right", no_wrap=True)
     table.add_column("kind", no_wrap=True)
@@ -64,15 +62,14 @@ def firing(head: CorpusHead) -> Group:
     return Group(*lines)
 
 
-def failed_table(atlas: CorpusAtlas) -> Table:
+def failed_table(failed: Sequence[dict[str, Any]]) -> Table:
     """The documents that could not be read, and why."""
     from rich.table import Table
 
-    count = len(atlas.failed)
-    table = Table(title=f"{count} not read", title_justify="left", box=None, pad_edge=False)
+    table = Table(title=f"{len(failed)} not read", title_justify="left", box=None, pad_edge=False)
     table.add_column("document", no_wrap=True)
     table.add_column("reason", overflow="fold")
-    for entry in atlas.failed:
+    for entry in failed:
         table.add_row(entry["name"], entry["reason"])
     return table
 
