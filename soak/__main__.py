@@ -6,6 +6,7 @@ disk     file systems that are full         (as root also real ones)
 memory   no memory in the middle of a pass  --count 200
 cycles   recording and opening, for leaks   --count 10000
 threads  threads that read one map          --count 16 --rounds 300
+corpus   corpus runs with killed workers --count 1
 repeats  one call, bit for bit the same     --count 10000 --device cuda
 """
 
@@ -45,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         "memory": {"count": 200},
         "cycles": {"count": 10_000},
         "threads": {"count": 16, "rounds": 300},
+        "corpus": {"count": 1, "seed": 0},
         "repeats": {"count": 10_000, "device": "cpu"},
     }
     for name, known in options.items():
@@ -84,6 +86,10 @@ def _run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         from soak.threads import threads
 
         return threads(given.count, given.rounds)
+    if given.program == "corpus":
+        from soak.corpus import corpora
+
+        return corpora(given.count, folder, given.seed)
     from soak.repeats import repeats
 
     return repeats(given.count, given.device)

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from regard.cost import ModelShape, Reach, gpu, plan_ranks, preset, sweep_ranks, traffic
+from regard.distributed import Sharding
+from regard.distributed.needs import Needs
+from regard.distributed.plan import planned
+from regard.engine.inputs import Options, problem_of
 from regard.errors import RegardError
+from regard.masks import Causal, Window
 
 H200 = gpu("H200")
 
@@ -137,20 +142,31 @@ def test_impossible_plans_are_refused(options, message):
         plan_ranks(small(), 61, given.pop("ranks"), H200, **given)
 
 
-def test_the_exchange_layer_counts_the_same_keys():
-    """The formulas of `regard.distributed`, which its own tests hold to the bytes of real runs."""
-    distributed = pytest.importorskip("regard.distributed.needs", reason="NO EXCHANGE LAYER HERE")
-    from regard.distributed import Sharding
+MASKS = [(Causal(), Reach()), (Causal() & Window(9), Reach("window", 9))]
+CUTS = {"contiguous": Sharding.contiguous, "head-tail": Sharding.head_tail}
 
-    from regard.masks import Causal, Window
 
-    cuts = {"contiguous": Sharding.contiguous, "head-tail": Sharding.head_tail}
-    for mask, reach in ((Causal(), Reach()), (Causal() & Window(9), Reach("window", 9))):
-        for ranks in (1, 2, 3, 4):
-            for layout, cut in cuts.items():
-                held = cut(61, ranks)
-                needs = distributed.Needs(mask, held, held)
-                found = traffic(61, ranks, layout, reach)
-                assert found.sent.tolist() == [needs.sent(rank) for rank in range(ranks)]
-                assert found.received.tolist() == [needs.received(rank) for rank in range(ranks)]
-                assert torch.equal(found.rows, torch.tensor(held.sizes))
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("layout", CUTS)
+@pytest.mark.parametrize(("mask", "reach"), MASKS)
+def test_the_exchange_layer_counts_the_same_keys(mask, reach, layout, ranks):
+    """Its own tests hold it to the bytes of real runs."""
+    held = CUTS[layout](61, ranks)
+    needs, found = Needs(mask, held, held), traffic(61, ranks, layout, reach)
+    assert found.sent.tolist() == [needs.sent(rank) for rank in range(ranks)]
+    assert found.received.tolist() == [needs.received(rank) for rank in range(ranks)]
+    assert found.rows.tolist() == list(held.sizes)
+
+
+@pytest.mark.parametrize("exchange", ["gather", "ring", "heads"])
+@pytest.mark.parametrize("layout", CUTS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_the_exchange_layer_counts_the_same_bytes(exchange, layout, ranks):
+    """Of the rank that sends most, in bfloat16, over the 3 layers of a model."""
+    q, k = torch.zeros(1, 8, 61, 8), torch.zeros(1, 4, 61, 8)
+    problem = problem_of(q.bfloat16(), k.bfloat16(), k.bfloat16(), Options(Causal()))
+    held = CUTS[layout](61, ranks)
+    needs = Needs(Causal(), held, held)
+    most = max(planned(problem, needs, rank, exchange, None).forward_bytes for rank in range(ranks))
+    (plan,) = plan_ranks(small(), 61, ranks, H200, strategy=f"{exchange}/{layout}")
+    assert plan.bytes_sent == 3 * most
