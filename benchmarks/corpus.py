@@ -6,9 +6,9 @@ python benchmarks/corpus.py [--documents 24] [--rounds 3] [--no-processes]
   about it: what one has to begin with.
 - `maps, surveyed`: the same, and of each map the five sums that a corpus run also has: by distance, by key,
   entropy, heaviest weight, and weight on repeated tokens.
-- `watch`: a plain loop of `watch`, text by text, which surveys what it saw and adds it up: what a run is made of.
+- `watch`: a plain loop of `watch`, text by text, which surveys what it saw and adds it up.
 - `local`: the run itself: reads the file, packs documents, writes shards, merges.
-- `processes`: the same in one process of its own. What it takes to start it is told apart.
+- `processes`: the same in one process of its own, the start of it and of its model included.
 
 Times are CPU seconds of this process and its children, so that what else runs on the machine counts less.
 """

@@ -38,7 +38,8 @@ def corpora(count: int, folder: Path, seed: int = 0) -> dict[str, Any]:
     """Run so many rounds; raises AssertionError at the first byte that differs."""
     texts, chance = _texts(folder), random.Random(seed)
     whole = corpus.run("bundled", texts, folder / "whole.corpus", settings=SETTINGS)
-    assert whole is not None and whole.documents == DOCUMENTS, "an undisturbed run lost documents"
+    assert whole is not None
+    assert whole.documents == DOCUMENTS, "an undisturbed run lost documents"
     wanted = _digests(folder / "whole.corpus")
     kills = drivers = 0
     for _ in range(count):
