@@ -74,7 +74,7 @@ def _with_dying_workers(texts: Path, output: Path, chance: random.Random) -> int
     def take(process: Any, *rest: Any) -> None:
         nonlocal kills
         taken(process, *rest)
-        if kills < KILLS and chance.random() < 0.5:
+        if kills < KILLS and chance.random() < 0.3:
             kills += 1
             os.kill(process.process.pid, signal.SIGKILL)
 

@@ -61,7 +61,7 @@ class JsonLines:
 
     def _record(self, line: bytes, name: str) -> Record:
         try:
-            found = json.loads(line)
+            found = json.loads(line.decode("utf-8"))
         except UnicodeDecodeError as error:
             return Record(name, None, f"not UTF-8: {error.reason} at byte {error.start}")
         except ValueError as error:
