@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from io import StringIO
 
 import pytest
 from rich.console import Console
 
 from regard import corpus
 from regard.corpus import CorpusAtlas, Mean, ModelSource, Settings, Share
+from regard.corpus.heads import heads_of
 from regard.corpus.opening import record_entry
 from regard.corpus.state import State
 from regard.errors import CorpusError
@@ -19,6 +22,15 @@ from regard.errors import CorpusError
 def made(tiny_model, stories, tmp_path_factory) -> CorpusAtlas:
     folder = tmp_path_factory.mktemp("views") / "a.corpus"
     return corpus.run(tiny_model, stories, folder, settings=Settings(shard=8, batch=300))
+
+
+@pytest.fixture
+def with_kinds(made) -> CorpusAtlas:
+    """The atlas as it would be if heads 0.0 and 1.3 were previous-token heads: random ones are of no kind."""
+    state = made.state.merge(State.empty(8))
+    state.sums["kind_found"][0, 0] = state.sums["kind_fit"][0, 0]
+    state.sums["kind_found"][0, 7] = state.sums["kind_fit"][0, 7] // 2
+    return replace(made, state=state, heads=heads_of(state, made.plan.heads))
 
 
 @pytest.mark.parametrize(
@@ -58,24 +70,28 @@ def test_merging_states_is_associative_for_counts_and_tops(made):
 
 
 def test_the_table_fits_into_80_columns(made):
-    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=80, file=StringIO())
     console.print(made.table())
-    text = console.export_text()
+    text = console.file.getvalue()
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
     assert sum(f"{head.layer}.{head.head}  " in text for head in made.heads) == 8
 
 
-def test_a_kind_lists_its_heads_by_their_share(made):
-    kind = next(name for name in made.heads[0].kinds if any(h.kinds[name].found for h in made.heads))
-    assert made.table(kind).row_count == sum(bool(head.kinds[kind].found) for head in made.heads)
+def test_a_kind_lists_its_heads_by_their_share(made, with_kinds):
+    assert list(with_kinds.table("previous token").columns[0].cells) == ["0.0", "1.3"]
+    assert [head.head for head in with_kinds.kinds["previous token"]] == [0]
+    assert made.table("previous token").row_count == 0
     with pytest.raises(CorpusError, match="there is no kind 'strange'; kinds are: previous token"):
         made.table("strange")
 
 
-def test_figures_have_a_point_for_every_head(made):
-    assert len(made.scatter().axes[0].get_legend_handles_labels()[1]) >= 1
-    assert made.figure().axes
+def test_figures_show_kinds_and_say_where_there_are_none(made, with_kinds):
+    labels = with_kinds.scatter().axes[0].get_legend_handles_labels()[1]
+    assert labels == ["previous token", "no kind"]
+    assert [axes.get_title(loc="left") for axes in with_kinds.figure().axes] == ["previous token", ""]
+    with pytest.raises(CorpusError, match="no head is of any kind in any document"):
+        made.figure()
     with pytest.raises(CorpusError, match="there is no measure 'wit'; measures are: entropy"):
         made.scatter("wit")
 
