@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.engine import native
 from regard.engine.inputs import Options, problem_of
 from regard.engine.second_pass import summarise
-from regard.engine.torch_forward import forward
+from regard.engine.torch_backend.forward import forward
 from regard.stats import (
     ColumnMass,
     Decay,
@@ -80,7 +80,7 @@ def both(leaves: dict, statistics: dict | None = None, mask=None, **options):
     q, k = problem.q_len, problem.k_len
     named = every_statistic(q, k, problem.heads, problem.v.shape[-1]) if statistics is None else statistics
     lse = forward(problem).lse
-    assert native.refusal(problem, "auto", lse) is None
+    assert native.refusal(problem) is None
     return summarise(problem, lse, named), summarise(problem, lse, named, "torch")
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from engine.harness import on_both_backends, own_random_state
 from regard import KVCache, attention
-from regard.engine import sdpa_backend
 from regard.engine.schedule import KEY_TILE, ROUND, schedule
+from regard.engine.sdpa_backend import kernels
 from regard.errors import DeviceError, DtypeError, MaskError, ShapeError
 from regard.masks import Causal, StreamingSinks, Window
 
@@ -152,7 +152,7 @@ def test_a_step_of_no_token_changes_nothing():
 def touched_keys(monkeypatch, q, k, mask):
     """How many keys PyTorch's kernel is given for one call."""
     counts = []
-    operator = sdpa_backend._operator
+    operator = kernels._operator
 
     def counting(name):
         def run(q, k, v, *rest, **options):
@@ -161,7 +161,7 @@ def touched_keys(monkeypatch, q, k, mask):
 
         return run
 
-    monkeypatch.setattr(sdpa_backend, "_operator", counting)
+    monkeypatch.setattr(kernels, "_operator", counting)
     attention(torch.randn(1, 2, q, 8), *torch.randn(2, 1, 2, k, 8).unbind(), mask, backend="sdpa")
     return sum(counts)
 

@@ -9,7 +9,11 @@ import torch
 
 from engine.harness import qkv
 from regard import attention, explain_dispatch, observe
-from regard.engine import autograd, observing, sdpa_backend
+from regard.engine.native.backend import NativeBackend
+from regard.engine.sdpa_backend import SdpaBackend, kernels
+from regard.engine.sdpa_backend import backend as sdpa
+from regard.engine.torch_backend import TorchBackend
+from regard.engine.triton.backend import SdpaOnCuda
 from regard.errors import BackendError
 from regard.masks import Causal, Documents, Window
 from regard.scores import Additive, ALiBi, General
@@ -40,9 +44,9 @@ TAKEN = {
 def on_sdpa(monkeypatch):
     """Count the calls that reach PyTorch's fused kernels by any way."""
     calls = []
-    for module, name in ((sdpa_backend, "plain"), (autograd.fused, "forward")):
-        function = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *a, f=function, n=name: (calls.append(n), f(*a))[1])
+    for name in ("plain", "forward"):
+        function = getattr(sdpa, name)
+        monkeypatch.setattr(sdpa, name, lambda *a, f=function, n=name: (calls.append(n), f(*a))[1])
     return calls
 
 
@@ -118,16 +122,20 @@ def test_causal_queries_at_the_end_of_a_cache_are_not_pytorchs_causal_mask():
 
 
 def test_a_pytorch_without_the_kernel_says_so(monkeypatch):
-    monkeypatch.setattr(sdpa_backend.torch.ops, "aten", object())
+    monkeypatch.setattr(kernels.torch.ops, "aten", object())
     with pytest.raises(BackendError, match="lacks _scaled_dot_product_flash_attention_for_cpu"):
         attention(**qkv(5, 5), mask=Window(2), backend="sdpa")
 
 
 def test_a_kernel_that_does_not_tell_the_lse_observes_nothing(monkeypatch):
     # As on a GPU without triton: PyTorch does a float32 call, and keeps the log-sum-exp to itself.
-    monkeypatch.setattr(observing, "_knows_lse", lambda problem: False)
-    run, used = autograd._run, []
-    monkeypatch.setattr(autograd, "_run", lambda *given: (used.append(given[1]), run(*given))[1])
+    monkeypatch.setattr(SdpaBackend, "hides_lse", SdpaOnCuda.hides_lse)
+    used = []
+    for kind in (SdpaBackend, TorchBackend, NativeBackend):
+        run = kind.forward
+        monkeypatch.setattr(
+            kind, "forward", lambda self, *given, run=run: (used.append(self.name), run(self, *given))[1]
+        )
     leaves = qkv(65, 65)
     plain = observe(**leaves, stats=[Entropy(), ColumnMass()], backend="torch")
     for stats in ([Entropy(), ColumnMass()], [Entropy()], [ColumnMass()], []):

@@ -8,7 +8,7 @@ import torch
 from engine.harness import judge_call, on_both_backends, qkv
 from oracle import assert_as_good_as_eager, dense_attention, dense_mask
 from regard import attention
-from regard.engine import torch_forward
+from regard.engine.torch_backend import forward as torch_forward
 from regard.masks import Causal, Window
 
 KEYS = 2100

@@ -16,7 +16,7 @@ from regard.engine import native
 from regard.engine.inputs import Options, problem_of
 from regard.engine.native import attending
 from regard.engine.riders import Riders, Streamed
-from regard.engine.torch_forward import forward
+from regard.engine.torch_backend.forward import forward
 from regard.masks import Causal, Dense, Documents, Padding, Window
 from regard.stats import (
     ColumnStatistic,

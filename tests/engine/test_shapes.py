@@ -8,7 +8,7 @@ import torch
 from engine.harness import differentiated, in_every_dtype, judge, judge_call, on_both_backends, qkv
 from oracle import dense_attention, dense_mask, stressed
 from regard import attention
-from regard.engine import sdpa_backend
+from regard.engine.sdpa_backend import kernels
 from regard.masks import Causal, Chunk, Documents, Padding, Window
 from regard.scores import General
 
@@ -39,7 +39,7 @@ def test_any_number_of_heads_agrees_with_the_oracle(heads, kv_heads, backend):
 
 
 def test_a_group_is_added_up_in_as_few_equal_parts_as_can_be():
-    assert [sdpa_backend._parts(group) for group in (1, 32, 33, 64, 71, 600)] == [1, 1, 3, 2, 71, 20]
+    assert [kernels._parts(group) for group in (1, 32, 33, 64, 71, 600)] == [1, 1, 3, 2, 71, 20]
 
 
 @pytest.mark.parametrize(("batch", "heads"), [(1, 5), (5, 1), (3, 3)])

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.engine import sdpa_backend as fused
-from regard.engine.autograd import attend, followed
+from regard.engine.autograd import output
 from regard.engine.causal_flag import with_causal
-from regard.engine.dispatch import Dispatch, choose
-from regard.engine.few_rows import few_rows
+from regard.engine.dispatch import Dispatch, choose, named, reader_of, reference
 from regard.engine.inputs import Options, problem_of
 from regard.engine.outline import outlined
 from regard.engine.problem import Problem
-from regard.engine.second_pass import explain
-from regard.engine.transformed import attend_plainly, is_transformed
-from regard.engine.triton.forward import vendor
+from regard.engine.transformed import REFUSED, is_transformed
+from regard.errors import BackendError
 from regard.scores import DotProduct, Score
 
 if TYPE_CHECKING:
@@ -69,22 +65,21 @@ def attention(
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
     problem = problem_of(q, k, v, options)
     if is_transformed(problem):
-        return problem.restore(attend_plainly(problem, backend))
-    chosen = choose(problem, backend)
+        return problem.restore(_transformed(problem, backend))
+    chosen = choose(problem, backend).backend
     if problem.q.is_meta:
         return problem.restore(outlined(problem))
-    if chosen.backend == "sdpa" and fused.is_plain(problem) and sink is None and not _learns_here(problem):
-        out = vendor.plain(problem) if problem.q.is_cuda else fused.plain(problem)
-        return problem.restore(followed(problem, out))
-    return problem.restore(attend(problem, chosen.backend).out)
+    return problem.restore(output(problem, chosen))
 
 
-def _learns_here(problem: Problem) -> bool:
-    """Whether a gradient is wanted that PyTorch's own backward would not give exactly enough."""
-    inputs = (problem.q, problem.k, problem.v)
-    if not torch.is_grad_enabled() or not any(x.requires_grad for x in inputs):
-        return False
-    return few_rows(problem) or (not problem.q.is_cuda and not torch.compiler.is_compiling())
+def _transformed(problem: Problem, name: str) -> Tensor:
+    """The output inside a transform of `torch.func`."""
+    backend = reference() if name == "auto" else named(problem, name)
+    out = backend.transformed(problem)
+    if out is None:
+        use = f"Use backend={reference().name!r}."
+        raise BackendError(f"backend={name!r} cannot run this call {REFUSED}. {use}")
+    return out
 
 
 def explain_dispatch(
@@ -102,4 +97,5 @@ def explain_dispatch(
     # A call with dropout draws its seed; asking about it must not change what is drawn next.
     with torch.random.fork_rng(devices=[]):
         problem = problem_of(q, k, v, Options(mask, **options))
-    return replace(choose(problem, backend), second_pass=explain(problem, backend))
+    chosen = choose(problem, backend)
+    return Dispatch(chosen.backend.name, chosen.why, reader_of(problem, backend).why)

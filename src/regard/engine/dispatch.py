@@ -1,23 +1,23 @@
-"""Which backend runs a call, and why."""
+"""Which backend runs a call, which one reads its map, and why."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
-from regard.engine import sdpa_backend as fused
-from regard.engine import triton as gpu
+from regard.engine import backends
+from regard.engine.backend import Backend
 from regard.engine.problem import Problem
-from regard.engine.torch_forward import finite
 from regard.errors import BackendError
 
-__all__ = ["BACKENDS", "Dispatch", "choose"]
+__all__ = ["Choice", "Dispatch", "choose", "named", "reader_of", "reference"]
 
-BACKENDS = ("auto", "sdpa", "torch", "triton")
+BY_NAME = "asked for by name"
 
 
 @dataclass(frozen=True)
 class Dispatch:
-    """The backend of a call and the reason for it; and what reads its map, should somebody observe it."""
+    """The backend of a call and the reason for it; and what would read its map for `observe`."""
 
     backend: str
     reason: str
@@ -27,49 +27,72 @@ class Dispatch:
         return f"{self.backend}: {self.reason}"
 
 
-def choose(problem: Problem, backend: str) -> Dispatch:
+@dataclass(frozen=True)
+class Choice:
+    """A backend, and in words why it was chosen."""
+
+    backend: Backend
+    why: str
+
+
+def choose(problem: Problem, name: str) -> Choice:
     """Pick a backend for `auto`; a named backend is taken or refused, never swapped."""
-    if backend not in BACKENDS:
-        names = ", ".join(repr(name) for name in BACKENDS)
-        raise BackendError(f"backend={backend!r} is unknown; regard has {names}.")
-    if backend == "torch":
-        return Dispatch("torch", "asked for by name")
-    if backend == "triton":
-        refusal = gpu.refusal(problem)
+    if name != "auto":
+        backend = named(problem, name)
+        refusal = backend.refusal(problem)
         if refusal is not None:
-            raise BackendError(f"backend='triton' cannot run this call: {refusal}. Use backend='torch'.")
-        return Dispatch("triton", "asked for by name")
-    refusal = fused.refusal(problem)
-    if refusal is None and _leaks(problem):
-        refusal = (
-            "q, k or v hold NaN, inf or numbers whose products overflow, and PyTorch's kernels would let "
-            "those through the mask"
-        )
-    if backend == "sdpa":
-        if refusal is not None:
-            raise BackendError(f"backend='sdpa' cannot run this call: {refusal}. Use backend='torch'.")
-        return Dispatch("sdpa", "asked for by name")
-    if refusal is not None:
-        return _without_sdpa(problem, refusal)
-    how = "in one call" if fused.is_plain(problem) else "block by block over the visible keys"
-    return Dispatch("sdpa", f"PyTorch's fused kernel, {how}")
+            use = f"Use backend={reference().name!r}."
+            raise BackendError(f"backend={name!r} cannot run this call: {refusal}. {use}")
+        return Choice(backend, BY_NAME)
+    refused = ""
+    for backend in _serving(backends.REGISTRY, problem.q.device.type):
+        if backend.helper:
+            continue
+        refusal = backend.refusal(problem)
+        if refusal is None:
+            return Choice(backend, backend.reason(problem, refused))
+        refused = f"{refused}; the {backend.name} backend: {refusal}" if refused else refusal
+    raise RuntimeError("the reference backend refused a call")
 
 
-def _without_sdpa(problem: Problem, refusal: str) -> Dispatch:
-    """Kernels of our own where they run, else torch operations; off the GPU nobody asks about the GPU."""
-    if not problem.q.is_cuda:
-        return Dispatch("torch", refusal)
-    why = gpu.refusal(problem)
-    if why is None:
-        return Dispatch("triton", f"fused kernels for what PyTorch's do not do: {refusal}")
-    return Dispatch("torch", f"{refusal}; the triton backend: {why}")
+def reader_of(problem: Problem, name: str) -> Choice:
+    """The backend that reads the map of a call. A helper reads for a backend that does not read itself."""
+    serving = _serving(backends.REGISTRY, problem.q.device.type)
+    if name == "auto":
+        readers = [backend for backend in serving if backend.reads]
+    else:
+        asked = named(problem, name)
+        readers = [asked] if asked.reads else [backend for backend in serving if backend.helper]
+    refused = BY_NAME if reference() in readers and name != "auto" else ""
+    for backend in readers:
+        refusal = backend.refusal(problem)
+        if refusal is None:
+            return Choice(backend, backend.reading(problem, refused))
+        refused = refused or refusal
+    return Choice(reference(), reference().reading(problem, refused))
 
 
-def _leaks(problem: Problem) -> bool:
-    """Whether there is garbage that the mask must hold back.
+def named(problem: Problem, name: str) -> Backend:
+    """The backend of a name for the device of a problem."""
+    known = [backend for backend in backends.REGISTRY if not backend.helper]
+    found = [backend for backend in known if backend.name == name]
+    if not found:
+        names = ", ".join(repr(each) for each in sorted({"auto", *(backend.name for backend in known)}))
+        raise BackendError(f"backend={name!r} is unknown; regard has {names}.")
+    serving = _serving(backends.REGISTRY, problem.q.device.type)
+    return next((backend for backend in serving if backend.name == name), found[0])
 
-    Off the CPU nobody looks: every call would wait for the device, and only plain causal ones go to PyTorch.
-    """
-    if problem.mask is None or problem.q.device.type != "cpu":
-        return False
-    return not finite(problem.q, problem.k, problem.v)
+
+def reference() -> Backend:
+    """The backend that runs every call, and defines what is true."""
+    return backends.REGISTRY[-1]
+
+
+@lru_cache(maxsize=64)
+def _serving(registry: tuple[Backend, ...], device: str) -> tuple[Backend, ...]:
+    """The backends for a type of device, best first; of one name the first."""
+    found: dict[str, Backend] = {}
+    for backend in registry:
+        if backend.devices is None or device in backend.devices:
+            found.setdefault(backend.name, backend)
+    return tuple(found.values())

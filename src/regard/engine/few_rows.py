@@ -13,10 +13,8 @@ from dataclasses import replace
 import torch
 
 from regard.engine.problem import Problem
-from regard.engine.riders import Riders, Streamed
-from regard.engine.torch_forward import forward
 
-__all__ = ["few_rows", "in_float32", "widened"]
+__all__ = ["few_rows", "widened"]
 
 # Queries. Neither batch rows nor heads count: a row alone must have the bits that it has among others.
 FEW = 8
@@ -27,24 +25,6 @@ def few_rows(problem: Problem) -> bool:
     return problem.q.dtype in (torch.float16, torch.bfloat16) and problem.q_len <= FEW
 
 
-def in_float32(problem: Problem, backend: str) -> Problem | None:
-    """The problem in float32 if it is in half precision and goes to PyTorch's kernel for the CPU, else None.
-
-    In half precision that kernel approximates exp, so its log-sum-exp is off by 6e-5, and every weight of a
-    map would be. It also accumulates gradients in half precision. float32 costs nothing: without AMX the
-    forward pass takes as long, and the backward pass a half (bfloat16) to a twentieth (float16) of the time.
-    """
-    half = problem.q.dtype in (torch.float16, torch.bfloat16)
-    if not half or backend not in ("sdpa", "native") or problem.q.device.type != "cpu":
-        return None
-    return _in(problem, torch.float32)
-
-
-def widened(problem: Problem, riders: Riders, dtype: torch.dtype) -> tuple[Problem, Streamed]:
-    """A problem in another dtype, and what its forward pass returns."""
-    wide = _in(problem, dtype)
-    return wide, forward(wide, riders)
-
-
-def _in(problem: Problem, dtype: torch.dtype) -> Problem:
-    return replace(problem, **{name: getattr(problem, name).to(dtype) for name in ("q", "k", "v")})
+def widened(problem: Problem) -> Problem:
+    """The same problem in float32."""
+    return replace(problem, **{name: getattr(problem, name).float() for name in ("q", "k", "v")})

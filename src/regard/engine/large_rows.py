@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders
-from regard.engine.torch_forward import forward
+from regard.engine.torch_backend.forward import forward
 
 __all__ = ["RowNorms", "are_large", "lifted", "row_norms"]
 

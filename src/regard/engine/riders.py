@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
-__all__ = ["Riders", "Streamed"]
+__all__ = ["NO_RIDERS", "Riders", "Streamed"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,9 @@ class Riders:
     def needs_argmax(self) -> bool:
         """Whether the key of a row's largest score is to be looked for: no top keys say it."""
         return self.max_score and not self.top_keys
+
+
+NO_RIDERS = Riders()
 
 
 @dataclass(frozen=True)

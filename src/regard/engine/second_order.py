@@ -12,11 +12,12 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 import torch
 from torch import Tensor
 
+from regard.engine.dropout import dropped
+from regard.engine.finite import finite
 from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
 from regard.engine.riders import Streamed
 from regard.engine.schedule import Row
-from regard.engine.torch_forward import dropped, finite
 from regard.errors import ScoreError
 from regard.scores import Bias
 

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.engine.finite import finite
 from regard.engine.schedule import chunks, schedule
 from regard.engine.scoring import Place
-from regard.engine.torch_forward import finite
 from regard.masks import Mask
 
 __all__ = ["hide_unused"]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.engine.large_rows import RowNorms, are_large, row_norms
 from regard.engine.problem import Problem
-from regard.engine.torch_forward import forward
+from regard.engine.torch_backend.forward import forward
 
 __all__ = ["Normalisers"]
 

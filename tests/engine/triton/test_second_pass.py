@@ -14,7 +14,8 @@ from regard.engine import observing
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Riders, Streamed
 from regard.engine.second_pass import summarise
-from regard.engine.torch_forward import forward
+from regard.engine.torch_backend.forward import forward
+from regard.engine.triton.backend import TritonBackend, top_keys_asked
 from regard.engine.triton.forward import launch as gpu_forward
 from regard.masks import Causal, Dense, Documents, Window
 from regard.stats import (
@@ -154,7 +155,7 @@ def test_top_keys_that_the_forward_pass_told_are_taken_over(device, monkeypatch)
 )
 def test_a_forward_pass_is_asked_for_as_many_top_keys_as_it_can_tell(wanted, asked):
     statistics = {str(k): TopK(k) for k in wanted}
-    assert observing._most_top_keys({"columns": ColumnMass(), **statistics}) == asked
+    assert top_keys_asked({"columns": ColumnMass(), **statistics}) == asked
 
 
 def test_a_sweep_writes_to_whoever_asks_alone_and_has_room_for_all():
@@ -193,9 +194,9 @@ def test_the_largest_score_is_the_heaviest_keys_where_that_was_told(monkeypatch)
         monkeypatch.setattr(observing, "attend", lambda *_, told=told: told)
         rest: list[str] = []
         monkeypatch.setattr(
-            observing, "summarise", lambda *given, to=rest: {n: to.append(n) for n in given[2]}
+            observing, "read_map", lambda *given, to=rest: {n: to.append(n) for n in given[3]}
         )
-        _, found = observing._observed_on_gpu(problem, asked, "auto")
+        _, found = observing._observed(problem, asked, "auto", TritonBackend())
         assert torch.equal(found["top_k"].key, key)
         assert rest == ([] if sink is None else ["max_score"])
         if sink is None:
@@ -210,10 +211,11 @@ def test_largest_weights_of_an_overviews_own_blocks_are_those_that_were_told(mon
     asked: list[Pooled] = []
     monkeypatch.setattr(observing, "attend", lambda *_: told)
     monkeypatch.setattr(
-        observing, "summarise", lambda *given: {n: asked.append(s) for n, s in given[2].items()}
+        observing, "read_map", lambda *given: {n: asked.append(s) for n, s in given[3].items()}
     )
     statistics = by_name([Pooled(size, how).named("far"), ColumnMass()])
-    _, found = observing._observed_on_gpu(problem_of(q, k, v, Options()), statistics, "auto")
+    problem = problem_of(q, k, v, Options())
+    _, found = observing._observed(problem, statistics, "auto", TritonBackend())
     assert [*found] == ["far", "column_mass"]
     pooled = [s for s in asked if isinstance(s, Pooled)]
     if size == 64 and how != "mean":

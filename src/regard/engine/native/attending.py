@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from regard.engine.finite import finite
 from regard.engine.native.availability import refusal
 from regard.engine.native.library import Job, load
 from regard.engine.native.sums import Distances, Entropies, Mixes, Peaks, Sum, starts
@@ -13,7 +14,6 @@ from regard.engine.native.units import units
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.sink import with_sink
-from regard.engine.torch_forward import finite
 from regard.errors import BackendError
 from regard.stats import Frame
 from regard.stats.folds import DistanceFold, EntropyFold, MixFold, PeakFold

@@ -38,14 +38,14 @@ AUTOTUNE_FLOPS = 3.5e10
 
 def applicable(problem: Problem) -> bool:
     """Whether one call of PyTorch's kernels gives output and lse: unmasked, or causal with equal lengths."""
-    from regard.engine import sdpa_backend as sdpa
+    from regard.engine.sdpa_backend.support import is_plain
 
     q, v = problem.q, problem.v
     square = problem.mask is None or problem.q_len == problem.k_len
     half = q.dtype in (torch.float16, torch.bfloat16)
     fits = q.shape[-1] == v.shape[-1] and q.shape[-1] % 8 == 0 and q.shape[-1] <= WIDEST
     linear = problem.sink is None and not problem.dropout and problem.scoring.scale > 0
-    return q.is_cuda and half and fits and square and linear and sdpa.is_plain(problem)
+    return q.is_cuda and half and fits and square and linear and is_plain(problem)
 
 
 def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float[Tensor, "batch heads q"]]:

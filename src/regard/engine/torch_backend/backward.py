@@ -1,46 +1,22 @@
-"""Backend `torch`, backward: each tile is recomputed from the log-sum-exp of its rows and folded in."""
+"""Backward: each tile is recomputed from the log-sum-exp of its rows and folded in."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.engine.backend import Gradients, Upstream
+from regard.engine.dropout import dropped
+from regard.engine.finite import finite
 from regard.engine.gemm import bmm
 from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
 from regard.engine.riders import Streamed
 from regard.engine.schedule import Row
 from regard.engine.sums import over_rows
-from regard.engine.torch_forward import dropped, finite
 
-__all__ = ["Gradients", "Upstream", "backward"]
-
-
-@dataclass(frozen=True)
-class Gradients:
-    """Gradients of q, k, v, the sink and the scoring parameters (None where none were asked for)."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    sink: Tensor | None
-    parameters: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True)
-class Upstream:
-    """Gradients that arrive for what the forward returned.
-
-    mixed: the sum over all keys of w_ij (d_out_i . v_j), where the problem holds only some of a row's keys.
-    """
-
-    out: Float[Tensor, "batch heads q v_dim"]
-    lse: Float[Tensor, "batch heads q"] | None = None
-    entropy: Float[Tensor, "batch heads q"] | None = None
-    mixed: Float[Tensor, "batch heads q"] | None = None
+__all__ = ["backward"]
 
 
 def backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
@@ -79,7 +55,7 @@ def backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
             box = part.box(target)
             box.copy_(value.view(box.shape))
     final = tuple(g.to(x.dtype) for g, x in zip(parameters, problem.scoring.parameters(), strict=True))
-    return Gradients(dq, dk, dv, d_sink, final)
+    return Gradients(dq, dk, dv, d_sink, parameters=final)
 
 
 def _sums_for(parameter: Tensor, problem: Problem) -> Tensor:

@@ -1,4 +1,4 @@
-"""Backend `torch`, forward: attention by streaming tiles, in plain torch operations, on every device.
+"""Forward: attention by streaming tiles, in plain torch operations, on every device.
 
 This backend defines truth. It never holds more than one tile of scores, keeps every sum in float32 or better,
 adds in a fixed order, and supports everything the engine can say. What remains of the map is one log-sum-exp
@@ -10,25 +10,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from regard.engine.dropout import dropped
+from regard.engine.finite import finite
 from regard.engine.gemm import bmm
 from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
-from regard.engine.riders import Riders, Streamed
+from regard.engine.riders import NO_RIDERS, Riders, Streamed
 from regard.engine.schedule import Row
 from regard.engine.sink import with_sink
 from regard.stats.peaks import note_peaks
 
-__all__ = ["dropped", "finite", "forward"]
+__all__ = ["forward"]
 
 # float32 overflows near 3e38; sums of exp(s - m) and of its products with values that pass this make the
 # block stream again, carefully.
 LARGE = 1e30
-# Below this a dot product of two vectors is far from overflow; inf behind a mask is as bad as NaN.
-TAME = 1e18
-NOBODY = Riders()
 
 
-def forward(problem: Problem, riders: Riders = NOBODY) -> Streamed:
+def forward(problem: Problem, riders: Riders = NO_RIDERS) -> Streamed:
     """Output and log-sum-exp of every row, and what rides along."""
     result = _empty(problem, riders)
     dirty = problem.mask is not None and not finite(problem.v)
@@ -186,21 +185,3 @@ def _mix_dirty(p: Tensor, v: Tensor) -> Tensor:
     mixed.masked_fill_(plus, torch.inf)
     mixed.masked_fill_(minus, -torch.inf)
     return mixed.masked_fill_(nan | (plus & minus), torch.nan)
-
-
-def dropped(part: Part, tile: Tile, like: Tensor) -> Tensor:
-    """The dropout factors of a tile, 0 or 1/(1-p); the same on every visit, forward and backward."""
-    p = part.problem
-    generator = torch.Generator(device=like.device)
-    place = (part.batch.start, part.kv_heads.start, tile.rows.start, tile.keys.start)
-    generator.manual_seed(hash((p.seed, *place)) & (2**63 - 1))
-    # In one dtype: a backward pass in float64 must drop what a forward pass in float32 dropped.
-    kept = torch.rand(like.shape, generator=generator, dtype=torch.float32, device=like.device) >= p.dropout
-    return kept.to(like.dtype) / (1.0 - p.dropout)
-
-
-def finite(*tensors: Tensor) -> bool:
-    """Whether scores made of these are finite: no NaN, no inf, nothing so large that products overflow."""
-    bounds = (x.detach().aminmax() for x in tensors if x.numel())
-    # Compared as numbers: a tensor operation for each comparison would cost more than looking at short texts.
-    return all(-TAME < float(low) and float(high) < TAME for low, high in bounds)

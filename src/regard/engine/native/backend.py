@@ -1,0 +1,72 @@
+"""The native kernels as a helper: they read maps on the CPU, and observe rows in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.engine import native
+from regard.engine.backend import Backend, Gradients, Upstream
+from regard.engine.finite import finite
+from regard.engine.problem import Problem
+from regard.engine.riders import Riders, Streamed
+from regard.engine.riding import RowRide, ride_of_rows
+from regard.engine.sdpa_backend.kernels import backward
+from regard.stats import Frame, State, Statistic, folds_of
+
+__all__ = ["NativeBackend"]
+
+
+class NativeBackend(Backend):
+    """Kernels in C for the CPU. They do what was given to PyTorch's kernels, and statistics beside it."""
+
+    name = "native"
+    helper = True
+    has_backward = True
+
+    def refusal(self, problem: Problem) -> str | None:
+        return native.refusal(problem)
+
+    def reading(self, problem: Problem, refused: str) -> str:
+        return native.explain()
+
+    def forward(self, problem: Problem, riders: Riders) -> Streamed:
+        return native.attend(problem, riders)
+
+    def backward(self, problem: Problem, result: Streamed, up: Upstream) -> Gradients | None:
+        if up.lse is not None or up.columns is not None or up.entropy is not None:
+            return None
+        return Gradients(*backward(problem, result.out, result.lse, up.out.contiguous()))
+
+    def rides(
+        self,
+        problem: Problem,
+        frame: Frame,
+        statistics: Mapping[str, Statistic],
+        differentiable: bool = False,
+    ) -> RowRide | None:
+        if not native.can_attend(problem, []):
+            return None
+        ride = ride_of_rows(problem, frame, statistics, differentiable)
+        return ride if finite(*ride.columns.values()) else None
+
+    def fold(
+        self,
+        problem: Problem,
+        lse: Float[Tensor, "batch heads q"],
+        frame: Frame,
+        statistics: Mapping[str, Statistic],
+        streamed: Streamed | None,
+        named: bool,
+    ) -> tuple[dict[str, State], set[str]]:
+        states = {name: statistic.init(frame) for name, statistic in statistics.items()}
+        # The kernels count on scores that are numbers or -inf; torch operations carry the others along.
+        if not bool((lse < torch.inf).all()):
+            return states, set()
+        found = {name: folds_of(s, states[name], frame) for name, s in statistics.items()}
+        folds = {name: each for name, each in found.items() if each is not None}
+        native.fold(problem, lse, frame, [fold for each in folds.values() for fold in each])
+        return states, set(folds)

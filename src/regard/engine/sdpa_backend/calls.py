@@ -1,0 +1,124 @@
+"""A problem as calls of PyTorch's fused kernel: each block of queries with just the keys it can see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.engine.parts import RAGGED
+from regard.engine.problem import Problem
+from regard.engine.schedule import Row, chunks, schedule
+from regard.engine.scoring import Place
+from regard.engine.sdpa_backend.support import is_plain
+from regard.masks import Mask
+
+__all__ = ["Call", "calls_of"]
+
+BLOCK = 256
+# From this ratio of unmasked to masked keys on, two calls and a merge beat one call that masks them all.
+SPLIT = 4
+
+
+@dataclass(frozen=True)
+class Call:
+    """One fused call: some batch rows, a block of queries, the keys it sees, and an additive mask."""
+
+    batch: range
+    queries: range
+    runs: tuple[range, ...]
+    causal: bool
+    mask: Float[Tensor, "#batch #heads q k"] | None
+    dead: Bool[Tensor, "#batch #heads q"] | None
+
+    def rows(self, x: Tensor) -> Tensor:
+        return x[self.batch.start : self.batch.stop, :, self.queries.start : self.queries.stop]
+
+    def keys(self, x: Tensor) -> Tensor:
+        """The visible keys, a view when they are contiguous."""
+        x = x[self.batch.start : self.batch.stop]
+        first, last = self.runs[0].start, self.runs[-1].stop
+        if last - first == sum(map(len, self.runs)):
+            return x[:, :, first:last]
+        return torch.cat([x[:, :, run.start : run.stop] for run in self.runs], 2)
+
+    def add_keys(self, total: Tensor, x: Tensor) -> None:
+        """Add gradients of the gathered keys back where they came from."""
+        start = 0
+        for run in self.runs:
+            total[self.batch.start : self.batch.stop, :, run.start : run.stop] += x[
+                :, :, start : start + len(run)
+            ]
+            start += len(run)
+
+
+def calls_of(problem: Problem) -> Iterator[list[Call]]:
+    """For each block of queries the calls whose results are merged; empty where nothing is visible."""
+    batch = range(problem.batch)
+    if is_plain(problem):
+        causal = problem.mask is not None
+        yield [Call(batch, range(problem.q_len), (range(problem.k_len),), causal, None, None)]
+        return
+    mask = problem.mask
+    ragged = mask is not None and (mask.batch or 1) > 1 and problem.k_len > RAGGED
+    for rows in chunks(batch, 1 if ragged else len(batch)):
+        own = mask.select(rows.start) if ragged and mask is not None else mask
+        builder = _MaskBuilder(problem, own, rows)
+        for row in schedule(own, problem.q_len, problem.k_len, BLOCK, problem.offset):
+            yield [Call(rows, row.queries, runs, False, *builder.build(row, runs)) for runs in _groups(row)]
+
+
+def _groups(row: Row) -> list[tuple[range, ...]]:
+    runs = tuple(sorted(row.full + row.partial, key=lambda run: run.start))
+    full = sum(map(len, row.full))
+    if row.partial and full >= SPLIT * (row.keys - full):
+        return [row.full, row.partial]
+    return [runs] if runs else []
+
+
+class _MaskBuilder:
+    """Additive masks for the calls of one schedule; tiles that look alike are built once."""
+
+    def __init__(self, problem: Problem, mask: Mask | None, batch: range) -> None:
+        self.problem, self.mask, self.batch = problem, mask, batch
+        self.seen: dict[Any, tuple[Tensor, Tensor | None]] = {}
+
+    def build(self, row: Row, runs: tuple[range, ...]) -> tuple[Tensor | None, Tensor | None]:
+        """(additive mask or None, rows that see nothing or None)."""
+        bias = self.problem.scoring.bias
+        masked = any(run in row.partial for run in runs)
+        if bias is None and not masked:
+            return None, None
+        if bias is not None or self.mask is None or not self.mask.relative:
+            return self._fresh(row, runs)
+        key = (
+            len(row.queries),
+            tuple((run.start - row.queries.start, len(run), run in row.full) for run in runs),
+        )
+        if key not in self.seen:
+            self.seen[key] = self._fresh(row, runs)
+        return self.seen[key]
+
+    def _fresh(self, row: Row, runs: tuple[range, ...]) -> tuple[Tensor, Tensor | None]:
+        tiles = [self._tile(row, run) for run in runs]
+        shape = torch.broadcast_shapes(*(tile.shape[:3] for tile in tiles))
+        mask = torch.cat([tile.expand(*shape, -1) for tile in tiles], -1)
+        # The kernel reports lse 0 for a row that sees nothing; regard says -inf.
+        sees_some = self.problem.scoring.bias is None and any(run in row.full for run in runs)
+        dead = None if sees_some else (mask == -torch.inf).all(-1)
+        return mask, dead
+
+    def _tile(self, row: Row, run: range) -> Float[Tensor, "#batch #heads q k"]:
+        p = self.problem
+        place = Place(self.batch, range(p.heads), row.queries, run, p.offset, p.q.device)
+        bias = p.scoring.bias_tile(place)
+        tile = torch.zeros((1, 1, len(row.queries), len(run)), dtype=p.accumulate, device=p.q.device)
+        if bias is not None:
+            tile = tile + bias
+        if run in row.partial and self.mask is not None:
+            tile = tile.masked_fill(~place.allowed(self.mask), -torch.inf)
+        return tile

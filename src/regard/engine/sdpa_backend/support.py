@@ -1,0 +1,54 @@
+"""Which problems PyTorch's fused kernels take."""
+
+from __future__ import annotations
+
+from regard.engine.finite import finite
+from regard.engine.problem import Problem, asked_once
+from regard.masks import Causal
+
+__all__ = ["is_plain", "refusal"]
+
+
+def refusal(problem: Problem) -> str | None:
+    """Why PyTorch's kernels cannot run a problem, or None if they can."""
+    scoring = problem.scoring
+    if not scoring.score.is_dot:
+        return f"PyTorch's kernels compute dot products, not {type(scoring.score).__name__}"
+    if not scoring.fusable:
+        return "PyTorch's kernels know no soft cap, score_mod, structured or trainable bias"
+    if problem.dropout:
+        return "dropout would make PyTorch build the whole map"
+    if problem.q.shape[-1] != problem.v.shape[-1]:
+        return f"q has dim {problem.q.shape[-1]}, v has {problem.v.shape[-1]}; PyTorch's kernel wants one dim"
+    if 0 in (problem.batch, problem.q_len, problem.k_len, problem.q.shape[-1]):
+        return "a length is zero"
+    if problem.q.device.type != "cpu" and (not is_plain(problem) or problem.sink is not None):
+        return "off the CPU only unmasked and causal calls go to PyTorch"
+    if _leaks(problem):
+        return (
+            "q, k or v hold NaN, inf or numbers whose products overflow, and PyTorch's kernels would let "
+            "those through the mask"
+        )
+    return None
+
+
+@asked_once
+def is_plain(problem: Problem) -> bool:
+    """One call of PyTorch's own function computes it: no mask, or the causal mask of PyTorch's alignment."""
+    # The kernel scales after it has put -inf where the causal mask forbids: a scale of 0 or less undoes that.
+    causal = problem.scoring.scale > 0 and _is_causal(problem)
+    return problem.scoring.linear and (problem.mask is None or causal)
+
+
+def _is_causal(problem: Problem) -> bool:
+    return type(problem.mask) is Causal and problem.mask.shift == -problem.offset
+
+
+def _leaks(problem: Problem) -> bool:
+    """Whether there is garbage that the mask must hold back.
+
+    Only on the CPU: elsewhere every call would wait for the device, and only plain causal ones go to PyTorch.
+    """
+    if problem.mask is None or problem.q.device.type != "cpu":
+        return False
+    return not finite(problem.q, problem.k, problem.v)
