@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.engine.backend import Backend, Gradients, Upstream
+from regard.engine.backend import Backend, Upstream
 from regard.engine.dispatch import reference
 from regard.engine.few_rows import few_rows, widened
 from regard.engine.problem import Problem
@@ -97,36 +97,21 @@ def _gradients(
     problem = replace(problem, q=q, k=k, v=v, sink=sink, scoring=_detached(problem.scoring))
     result = Streamed(out, lse, columns=mixed, entropy=entropy)
     above = Upstream(torch.zeros_like(out) if d_out is None else d_out, d_lse, d_columns, d_entropy)
+    riders = Riders(columns, entropy=entropy is not None)
     grads = None
     with _uncast(problem):
         if few_rows(problem):
             problem = widened(problem)
-            result = reference().forward(problem, Riders(columns, entropy=entropy is not None))
+            result = reference().forward(problem, riders)
             above = replace(above, out=above.out.float())
         elif backend.has_backward:
-            grads = backend.backward(problem, result, above)
+            grads = backend.backward(problem, riders, result, above)
         if grads is None:
-            grads = _by_reference(problem, columns, result, above)
-    dq, dk, dv = grads.q.to(q.dtype), grads.k.to(k.dtype), grads.v.to(v.dtype)
-    return dq, dk, dv, grads.sink, grads.columns, *(grads.parameters or [None] * len(rest))
-
-
-def _by_reference(problem: Problem, columns: Tensor | None, result: Streamed, up: Upstream) -> Gradients:
-    """Gradients by the reference backend, to which extra columns are values like the others."""
-    if columns is None or up.columns is None or result.columns is None:
-        grads = reference().backward(problem, result, up)
-    else:
-        wide = replace(problem, v=torch.cat([problem.v, columns.to(problem.v.dtype)], -1))
-        out, d_out = result.out, up.out
-        result = replace(result, out=torch.cat([out, result.columns.to(out.dtype)], -1))
-        up = replace(up, out=torch.cat([d_out, up.columns.to(out.dtype)], -1))
-        grads = reference().backward(wide, result, up)
+            grads = reference().backward(problem, riders, result, above)
     if grads is None:
         raise RuntimeError("the reference backend must compute every gradient")
-    dim = problem.v.shape[-1]
-    dv, more = grads.v.split([dim, grads.v.shape[-1] - dim], -1)
-    of_columns = None if columns is None or up.columns is None else more.to(columns.dtype)
-    return replace(grads, v=dv, columns=of_columns)
+    dq, dk, dv = grads.q.to(q.dtype), grads.k.to(k.dtype), grads.v.to(v.dtype)
+    return dq, dk, dv, grads.sink, grads.columns, *(grads.parameters or [None] * len(rest))
 
 
 def output(problem: Problem, backend: Backend) -> Tensor:

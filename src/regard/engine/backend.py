@@ -91,8 +91,8 @@ class Backend(ABC):
         """The output inside transforms of `torch.func`, or None if it cannot be computed there."""
         return None
 
-    def backward(self, problem: Problem, result: Streamed, up: Upstream) -> Gradients | None:
-        """The gradients, or None where the reference backend must compute them."""
+    def backward(self, problem: Problem, riders: Riders, result: Streamed, up: Upstream) -> Gradients | None:
+        """The gradients of what `forward` returned, or None where the reference backend must compute them."""
         return None
 
     def rides(

@@ -36,7 +36,7 @@ class NativeBackend(Backend):
     def forward(self, problem: Problem, riders: Riders) -> Streamed:
         return native.attend(problem, riders)
 
-    def backward(self, problem: Problem, result: Streamed, up: Upstream) -> Gradients | None:
+    def backward(self, problem: Problem, riders: Riders, result: Streamed, up: Upstream) -> Gradients | None:
         if up.lse is not None or up.columns is not None or up.entropy is not None:
             return None
         return Gradients(*backward(problem, result.out, result.lse, up.out.contiguous()))

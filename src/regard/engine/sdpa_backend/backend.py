@@ -50,7 +50,7 @@ class SdpaBackend(Backend):
         except NotImplementedError:
             return None  # its kernels have no forward-mode derivative
 
-    def backward(self, problem: Problem, result: Streamed, up: Upstream) -> Gradients | None:
+    def backward(self, problem: Problem, riders: Riders, result: Streamed, up: Upstream) -> Gradients | None:
         # The operator takes no gradient of lse; the streamed backward does, and is as exact.
         if up.lse is not None or up.columns is not None or up.entropy is not None:
             return None

@@ -33,8 +33,8 @@ class TorchBackend(Backend):
     def forward(self, problem: Problem, riders: Riders) -> Streamed:
         return forward(problem, riders)
 
-    def backward(self, problem: Problem, result: Streamed, up: Upstream) -> Gradients:
-        return backward(problem, result, up)
+    def backward(self, problem: Problem, riders: Riders, result: Streamed, up: Upstream) -> Gradients:
+        return backward(problem, riders.columns, result, up)
 
     def transformed(self, problem: Problem) -> Tensor:
         return dense_output(problem)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -19,7 +21,19 @@ from regard.engine.sums import over_rows
 __all__ = ["backward"]
 
 
-def backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
+def backward(problem: Problem, columns: Tensor | None, result: Streamed, up: Upstream) -> Gradients:
+    """Gradients of everything. Rider columns are values like the others: they are laid beside these."""
+    if columns is None or up.columns is None or result.columns is None:
+        return _backward(problem, result, up)
+    wide = replace(problem, v=torch.cat([problem.v, columns.to(problem.v.dtype)], -1))
+    out, d_out = result.out, up.out
+    joined = replace(result, out=torch.cat([out, result.columns.to(out.dtype)], -1))
+    grads = _backward(wide, joined, replace(up, out=torch.cat([d_out, up.columns.to(out.dtype)], -1)))
+    dv, d_columns = grads.v.split([problem.v.shape[-1], columns.shape[-1]], -1)
+    return replace(grads, v=dv, columns=d_columns.to(columns.dtype))
+
+
+def _backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
     """Gradients by recomputing each tile from the log-sum-exp of its rows; nothing of size q x k is kept.
 
     The gradient of a score is w_ij (d_out_i . v_j - delta_i), where delta gathers everything that is the same

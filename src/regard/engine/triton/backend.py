@@ -92,7 +92,7 @@ class TritonBackend(Backend):
     def forward(self, problem: Problem, riders: Riders) -> Streamed:
         return dispatch.attend(problem, riders)
 
-    def backward(self, problem: Problem, result: Streamed, up: Upstream) -> Gradients | None:
+    def backward(self, problem: Problem, riders: Riders, result: Streamed, up: Upstream) -> Gradients | None:
         if up.columns is not None or up.entropy is not None:
             return None
         from regard.engine.triton.backward.launch import backward
