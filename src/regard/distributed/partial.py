@@ -15,18 +15,17 @@ import torch
 from torch import Tensor
 
 from regard.distributed.needs import moved
-from regard.engine import sdpa_backend as fused
 from regard.engine.autograd import attend
-from regard.engine.dispatch import choose
+from regard.engine.backend import Backend, Upstream
+from regard.engine.dispatch import choose, reference
 from regard.engine.inputs import Options, readable_problem_of
 from regard.engine.large_rows import are_large
 from regard.engine.problem import Problem
-from regard.engine.riders import Streamed
+from regard.engine.riders import NO_RIDERS, Streamed
 from regard.engine.scoring import Place, Scoring
-from regard.engine.second_pass import map_tiles
 from regard.engine.sink import with_sink
 from regard.engine.sums import add_exp, over_rows
-from regard.engine.torch_backward import Upstream, backward
+from regard.engine.tiles import map_tiles
 from regard.masks import Coverage, Mask
 from regard.scores import ALiBi, Bias, RelativeBias
 from regard.stats import Frame, MapTile
@@ -173,10 +172,10 @@ class Merged:
         return plain if sink is None else with_sink(sink.detach(), plain, self.out.dtype)
 
 
-def _backend(problem: Problem, backend: str) -> str:
-    chosen = choose(problem, backend).backend
-    # On a GPU PyTorch's kernels do not always tell the log-sum-exp.
-    return "torch" if chosen == "sdpa" and problem.q.is_cuda else chosen
+def _backend(problem: Problem, name: str) -> Backend:
+    chosen = choose(problem, name).backend
+    # On a GPU PyTorch's kernels do not always return the log-sum-exp.
+    return chosen if chosen.hides_lse(problem) is None else reference()
 
 
 @dataclass
@@ -210,19 +209,23 @@ class Grads:
         at = (slice(None), slice(None), slice(piece.rows.start, piece.rows.stop))
         out, lse, d_out, mixed = (x[at] for x in (self.out, self.lse, self.d_out, self.mixed))
         alone = self.d_lse is None and not self.call.learns and not problem.q.is_cuda
-        if alone and choose(problem, "auto").backend == "sdpa" and self.call.backend in ("auto", "sdpa"):
-            d_q, d_k, d_v, _ = fused.backward(problem, out.contiguous(), lse.contiguous(), d_out.contiguous())
-        else:
-            d_lse = None if self.d_lse is None else self.d_lse[at]
-            found = backward(problem, Streamed(out, lse), Upstream(d_out, d_lse, mixed=mixed))
-            d_q, d_k, d_v = found.q, found.k, found.v
-            self._learn(piece, found.parameters)
-        self.q[at].add_(d_q)
-        return d_k, d_v
+        up = Upstream(d_out, None if self.d_lse is None else self.d_lse[at], mixed=mixed)
+        found, chosen = None, choose(problem, "auto").backend if alone else reference()
+        if chosen.has_backward and self.call.backend in ("auto", chosen.name):
+            result = Streamed(out.contiguous(), lse.contiguous())
+            found = chosen.backward(problem, NO_RIDERS, result, up)
+        if found is None:
+            found = reference().backward(problem, NO_RIDERS, Streamed(out, lse), up)
+        if found is None:
+            raise RuntimeError("the reference backend must compute every gradient")
+        self._learn(piece, found.parameters)
+        self.q[at].add_(found.q)
+        return found.k, found.v
 
     def _learn(self, piece: Piece, found: tuple[Tensor, ...]) -> None:
+        """Add a piece's gradients of the scoring parameters; a fused backward has none."""
         bias = self.call.problem.scoring.bias
-        for index, (total, grad) in enumerate(zip(self.parameters, found, strict=True)):
+        for index, (total, grad) in enumerate(zip(self.parameters, found, strict=False)):
             if isinstance(bias, Tensor) and index == len(found) - 1:
                 rows = piece.queries if self.call.bias_rows == "sequence" else piece.rows
                 total = piece.bias_part(total, rows)

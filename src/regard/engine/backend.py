@@ -27,12 +27,16 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Upstream:
-    """Gradients that arrive for what a forward returned."""
+    """Gradients that arrive for what a forward returned.
+
+    mixed: the sum over all keys of w_ij (d_out_i . v_j), where the problem holds only some of a row's keys.
+    """
 
     out: Float[Tensor, "batch heads q v_dim"]
     lse: Float[Tensor, "batch heads q"] | None = None
     columns: Float[Tensor, "batch heads q extra"] | None = None
     entropy: Float[Tensor, "batch heads q"] | None = None
+    mixed: Float[Tensor, "batch heads q"] | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Gradients:
     v: Tensor
     sink: Tensor | None = None
     columns: Tensor | None = None
-    parameters: tuple[Tensor | None, ...] = ()
+    parameters: tuple[Tensor, ...] = ()
 
 
 class Backend(ABC):
