@@ -108,8 +108,8 @@ class RowRide(Ride):
                 found[name] = self._kept(result.entropy)
             elif isinstance(statistic, MeanDistance):
                 found[name] = result.distance
-            elif result.peak is not None and result.peak_key is not None:
-                found[name] = RowMaximum(result.peak, result.peak_key)
+            elif result.max_score is not None and result.argmax is not None:
+                found[name] = RowMaximum(result.max_score, result.argmax)
         return found
 
     def has_gradient(self, statistic: Statistic) -> bool:

@@ -188,9 +188,11 @@ class GpuRide(Ride):
         return {name: replace(s, how="mean") if _has_maxima(s, result) else s for name, s in left.items()}
 
     def join(self, found: Mapping[str, Any], more: Mapping[str, Any], result: Streamed) -> dict[str, Any]:
-        halves = [name for name in more if _has_maxima(self.statistics[name], result)]
-        both = {name: PooledMaps(more[name], result.block_maxima) for name in halves if result.block_maxima is not None}
-        return {**found, **more, **both}
+        joined, maxima = {**found, **more}, result.block_maxima
+        for name, mean in more.items():
+            if maxima is not None and _has_maxima(self.statistics[name], result):
+                joined[name] = PooledMaps(mean, maxima)
+        return joined
 
     def _value(self, name: str, statistic: Statistic, result: Streamed) -> Any:
         """The result of a statistic, or None where it did not come along."""
