@@ -126,13 +126,9 @@ def import_graph(sources: dict[str, tuple[str, bool]]) -> dict[str, set[str]]:
     }
 
 
-# docs/design.md has the reason for each.
-CIRCLES_LEFT = [["regard.engine.triton.decode.launch", "regard.engine.triton.support"]]
-
-
 def test_no_circle_of_imports_is_left_lazy_or_typed():
     sources = {name_of(path): (path.read_text(), path in PACKAGES) for path in MODULES}
-    assert [circle for circle in circles(import_graph(sources)) if circle not in CIRCLES_LEFT] == []
+    assert circles(import_graph(sources)) == []
 
 
 def test_the_circle_test_sees_circles():

@@ -8,7 +8,6 @@ from regard.engine.triton.support import (
     cannot_fold,
     fits,
     refusal,
-    sums_first_keys,
 )
 
 __all__ = [
@@ -19,5 +18,4 @@ __all__ = [
     "fits",
     "hopper",
     "refusal",
-    "sums_first_keys",
 ]

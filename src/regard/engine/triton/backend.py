@@ -47,6 +47,8 @@ ROWS = (Entropy, MaxScore, MeanDistance)
 GRAINS = (64, 128)
 # The package whose statistics always do the same.
 OURS = "regard.stats."
+# So many first keys fit one tile.
+MAX_FIRST_KEYS = 128
 
 
 class SdpaOnCuda(SdpaBackend):
@@ -108,7 +110,7 @@ class TritonBackend(Backend):
     ) -> Ride | None:
         """Rows, the first keys, the heaviest keys and overviews; extra columns do not ride."""
         asked = [s for s in statistics.values() if type(s) is SinkMass]
-        first = asked[0].first if asked and support.sums_first_keys(problem, asked[0].first) else 0
+        first = asked[0].first if asked and _sums_first_keys(problem, asked[0].first) else 0
         riding = {
             name: s
             for name, s in statistics.items()
@@ -227,6 +229,17 @@ def grain_asked(statistics: Mapping[str, Statistic]) -> int:
     asked = [s.size for s in statistics.values() if type(s) is Pooled and s.how != "mean"]
     sizes = [size for size in asked if support.fits(size)]
     return max((g for g in GRAINS if all(size % g == 0 for size in sizes)), default=0) if sizes else 0
+
+
+def _sums_first_keys(problem: Problem, first: int) -> bool:
+    """Whether the forward of a problem returns the weight of its first keys.
+
+    A decode step does, and every pass for few of them under a mask of intervals.
+    """
+    from regard.engine.triton.decode import launch as decode
+    from regard.engine.triton.schedule.intervals import has_intervals
+
+    return decode.applicable(problem) or (first <= MAX_FIRST_KEYS and has_intervals(problem))
 
 
 def _has_maxima(statistic: Statistic, result: Streamed) -> TypeGuard[Pooled]:

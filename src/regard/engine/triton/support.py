@@ -20,7 +20,6 @@ __all__ = [
     "cannot_fold",
     "fits",
     "refusal",
-    "sums_first_keys",
 ]
 
 MAX_TOP_KEYS = 64
@@ -31,8 +30,6 @@ MAX_DECODE_QUERIES = 8
 OLDEST = 8
 # Blocks of an overview lie within tiles, or hold whole tiles, whatever the size of tiles.
 LARGEST_TILE = 128
-# So many first keys fit one tile.
-MAX_FIRST_KEYS = 128
 
 
 def refusal(problem: Problem) -> str | None:
@@ -64,17 +61,6 @@ def refusal(problem: Problem) -> str | None:
     if 0 in (problem.batch, problem.q_len, problem.k_len, problem.v.shape[-1]):
         return "a length is zero"
     return None
-
-
-def sums_first_keys(problem: Problem, first: int) -> bool:
-    """Whether the forward of a problem brings the weight of its first keys along.
-
-    A decode step does, and every pass for few of them under a mask of intervals.
-    """
-    from regard.engine.triton.decode import launch as decode
-    from regard.engine.triton.schedule.intervals import has_intervals
-
-    return decode.applicable(problem) or (first <= MAX_FIRST_KEYS and has_intervals(problem))
 
 
 def cannot_fold(fold: Fold) -> str | None:
