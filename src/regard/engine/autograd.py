@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from regard.engine.backend import Backend, Upstream
 from regard.engine.dispatch import reference
 from regard.engine.few_rows import few_rows, widened
+from regard.engine.large_gradients import apart
 from regard.engine.problem import Problem
 from regard.engine.riders import NO_RIDERS, Riders, Streamed
 from regard.engine.scoring import Scoring
@@ -26,6 +28,9 @@ def attend(problem: Problem, backend: Backend, riders: Riders = NO_RIDERS) -> St
 
     Gradients of any order flow from out, lse, columns and entropy; the other riders carry none.
     """
+    if backend.wants_float32(problem):
+        result = attend(widened(problem, torch.float32), backend, riders)
+        return replace(result, out=result.out.to(problem.q.dtype))
     tensors = (problem.q, problem.k, problem.v, problem.sink, riders.columns, *problem.scoring.parameters())
     with _uncast(problem):
         if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
@@ -92,6 +97,19 @@ def _gradients(
     problem: Problem, backend: Backend, up: Sequence[Tensor | None], saved: Sequence[Any]
 ) -> tuple[Tensor | None, ...]:
     """The gradients of q, k, v, sink, columns and the parameters, from what `_Attend` saved."""
+    if backend.ignores_large_scores:
+        return _computed(problem, backend, saved, up)
+    return apart(saved[6], problem.group, up, partial(_computed, problem, backend, saved))
+
+
+def _computed(
+    problem: Problem,
+    backend: Backend,
+    saved: Sequence[Any],
+    up: Sequence[Tensor | None],
+    in_float64: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The same in float64, or in the dtype of the call."""
     (d_out, d_lse, d_columns, d_entropy) = up
     q, k, v, sink, columns, out, lse, mixed, entropy, *rest = saved
     problem = replace(problem, q=q, k=k, v=v, sink=sink, scoring=_detached(problem.scoring))
@@ -100,10 +118,11 @@ def _gradients(
     riders = Riders(columns, entropy=entropy is not None)
     grads = None
     with _uncast(problem):
-        if few_rows(problem):
-            problem = widened(problem)
+        wide = torch.float64 if in_float64 else torch.float32 if few_rows(problem) else None
+        if wide is not None:
+            problem = widened(problem, wide)
             result = reference().forward(problem, riders)
-            above = replace(above, out=above.out.float())
+            above = replace(above, out=above.out.to(wide))
         elif backend.has_backward:
             grads = backend.backward(problem, riders, result, above)
         if grads is None:

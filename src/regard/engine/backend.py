@@ -66,8 +66,8 @@ class Backend(ABC):
     reads: ClassVar[bool] = True
     # Set where an observation whose map it reads takes its forward too, whichever one is fastest alone.
     leads: ClassVar[bool] = False
-    # Set where `fold` is as exact for scores so large that tiles are computed in float64.
-    folds_large_scores: ClassVar[bool] = False
+    # Set where neither maps nor gradients are computed in float64 for rows of large scores.
+    ignores_large_scores: ClassVar[bool] = False
     # Why no statistic rides in its forward; None where some do.
     without_riders: ClassVar[str | None] = None
 
@@ -78,6 +78,10 @@ class Backend(ABC):
     def reason(self, problem: Problem, refused: str) -> str:
         """Why `auto` chose it, in words; `refused` says why those before it were not chosen."""
         return refused or "the first choice"
+
+    def wants_float32(self, problem: Problem) -> bool:
+        """Whether it shall compute a problem in half precision in float32 instead."""
+        return False
 
     @abstractmethod
     def forward(self, problem: Problem, riders: Riders) -> Streamed:

@@ -14,7 +14,7 @@ import torch
 
 from regard.engine.problem import Problem
 
-__all__ = ["few_rows", "widened"]
+__all__ = ["few_rows", "is_half", "widened"]
 
 # Queries. Neither batch rows nor heads count: a row alone must have the bits that it has among others.
 FEW = 8
@@ -22,9 +22,14 @@ FEW = 8
 
 def few_rows(problem: Problem) -> bool:
     """Whether the gradients of a problem are computed in float32 although it is in half precision."""
-    return problem.q.dtype in (torch.float16, torch.bfloat16) and problem.q_len <= FEW
+    return is_half(problem) and problem.q_len <= FEW
 
 
-def widened(problem: Problem) -> Problem:
-    """The same problem in float32."""
-    return replace(problem, **{name: getattr(problem, name).float() for name in ("q", "k", "v")})
+def is_half(problem: Problem) -> bool:
+    """Whether a problem is in half precision."""
+    return problem.q.dtype in (torch.float16, torch.bfloat16)
+
+
+def widened(problem: Problem, dtype: torch.dtype) -> Problem:
+    """The same problem in another dtype."""
+    return replace(problem, **{name: getattr(problem, name).to(dtype) for name in ("q", "k", "v")})

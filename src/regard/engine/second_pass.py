@@ -69,9 +69,9 @@ def read_map(
         return {
             name: statistic.finish(statistic.init(frame), frame) for name, statistic in statistics.items()
         }
-    if norms is None and not reader.folds_large_scores and are_large(lse):
+    if norms is None and not reader.ignores_large_scores and are_large(lse):
         norms = row_norms(problem, lse)
-    if norms is None or reader.folds_large_scores:
+    if norms is None or reader.ignores_large_scores:
         states, folded = reader.fold(problem, lse, frame, statistics, streamed, named)
     else:
         states, folded = {name: statistic.init(frame) for name, statistic in statistics.items()}, set()

@@ -15,6 +15,7 @@ from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.riding import RowRide, ride_of_rows
 from regard.engine.sdpa_backend.kernels import backward
+from regard.engine.sdpa_backend.support import wants_float32
 from regard.stats import Frame, State, Statistic, folds_of
 
 __all__ = ["NativeBackend"]
@@ -32,6 +33,9 @@ class NativeBackend(Backend):
 
     def reading(self, problem: Problem, refused: str) -> str:
         return native.explain()
+
+    def wants_float32(self, problem: Problem) -> bool:
+        return wants_float32(problem)
 
     def forward(self, problem: Problem, riders: Riders) -> Streamed:
         return native.attend(problem, riders)

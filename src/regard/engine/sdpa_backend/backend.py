@@ -10,7 +10,7 @@ from regard.engine.few_rows import few_rows
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.sdpa_backend.kernels import backward, forward, plain
-from regard.engine.sdpa_backend.support import is_plain, refusal
+from regard.engine.sdpa_backend.support import is_plain, refusal, wants_float32
 
 __all__ = ["SdpaBackend"]
 
@@ -30,11 +30,14 @@ class SdpaBackend(Backend):
         how = "in one call" if is_plain(problem) else "block by block over the visible keys"
         return f"PyTorch's fused kernel, {how}"
 
+    def wants_float32(self, problem: Problem) -> bool:
+        return wants_float32(problem)
+
     def forward(self, problem: Problem, riders: Riders) -> Streamed:
         return Streamed(*forward(problem))
 
     def output(self, problem: Problem) -> Tensor | None:
-        if not is_plain(problem) or problem.sink is not None or _needs_float32(problem):
+        if not is_plain(problem) or problem.sink is not None or _learns_here(problem):
             return None
         return self.plain(problem)
 
@@ -57,7 +60,9 @@ class SdpaBackend(Backend):
         return Gradients(*backward(problem, result.out, result.lse, up.out.contiguous()))
 
 
-def _needs_float32(problem: Problem) -> bool:
+def _learns_here(problem: Problem) -> bool:
     """Whether a gradient is wanted that PyTorch's own backward would not compute exactly enough."""
     inputs = (problem.q, problem.k, problem.v)
-    return torch.is_grad_enabled() and few_rows(problem) and any(x.requires_grad for x in inputs)
+    if not torch.is_grad_enabled() or not any(x.requires_grad for x in inputs):
+        return False
+    return few_rows(problem) or (not problem.q.is_cuda and not torch.compiler.is_compiling())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from regard.engine.few_rows import is_half
 from regard.engine.finite import finite
 from regard.engine.problem import Problem, asked_once
 from regard.masks import Causal
 
-__all__ = ["is_plain", "refusal"]
+__all__ = ["is_plain", "refusal", "wants_float32"]
 
 
 def refusal(problem: Problem) -> str | None:
@@ -30,6 +31,16 @@ def refusal(problem: Problem) -> str | None:
             "those through the mask"
         )
     return None
+
+
+def wants_float32(problem: Problem) -> bool:
+    """Whether PyTorch's kernel for the CPU shall compute a problem in half precision in float32.
+
+    In half precision that kernel approximates exp: its log-sum-exp is off by 6e-5, and so would be every
+    weight of a map. It adds gradients up in half precision. And it is no faster without instructions for
+    bfloat16; its backward pass takes 2 to 20 times as long.
+    """
+    return problem.q.device.type == "cpu" and is_half(problem)
 
 
 @asked_once

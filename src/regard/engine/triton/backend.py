@@ -79,7 +79,7 @@ class TritonBackend(Backend):
     devices = ("cuda",)
     has_backward = True
     leads = True
-    folds_large_scores = True
+    ignores_large_scores = True
 
     def refusal(self, problem: Problem) -> str | None:
         return support.refusal(problem)
