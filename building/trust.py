@@ -52,7 +52,7 @@ def _soak(root: Path) -> str:
     ]
     for name, run in _read(root / "soak" / "results.json").items():
         counted = "; ".join(f"{what} {_number(n)}" for what, n in run["counts"].items())
-        counted += f". {run['note']}." if "note" in run else ""
+        counted += f".{_noted(run)}" if "note" in run else ""
         lines.append(f"| {SOAK[name]} | {counted} | `{run['command']}` | {run['date']}, {run['commit']} |")
     return "\n".join([*lines, ""])
 
@@ -111,15 +111,19 @@ def _mutations(root: Path) -> str:
     lines.append(
         "Do the tests notice a mistake in the code? One mistake at a time is put into a function, and the "
         f"fast tests of that file are run. {_number(sum(tried.values()))} mistakes were tried, a sample; "
-        f"{_number(len(found['survived']))} survived. [mutation.md](mutation.md) says of each survivor why "
-        "it does not matter, or which test notices it now. "
-        f"`{found['command']}` ({found['date']}, {found['commit']}).\n"
+        f"{_number(len(found['survived']))} survived. [mutation.md](mutation.md) says of each survivor what "
+        "came of it. "
+        f"`{found['command']}` ({found['date']}, {found['commit']}).{_noted(found)}\n"
     )
     lines += ["| package | tried | " + " | ".join(TRIED.values()) + " |", "| --- |" + " ---: |" * 4]
     for name, counted in _packages(found):
         cells = [tried[name], *(counted.get(verdict, 0) for verdict in TRIED)]
         lines.append(f"| `{name}` | {' | '.join(map(_number, cells))} |")
     return "\n".join([*lines, ""])
+
+
+def _noted(run: dict[str, Any]) -> str:
+    return f" {run['note']}." if "note" in run else ""
 
 
 def _packages(found: dict[str, Any]) -> list[tuple[str, dict[str, int]]]:

@@ -78,9 +78,9 @@ def faults(every: int = 1, n: int = 65) -> dict[str, int]:
                 with _Failing(number):
                     got = call(n)
             except MemoryError:
-                found["failures"] += 1
+                found["operations made to fail"] += 1
             else:
-                found["calls that did without"] += 1
+                found["calls that gave the right bits all the same"] += 1
                 _check(got == wanted, f"{name} gave other bits when operation {number} failed")
             _check(call(n) == wanted, f"{name} gives other bits since operation {number} failed")
     return {**found, "other bits": 0}

@@ -59,7 +59,7 @@ def test_a_file_system_without_room_leaves_no_half_recording(tmp_path):
 
 
 def test_no_memory_in_the_middle_of_a_pass_changes_no_later_bit():
-    assert faults(every=7, n=63)["failures"] >= 20
+    assert faults(every=7, n=63)["operations made to fail"] >= 20
 
 
 @linux
