@@ -17,7 +17,7 @@ HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 
 
 
 class ArgmaxKernel:
-    """What the kernel for peaks does, by torch: it has no interpreter."""
+    """The argmax kernel in torch: Gluon has no interpreter."""
 
     def __getitem__(self, grid):
         return self.find

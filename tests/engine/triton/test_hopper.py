@@ -1,7 +1,7 @@
 """The kernels for Hopper against float64, against the other backends, and against themselves.
 
 They have no interpreter: without such a GPU they are only compiled (test_compiling.py), and what is around
-them is tested in test_schedule.py and test_gathering.py.
+them is tested in test_schedule.py and test_reduction.py.
 """
 
 from __future__ import annotations

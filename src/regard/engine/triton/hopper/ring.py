@@ -92,7 +92,7 @@ def pad_code(INSTRUCTIONS: gl.constexpr):
 
 @gluon.jit
 def block_and_head(across):
-    """The number of a program's block and its head: where heads take turns (`turns.py`), these come first."""
+    """A program's block number and head; with interleaved heads (`head_order.py`) heads come first."""
     one, other = gl.program_id(0), gl.program_id(1)
     return gl.where(across > 0, other, one), gl.where(across > 0, one, other)
 

@@ -165,14 +165,14 @@ def _key_reader(params: list[Any], types: tuple[type, ...]) -> Callable[[tuple[A
     multiple
     of 16.
     """
-    constants, tensors, boxes, integers, factored = [], [], [], [], []
+    constants, tensors, descriptors, integers, factored = [], [], [], [], []
     for index, (param, kind) in enumerate(zip(params, types, strict=True)):
         if param.is_constexpr:
             constants.append(index)
         elif issubclass(kind, Tensor):
             tensors.append(index)
         elif hasattr(kind, "__dataclass_fields__"):
-            boxes.append(index)
+            descriptors.append(index)
         elif kind is int:
             integers.append(index)
             if not param.do_not_specialize:
@@ -191,7 +191,7 @@ def _key_reader(params: list[Any], types: tuple[type, ...]) -> Callable[[tuple[A
             tuple([x if x < 16 else 16 + (x & 15) for x in [values[index] for index in factored]]),
             tuple([x.dtype for x in some]),
             tuple(beside) if any(beside) else (),
-            tuple([(x.base.dtype, *x.block_shape) for x in [values[index] for index in boxes]]),
+            tuple([(x.base.dtype, *x.block_shape) for x in [values[index] for index in descriptors]]),
         )
 
     return read

@@ -45,8 +45,10 @@ def fold(
     """
     streamed, blank = streamed or Streamed(problem.v, lse), blank or LazyZeros()
     fast = hopper.applicable(problem) and not decode.applicable(problem)
-    peaks, folds = _peaks(folds, streamed), _untold(folds, streamed, blank)
-    _fold_rows(problem, [each for each in folds if peaks is None or not isinstance(each, kinds.PeakFold)])
+    max_scores, folds = _returned_max_scores(folds, streamed), _not_returned(folds, streamed, blank)
+    _fold_rows(
+        problem, [each for each in folds if max_scores is None or not isinstance(each, kinds.PeakFold)]
+    )
     for each in folds:
         if isinstance(each, kinds.PairFold):
             _count(problem, each, blank)
@@ -61,11 +63,11 @@ def fold(
         for each in members:
             _deliver(each, found, blank)
     for each in folds:
-        if peaks is not None and isinstance(each, kinds.PeakFold):
-            _deliver_peaks(problem, each, *peaks)
+        if max_scores is not None and isinstance(each, kinds.PeakFold):
+            _deliver_max_scores(problem, each, *max_scores)
 
 
-def _peaks(folds: Sequence[Fold], streamed: Streamed) -> tuple[Tensor, Tensor] | None:
+def _returned_max_scores(folds: Sequence[Fold], streamed: Streamed) -> tuple[Tensor, Tensor] | None:
     """The rows' largest scores if the forward returned them, and the tensor that will hold their keys."""
     heaviest = next((each.key[..., 0] for each in folds if isinstance(each, kinds.TopFold)), None)
     if streamed.top_key is not None:
@@ -73,7 +75,7 @@ def _peaks(folds: Sequence[Fold], streamed: Streamed) -> tuple[Tensor, Tensor] |
     return None if heaviest is None or streamed.max_score is None else (streamed.max_score, heaviest)
 
 
-def _deliver_peaks(problem: Problem, each: kinds.PeakFold, peak: Tensor, heaviest: Tensor) -> None:
+def _deliver_max_scores(problem: Problem, each: kinds.PeakFold, peak: Tensor, heaviest: Tensor) -> None:
     """The largest score is the heaviest key's, but for rows whose sink leaves nothing to any key."""
     if problem.sink is not None and ((heaviest < 0) & (peak > -torch.inf)).any():
         _fold_rows(problem, [each])
@@ -82,7 +84,7 @@ def _deliver_peaks(problem: Problem, each: kinds.PeakFold, peak: Tensor, heavies
     each.key.copy_(heaviest)
 
 
-def _untold(folds: Sequence[Fold], streamed: Streamed, blank: LazyZeros) -> list[Fold]:
+def _not_returned(folds: Sequence[Fold], streamed: Streamed, blank: LazyZeros) -> list[Fold]:
     """The folds that are left after block maxima are taken from the forward's."""
     left: list[Fold] = []
     for each in folds:
@@ -141,7 +143,7 @@ def _swept(
 
 
 def _fold_rows(problem: Problem, folds: Sequence[Fold]) -> None:
-    """Entropy, distance and peaks ride in a forward pass with next to no values."""
+    """Entropy, distance and max scores ride in a forward pass over narrow values."""
     kinds_asked = {type(each) for each in folds}
     riders = Riders(
         entropy=kinds.EntropyFold in kinds_asked,

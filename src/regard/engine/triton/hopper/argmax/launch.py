@@ -22,7 +22,7 @@ from regard.engine.triton.schedule.intervals import intervals
 
 __all__ = ["MAX_FIRST_KEYS", "find_argmax"]
 
-# So many first keys can be weighed along with peaks.
+# The most first keys whose weight is summed along with the search.
 MAX_FIRST_KEYS = MAX_FIRST.value
 # Queries that a program sorts, and how many of them and of tiles it looks at together.
 PART_ROWS, ROWS, TILES, GROUPING_WARPS = 16384, 4096, 256, 16

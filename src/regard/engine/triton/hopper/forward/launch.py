@@ -36,7 +36,7 @@ def launch(
     first_keys: int,
     redo: Callable[[TileMaxima | None], None],
 ) -> None:
-    """Fill `result`, and where peaks are asked, but no top keys, say where rows have theirs: in which tile,
+    """Fill `result`; if max scores but no top keys are requested, say where rows have theirs: in which tile,
     or if keys have their place in `result`, at which. The weight of the first `first_keys` keys is stored
     too.
 
