@@ -69,11 +69,11 @@ def same(got, wanted) -> None:
 
 @pytest.mark.parametrize("name", STATISTICS)
 def test_every_statistic_gives_what_the_torch_backend_gives(name, device):
-    statistic = STATISTICS[name].named("asked")
+    statistic = STATISTICS[name].named("tested")
     given = leaves(device, 40, 45, batch=1, heads=2, kv_heads=1)
     for mask in (None, Causal() & Window(20), Dense(torch.rand(40, 45) < 0.3)):
         ours, truth = (observe(**given, mask=mask, stats=[statistic], backend=b) for b in ("triton", "torch"))
-        same(ours.asked, truth.asked)
+        same(ours.tested, truth.tested)
 
 
 @pytest.mark.parametrize("name", CASES)
