@@ -28,11 +28,12 @@ def equations(text: str) -> list:
 
 
 def wrong(text: str) -> list[tuple[str, float, str]]:
-    """Equations off by more than half of the last digit; numbers below 10,000 have three decimals."""
+    """Equations whose right side is off by more than half of its last digit."""
     found = []
     for one in equations(text):
-        fewer_digits = "e" in one.printed.text or abs(one.printed.value) >= 1e4
-        if abs(one.value - one.printed.value) > (one.printed.half if fewer_digits else 0.00050001):
+        # Numbers of 10,000 and more are printed without decimals.
+        half = 0.5 if abs(one.printed.value) >= 1e4 else 0.00050001
+        if abs(one.value - one.printed.value) > (one.printed.half if "e" in one.printed.text else half):
             found.append((one.left, one.value, one.printed.text))
     return found
 
