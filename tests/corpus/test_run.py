@@ -121,6 +121,16 @@ def _shards(folder: Path) -> list[Path]:
     return [file for file in (folder / "shards").glob("*.json") if not file.name.startswith(".")]
 
 
+def test_drafts_of_killed_writers_are_taken_away(tiny_model, stories, undisturbed, tmp_path):
+    folder = tmp_path / "a"
+    for part in ("1/2", "2/2"):
+        corpus.run(tiny_model, stories, folder, part=part, settings=SMALL)
+    (folder / "reading" / ".000003.json.abc.tmp").write_text("{")
+    (folder / "shards" / ".000003.json.abc.tmp").write_text("{")
+    corpus.merge(folder)
+    assert digests(folder) == digests(undisturbed)
+
+
 def test_resuming_a_complete_run_changes_nothing(tiny_model, stories, undisturbed):
     before = digests(undisturbed)
     made = corpus.run(tiny_model, stories, undisturbed, settings=SMALL, resume=True)

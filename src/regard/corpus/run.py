@@ -86,7 +86,9 @@ def merge(output: str | Path) -> CorpusAtlas:
     if plan is None:
         raise CorpusError(f"{output} holds no corpus run. Begin one with regard corpus MODEL TEXTS -o NAME.")
     if store.read_json(f"{ATLAS}.json") is None:
-        write_atlas(store, plan, merged(store, plan))
+        state = merged(store, plan)
+        store.tidy()
+        write_atlas(store, plan, state)
     return CorpusAtlas.open(output)
 
 

@@ -88,6 +88,14 @@ class Store:
         with suppress(FileNotFoundError):
             self.fs.rm_file(f"{self.root}/{name}")
 
+    def tidy(self) -> None:
+        """Take away what killed writers left: drafts, and notes of what they were reading."""
+        if self.local:
+            for draft in Path(self.root).rglob(".*.tmp"):
+                draft.unlink(missing_ok=True)
+        for name in self.names("reading"):
+            self.remove(f"reading/{name}")
+
     def names(self, folder: str = "") -> list[str]:
         """The names of the files in a folder of it, sorted; drafts of unfinished writes left out."""
         self.fs.invalidate_cache()
