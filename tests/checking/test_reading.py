@@ -11,7 +11,7 @@ import torch
 from regard.checking import check
 from regard.checking.names import step_named
 from regard.checking.reading import read
-from regard.errors import RegardError
+from regard.errors import RegardError, ShapeError
 
 BRACKETS = """
 Q = [[1, 0]]
@@ -353,3 +353,42 @@ def test_a_text_and_tables_together_are_refused():
         RegardError, match=re.escape("the text has 200,001 characters, at most 200,000 are read")
     ):
         check("1" * 200_001)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (
+            "Suppose the raw scores are [2.1, 0.5, -1.0, 0.8].\n"
+            "After softmax we get [0.65, 0.13, 0.03, 0.19]. Great!",
+            ["0.65", "0.19"],
+        ),
+        (
+            "scores: 18, 2, -2, 1. Dividing by sqrt(64) gives 2.3, 0.26, -0.20, 0.10, "
+            "and softmax: 0.75, 0.10, 0.06, 0.09",
+            ["0.26", "-0.20", "0.10"],
+        ),
+        (
+            "Now the scores are 5.0, 2.5, 2.0.\nTaking the softmax yields 0.85, 0.10, 0.06.",
+            ["0.85", "0.10", "0.06"],
+        ),
+    ],
+    ids=["brackets", "one line", "lines"],
+)  # fmt: skip
+def test_numbers_are_found_among_the_words_of_a_text(text, wrong):
+    found = [
+        cell.printed.text for cell in check(text).wrong if cell.cause and "printed scaled" not in cell.cause
+    ]
+    assert found == wrong
+
+
+def test_a_step_in_the_header_of_a_table_counts_and_a_missing_cell_is_named():
+    table = "| scores | 1 | 2 | 3 |\n|---|---|---|---|\n| weights | 0.09 | 0.24 | {} |"
+    assert [cell.printed.text for cell in check(table.format("0.76")).wrong] == ["0.76"]
+    with pytest.raises(ShapeError, match="scores is 3 numbers and weights is 2 numbers"):
+        check("| scores | 1 | 2 | 3 |\n|---|---|---|---|\n| weights | 0.1 | 0.2 |")
+
+
+def test_nan_is_refused_by_name():
+    with pytest.raises(RegardError, match="scores holds nan, and nothing follows from nan"):
+        check("scores = [nan, 1]\nweights = [0, 1]")

@@ -59,13 +59,14 @@ class Style:
     take: str = "x"
     given: str = "width=32, heads=4"
     before: str = "pass"
+    added: str = ""
 
     def source(self, **slots: str) -> str:
         """The module as text, with some slots filled in differently."""
         filled = SLOTS | slots
         return TEMPLATE.format(
             given=self.given, made=_indented(self.made), take=self.take, x=self.take.split(",")[0],
-            before=self.before, parts=_indented(self.parts),
+            before=self.before, parts=_indented(self.parts), added=self.added,
             **{**filled, "out": filled["out"].format(O=self.out)},
         )  # fmt: skip
 
@@ -90,7 +91,7 @@ class CausalAttention(nn.Module):
         {before}
         {parts}
         d = q.shape[-1]
-        scores = {product}{scale}
+        scores = {product}{scale}{added}
         {mask}
         {softmax}
         {after}
@@ -168,6 +169,22 @@ STYLES = (
     Style("keyword_only", **_apart("query", "key", "value", "output", x="x")
           | {"take": "x, *, past_key_value=None, output_attentions=False"}),
     Style("with_positions", **_apart("q_proj", "k_proj", "v_proj", "o_proj", x="x") | {"take": "x, start_pos, freqs_cis"}),
+    Style("lazy_layers", made="self.W_q, self.W_k, self.W_v, self.W_o = (nn.LazyLinear(width, bias=False) for _ in range(4))",
+          parts=f"q, k, v = self.W_q(x), self.W_k(x), self.W_v(x)\n{HEADS}", out="self.W_o"),
+    Style("position_table", **_fused("qkv", "proj", f"q, k, v = FUSED.chunk(3, dim=-1)\n{HEADS}")
+          | {"made": "self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)\n"
+             "self.bias_table = nn.Parameter(torch.zeros(heads, 64, 64))", "added": " + self.bias_table[:, :n, :n]"}),
+    Style("kernels_of_heads", given="features=32, groups=4, heads=None", made="d = features // groups\n"
+          "self.q, self.k, self.v = (nn.Parameter(torch.randn(features, groups, d) / 6) for _ in range(3))\n"
+          "self.out = nn.Parameter(torch.randn(groups, d, features) / 6)",
+          parts="q, k, v = (torch.einsum('bnf,fhd->bhnd', x, w) for w in (self.q, self.k, self.v))\nh = q.shape[1]",
+          out="(lambda y: torch.einsum('bnhd,hdf->bnf', y.unflatten(-1, (h, -1)), self.out))"),
+    Style("channels_first", made="self.to_qkv = nn.Conv1d(width, 3 * width, 1)\nself.to_out = nn.Conv1d(width, width, 1)",
+          before="b, c, n = x.shape", parts="q, k, v = self.to_qkv(x).view(b, 3, h, -1, n).transpose(-2, -1).unbind(1)",
+          out="(lambda y: self.to_out(y.transpose(1, 2)))"),
+    Style("gate_of_zero", **_apart("to_q", "to_k", "to_v", "to_out")
+          | {"made": "self.to_q, self.to_k, self.to_v, self.to_out = (nn.Linear(width, width) for _ in range(4))\n"
+             "self.gamma = nn.Parameter(torch.zeros(1))", "out": "(lambda y: x + self.gamma * self.to_out(y))"}),
 )  # fmt: skip
 
 

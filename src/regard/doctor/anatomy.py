@@ -50,6 +50,8 @@ class Anatomy:
     length_first: set[int] = field(default_factory=set)
     # The columns of what the heads give, in the order of the values they come from.
     order: list[int] | None = None
+    # How many heads there are, by which columns of the output each query moves.
+    heads: int | None = None
 
     def value(self, products: list[Product], columns: Sequence[Column]) -> Tensor:
         """The values of some columns in a run, as (batch, length, columns)."""
@@ -159,9 +161,10 @@ def _classify(anatomy: Anatomy, run: Run, state: Any, n: int) -> None:
 
         for column, found in enumerate(_scan(role, places.shape[-1])):
             anatomy.roles.add(found, (index, column))
+    anatomy.heads = _heads([feeds[column] for column in anatomy.roles.query if column in feeds], width)
     fed = [feeds.get(column, []) for column in anatomy.roles.value]
     flat = [columns[0] for columns in fed if len(columns) == 1]
-    if anatomy.after and flat and len(flat) == len(fed) and sorted(flat) == list(range(width)):
+    if anatomy.after and flat and sorted(flat) == list(range(width)):
         anatomy.order = flat
 
 
@@ -176,7 +179,17 @@ def _role_of(before: Tensor, up: Tensor, down: Tensor, n: int) -> tuple[str, lis
         return "value", lifted.nonzero()[:, 0].tolist()
     others = [i for i in range(n) if i != n // 2]
     reach = float((up - before)[:, others].abs().max())
-    return ("query" if reach < 1e-5 * step + 1e-7 * size else "key"), []
+    if reach < 1e-5 * step + 1e-7 * size:
+        moved = (up - before)[:, n // 2].abs().amax(0) > 1e-6 * size
+        return "query", moved.nonzero()[:, 0].tolist()
+    return "key", []
+
+
+def _heads(moved: list[list[int]], width: int) -> int | None:
+    """The number of heads, if the columns that queries move fall into several groups of one size."""
+    groups = {tuple(columns) for columns in moved}
+    sizes = {len(columns) for columns in groups}
+    return len(groups) if len(sizes) == 1 < len(groups) and sum(map(len, groups)) == width else None
 
 
 Lookup = Callable[[int], tuple[Tensor, Tensor, Tensor]]

@@ -165,7 +165,8 @@ def _rotary_choices(roles: set[str]) -> list[str]:
 
 def _choices(role: str) -> tuple[str, ...]:
     simple = {
-        "mask": ("none", "mask"), "lengths": ("none", "lengths"), "cache": ("none",), "zero": ("zero",),
+        "mask": ("none", "mask", "masks", "wide masks", "key mask"), "lengths": ("none", "lengths"),
+        "cache": ("none",), "zero": ("zero",),
         "positions": ("positions", "rows of positions", "none", "zero"), "heads": ("heads",), "flag": ("no",),
         "rate": ("zero", "none"), "switch": ("no",), "width": ("width",), "length": ("length",),
         "batch": ("batch",), "rows": ("rows",), "columns": ("columns",), "scale": ("scale", "none"),
@@ -186,7 +187,11 @@ def fill(choice: str, sizes: Sizes, x: Tensor | None = None) -> Any:
     n = sizes.length
     values: dict[str, Callable[[], Any]] = {
         "none": lambda: None, "zero": lambda: 0, "no": lambda: False, "x": lambda: x,
-        "mask": lambda: torch.ones(n, n, dtype=torch.bool), "lengths": lambda: torch.full((sizes.batch,), n),
+        "mask": lambda: torch.ones(n, n, dtype=torch.bool),
+        "masks": lambda: torch.ones(sizes.batch, n, n, dtype=torch.bool),
+        "wide masks": lambda: torch.ones(sizes.batch, 1, n, n, dtype=torch.bool),
+        "key mask": lambda: torch.ones(sizes.batch, n, dtype=torch.bool),
+        "lengths": lambda: torch.full((sizes.batch,), n),
         "positions": lambda: torch.arange(n),
         "rows of positions": lambda: torch.arange(n).expand(sizes.batch, n),
         "heads": lambda: sizes.heads, "width": lambda: sizes.width, "length": lambda: n,

@@ -7,6 +7,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from regard.doctor.settings import HEAD_WIDTH, HEADS, MODEL
@@ -90,9 +91,13 @@ def construct(kind: Callable[..., Any], given: Mapping[str, Any] | None = None) 
         else:
             chosen[parameter.name] = _guess(parameter.name, hint)
     unknown = [name for name, value in chosen.items() if value is None and name not in given]
+    # What no name says is most often nothing, or else a size.
+    for value in (None, WIDTH) if unknown else ():
+        chosen |= dict.fromkeys(unknown, value)
+        with suppress(Exception):
+            return _made(kind, parameters, chosen)
     try:
-        positional = [chosen.pop(p.name) for p in parameters if p.kind == p.POSITIONAL_ONLY]
-        return kind(*positional, **chosen)
+        return _made(kind, parameters, chosen)
     except Exception as error:
         words = ", ".join(
             f"{name}={value!r}" for name, value in chosen.items() if not isinstance(value, Sketch)
@@ -102,6 +107,12 @@ def construct(kind: Callable[..., Any], given: Mapping[str, Any] | None = None) 
             f"{kind.__name__}({words}) could not be made ({type(error).__name__}: {error}). "
             f"Give its arguments with --with, as in --with {asked}=…, or make it in the file and name that."
         ) from error
+
+
+def _made(kind: Callable[..., Any], parameters: list[inspect.Parameter], chosen: dict[str, Any]) -> Any:
+    alone = [p.name for p in parameters if p.kind == p.POSITIONAL_ONLY]
+    rest = {name: value for name, value in chosen.items() if name not in alone}
+    return kind(*(chosen[name] for name in alone if name in chosen), **rest)
 
 
 def _hints(kind: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from regard.doctor import probes
 from regard.doctor.adapter import FunctionSubject, signature_of
@@ -112,7 +113,7 @@ def _subject(thing: Any, options: Options) -> Subject:
 def _of_module(module: torch.nn.Module, options: Options) -> Subject:
     if reads_tokens(module):
         return ModelSubject(module, options)
-    weights = any(parameter.dim() > 1 for parameter in module.parameters())
+    weights = any(is_lazy(x) or x.dim() > 1 for x in module.parameters())
     if not weights and (signature_of(module).triple or len(signature_of(module).required) >= 3):
         return FunctionSubject(module.eval(), options)
     return ModuleSubject(module, options)

@@ -86,6 +86,7 @@ class Fitting:
             self._mistaken(usual, ((slip,) for slip in SLIPS))
             or self._other_scale()
             or self._mistaken(rare, plain)
+            or self._mistaken(self._turned(), ((slip,) for slip in SLIPS if "turned" in slip.change))
             or (self._mistaken(usual[:12], pairs_of_slips()) if pairs else None)
         )
 
@@ -93,6 +94,12 @@ class Fitting:
         """The settings worth trying two mistakes with: the commonest forms, the first readings."""
         plain = [s for s in self._settings if s[1].base == 1e4 and s[1].part == 1 and s[1].turn == 1]
         return [s for s in plain if s[1].norm is None][:24]
+
+    def _turned(self) -> list[Setting]:
+        """Rotary positions of every kind: one side alone does not show in the order of keys."""
+        forms = [base for base in healthy_forms(True, False) if base.rotary]
+        known = [(convention, item) for convention, base, item in self._settings if base == Recipe()]
+        return [(convention, base, item) for base in forms for convention, item in known[:4]]
 
     def _mistaken(self, settings: list[Setting], choices: Iterable[tuple[Slip, ...]]) -> Fit | None:
         """The first of these mistakes, or combinations of them, that gives the output."""
@@ -152,6 +159,13 @@ class Fitting:
             return math.inf
         return difference(out[rows], theirs[rows])
 
+    def _scale(self, scale: float) -> tuple[str, str]:
+        """The code and the words for a scale: that of d_model, where it is not the width of q, or another."""
+        width = self.subject.token_width
+        if width and abs(scale * width**0.5 - 1) < 1e-3:
+            return "scale-d-model", "scale 1/√d_model"
+        return "wrong-scale", f"scale {scale:.4g}"
+
     def _other_scale(self) -> Fit | None:
         """A scale that is none of the known ones, found by bisection along its logarithm."""
         for convention, base, (name, allowed) in self._usual():
@@ -170,10 +184,7 @@ class Fitting:
                 a, b = low + (high - low) / 3, high - (high - low) / 3
                 low, high = (low, b) if error(a) < error(b) else (a, high)
             if error(low) < TOLERANCE:
-                scale = math.exp(low)
-                made = replace(base, scale=scale)
-                words = f"scale {scale:.4g}"
-                return Fit(
-                    made, convention, ("wrong-scale",), words, error(low), self.best, name, base, allowed
-                )
+                code, words = self._scale(math.exp(low))
+                made = replace(base, scale=math.exp(low))
+                return Fit(made, convention, (code,), words, error(low), self.best, name, base, allowed)
         return None

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from regard.doctor.adapter import signature_of
 from regard.doctor.anatomy import Anatomy, dissect
 from regard.doctor.arguments import Parameters, Sizes, fill, fillers
 from regard.doctor.influence import influence
 from regard.doctor.masks import MaskForm, find_form, forms, holed
-from regard.doctor.readings import Reading, meant_for, readings
+from regard.doctor.readings import Reading, meant_for, odd, readings
 from regard.doctor.recipe import Recipe, pattern
 from regard.doctor.settings import head_width, heads_of, lengths_of, widths_of
 from regard.doctor.subject import (
@@ -34,7 +35,7 @@ from regard.errors import SubjectError
 
 __all__ = ["ModuleSubject", "randomised"]
 
-SHAPES = ("bnd", "nbd", "nd", "bchw")
+SHAPES = ("bnd", "nbd", "nd", "bdn", "bchw")
 
 
 class ModuleSubject(Subject):
@@ -54,7 +55,7 @@ class ModuleSubject(Subject):
         self.options, self.fixed = options or Options(), dict(fixed or {})
         # A function that a module holds may close over the original.
         self.original, self.name = module.eval(), type(module).__name__
-        self.module = randomised(module)
+        self.module = module if sizeless(module) else randomised(module)
         # A library's part follows its library's rules: masks made elsewhere, flags that are only hints.
         self.own = type(module).__module__.split(".")[0] in ("torch", "transformers")
         self.parameters = signature_of(module)
@@ -67,9 +68,17 @@ class ModuleSubject(Subject):
         self.runnable: list[dict[str, str]] = []
         # Masks that can be passed and do not do what they should.
         self.uncertain: list[MaskForm] = []
+        # Of a mask that must be passed, the forms to try for one that allows everything.
+        self.meanings: list[MaskForm] = []
         self._find_call()
         self._find_masks()
+        self.token_width = self.width
         self.anatomy = self._dissect()
+        if odd(self.anatomy, self.heads):
+            # Softmax of large scores hides which columns are keys.
+            calm = self._dissect(size=0.25)
+            self.anatomy = self.anatomy if odd(calm, self.heads) else calm
+        self.heads = self.heads or self.anatomy.heads
         self.readings = readings(self.anatomy, self.heads)
         self.causal = self.options.causal
         if self.causal is None and not self.flag and not self.own and declares_causal(module):
@@ -143,10 +152,15 @@ class ModuleSubject(Subject):
         yield from ((n, width, "bnd") for n in lengths[1:] for width in widths[:3])
 
     def _fails(self) -> str | None:
+        if sizeless(self.original):
+            # Lazy layers keep the sizes of the first input they meet, even of one that does not fit.
+            self.module = copy.deepcopy(self.original)
         try:
             self.run(self.sample())
         except Exception as error:
             return str(error) if isinstance(error, SubjectError) else f"{type(error).__name__}: {error}"
+        if sizeless(self.original):
+            self.module = randomised(self.module)
         return None
 
     def _mixes(self) -> bool:
@@ -181,6 +195,8 @@ class ModuleSubject(Subject):
             form = exact or (possible[0] if possible else None)
             if exact is None:
                 self.uncertain += possible
+                if name in self.parameters.required:
+                    self.meanings = list({one.meaning: one for one in reversed(possible)}.values())[::-1]
             if form is not None and form.by_key:
                 self.padding = self.padding or form
             elif form is not None:
@@ -196,13 +212,13 @@ class ModuleSubject(Subject):
         small.anatomy = replace(self.anatomy, products=found.products, places=found.places)
         return small
 
-    def _dissect(self, classify: bool = True) -> Anatomy:
+    def _dissect(self, classify: bool = True, size: float = 1.0) -> Anatomy:
         def change(state: Tensor, b: int, j: int) -> Tensor:
             state = state.clone()
             state[b, j] = state[b, j].roll(1, -1) * -1.5 + 0.5 * state.abs().max()
             return state
 
-        return dissect(self.watched, self.sample(), change, self.length, classify)
+        return dissect(self.watched, size * self.sample(), change, self.length, classify)
 
     # Calling it
 
@@ -234,10 +250,14 @@ class ModuleSubject(Subject):
                 extra[hint] = ~pattern("causal", n, n)
         if keep is not None:
             form, allowed = self.padding, keep[:, None, None].expand(batch, 1, n, n)
+        needed = form or self.mask or self.padding
+        if allowed is None and needed and needed.name in self.parameters.required:
+            form, allowed = needed, torch.ones(batch, 1, n, n, dtype=torch.bool)
         form = form or self.mask
         if allowed is not None and form is not None:
             extra[form.name] = form.build(allowed, self.heads or 1, state.dtype)
-        x = _into(state, self.shape)
+        # A part of a longer input is no place for somebody's view() to fail.
+        x = _into(state, self.shape).contiguous()
         positional = [x] if self.parameters.loose or not self.inputs else []
         try:
             found = self.module(*positional, **dict.fromkeys(self.inputs, x), **extra)
@@ -280,11 +300,14 @@ class ModuleSubject(Subject):
 
     def plans(self) -> int:
         """How many ways of filling in unknown arguments can be called."""
-        return len(self.runnable)
+        return len(self.runnable) * max(len(self.meanings), 1)
 
     def use_plan(self, index: int) -> None:
         """Fill in unknown arguments in another way."""
-        self.plan = self.runnable[index]
+        self.plan = self.runnable[index % len(self.runnable)]
+        if self.meanings:
+            form = self.meanings[index // len(self.runnable)]
+            self.mask, self.padding = (None, form) if form.by_key else (form, None)
 
     def conventions(self) -> Sequence[Reading]:
         """Every reading of the projections."""
@@ -326,7 +349,7 @@ class ModuleSubject(Subject):
     def unused(self) -> list[str]:
         """Weights for q, k, v or the output that never take part."""
         held = dict(self.module.named_parameters())
-        idle = [name for name, x in held.items() if x.dim() > 1 and name not in self.anatomy.used]
+        idle = [n for n, x in held.items() if (is_lazy(x) or x.dim() > 1) and n not in self.anatomy.used]
         return [_attribute(frozenset([name])) for name in idle if meant_for([name])]
 
 
@@ -356,6 +379,8 @@ def _attribute(names: frozenset[str]) -> str:
 def _into(state: Tensor, shape: str) -> Tensor:
     if shape == "bchw":
         return state.transpose(1, 2).unflatten(-1, (2, -1))
+    if shape == "bdn":
+        return state.transpose(1, 2)
     return state.transpose(0, 1) if shape == "nbd" else state[0] if shape == "nd" else state
 
 
@@ -366,13 +391,24 @@ def _output(found: Any, x: Tensor, shape: str) -> Tensor:
         raise TypeError(f"it returned {type(found).__name__} and no tensor")
     like = [y for y in outs if y.shape == x.shape]
     rows = x.shape[:2] if shape in ("bnd", "nbd") else x.shape[:1]
-    like += [y for y in outs if y.dim() == x.dim() and y.shape[: len(rows)] == rows and shape != "bchw"]
+    like += [
+        y
+        for y in outs
+        if y.dim() == x.dim() and y.shape[: len(rows)] == rows and shape in ("bnd", "nbd", "nd")
+    ]
     if not like:
         raise TypeError(f"it returned {tuple(outs[0].shape)}, which has no vector for each token")
     out = like[0]
     if shape == "bchw":
         return out.flatten(2).transpose(1, 2)
+    if shape == "bdn":
+        return out.transpose(1, 2)
     return out.transpose(0, 1) if shape == "nbd" else out[None] if shape == "nd" else out
+
+
+def sizeless(module: nn.Module) -> bool:
+    """Whether some weights get their shape from the first input, as those of nn.LazyLinear do."""
+    return any(map(is_lazy, module.parameters()))
 
 
 def randomised(module: nn.Module) -> nn.Module:
@@ -389,20 +425,26 @@ def randomised(module: nn.Module) -> nn.Module:
             if "norm" in type(part).__name__.lower()
             for x in part.parameters()
         }
-        for parameter in module.parameters():
+        convolutions = (part for part in module.modules() if isinstance(part, nn.Conv1d | nn.Conv2d))
+        convolved = {id(part.weight) for part in convolutions}
+        for name, parameter in module.named_parameters():
             # The gains of a norm stay as they are: the recipes have none.
+            # A lazy layer that was never called has no weights yet.
+            if is_lazy(parameter):
+                continue
             if not parameter.is_floating_point() or parameter.device.type != "cpu" or id(parameter) in gains:
                 continue
             if parameter.dim() >= 2:
-                size = (
-                    max(parameter.shape[-1], 1) ** -0.5
-                    if parameter.dim() == 2
-                    else parameter.shape[0] ** -0.5
-                )
+                inputs = parameter[0].numel() if id(parameter) in convolved else parameter.shape[0]
+                size = max(parameter.shape[-1] if parameter.dim() == 2 else inputs, 1) ** -0.5
                 parameter.copy_(torch.randn(parameter.shape, generator=draw) * size)
+            elif not name.endswith("bias") and not bool(parameter.any()):
+                # A gate that starts at zero, as in ReZero, would hide the whole attention.
+                parameter.fill_(0.5)
         for part in module.modules():
             for name in ("bias", "in_proj_bias"):
-                bias = getattr(part, name, None)
-                if isinstance(bias, nn.Parameter) and "Norm" not in type(part).__name__:
+                bias: Any = getattr(part, name, None)
+                lazy = is_lazy(bias)
+                if isinstance(bias, nn.Parameter) and not lazy and "Norm" not in type(part).__name__:
                     bias.copy_(0.1 * torch.randn(bias.shape, generator=draw))
     return module

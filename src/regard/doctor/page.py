@@ -88,10 +88,32 @@ What cannot be found out is asked for:
 
 Rotary positions of the usual bases, partial or turned the other way, normalised queries and keys with norms
 in the module, and any bias that does not depend on the input (ALiBi, relative positions) are healthy forms.
+Tables of positions and learnt biases are examined at zero, and a note says so.
 What fits none of them gets no clean bill: the report names the nearest form and how far it is.
 
 A query whose mask allows nothing makes most implementations return NaN. That is a remark, not a mistake:
 where such queries occur, set their rows to 0 *after* softmax, and leave the mask where it is, before softmax.
+
+## How often it is right
+
+The zoo and the styles in `tests/doctor` were written by those who wrote the doctor. So attention was
+written anew after the habits of public repositories and tutorials that are in neither. Of 38 healthy
+implementations and 93 broken variants of them, one and the same set:
+
+| | as it was | after mending |
+| --- | --- | --- |
+| healthy: right | 31 | 37 |
+| healthy: accused | 3 | 1 |
+| healthy: not examined, refused or crashed | 4 | 0 |
+| broken: named | 67 | 87 |
+| broken: misnamed | 9 | 0 |
+| broken: not examined, refused or crashed | 17 | 6 |
+
+Right for a form that is not known (linear attention, Performer) is *not examined*. With 12 more
+implementations, of which there is no first count, it is 49 of 50 and 120 of 131. The set was mended
+against, so this says what is left of known habits, not what to expect of others. The one that is accused
+takes masks that it never reads. Still not read: functions that take their weight matrices as arguments,
+weights in NumPy, and a missing output projection behind a residual and a norm.
 
 ## What it finds
 """

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.doctor.anatomy import Anatomy, Column
 from regard.doctor.recipe import Recipe, compute
 
-__all__ = ["Reading", "meant_for", "readings"]
+__all__ = ["Reading", "meant_for", "odd", "readings"]
 
 WORDS = {
     "query": ("q", "query", "queries", "wq", "qs", "qw", "toq", "fcq", "qproj", "queryproj", "xq"),
@@ -106,7 +106,7 @@ def readings(anatomy: Anatomy, heads: int | None) -> list[Reading]:
     if roles.query and roles.key and roles.value:
         certain = (tuple(roles.query), tuple(roles.key), tuple(roles.value))
         found += _with_heads(certain, heads, anatomy, True)
-    if found and not roles.dead and not _odd(anatomy, heads):
+    if found and not roles.dead and not odd(anatomy, heads):
         return found
     for parts in _guesses(anatomy, heads):
         found += [r for r in _with_heads(parts, heads, anatomy, False) if r.order == "hd"]
@@ -115,11 +115,11 @@ def readings(anatomy: Anatomy, heads: int | None) -> list[Reading]:
     return list(dict.fromkeys(found))
 
 
-def _odd(anatomy: Anatomy, heads: int | None) -> bool:
+def odd(anatomy: Anatomy, heads: int | None) -> bool:
     """Whether the parts do not add up, so that what they do tells little about what they are."""
     roles = anatomy.roles
     q, k, v = len(roles.query), len(roles.key), len(roles.value)
-    return bool(k > q or (heads and (q % heads or k % max(q // heads, 1))) or (k != v and k == q))
+    return bool(not q or k > q or (heads and (q % heads or k % max(q // heads, 1))) or (k != v and k == q))
 
 
 def _with_heads(

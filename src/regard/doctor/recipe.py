@@ -166,6 +166,9 @@ def compute(
     out = _mix(parts, (model, n_k), allowed, recipe)
     if recipe.norm and "o" in recipe.normed:
         out = _normed(out, recipe.norm)
+    if "pixels" in recipe.mixed:
+        # Channels first: (heads, length, dim) taken for (channels, length).
+        return out.reshape(out.shape[0], -1, n_q).transpose(1, 2)
     out = out if "o" in recipe.mixed else out.transpose(1, 2)
     return out.reshape(out.shape[0], n_q, -1)
 

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 __all__ = ["head_width", "heads_of", "lengths_of", "widths_of"]
 
 HEADS = (
     r"(num|n|number)_?(of_)?(q_|query_|local_|attention_|attn_)*heads?"
-    r"|heads|nheads?|h|nh|head_num|num_attention_heads"
+    r"|heads|nheads?|h|nh|heads?_?(num|count|number|n)|no_heads|num_attention_heads"
 )
 HEAD_WIDTH = (
     r"d_?k|d_?h|d_?q|d_?head|head_?(dim|dimension|size|width)|dim_?(per_)?head|per_head_dim|key_size"
@@ -70,14 +71,14 @@ def widths_of(module: nn.Module) -> Iterator[int]:
     found = [value for value in map(_whole, _values(module, MODEL)) if value]
     for part in module.modules():
         weight = getattr(part, "weight", None)
-        if isinstance(part, nn.Linear):
+        if isinstance(part, nn.Linear) and part.in_features:
             found.append(part.in_features)
         elif isinstance(part, nn.Conv1d | nn.Conv2d):
             found.append(part.in_channels)
         elif type(part).__name__ == "Conv1D" and weight is not None:
             found.append(weight.shape[0])
     for parameter in module.parameters():
-        found += [size for size in parameter.shape if size > 1]
+        found += [size for size in parameter.shape if size > 1] if not is_lazy(parameter) else []
     # A module without weights takes any width.
     yield from list(dict.fromkeys([*found, 16]))[:6]
 

@@ -35,7 +35,7 @@ class Slip:
                 return None
             allowed = ~allowed if self.pattern == "inverted" else pattern(self.pattern, allowed.shape[-2], n)
         about_rotary = "turned" in self.change or "rotary" in self.change
-        if about_rotary and (recipe.rotary is None or recipe.part != 1.0):
+        if about_rotary and (recipe.rotary is None or ("rotary" in self.change and recipe.part != 1.0)):
             return None
         if self.change.get("mask") and bool(allowed.all()):
             return None
@@ -69,6 +69,7 @@ SLIPS = (
     Slip("heads-mixed", "heads split by a view without transpose", {"mixed": "qkv"}),
     Slip("heads-mixed", "heads joined by a reshape without transpose", {"mixed": "o"}),
     Slip("heads-mixed", "heads split and joined without transpose", {"mixed": "qkvo"}),
+    Slip("heads-mixed", "heads joined as channels of pixels without transpose", {"mixed": "pixels"}),
     *(
         Slip("heads-mixed", f"heads of {part} split by a view without transpose", {"mixed": part})
         for part in ("q", "k", "v", "qk", "kv")
@@ -129,8 +130,8 @@ def healthy_forms(positional: bool, normed: bool) -> list[Recipe]:
     if positional:
         bases += [
             Recipe(rotary=how, base=base, part=part, turn=turn)
-            for part, turn, base, how in product(
-                (1.0, 0.5, 0.25), (1.0, -1.0), (1e4, 5e5, 1e6), ("halves", "interleaved")
+            for turn, base, part, how in product(
+                (1.0, -1.0), (1e4, 5e5, 1e6), (1.0, 0.5, 0.25), ("halves", "interleaved")
             )
             if (part, turn, base) != (1.0, 1.0, 1e4)
         ]

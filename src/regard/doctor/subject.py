@@ -85,6 +85,8 @@ class Subject:
     own = False
     # Whether a token's value can be changed apart from its query.
     seeable = True
+    # The width of a token, where that of its queries may be another.
+    token_width: int | None = None
     mask: MaskForm | None = None
     padding: MaskForm | None = None
     cache_name: str | None = None

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -20,6 +21,7 @@ FACTORS = {
     aten.addmv: (1, 2), aten.convolution: (0, 1), aten.linear: (0, 1),
     aten.mkldnn_convolution: (0, 1),
 }  # fmt: skip
+CONVOLUTIONS = (aten.convolution, aten.mkldnn_convolution)
 SUMS = (aten.add, aten.add_)
 MULTIPLES = (aten.mul, aten.div, aten.mul_, aten.div_)
 
@@ -71,7 +73,8 @@ class Watch(TorchDispatchMode):
         self._storages: dict[int, _Seen] = {}
         self.used: set[str] = set()
         for name, weight in weights.items():
-            self._of(weight).names |= {name}
+            if not is_lazy(weight):
+                self._of(weight).names |= {name}
         for x in inputs:
             self._of(x).tainted = True
 
@@ -99,14 +102,14 @@ class Watch(TorchDispatchMode):
         if tainted and isinstance(out, Tensor):
             packet = getattr(func, "overloadpacket", None)
             if packet in FACTORS:
-                self._product(out, [args[place] for place in FACTORS[packet]])
+                self._product(out, [args[place] for place in FACTORS[packet]], packet in CONVOLUTIONS)
             elif packet in SUMS:
                 self._sum(out, args)
             elif packet in MULTIPLES and not isinstance(args[1], Tensor) and _holds(args[0]):
                 self._of(out).multiple = self._whole(args[0])
         return out
 
-    def _product(self, out: Tensor, factors: list[Tensor]) -> None:
+    def _product(self, out: Tensor, factors: list[Tensor], convolved: bool) -> None:
         left, right = (self._of(x) for x in factors)
         if left.tainted == right.tainted:
             return
@@ -118,7 +121,9 @@ class Watch(TorchDispatchMode):
             out.add_(self.changes[index].reshape(out.shape))
         if source.whole is not None:
             self.products[source.whole].absorbed = True
-        self.products.append(Product(weight.names, out.clone(), operand.clone(), source.products))
+        # A convolution takes channels first: as everywhere else, keep a row for each token.
+        rows = operand.movedim(1, -1) if convolved else operand
+        self.products.append(Product(weight.names, out.clone(), rows.clone(), source.products))
         made = self._of(out)
         made.whole, made.products = index, made.products | {index}
 

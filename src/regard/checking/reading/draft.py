@@ -129,6 +129,8 @@ def _hides(word: str) -> bool:
 
 
 def _cell(name: str, text: str) -> Numeral:
+    if str(text).strip().lower() == "nan":
+        raise RegardError(f"{name} holds nan, and nothing follows from nan; give numbers.")
     try:
         return numeral(text)
     except RegardError as error:

@@ -109,7 +109,10 @@ def _parsed(lines: list[str]) -> _Table:
     # A header is what stands above the rule, or a first row with words in it.
     if rule == 1 or (rule is None and sum(map(is_cell, first)) <= len(first) // 2):
         header, body = first, rows[1:]
-        if any(map(is_cell, first[1:])) and rule is None:
+        # Markdown wants a header: what stands there may be the first step with its numbers.
+        steps = {_named(row[0]) for row in rows}
+        listed = len(steps) == len(rows) and steps <= set(TABLES)
+        if any(map(is_cell, first[1:])) and (rule is None or listed):
             header, body = [], rows
     else:
         header, body = [], rows

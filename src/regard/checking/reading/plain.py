@@ -10,6 +10,7 @@ from regard.checking.reading.draft import Draft, scale_in
 from regard.checking.reading.latex import without_latex
 from regard.checking.reading.markdown import add_table, is_row
 from regard.checking.reading.numbers import CELL, cleaned, only_numbers, rows_of
+from regard.checking.reading.told import sentences, told
 
 __all__ = ["drafts_of_text"]
 
@@ -45,7 +46,7 @@ class _Text:
         return "".join(out)
 
     def read(self) -> Draft:
-        lines = self.text.splitlines()
+        lines = sentences(self.text)
         at = 0
         while at < len(lines):
             end = at
@@ -72,10 +73,23 @@ class _Text:
             return
         if HELD.search(line):
             self._bracketed(line)
-        elif self._said(line) or self._row(line):
+        elif self._said(line) or self._row(line) or self._sentence(line):
             return
         else:
             self._prose(line)
+
+    def _sentence(self, line: str) -> bool:
+        """Words that name a step and then its numbers: dividing by √64 gives 2.3, 0.26, -0.20."""
+        row = rf"(?:{CELL})(?:[\s,]+(?:{CELL}))+"
+        found = re.match(rf"^(?P<words>.*[^\W\d]\)?)[\s:=]+(?P<rest>{row})\.?$", line)
+        name = told(found["words"]) if found else None
+        numbers = only_numbers(found["rest"]) if found else None
+        if name is None or numbers is None or name in self.draft.tables:
+            return False
+        self._finish()
+        self.draft.add(name, [numbers], flat=True)
+        self._settings(line)
+        return True
 
     def _bracketed(self, line: str) -> None:
         """Lists in brackets, each with the words before it: Q = […], softmax([…]) = […]."""
@@ -105,7 +119,8 @@ class _Text:
             return self.pending if self.pending and not before else None
         if _INDEXED.match(label):
             return label.lower()
-        return _named(label) or (self.pending if not before and not re.search(r"[=:≈]\s*$", words) else None)
+        named = _named(label) or told(label)
+        return named or (self.pending if not before and not re.search(r"[=:≈]\s*$", words) else None)
 
     def _divided(self, words: str, after: str) -> str | None:
         """Scores without a name, of which the line goes on to say what they are divided by: […] / 8 = […]."""

@@ -69,7 +69,7 @@ def _module(case: Case, subject: ModuleSubject) -> None:
                 if isinstance(found, tuple)
                 else None
             )
-            if held is None or held is found[0]:
+            if held is None or held is found[0] or _is_map(held):
                 return
             with_cache = {subject.cache_name or "": held, **how}
             out = subject.run(x[:, -new:], **with_cache)
@@ -81,6 +81,11 @@ def _module(case: Case, subject: ModuleSubject) -> None:
         if error > TOLERANCE:
             return _name(case, subject, x, inner, new, error)
     return None
+
+
+def _is_map(held: Any) -> bool:
+    """Whether what is returned last is the scores or weights of every pair, and no keys and values."""
+    return isinstance(held, Tensor) and held.dim() >= 3 and held.shape[-1] == held.shape[-2]
 
 
 def _name(case: Case, subject: ModuleSubject, x: Tensor, out: Tensor, new: int, error: float) -> None:

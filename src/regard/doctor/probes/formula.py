@@ -12,7 +12,9 @@ from regard.doctor.masks import holed
 from regard.doctor.modules import ModuleSubject
 from regard.doctor.probes.projections import projections
 from regard.doctor.probes.readout import readout
+from regard.doctor.probes.sequences import sequences
 from regard.doctor.subject import BATCH, Scenario, Subject
+from regard.doctor.tables import restore, silence
 
 __all__ = ["formula"]
 
@@ -31,10 +33,12 @@ def formula(case: Case) -> None:
     plain, *others = subject.scenarios()
     if _apart(case, plain):
         return case.find("scores-unused", "no token's output depends on any other token", plain)
-    found, fitting = _plain(case, plain)
+    found, fitting = _silently(case, plain) or _plain(case, plain)
     case.fits[plain.label] = found
     if found is None:
-        readout(case, plain, fitting)
+        sequences(case)
+        if not case.findings:
+            readout(case, plain, fitting)
     elif found.codes:
         return _report(case, plain, found)
     projections(case, found)
@@ -69,13 +73,28 @@ def _uncertain(case: Case, plain: Fit) -> bool:
     return False
 
 
-def _plain(case: Case, plain: Scenario) -> tuple[Fit | None, Fitting]:
+def _silently(case: Case, plain: Scenario) -> tuple[Fit, Fitting] | None:
+    """The fit with tables of positions and learnt biases at zero, where there are any and it helps."""
+    subject = case.subject
+    if not isinstance(subject, ModuleSubject) or subject.own:
+        return None
+    held = silence(subject)
+    found, fitting = _plain(case, plain, pairs=False) if held else (None, None)
+    # Where a table is a factor, zero leaves nothing to be examined.
+    if found is None or fitting is None or "scores-unused" in found.codes:
+        restore(subject, held)
+        return None
+    case.note(f"examined with {', '.join(held)} at zero")
+    return found, fitting
+
+
+def _plain(case: Case, plain: Scenario, pairs: bool = True) -> tuple[Fit | None, Fitting]:
     """The fit of the plain call, with the arguments filled in as it goes best."""
     tried: list[tuple[int, Fit | None, Fitting]] = []
     for index in range(case.subject.plans()):
         case.subject.use_plan(index)
         fitting = _fitting(case, plain)
-        found = fitting.fit(pairs=index == 0)
+        found = fitting.fit(pairs=pairs and index == 0)
         tried.append((index, found, fitting))
         if found is not None and not found.codes:
             break

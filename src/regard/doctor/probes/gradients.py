@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from regard.doctor.adapter import FunctionSubject
 from regard.doctor.case import Case
@@ -32,7 +33,11 @@ def gradients(case: Case) -> None:
         except Exception:
             return
         inputs = {"x": subject.sample(dtype=torch.float64)}
-        inputs |= {name: p.detach() for name, p in double.module.named_parameters() if p.dim() == 2}
+        inputs |= {
+            name: p.detach()
+            for name, p in double.module.named_parameters()
+            if not is_lazy(p) and p.dim() == 2
+        }
         _compare(case, inputs, lambda given: _with_weights(double, given))
 
 

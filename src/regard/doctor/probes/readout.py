@@ -111,16 +111,17 @@ def _of_reading(subject: ModuleSubject, scenario: Scenario, state: Tensor, readi
     shown = []
     for still in (False, True):
         columns = []
-        for j in range(subject.length):
+        # Without values first: what is left is a residual or a bias.
+        for j in (None, *range(subject.length)):
             wanted = torch.zeros_like(v)
-            wanted[:, j] = 1.0
+            wanted[:, j] = 1.0 if j is not None else 0.0
             changes = _towards(subject, reading.value or (), wanted - v)
             if still:
                 changes = _merge(changes, _towards(subject, reading.query or (), -q))
             out, seen = subject.watched(state, changes, **scenario.how)
             core = subject.anatomy.core(seen.products, out)
             columns.append(core.unflatten(-1, (reading.heads, -1))[..., 0].transpose(1, 2))
-        shown.append(torch.stack(columns, -1))
+        shown.append(torch.stack([column - columns[0] for column in columns[1:]], -1))
     yield shown[0], shown[1], (q, k, (reading.heads, k.shape[-1] // width))
 
 

@@ -1,0 +1,47 @@
+"""Which step a sentence is about that ends where its numbers begin."""
+
+from __future__ import annotations
+
+import re
+
+from regard.checking.names import GIVEN, STEPS, step_named
+
+__all__ = ["sentences", "told"]
+
+TABLES = (*GIVEN, *STEPS)
+# What stands between a name and its numbers.
+BETWEEN = (
+    r"(?:is|are|was|were|as|be|get|gets|got|obtain|have|gives?|give us|yields?|becomes?|we|you|then|now|of|to"
+    r"|follows)"
+)
+
+
+def told(words: str) -> str | None:
+    """The step that the end of a sentence names, past the words that only lead to the numbers.
+
+    >>> told("Suppose the raw scores are"), told("After softmax we get"), told("Dividing by √64 gives")
+    ('scores', 'weights', 'scaled')
+    >>> told("The cat sat")
+    """
+    words = re.sub(rf"(?:[\s:=,]+{BETWEEN})*[\s:=,]*$", "", words.strip(), flags=re.IGNORECASE)
+    parts = words.split()
+    for length in range(min(4, len(parts)), 0, -1):
+        tail = parts[-length:]
+        name = step_named(" ".join(tail))
+        # "a" and "sum" are words too: a name of one letter must be all that is said.
+        if name in TABLES and (len("".join(tail)) > 1 or len(parts) == 1):
+            return name
+    if re.search(r"\bdivid(?:e|ed|ing)\b|\bscal(?:ed|ing)\b", words, re.IGNORECASE):
+        return "scaled"
+    return "weights" if re.search(r"\bsoftmax\b", words, re.IGNORECASE) else None
+
+
+def sentences(text: str) -> list[str]:
+    """The lines of a text, cut where a sentence ends in a number or goes on to another step.
+
+    >>> sentences("scores: 1, 2. Softmax gives 0.27, 0.73, and the output: 5")
+    ['scores: 1, 2', 'Softmax gives 0.27, 0.73', 'the output: 5']
+    """
+    return re.sub(
+        r"(?<=\d)\.\s+(?=[A-Z])|(?<=\d),?\s+and\s+(?=[A-Za-z ]+[:=]\s*[-+\d])", "\n", text
+    ).splitlines()
