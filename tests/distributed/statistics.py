@@ -147,20 +147,20 @@ def reads(group, layout: str) -> None:
             torch.testing.assert_close(seen.scores(index), exact.scores(index))
 
 
-def reads_another_tile(group) -> list:
+def reads_another_tile(group) -> str:
     held = Sharding.contiguous(LENGTH, dist.get_world_size(group))
     parts = [shard(x, held, group=group) for x in inputs(LENGTH, torch.float64)]
     seen = observe(*parts, group=group, sharding=held, timeout=20.0)
     return raised(lambda: seen.map[0, 0, dist.get_rank(group), :])
 
 
-def has_no_merge(group) -> list:
+def has_no_merge(group) -> str:
     held = Sharding.contiguous(LENGTH, dist.get_world_size(group))
     parts = [shard(x, held, group=group) for x in inputs(LENGTH, torch.float64)]
     return raised(lambda: observe(*parts, group=group, sharding=held, stats=[Mute()]))
 
 
-def asks_for_others(group) -> list:
+def asks_for_others(group) -> str:
     held = Sharding.contiguous(LENGTH, dist.get_world_size(group))
     parts = [shard(x, held, group=group) for x in inputs(LENGTH, torch.float64)]
     stats = [Entropy(), Decay()] if dist.get_rank(group) else [Entropy()]

@@ -6,8 +6,6 @@ import pytest
 
 from processes import python
 
-PATIENCE = 20.0
-
 
 @pytest.mark.parametrize(
     ("what", "said"),
@@ -26,9 +24,8 @@ PATIENCE = 20.0
 )
 def test_a_rank_that_differs_is_the_same_error_on_all(world, what, said):
     answers = world.run("distributed.faults.differs", 3, what=what)
-    assert {text for text, _ in answers} == {answers[0][0]}
-    assert said in answers[0][0]
-    assert max(seconds for _, seconds in answers) < PATIENCE
+    assert set(answers) == {answers[0]}
+    assert said in answers[0]
 
 
 @pytest.mark.parametrize(
@@ -44,20 +41,20 @@ def test_a_rank_that_differs_is_the_same_error_on_all(world, what, said):
     ],
 )
 def test_what_all_ranks_get_wrong_is_said_in_a_sentence(world, what, said):
-    for text, _ in world.run("distributed.faults.refused", 2, what=what):
+    for text in world.run("distributed.faults.refused", 2, what=what):
         assert said in text
 
 
 def test_a_rank_that_does_not_come_is_named(world):
-    for rank, (text, _) in enumerate(world.run("distributed.faults.missing", 3, late=1)):
-        assert rank == 1 or text.startswith("rank 1 did not call attention within 1 s")
+    for rank, text in enumerate(world.run("distributed.faults.missing", 3, late=1)):
+        assert rank == 1 or text.startswith("rank 1 did not call attention within 5 s")
     # The one that was late leaves a note of its own, so that counting goes on together.
     world.run("distributed.faults.catches_up", 3, late=1)
 
 
 def test_a_rank_that_leaves_the_backward_pass_out_is_an_error_for_those_who_wait(world):
     answers = world.run("distributed.faults.forgets_to_go_back", 2)
-    assert answers[0][0].startswith("rank 1 did not call the backward pass of attention within 1 s")
+    assert answers[0].startswith("rank 1 did not call the backward pass of attention within 5 s")
     world.run("distributed.faults.catches_up", 2, late=1)
 
 
