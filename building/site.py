@@ -140,10 +140,11 @@ def sentence_of(module: str, name: str) -> str:
 def root_page() -> str:
     """The names at the root, each with the page that documents it."""
     lines = ["# Names at the root", "", "`import regard` gives these; each is documented where it lives.", ""]
-    homes = {name: package for package in reversed(packages()) for name in names_of(package)}
+    # As the root itself imports them: other packages may have names that are spelt alike.
+    homes, known = homes_of(""), {*packages()}
     for name in names_of(""):
-        home = homes.get(name)
-        if home is None:
+        home = homes[name].removeprefix("regard.")
+        if home not in known:
             lines.append(f"- `regard.{name}`")
             continue
         words = sentence_of(homes_of(home)[name], name)
