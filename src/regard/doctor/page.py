@@ -113,8 +113,8 @@ Right for a form that is not known (linear attention, Performer) is *not examine
 implementations, of which there is no first count, it is 49 of 50 and 120 of 131. The set was mended
 against, so this says what is left of known habits, not what to expect of others. The one that is accused
 takes masks that it never reads. Still not read: functions that take their weight matrices as arguments,
-weights in NumPy, and a missing output projection behind a residual and a norm. Known to be wrong: AFT, which is
-no softmax of q·k at all, is accused of its scale.
+weights in NumPy, and a missing output projection behind a residual and a norm. Known to be wrong: AFT, which
+is no softmax of q·k at all, is accused of its scale.
 
 ## What it finds
 """
