@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_a_driver_killed_and_resumed_leaves_the_same_bytes(tiny_model, stories, 
     command = Path(__file__).with_name("driver.py")
     for kill in range(2):
         with started(
-            *_python(), command, tiny_model, stories, folder, str(kill > 0), env=checkout()
+            sys.executable, command, tiny_model, stories, folder, str(kill > 0), env=checkout()
         ) as driver:
             # As soon as its next shard is there, it dies.
             while driver.poll() is None and len(_shards(folder)) <= kill:
