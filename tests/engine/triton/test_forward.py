@@ -144,7 +144,7 @@ def test_blocks_that_are_done_again_are_those_of_the_first_time(device, parts, c
         "lse": truth.lse,
         "entropy": truth.entropy,
         "distance": truth.mean_distance,
-        "peak": truth.max_score.value,
+        "max_score": truth.max_score.value,
         "first": truth.sink_mass,
     }
     result = forward._empty(problem, riders)
