@@ -36,17 +36,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()
     header("Starting the kernels of a call", "medians of rounds in which all take turns; ratios are to plain")
-    # A capture that fails leaves PyTorch's random numbers inside it, so every input is made before the first one.
-    inputs = {
-        n: torch.randn(3, *SIZES[n], n, 128, device="cuda", dtype=torch.bfloat16).unbind() for n in given.length
-    }
+    # A failed capture leaves PyTorch's random numbers inside it, so all inputs are made before the first.
+    on_device = {"device": "cuda", "dtype": torch.bfloat16}
+    inputs = {n: torch.randn(3, *SIZES[n], n, 128, **on_device).unbind() for n in given.length}
     for n in given.length:
         batch, heads = SIZES[n]
         for name, stats in {
             "row statistics": ROWS,
             "everything": [*ROWS, ColumnMass(), Decay(), Pooled(n // 256, "both"), TopK(8)],
         }.items():
-            compare(f"{name}, causal, n = {n}, batch {batch}, heads {heads}, d = 128", inputs[n], stats, given.rounds)
+            title = f"{name}, causal, n = {n}, batch {batch}, heads {heads}, d = 128"
+            compare(title, inputs[n], stats, given.rounds)
 
 
 def compare(title: str, inputs: tuple[Tensor, ...], stats: list, rounds: int) -> None:
