@@ -217,7 +217,7 @@ def test_a_module_inside_a_model_is_named_by_its_path(more, here):
 
 def test_a_class_that_cannot_be_made_says_which_argument_to_give(more, here):
     wanted = (
-        r"Demanding\(layers_of_thing=None\) could not be made .*Give its arguments with --with, as in --with"
+        r"Demanding\(layers_of_thing=32\) could not be made .*Give its arguments with --with, as in --with"
     )
     with pytest.raises(RegardError, match=wanted):
         examine_file(more, "Demanding")

@@ -160,6 +160,28 @@ def test_a_structured_bias_learns_as_exactly_as_in_eager(kind):
     assert (ours - exact).norm() <= 2 * (theirs - exact).norm()
 
 
+@pytest.mark.parametrize("height", [0.0, 10.0, 14.0])
+def test_a_sink_that_takes_nearly_all_leaves_gradients_exact_where_a_bias_learns(height):
+    torch.manual_seed(0)
+    n, heads = 201, 4
+    q, k, v, d_out = torch.randn(4, 1, heads, n, 16).unbind()
+    leaves = (q, k, v, torch.rand(heads))
+    places = torch.arange(n)
+
+    def eager(q, k, v, slopes):
+        scores = q @ k.mT / 4 + ALiBi(slopes).tile(places, places).to(q.dtype)
+        sink = torch.full((1, heads, n, 1), height, dtype=q.dtype)
+        return torch.cat([scores, sink], -1).softmax(-1)[..., :-1] @ v
+
+    def ours(q, k, v, slopes):
+        return attention(q, k, v, bias=ALiBi(slopes), sink=torch.full((heads,), height))
+
+    exact = gradients(eager, leaves, d_out, torch.float64)
+    theirs, found = (gradients(call, leaves, d_out, torch.float32) for call in (eager, ours))
+    for wanted, their, our in zip(exact, theirs, found, strict=True):
+        assert (our - wanted).norm() <= 2 * (their - wanted).norm()
+
+
 def test_an_infinite_prepared_query_has_the_gradient_that_its_output_has():
     torch.manual_seed(1)
     q, k, v = (torch.randn(1, 1, n, 4).half() for n in (5, 7, 7))

@@ -55,7 +55,7 @@ def test_one_of_both_is_the_same_as_both(how):
     ],
 )
 def test_a_tile_that_is_aligned_with_the_blocks_stays_in_one_piece(span, pieces):
-    found = [(p.cells.start, p.cells.stop, p.blocks.start, p.count) for p in _pieces(span, 64)]
+    found = [(p.cells.start, p.cells.stop, p.blocks.start, p.number) for p in _pieces(span, 64)]
     assert found == pieces
 
 

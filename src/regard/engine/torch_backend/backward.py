@@ -62,7 +62,7 @@ def _backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
     lse = result.lse.masked_fill(result.lse == -torch.inf, torch.inf)
     dirty = problem.mask is not None and not finite(problem.q, problem.k, problem.v)
     for part in parts(problem):
-        back = _Backward(part, lse, delta, mass, up, parameters, dirty)
+        back = _Backward(part, lse, delta, weight, up, parameters, dirty)
         for row in part.rows():
             part.put(dq, row.queries, back.run(row))
         for target, value in ((dk, back.dk), (dv, back.dv)):
@@ -87,13 +87,13 @@ class _Backward:
         part: Part,
         lse: Tensor,
         delta: Tensor,
-        mass: Tensor,
+        sink: Tensor | None,
         up: Upstream,
         parameters: tuple[Tensor, ...],
         dirty: bool,
     ) -> None:
         p = part.problem
-        self.part, self.lse, self.delta, self.mass = part, lse, delta, mass
+        self.part, self.lse, self.delta, self.sink = part, lse, delta, sink
         self.up, self.dirty = up, dirty
         own = len(p.scoring.score.parameters())
         self.score_grads, self.bias_grads = parameters[:own], parameters[own:]
@@ -158,7 +158,9 @@ class _Backward:
     ) -> tuple[Float[Tensor, "stacks rows 1"], Float[Tensor, "stacks rows 1"]]:
         """The sum over keys of w_ij (d_out_i . v_j) for right weights, and what makes weights right.
 
-        All weights of a row are off by one factor, the rounding of its lse; what they sum to tells it.
+        All weights of a row, the sink's included, are off by one factor, the rounding of its lse, and their sum
+        is that factor. What the sink leaves to the keys, 1 - w, would not do: it loses every digit where the sink
+        takes nearly all.
         """
         part = self.part
         total, mass = (torch.zeros_like(lse, dtype=torch.float64) for _ in range(2))
@@ -175,7 +177,8 @@ class _Backward:
                 # A product of values behind the mask may overflow, and 0 * inf is NaN.
                 part.four(products).masked_fill_(tile.blocked, 0.0)
             total += products.sum(-1, keepdim=True, dtype=torch.float64)
-        share = (part.queries(self.mass[..., None], row.queries) / mass).masked_fill_(mass == 0, 0.0)
+        whole = mass if self.sink is None else mass + part.queries(self.sink[..., None], row.queries)
+        share = whole.reciprocal().masked_fill_(mass == 0, 0.0)
         return (total * share).to(lse.dtype), share.to(lse.dtype)
 
     def _through_score(self, q: Tensor, k: Tensor, ds: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
