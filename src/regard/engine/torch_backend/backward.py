@@ -158,9 +158,9 @@ class _Backward:
     ) -> tuple[Float[Tensor, "stacks rows 1"], Float[Tensor, "stacks rows 1"]]:
         """The sum over keys of w_ij (d_out_i . v_j) for right weights, and what makes weights right.
 
-        All weights of a row, the sink's included, are off by one factor, the rounding of its lse, and their sum
-        is that factor. What the sink leaves to the keys, 1 - w, would not do: it loses every digit where the sink
-        takes nearly all.
+        All weights of a row, the sink's included, are off by one factor, the rounding of its lse.
+        Their sum is that factor. What the sink leaves to the keys, 1 - w, would not do: it loses every
+        digit where the sink takes nearly all.
         """
         part = self.part
         total, mass = (torch.zeros_like(lse, dtype=torch.float64) for _ in range(2))
