@@ -107,7 +107,9 @@ def test_scores_divided_by_their_sum_are_no_softmax():
     scores = SMALL.abs()
     shares = scores / scores.sum(-1, keepdim=True)
     report = check(scores=printed(scores), weights=printed(shares))
-    assert report["weights"].causes == ["e was left out: each score was divided by the sum of its row"]
+    assert report["weights"].causes == [
+        "the exponential was left out: each score was divided by the sum of its row"
+    ]
 
 
 @pytest.mark.parametrize(

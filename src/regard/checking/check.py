@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from regard.checking.calculations import checked_calculations
 from regard.checking.chain import Chain
 from regard.checking.counts import Counts, checked_counts
 from regard.checking.example import Example
@@ -34,9 +36,13 @@ def check(printed: str | Mapping[str, Any] | None = None, /, **tables: Any) -> R
         raise RegardError(
             f"check got a text or a mapping and also {', '.join(tables)}; give one or the other."
         )
-    examples = read(tables if printed is None else printed)
-    found = [checked_counts(e) if isinstance(e, Counts) else _checked(settled(e)) for e in examples]
+    written = checked_calculations(printed) if isinstance(printed, str) else None
+    examples = read(tables if printed is None else printed, tables_wanted=written is None)
+    found = [_judged(example, written is None) for example in examples]
     kept = tuple(example for example in found if example is not None)
+    if written is not None and len(kept) < 2:
+        example = kept[0] if kept else CheckedExample("", ())
+        kept = (replace(example, steps=(*example.steps, written)),)
     if not kept:
         raise RegardError(
             "a shape is given and no size was printed for it; add w_q, per_layer_millions or bytes."
@@ -44,13 +50,20 @@ def check(printed: str | Mapping[str, Any] | None = None, /, **tables: Any) -> R
     return Report(kept)
 
 
-def _checked(example: Example) -> CheckedExample:
+def _judged(example: Example | Counts, wanted: bool) -> CheckedExample | None:
+    return checked_counts(example) if isinstance(example, Counts) else _checked(settled(example), wanted)
+
+
+def _checked(example: Example, wanted: bool) -> CheckedExample | None:
+    """The verdicts about one example; where nothing follows from the rest an error, if that was wanted."""
     chain = Chain(example)
     steps: dict[str, CheckedStep] = {}
     for name in (*GIVEN, *STEPS):
         if name in example:
             steps[name] = judge(chain, name, steps)
     if all(step.verdict is Verdict.GIVEN for step in steps.values()) and "weights" not in steps:
+        if not wanted:
+            return None
         raise RegardError(
             f"{', '.join(steps)} alone: nothing that is printed follows from the rest. Add what was computed "
             "from them: scores, weights or output."

@@ -38,6 +38,16 @@ class Equation:
         """Whether the printed number is what the printed left side gives."""
         return self.printed.shows(self.value)
 
+    @property
+    def possible(self) -> bool:
+        """Whether it is what the left side gives if the numbers there are rounded themselves."""
+        off = 0.0
+        for found in re.finditer(r"\d*\.\d+|\d+\.\d*", self.left):
+            half = 0.5 * 10.0 ** -len(found[0].partition(".")[2])
+            moved = f"({float(found[0]) + half:.12f})"
+            off += abs(evaluated(self.left[: found.start()] + moved + self.left[found.end() :]) - self.value)
+        return abs(self.printed.value - self.value) <= self.printed.half + off * (1 + 1e-6)
+
 
 def evaluated(text: str) -> float:
     """What an expression of printed numbers comes to.

@@ -242,8 +242,8 @@ class _Judgement:
             cause = f"possible only if the printed {sources} are rounded; as printed they give another number"
             self.found |= dict.fromkeys(rest, (Verdict.ROUNDED, cause))
             return
-        # One number of one or two digits fits too many mistakes by chance.
-        if len(rest) == 1 and (len(self._all()) > 1 or self.table.cells[row][rest[0][1]].digits > 2):
+        # A row of one or two digits fits too many mistakes by chance.
+        if len(rest) == 1 and sum(cell.digits for cell in self.table.cells[row]) > 2:
             self._by_mistake(rest, whole=True)
 
     def _possible(self, row: int, rest: list[At]) -> bool:

@@ -91,6 +91,9 @@ def _scores(chain: Chain, name: str, get: Get, printed: Matrix) -> Iterator[Mist
 
 def _scaled(chain: Chain, name: str, get: Get, printed: Matrix) -> Iterator[Mistake]:
     s, scale = get("scores"), chain.scale
+    if chain.has("q") and len(s) == len(s[0]):
+        right = s if scale is None else Exact.times(s, scale.value)
+        yield Mistake("a transposed product: k qᵀ stands where q kᵀ belongs", transpose(right))
     if scale is not None and scale.value != 1:
         yield from _scalings(chain, s, lambda a: a)
         if scale.root:
@@ -188,7 +191,9 @@ def _weights(chain: Chain, name: str, get: Get, printed: Matrix) -> Iterator[Mis
     yield from _masks(chain, get)
     if all(x >= 0 or math.isinf(x) for row in s for x in row):
         plain = [[0.0 if math.isinf(x) else x for x in row] for row in s]
-        yield Mistake("e was left out: each score was divided by the sum of its row", Exact.shares(plain))
+        yield Mistake(
+            "the exponential was left out: each score was divided by the sum of its row", Exact.shares(plain)
+        )
     yield Mistake("e^score was not divided by the sum of its row", Exact.exps(s))
     yield Mistake(
         "sigmoid of each score, not softmax of the row",

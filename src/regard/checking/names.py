@@ -49,7 +49,8 @@ total: sum total sumofexps sumofexponentials denominator rowsum rowsums
 weights: w a alpha weights weight attentionweights attentionweight attention attentionmatrix
     attentionmap softmax softmaxscores softmaxoutput probabilities probability probs alphas
     attentionprobabilities attentionprobs aftersoftmax
-output: o z out output outputs result results contextvector contextvectors mixture attentionoutput
+output: o z out output outputs result results contextvector contextvectors
+    contextvec contextvecs mixture attentionoutput
     weightedsum weights·v weights@v weightsv av a·v a@v
 projected: projected finaloutput projectedoutput outputwo zwo concatwo
 mask: mask attentionmask causalmask
@@ -77,8 +78,10 @@ def step_named(label: str) -> str | None:
     >>> step_named("the cat sat")
     """
     text = _squashed(label)
-    if text in _LOOKUP:
-        return _LOOKUP[text]
+    # attn_weights_2 is the weights of one query.
+    for name in (text, re.sub(r"(?<=\w{3})\d+$", "", text)):
+        if name in _LOOKUP:
+            return _LOOKUP[name]
     if text.startswith("attention(q"):
         return "output"
     if text.startswith(("softmax(", "softmax[")):
@@ -91,7 +94,7 @@ def step_named(label: str) -> str | None:
 
 def _squashed(label: str) -> str:
     """A label without spaces, decoration, braces and shapes: `**Q K^T** (3×3):` becomes `qkt`."""
-    text = re.sub(r"\\(?:text|mathrm|mathbf|operatorname|mathsf)\s*\{([^}]*)\}", r"\1", label)
+    text = re.sub(r"\\(?:text|mathrm|mathbf|operatorname|mathsf)\s*\{([^}]*)\}", r"\1", label.strip(" *_#"))
     text = re.sub(r"\\(?:sqrt)\s*\{([^}]*)\}", r"√\1", text).replace("\\top", "ᵀ").replace("\\alpha", "α")
     text = re.sub(
         r"\(?\b\d+\s*[×xX,]\s*\d+\b\)?|\[\d+\s*,\s*\d+\]|\(rounded[^)]*\)|\s\([^()]*\s[^()]*\)$", "", text
@@ -101,4 +104,5 @@ def _squashed(label: str) -> str:
         text = text.replace(sign, plain)
     text = re.sub(r"^(?:step\s*\d+[.:)]?|\d+[.)])\s*", "", text.strip(" #*-"))
     text = re.sub(r"^(?:the|compute|computing|our)\s+", "", text)
+    text = re.sub(r"(?<![^\W_])attn?(?![^\W_])|^attn(?=\w)", "attention", text)
     return re.sub(r"[\s$#`_{}\\:=≈~.,*]+|\(\)$", "", text)

@@ -49,9 +49,11 @@ def as_rich(examples: Iterable[CheckedExample]) -> Group:
 def _example(example: CheckedExample, paint: Paint, plain: Callable[[str], str] = str) -> str:
     wrong = len(example.wrong)
     said = (
-        f"{wrong} of {example.checked} checked numbers are not right"
+        f"{wrong} of {example.checked} checked numbers {'is' if wrong == 1 else 'are'} not right"
         if wrong
         else f"all {example.checked} checked numbers are right"
+        if example.checked != 1
+        else "the checked number is right"
     )
     title = f"{example.name}: {said}" if example.name else f"{said[0].upper()}{said[1:]}"
     blocks = [plain(f"{title}.")]

@@ -17,11 +17,12 @@ _RULES = re.compile(r"\\(?:hline|toprule|midrule|bottomrule|cline\{[^}]*\})")
 _WRAPPED = re.compile(
     r"\\(?:text|mathrm|mathbf|textbf|operatorname|mathsf|textit|emph|mathbf|boldsymbol)\s*\{([^{}]*)\}"
 )
-
+_ALIGNED = re.compile(r"\\(?:begin|end)\{(?:align|aligned|equation|gather|gathered|split|multline)\*?\}")
 
 SIGNS = {
     r"\top": "ᵀ", r"\infty": "∞", r"\approx": "≈", r"\alpha": "α", r"\left": "", r"\right": "",
-    r"\quad": "\n", r"\,": " ", r"\;": " ", r"\%": "%", r"\\": "\n", r"\[": "", r"\]": "",
+    r"\quad": "\n", r"\cdot": "·", r"\times": "×", r"\,": " ", r"\;": " ", r"\%": "%", r"\\": "\n",
+    r"\[": "", r"\]": "",
     r"\(": "", r"\)": "",
 }  # fmt: skip
 
@@ -35,13 +36,21 @@ def without_latex(text: str) -> str:
     if "\\" not in text:
         return text
     text = _WRAPPED.sub(r"\1", text)
+    text = _ALIGNED.sub("", text)
     text = _TABLE.sub(_rewritten, text)
     text = re.sub(r"\\frac\s*\{([^{}]*)\}\s*\{\s*\\sqrt\s*\{([^{}]*)\}\s*\}", r"\1 / √\2", text)
-    text = re.sub(r"\\frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"\1/\2", text)
+    text = re.sub(r"\^\{\s*(-?[\w.]+)\s*\}", r"^\1", text)
+    text = re.sub(r"\\frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", _fraction, text)
     text = re.sub(r"\\sqrt\s*\{([^{}]*)\}", r"√\1", text)
     for sign, plain in SIGNS.items():
         text = text.replace(sign, plain)
-    return re.sub(r"\$+", "", text)
+    # What is left of & aligns the sides of equations.
+    return re.sub(r"\$+|&(?=\s*[=≈])", "", text)
+
+
+def _fraction(found: re.Match[str]) -> str:
+    """One number over another, in brackets where a side is more than one."""
+    return "/".join(f"({side})" if re.search(r"\S\s*[-+]", side) else side for side in found.groups())
 
 
 def _rewritten(found: re.Match[str]) -> str:

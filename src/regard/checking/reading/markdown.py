@@ -13,6 +13,10 @@ from regard.errors import RegardError
 __all__ = ["add_table", "is_row"]
 
 TABLES = (*GIVEN, *STEPS, "mask")
+# Whose row it is, beside the name of its step: scores q1, weights (token 2), scores for query 1.
+_OWNER = re.compile(
+    r"\s*(?:of|for)?\s*\(?\b(?:[qkvx]_?\d+|(?:query|token|row|position)\s*\d+)\)?$", re.IGNORECASE
+)
 
 
 def is_row(line: str) -> bool:
@@ -43,7 +47,7 @@ def add_table(draft: Draft, lines: list[str], pending: str | None) -> None:
     table = _parsed(lines)
     named = {i: step for i, cell in enumerate(table.header) if (step := _named(cell)) in TABLES}
     numeric = [i for i in named if all(_vector(cell) or not cell for cell in table.column(i))]
-    beside = [_named(cell) for cell in table.labels]
+    beside = [_named(_OWNER.sub("", cell)) for cell in table.labels]
     if numeric and (pending is None or len(named) > 1):
         for i in numeric:
             _add_column(draft, named[i], table, i)
@@ -54,7 +58,8 @@ def add_table(draft: Draft, lines: list[str], pending: str | None) -> None:
         if heads and not draft.key_tokens and len(heads) > 1:
             draft.key_tokens = tuple(heads)
     else:
-        corner = named.get(0) if table.header else None
+        # A corner such as "query" names what the rows are, unless rows are numbers alone.
+        corner = named.get(0) if table.header and not (table.labels and len(table.header[0]) > 1) else None
         name = pending or corner
         if name is None:
             raise RegardError(

@@ -49,7 +49,9 @@ def only_numbers(text: str) -> list[str] | None:
     >>> only_numbers("18, 2, -2, 1"), only_numbers("0.40 0.2"), only_numbers("in 2017")
     (['18', '2', '-2', '1'], ['0.40', '0.2'], None)
     """
-    parts = [part for part in re.split(r"[\s,;|&]+", text.strip().strip("()[]{}")) if part]
+    parts = [
+        part for part in re.split(r"[\s,;|&]+(?:and\s+(?=[-+.\d]))?", text.strip().strip("()[]{}")) if part
+    ]
     return parts if parts and all(is_cell(part) for part in parts) else None
 
 

@@ -6,18 +6,24 @@ import re
 from collections.abc import Iterator
 
 from regard.checking.names import GIVEN, STEPS, step_named
+from regard.checking.reading.columns import with_columns
 from regard.checking.reading.draft import Draft, scale_in
+from regard.checking.reading.entries import without_entries
 from regard.checking.reading.latex import without_latex
+from regard.checking.reading.lists import HELD, held_lists
 from regard.checking.reading.markdown import add_table, is_row
 from regard.checking.reading.numbers import CELL, cleaned, only_numbers, rows_of
 from regard.checking.reading.told import sentences, told
+from regard.checking.reading.transcript import without_prompts
 
 __all__ = ["drafts_of_text"]
 
 TABLES = (*GIVEN, *STEPS, "mask")
-# A list in brackets is put aside and stands in its line as one of these.
-HELD = re.compile("\x01(\\d+)\x02")
-_INDEXED = re.compile(r"^([qkvx])_?\{?(\d+|(?<=_)\w+|(?<=_\{)\w+)\}?$", re.IGNORECASE)
+_INDEXED = re.compile(
+    r"^(?:[-*•]\s*)?([qkvx]|(?<![a-z])(?:query|key|value)(?=[\s_]*\d))[\s_]*\{?"
+    r"(\d+|(?<=_)\w+|(?<=_\{)\w+)\}?$",
+    re.IGNORECASE,
+)
 
 
 class _Text:
@@ -25,25 +31,13 @@ class _Text:
 
     def __init__(self, text: str) -> None:
         self.held: list[str] = []
-        self.text = self._hold(cleaned(without_latex(text)))
         self.draft = Draft()
+        plain = cleaned(with_columns(without_latex(without_prompts(text))))
+        plain = without_entries(plain, self.draft)
+        self.text = held_lists(plain, self.held)
         self.pending: str | None = None
         self.rows: list[list[str]] = []
         self.labels: list[str] = []
-
-    def _hold(self, text: str) -> str:
-        """Put every list in brackets aside, so that a matrix over several lines is one word."""
-        out, at = [], 0
-        while at < len(text):
-            end = _closing(text, at) if text[at] == "[" else None
-            if end is None:
-                out.append(text[at])
-                at += 1
-                continue
-            out.append(f"\x01{len(self.held)}\x02")
-            self.held.append(text[at : end + 1])
-            at = end + 1
-        return "".join(out)
 
     def read(self) -> Draft:
         lines = sentences(self.text)
@@ -80,8 +74,8 @@ class _Text:
 
     def _sentence(self, line: str) -> bool:
         """Words that name a step and then its numbers: dividing by √64 gives 2.3, 0.26, -0.20."""
-        row = rf"(?:{CELL})(?:[\s,]+(?:{CELL}))+"
-        found = re.match(rf"^(?P<words>.*[^\W\d]\)?)[\s:=]+(?P<rest>{row})\.?$", line)
+        row = rf"(?:{CELL})(?:[\s,]+(?:and\s+)?(?:{CELL}))+"
+        found = re.match(rf"^(?P<words>.*(?:[^\W\d]\)?|[\d)](?=\s*[:=])))[\s:=]+(?P<rest>{row})\.?$", line)
         name = told(found["words"]) if found else None
         numbers = only_numbers(found["rest"]) if found else None
         if name is None or numbers is None or name in self.draft.tables:
@@ -134,7 +128,7 @@ class _Text:
         indexed = _INDEXED.match(name) if name not in TABLES else None
         rows = rows_of(text)
         if indexed:
-            self.draft.add_row(indexed[1].lower(), indexed[2], rows[0])
+            self.draft.add_row(indexed[1][0].lower(), indexed[2], rows[0])
         elif name in TABLES:
             self.draft.add(name, rows, flat="[[" not in re.sub(r"\s", "", text))
         elif name in ("tokens", "key_tokens"):
@@ -163,10 +157,16 @@ class _Text:
                 return True
         if found is None or not only_numbers(found["rest"]):
             # A heading: the whole line is a name, with or without the number of a step.
-            name = _named(line)
-            if name in TABLES and not re.search(r"\d", re.sub(r"^\W*(?:step\s*)?\d+\W", "", line.lower())):
+            name = _named(line) or (_formula_of(found) if found else None)
+            bare = re.sub(
+                r"^\W*(?:step\s*)?\d+\W|[/÷]\s*(?:√|(?:\w+\.)?sqrt)?\s*\(?\d+\)*\W*$|(?<=\w{3})_\d+$",
+                "",
+                line.lower(),
+            )
+            if name in TABLES and not re.search(r"\d", bare):
                 self._finish()
                 self.pending = name
+                self._settings(line)
                 return True
         if found is None:
             return False
@@ -174,7 +174,7 @@ class _Text:
         numbers, name = only_numbers(rest), _named(label)
         indexed = _INDEXED.match(re.sub(r"[\s*`$]", "", label))
         if indexed and numbers and name not in TABLES:
-            self.draft.add_row(indexed[1].lower(), indexed[2], numbers)
+            self.draft.add_row(indexed[1][0].lower(), indexed[2], numbers)
         elif name in TABLES and numbers:
             self._finish()
             self.draft.add(name, [numbers], flat=True)
@@ -287,12 +287,6 @@ def _named(label: str) -> str | None:
     return step_named(label.strip())
 
 
-def _closing(text: str, start: int) -> int | None:
-    """Where a list of numbers in brackets ends; None if it holds anything else."""
-    depth = 0
-    for at in range(start, len(text)):
-        depth += {"[": 1, "]": -1}.get(text[at], 0)
-        if depth == 0:
-            inside = re.sub(rf"{CELL}|True|False|nan|None|'[^']*'|\"[^\"]*\"", "", text[start : at + 1])
-            return at if re.fullmatch(r"[\[\]\s,;.…?]*", inside) else None
-    return None
+def _formula_of(found: re.Match[str]) -> str | None:
+    """The step of a line that names it with its formula alone: Q = X W_Q."""
+    return None if re.search(r"\d|causal", found["rest"]) else _named(found["label"])

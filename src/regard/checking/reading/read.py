@@ -19,8 +19,10 @@ __all__ = ["read"]
 LONGEST = 200_000
 
 
-def read(printed: str | Mapping[str, Any]) -> list[Example | Counts]:
+def read(printed: str | Mapping[str, Any], *, tables_wanted: bool = True) -> list[Example | Counts]:
     """The examples in a text or in a mapping, their tables named, their digits kept.
+
+    A text without tables is refused, or holds no examples where they are not wanted.
 
     >>> (example,) = read("scores: 18 2 -2 1, divided by √64\\nscaled: 2.3 0.26 -0.20 0.10")
     >>> example.scale.value, example.tables["scaled"].cells[0][2].text
@@ -43,5 +45,7 @@ def read(printed: str | Mapping[str, Any]) -> list[Example | Counts]:
         drafts = list(drafts_of(printed))
     for draft in drafts:
         if isinstance(draft, Draft) and not draft.tables:
-            raise refused(draft)
+            if tables_wanted:
+                raise refused(draft)
+            return []
     return [build(draft) if isinstance(draft, Draft) else draft for draft in drafts]

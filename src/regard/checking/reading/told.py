@@ -43,5 +43,7 @@ def sentences(text: str) -> list[str]:
     ['scores: 1, 2', 'Softmax gives 0.27, 0.73', 'the output: 5']
     """
     return re.sub(
-        r"(?<=\d)\.\s+(?=[A-Z])|(?<=\d),?\s+and\s+(?=[A-Za-z ]+[:=]\s*[-+\d])", "\n", text
+        r"(?<=\d)\.\s+(?=[A-Z])|(?<=\d),?\s+and\s+(?=[A-Za-z ]+[:=]\s*[-+\d])|(?<=\d);\s+(?=[A-Za-z])",
+        "\n",
+        text,
     ).splitlines()

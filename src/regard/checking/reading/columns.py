@@ -1,0 +1,55 @@
+"""Tables of other kinds, CSV, tabs and HTML, as the | columns | that the reader of tables knows."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+from regard.checking.reading.numbers import is_cell
+
+__all__ = ["with_columns"]
+
+
+def with_columns(text: str) -> str:
+    """The same text, its CSV and HTML tables in | columns |.
+
+    >>> print(with_columns("token,score\\nthe,1.0\\ncat,3.0"))
+    | token | score |
+    | the | 1.0 |
+    | cat | 3.0 |
+    >>> with_columns("scores: 1, 2")
+    'scores: 1, 2'
+    """
+    if re.search(r"<t[dh][\s>]", text, re.IGNORECASE):
+        text = _without_html(text)
+    lines, at = text.splitlines(), 0
+    out: list[str] = []
+    while at < len(lines):
+        rows = _block(lines[at:])
+        out += [f"| {' | '.join(row)} |" for row in rows] or [lines[at]]
+        at += max(1, len(rows))
+    return "\n".join(out)
+
+
+def _block(lines: list[str]) -> list[list[str]]:
+    """The cells of the table that begins here: names above, and below them numbers in the same columns."""
+    for sign in (",", "\t", ";"):
+        header = [cell.strip() for cell in lines[0].split(sign)]
+        if len(header) < 2 or not all(re.fullmatch(r"[^\W\d][^=:\[\]|]*", cell) for cell in header):
+            continue
+        rows = [header]
+        for line in lines[1:]:
+            cells = [cell.strip() for cell in line.split(sign)]
+            if len(cells) != len(header) or not all(map(is_cell, cells[1:])):
+                break
+            rows.append(cells)
+        if len(rows) > 1:
+            return rows
+    return []
+
+
+def _without_html(text: str) -> str:
+    text = re.sub(r"\s*\n\s*(?=</?(?:td|th|tr|tbody|thead)\b)", "", text, flags=re.IGNORECASE)
+    text = re.sub(r"<tr\b[^>]*>", "\n|", text, flags=re.IGNORECASE)
+    text = re.sub(r"</t[dh]>", " |", text, flags=re.IGNORECASE)
+    return unescape(re.sub(r"</?[a-zA-Z][^<>]*>", " ", text))
