@@ -137,3 +137,52 @@ def test_counting_leaves_the_config_alone():
     before = config.to_dict()
     from_config(config)
     assert config.to_dict() == before
+
+
+def test_a_type_of_its_own_is_counted_as_the_class_it_names_and_says_so():
+    config = HYBRIDS["deepseek-v3.2"] | {"model_type": "my_k2", "architectures": ["DeepseekV3ForCausalLM"]}
+    found = from_config(config, name="my-k2")
+    assert found.notes == ("my_k2 is counted as deepseek_v3 of transformers",)
+    assert cache_bytes(found, 2) - cache_bytes(found, 1) == 61 * (512 + 64) * 2
+    with pytest.raises(ModelError, match="model type 'my_k2' is known neither to regard nor to transformers"):
+        from_config(config | {"architectures": ["MyK2ForCausalLM"]}, name="my-k2")
+
+
+def test_a_size_under_another_name_that_its_family_reads_is_not_missing():
+    # BLOOM's files of 2022 say n_embed; the 12,288 of this LFM2 are also its family's default.
+    bloom = {"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16}
+    assert parameters(from_config({**bloom, "vocab_size": 250880})).total == 559_214_592
+    lfm2 = {
+        "model_type": "lfm2",
+        "block_ff_dim": 12288,
+        "full_attn_idxs": [2, 5, 8, 10, 12, 14],
+        "hidden_size": 2048,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 16,
+        "num_key_value_heads": 8,
+        "vocab_size": 65536,
+    }
+    found = from_config(lfm2)
+    assert (parameters(found).total, found.kinds) == (1_170_340_608, {"state": 10, "full": 6})
+    with pytest.raises(ModelError, match="the config of lfm2 lacks intermediate_size;"):
+        from_config({name: value for name, value in lfm2.items() if name != "block_ff_dim"})
+
+
+def test_a_model_of_states_alone_keeps_nothing_for_a_token():
+    mamba = {"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 24, "vocab_size": 50280}
+    found = from_config({**mamba, "intermediate_size": 1536, "state_size": 16})
+    assert (parameters(found).total, found.kinds) == (129_135_360, {"state": 24})
+    assert cache_bytes(found, 1) == cache_bytes(found, 9999) == 24 * (1536 * 16 + 1536 * 4) * 2
+
+
+def test_a_config_object_knows_its_defaults():
+    from transformers import MllamaConfig, NemotronHConfig
+
+    assert parameters(from_config(NemotronHConfig())).total == 1_968_355_712
+    assert from_config(MllamaConfig()).kinds == {"full": 32, "none": 8}
+
+
+@pytest.mark.parametrize("kind", ["llama4", "mllama", "llava"])
+def test_a_model_of_text_and_images_without_its_text_part_lacks_it(kind):
+    with pytest.raises(ModelError, match=f"the config of {kind} lacks text_config; add what is missing"):
+        from_config({"model_type": kind})

@@ -69,7 +69,7 @@ def _measured(fields: Fields) -> ModelShape:
     from regard.cost.measured import measured_shape
     from regard.cost.probe import probe
 
-    config, _ = config_of(fields.values, fields.name)
+    config, _ = config_of(fields.values, fields.name, nested=fields.complete)
     model = model_class_of(config, fields.get("architectures"))
     if model is not None:
         return measured_shape(probe(config, model), fields.name)

@@ -26,7 +26,8 @@ NAMES = {
 class Fields:
     """A config that answers by regard's names and by its own, and remembers what it lacked.
 
-    `whole` is the config that it is the text part of, if it is one.
+    `whole` is the config that it is the text part of, if it is one. `complete` says that a config object
+    gave the values, which knows the defaults of its family.
 
     >>> fields = Fields({"n_embd": 768, "vocab_size": 50257}, "gpt2")
     >>> fields.need("d_model"), fields.get("experts", 0)
@@ -35,8 +36,15 @@ class Fields:
     (1, ['num_attention_heads (or n_head, num_heads)'])
     """
 
-    def __init__(self, values: Mapping[str, Any], name: str, whole: Mapping[str, Any] | None = None) -> None:
-        self.values, self.name, self.whole = values, name, whole
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        name: str,
+        whole: Mapping[str, Any] | None = None,
+        *,
+        complete: bool = False,
+    ) -> None:
+        self.values, self.name, self.whole, self.complete = values, name, whole, complete
         self.missing: list[str] = []
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -82,7 +90,10 @@ def read_fields(
     name = name or called
     inner = values.get("text_config")
     if not isinstance(inner, Mapping):
-        return Fields(translated(values), name), ()
+        family = translated(values)
+        kinds = values.get("model_type"), family.get("model_type")
+        renamed = () if kinds[0] == kinds[1] else (f"{kinds[0]} is counted as {kinds[1]} of transformers",)
+        return Fields(family, name, complete=hasattr(source, "to_dict")), renamed
     notes = ("only the text part of this model is counted",)
     # Older files do not repeat in the part what its whole says.
     kind = inner.get("model_type") or f"{values.get('model_type')}_text"
@@ -96,7 +107,8 @@ def read_fields(
 
 def _plain(config: Any) -> Mapping[str, Any]:
     """A transformers config as a dict; not every version writes down that embeddings are tied."""
-    return {"tie_word_embeddings": getattr(config, "tie_word_embeddings", None), **config.to_dict()}
+    tied = getattr(config, "tie_word_embeddings", None)
+    return {**({} if tied is None else {"tie_word_embeddings": tied}), **config.to_dict()}
 
 
 def _values(source: Any, remote: bool) -> tuple[Mapping[str, Any], str]:

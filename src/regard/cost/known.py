@@ -23,6 +23,8 @@ SIZES = {
 def translated(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """A config of a model that ships with code of its own, as the family of transformers that it is of.
 
+    Either the families are known to be the same, or the config names a class of transformers as its own.
+
     >>> translated({"model_type": "minimax_m1", "attn_type_list": [0, 1]})["layer_types"]
     ['linear_attention', 'full_attention']
     """
@@ -31,14 +33,28 @@ def translated(values: Mapping[str, Any]) -> Mapping[str, Any]:
         kinds = ("linear_attention", "full_attention")
         types = {"layer_types": [kinds[each] for each in listed]} if listed else {}
         return {**values, "model_type": "minimax", **types}
-    return values
+    family = _family_of_class(values)
+    return {**values, "model_type": family} if family else values
+
+
+def _family_of_class(values: Mapping[str, Any]) -> str | None:
+    """The model type of the class of transformers that a config of an unknown type names."""
+    import transformers
+
+    if not values.get("model_type") or values["model_type"] in transformers.CONFIG_MAPPING:
+        return None
+    for named in values.get("architectures") or ():
+        config_class = getattr(getattr(transformers, str(named), None), "config_class", None)
+        if config_class is not None:
+            return config_class.model_type
+    return None
 
 
 def config_of(values: Mapping[str, Any], name: str, *, nested: bool = False) -> tuple[Any, tuple[str, ...]]:
     """The config object of a model type, with its class's defaults, and the sizes that are such defaults.
 
-    A part of a larger config is stored as its difference from those defaults, so that sizes may be missing
-    there and nowhere else.
+    A part of a larger config is stored as its difference from those defaults, and a config object knows
+    them, so that sizes may be missing there (`nested`) and nowhere else.
     """
     import transformers
 
@@ -73,6 +89,8 @@ def _missing(values: Mapping[str, Any], family: Any) -> list[str]:
         usual = family()
     except Exception:
         return []  # a family whose defaults do not fit together refuses what is missing itself
+    if _is_whole(family):
+        return [] if "text_config" in values else ["text_config"]
     found = []
     for size, others in SIZES.items():
         own = getattr(family, "attribute_map", {}).get(size, size)
@@ -81,9 +99,29 @@ def _missing(values: Mapping[str, Any], family: Any) -> list[str]:
             values.get(each) is not None for each in names
         ):
             found.append(own)
+    found = [size for size in found if not _said_otherwise(size, values, family)]
     if _keeps_key_heads(family) and values.get("num_key_value_heads") is None:
         found.append("num_key_value_heads")
     return found
+
+
+def _is_whole(family: Any) -> bool:
+    """Whether a config of this family holds another for its text."""
+    return "text_config" in getattr(family, "sub_configs", {})
+
+
+def _said_otherwise(size: str, values: Mapping[str, Any], family: Any) -> bool:
+    """Whether a family reads this size from a field of another name: if that is one more, so is the size."""
+
+    def read(more: Mapping[str, Any]) -> Any:
+        try:
+            return getattr(family.from_dict({**values, **more}), size, None)
+        except Exception:
+            return None
+
+    found = read({})
+    same = [name for name, value in values.items() if type(value) is int and value == found]
+    return any(read({name: found + 1}) == found + 1 for name in same)
 
 
 def _keeps_key_heads(family: Any) -> bool:

@@ -49,17 +49,31 @@ class Probe:
 def probe(config: Any, model_class: Any) -> Probe:
     """Build the model of a config and run it, without a single number being computed."""
     config = deepcopy(config)  # building sets how attention and experts run
-    model = build(config, model_class)
-    text = config.get_text_config()
-    parts = anatomy(model, text)
-    try:
-        with _shortened(parts):
-            passes = {length: _pass(model, parts, length) for length in LENGTHS}
-    except Exception:
-        # A layer that reads what another keeps needs that other one.
-        parts.alike = list(range(len(parts.layers)))
-        passes = {length: _tried(model, parts, length) for length in LENGTHS}
+    with _quiet():
+        model = build(config, model_class)
+        text = config.get_text_config()
+        parts = anatomy(model, text)
+        try:
+            with _shortened(parts):
+                passes = {length: _pass(model, parts, length) for length in LENGTHS}
+        except Exception:
+            # A layer that reads what another keeps needs that other one.
+            parts.alike = list(range(len(parts.layers)))
+            passes = {length: _tried(model, parts, length) for length in LENGTHS}
     return Probe(model, text, text is not config, parts, passes)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Inside, transformers does not warn of slow kernels: nothing is computed."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def _tried(model: nn.Module, parts: Anatomy, length: int) -> Pass:
@@ -137,7 +151,9 @@ def _pass(model: nn.Module, parts: Anatomy, length: int) -> Pass:
         products,
     ):
         out = model(input_ids=tokens, **more)
-    return Pass(products, calls.made, kept_numbers(getattr(out, "past_key_values", None)))
+    # Models without any attention call their cache otherwise.
+    cache = getattr(out, "past_key_values", None) or getattr(out, "cache_params", None)
+    return Pass(products, calls.made, kept_numbers(cache))
 
 
 def kept_numbers(cache: Any) -> list[dict[str, int]] | None:
