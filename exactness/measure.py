@@ -12,11 +12,14 @@ from torch import Tensor
 from benchmarks.families import FAMILIES, inputs
 from regard import Causal, attention, observe
 from regard.stats import (
+    KL,
     ColumnMass,
+    ColumnMax,
     Decay,
     Entropy,
     Frame,
     HeadDivergence,
+    HeadSum,
     MapTile,
     MaxScore,
     MeanDistance,
@@ -28,6 +31,7 @@ from regard.stats import (
     TopK,
     ValueWeighted,
     VerticalSlash,
+    WindowedMass,
     by_name,
 )
 
@@ -45,6 +49,8 @@ BACKENDS = {"cpu": {"torch": "torch", "sdpa": "sdpa", "native": "auto"}, "cuda":
 COUNTS = ("Histogram", "ReceptiveWindow", "SinkRate")
 # What is promised: at most so many times eager's own error, and what a sum in float32 may lose.
 FACTOR, FLOOR = 2.0, 1e-5
+# What no GPU kernel computes yet: it is read from tiles there.
+TILES = (ColumnMax, HeadDivergence, HeadSum, KL)
 RIDING = (Entropy, MaxScore, MeanDistance, SinkMass)
 
 
@@ -79,10 +85,12 @@ def statistics(size: Size) -> list[Statistic]:
     generator = torch.Generator().manual_seed(0)
     half = size.n // 2
     projection = torch.randn(size.heads, size.dim, 16, generator=generator)
+    taught = torch.randn(1, size.n, size.n, generator=generator)
+    segments = SegmentMass({"first": (0, half), "rest": (half, size.n)})
     return [
-        Entropy(), MaxScore(), MeanDistance(), SinkMass(4), ColumnMass(), Decay(), Pooled(32), TopK(8),
-        HeadDivergence(), NormWeighted(projection), SegmentMass({"first": (0, half), "rest": (half, size.n)}),
-        ValueWeighted(), VerticalSlash(4),
+        Entropy(), MaxScore(), MeanDistance(), SinkMass(4), ColumnMass(), ColumnMax(), Decay(), Pooled(32),
+        TopK(8), HeadDivergence(), HeadSum(4), KL(taught), NormWeighted(projection), segments,
+        ValueWeighted(), VerticalSlash(4), WindowedMass(32),
     ]  # fmt: skip
 
 
@@ -143,7 +151,7 @@ def _ours(
 
 def _groups(asked: list[Statistic], backend: str) -> list[list[Statistic]]:
     """Those that ride in the forward pass, and those that need a second one; what kernels know, for a GPU."""
-    known = [one for one in asked if backend != "triton" or not isinstance(one, HeadDivergence)]
+    known = [one for one in asked if backend != "triton" or not isinstance(one, TILES)]
     riding = [one for one in known if isinstance(one, RIDING)]
     return [riding, [one for one in known if one not in riding]]
 

@@ -14,11 +14,14 @@ from distributed.faults import raised
 from distributed.parity import LAYOUTS, inputs
 from regard.distributed import Sharding, observe, shard
 from regard.stats import (
+    KL,
     ColumnMass,
+    ColumnMax,
     Custom,
     Decay,
     Entropy,
     HeadDivergence,
+    HeadSum,
     Histogram,
     MaxScore,
     MeanDistance,
@@ -32,6 +35,7 @@ from regard.stats import (
     TopK,
     ValueWeighted,
     VerticalSlash,
+    WindowedMass,
 )
 
 
@@ -70,6 +74,11 @@ STATS = {
     "column mass": ColumnMass,
     "normalised column mass": lambda: ColumnMass(normalise=True),
     "weighed column mass": lambda: ColumnMass(rows=random(LENGTH, seed=32)),
+    "mass of the last queries": lambda: ColumnMass(normalise=True, last=20),
+    "column max": lambda: ColumnMax(per_key_head=True),
+    "windowed mass": lambda: WindowedMass(20, cumulative=True),
+    "head sum": lambda: HeadSum(3),
+    "kl": lambda: KL(random(LENGTH, LENGTH, seed=33)[None]),
     "decay": Decay,
     "log decay": lambda: Decay(bins="log", signed=True, skip_keys=3),
     "histogram": Histogram,
@@ -88,11 +97,24 @@ STATS = {
 ROWS = {"entropy", "max score", "mean distance", "sink mass", "segment mass", "value weighted", "top k"} | {
     "custom rows"
 }
-COLUMNS = {"column mass", "normalised column mass", "weighed column mass", "custom columns"}
+COLUMNS = {
+    "column mass",
+    "normalised column mass",
+    "weighed column mass",
+    "mass of the last queries",
+    "column max",
+    "windowed mass",
+    "custom columns",
+}
 
 
 def tensors(found) -> list[torch.Tensor]:
     return [found] if isinstance(found, torch.Tensor) else [x for part in found for x in tensors(part)]
+
+
+def axis(stat: str) -> int:
+    """The dimension of queries or keys."""
+    return 3 if stat == "windowed mass" else 2
 
 
 def matches(group, stat: str, mask: str, layout: str, exchange: str, options: str = "plain") -> None:
@@ -107,7 +129,7 @@ def matches(group, stat: str, mask: str, layout: str, exchange: str, options: st
     torch.testing.assert_close(seen.lse, shard(exact.lse, held, 2, group=group))
     for index, (got, wanted) in enumerate(zip(tensors(seen.it), tensors(exact.it), strict=True)):
         if stat in ROWS | COLUMNS | {"norm weighted"}:
-            wanted = shard(wanted, held, 2, group=group)
+            wanted = shard(wanted, held, axis(stat), group=group)
         torch.testing.assert_close(got, wanted, msg=lambda text, i=index: f"tensor {i}: {text}")
 
 
@@ -124,7 +146,7 @@ def together(group) -> None:
         key = name.replace(" ", "_")
         for got, wanted in zip(tensors(seen.stats[key]), tensors(exact.stats[key]), strict=True):
             if name in ROWS | COLUMNS | {"norm weighted"}:
-                wanted = shard(wanted, held, 2, group=group)
+                wanted = shard(wanted, held, axis(name), group=group)
             torch.testing.assert_close(got, wanted, msg=lambda text, name=name: f"{name}: {text}")
 
 

@@ -12,6 +12,7 @@ from regard.engine.second_pass import summarise
 from regard.engine.torch_backend.forward import forward
 from regard.stats import (
     ColumnMass,
+    ColumnMax,
     Decay,
     Entropy,
     HeadDivergence,
@@ -27,6 +28,7 @@ from regard.stats import (
     TopK,
     ValueWeighted,
     VerticalSlash,
+    WindowedMass,
 )
 
 LOADED = native.load()
@@ -55,6 +57,9 @@ def every_statistic(q: int, k: int, heads: int, v_dim: int) -> dict:
         "columns": ColumnMass(),
         "columns by count": ColumnMass(normalise=True),
         "columns by row": ColumnMass(rows=SIGNED[:q]),
+        "largest of columns": ColumnMax(),
+        "columns of the last rows": ColumnMass(normalise=True, last=max(1, q // 3)),
+        "columns by window": WindowedMass(max(1, q // 3)),
         "decay": Decay(signed=True),
         "decay without sinks": Decay(skip_keys=2),
         "window": ReceptiveWindow(0.7),

@@ -8,10 +8,12 @@ import torch
 from regard import Causal, observe
 from regard.stats import (
     ColumnMass,
+    ColumnMax,
     Custom,
     Decay,
     Entropy,
     HeadDivergence,
+    HeadSum,
     Histogram,
     MaxScore,
     MeanDistance,
@@ -24,6 +26,7 @@ from regard.stats import (
     TopK,
     ValueWeighted,
     VerticalSlash,
+    WindowedMass,
 )
 
 HEADS = 3
@@ -36,10 +39,13 @@ def shapes(batch: int, q: int, k: int) -> dict:
     return {
         ColumnMass(): [((*lead, k), 0)],
         ColumnMass(normalise=True): [((*lead, k), 0)],
+        ColumnMass(last=2): [((*lead, k), 0)],
+        ColumnMax(): [((*lead, k), 0)],
         Custom(lambda tile: tile.weights.sum(-1), over="rows"): [((*lead, q), 0)],
         Decay(): [((k,), None), ((*lead, k), 0), ((*lead, k), 0)],
         Entropy(): [((*lead, q), 0)],
         HeadDivergence(): [((*lead, HEADS), 0)],
+        HeadSum(1): [((batch, q, 1), 0), ((batch, q, 1), -1)],
         Histogram(edges=(0.5,)): [((3,), None), ((*lead, 2), 0)],
         Histogram(of="score", edges=(0.0,)): [((3,), None), ((*lead, 2), 0)],
         MaxScore(): [((*lead, q), -torch.inf), ((*lead, q), -1)],
@@ -54,6 +60,7 @@ def shapes(batch: int, q: int, k: int) -> dict:
         SinkRate(): [((batch,), 0)],
         TopK(1): [((*lead, q, 1), 0), ((*lead, q, 1), -1)],
         ValueWeighted(): [((*lead, q), 0)],
+        WindowedMass(2): [((*lead, -(-q // 2), k), 0)],
         VerticalSlash(1): [((*lead, min(1, k)), None)] * 4,
     }
 

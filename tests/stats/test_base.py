@@ -12,12 +12,15 @@ import torch
 import regard.stats
 from regard.errors import StatisticError
 from regard.stats import (
+    KL,
     ColumnMass,
+    ColumnMax,
     ColumnStatistic,
     Custom,
     Decay,
     Entropy,
     HeadDivergence,
+    HeadSum,
     Histogram,
     MaxScore,
     MeanDistance,
@@ -28,20 +31,43 @@ from regard.stats import (
     SinkMass,
     SinkRate,
     Statistic,
+    Student,
     TopK,
     ValueWeighted,
     VerticalSlash,
+    WindowedMass,
     by_name,
     find_result,
 )
 from stats.harness import dense_map, in_one, observed
 
+
+class Indifferent(Student):
+    """Gives every pair the same score, whatever the size of the map."""
+
+    def tile(self, batch, rows, cols):
+        return torch.zeros(len(batch), len(rows), len(cols))
+
+    def parameters(self):
+        return ()
+
+    def on(self, tensors):
+        return self
+
+    def check(self, batch, q, k):
+        pass
+
+
 EVERY = [
+    KL(Indifferent()),
     ColumnMass(normalise=True),
+    ColumnMass(last=3),
+    ColumnMax(),
     Custom(lambda tile: tile.weights.sum(-1), over="rows"),
     Decay(),
     Entropy(),
     HeadDivergence(),
+    HeadSum(2),
     Histogram(),
     MaxScore(),
     MeanDistance(),
@@ -54,6 +80,7 @@ EVERY = [
     TopK(3),
     ValueWeighted(),
     VerticalSlash(3),
+    WindowedMass(2),
 ]
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from regard.errors import ShapeError
+import regard
+from regard.errors import ShapeError, StatisticError
 from regard.stats import ColumnMass
 from stats.harness import close, dense_map, fold, in_any_cut, in_one, observed
 
@@ -64,3 +65,39 @@ def test_weights_for_other_queries_are_refused(shape):
 def test_column_mass_shows_what_was_asked_for():
     assert repr(ColumnMass()) == "ColumnMass()"
     assert repr(ColumnMass(True, torch.ones(1, 2, 63))) == "ColumnMass(normalise=True, rows=<1 × 2 × 63>)"
+
+
+@in_any_cut(last=st.integers(1, 80))
+def test_the_mass_of_the_last_queries_is_that_of_their_rows(dense, seed, last):
+    rows = dense.weights[:, :, -last:]
+    close(observed(ColumnMass(last=last), dense, seed), rows.sum(-2))
+    seen = dense.allowed[:, :, -last:].sum(-2)
+    mean = (rows.sum(-2) / seen).masked_fill(seen == 0, 0)
+    close(observed(ColumnMass(normalise=True, last=last), dense, seed), mean)
+
+
+@pytest.mark.parametrize("mask", [None, regard.Causal(), regard.Window(40) & regard.Causal()])
+def test_a_call_reads_only_the_last_rows_and_finds_the_same(mask):
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(2, 4, 300, 16, generator=generator)
+    k = torch.randn(2, 2, 310, 16, generator=generator)
+    weights = torch.linspace(-1, 1, 300)
+    stats = [
+        ColumnMass(last=32),
+        ColumnMass(normalise=True, last=7).named("mean"),
+        ColumnMass(rows=weights, last=50).named("weighed"),
+    ]
+    seen = regard.observe(q, k, k, mask=mask, stats=stats)
+    dense = seen.map.dense()
+    allowed = torch.ones(300, 310) if mask is None else mask.dense(300, 310).float()
+    torch.testing.assert_close(seen.column_mass, dense[:, :, -32:].sum(-2))
+    torch.testing.assert_close(seen.mean, dense[:, :, -7:].sum(-2) / allowed[-7:].sum(0).clamp(min=1))
+    torch.testing.assert_close(
+        seen.weighed, torch.einsum("q,bhqk->bhk", weights[-50:], dense[:, :, -50:]), atol=1e-5, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("last", [0, -1, True])
+def test_a_number_of_last_queries_that_is_none_is_refused(last):
+    with pytest.raises(StatisticError, match=f"^ColumnMass got last={last}"):
+        ColumnMass(last=last)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from regard.errors import StatisticError
 from regard.stats import (
     ColumnMass,
+    ColumnMax,
     ColumnStatistic,
     Custom,
     Entropy,
@@ -17,6 +18,7 @@ from regard.stats import (
     Statistic,
     TopK,
     ValueWeighted,
+    WindowedMass,
 )
 
 __all__ = ["RowsFrame", "check_merge", "place_of", "reads_values"]
@@ -44,13 +46,19 @@ def place_of(statistic: Statistic) -> str:
         return {"rows": "rows", "columns": "columns", "map": "whole"}[statistic.over]  # type: ignore[attr-defined]
     if isinstance(statistic, ColumnStatistic) or kind in (Entropy, MaxScore, MeanDistance, TopK):
         return "rows"
-    return "columns" if kind is ColumnMass else "both" if kind is NormWeighted else "whole"
+    return (
+        "columns"
+        if kind in (ColumnMass, ColumnMax, WindowedMass)
+        else "both"
+        if kind is NormWeighted
+        else "whole"
+    )
 
 
 def reads_values(statistic: Statistic) -> bool:
     """Whether it needs the values of all keys; what is somebody's own may read anything."""
     ours = type(statistic).__module__.startswith("regard.")
-    return not ours or isinstance(statistic, ValueWeighted | NormWeighted | Custom)
+    return not ours or isinstance(statistic, ValueWeighted | NormWeighted | Custom | ColumnMax)
 
 
 def check_merge(statistic: Statistic) -> None:

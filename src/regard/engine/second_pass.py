@@ -17,7 +17,7 @@ from regard.engine.large_rows import RowNorms, are_large, row_norms
 from regard.engine.problem import Problem
 from regard.engine.riders import Streamed
 from regard.engine.tiles import map_tiles
-from regard.stats import Frame, State, Statistic
+from regard.stats import Block, Frame, State, Statistic, blocks_of
 
 __all__ = ["frame_of", "read_map", "summarise"]
 
@@ -64,20 +64,54 @@ def read_map(
     along spares kernels some of it. Maps of large scores are read from tiles, in float64.
     """
     frame = frame_of(problem)
+    states = _states(reader, problem, lse, statistics, named, streamed, norms)
+    return {name: statistic.finish(states[name], frame) for name, statistic in statistics.items()}
+
+
+def _states(
+    reader: Backend,
+    problem: Problem,
+    lse: Float[Tensor, "batch heads q"],
+    statistics: Mapping[str, Statistic],
+    named: bool,
+    streamed: Streamed | None,
+    norms: RowNorms | None,
+) -> dict[str, State]:
+    """The state of every statistic after all tiles."""
+    frame = frame_of(problem)
     if 0 in (problem.batch, problem.q_len, problem.k_len):
         # No pass could add anything to the states of a map without cells.
-        return {
-            name: statistic.finish(statistic.init(frame), frame) for name, statistic in statistics.items()
-        }
+        return {name: statistic.init(frame) for name, statistic in statistics.items()}
     if norms is None and not reader.ignores_large_scores and are_large(lse):
         norms = row_norms(problem, lse)
+    blocks = {name: found for name, s in statistics.items() if (found := blocks_of(s, frame)) is not None}
+    of_blocks = {
+        name: statistics[name].join_blocks(
+            [_block_state(reader, problem, lse, each, named, norms) for each in found], frame
+        )
+        for name, found in blocks.items()
+    }
+    whole = {name: s for name, s in statistics.items() if name not in blocks}
+    if not whole:
+        return of_blocks
     if norms is None or reader.ignores_large_scores:
-        states, folded = reader.fold(problem, lse, frame, statistics, streamed, named)
+        states, folded = reader.fold(problem, lse, frame, whole, streamed, named)
     else:
-        states, folded = {name: statistic.init(frame) for name, statistic in statistics.items()}, set()
-    shown = {name: s for name, s in statistics.items() if name not in folded}
+        states, folded = {name: statistic.init(frame) for name, statistic in whole.items()}, set()
+    shown = {name: s for name, s in whole.items() if name not in folded}
     _show_tiles(problem, lse, frame, shown, states, norms)
-    return {name: statistic.finish(states[name], frame) for name, statistic in statistics.items()}
+    return {**states, **of_blocks}
+
+
+def _block_state(
+    reader: Backend, problem: Problem, lse: Tensor, block: Block, named: bool, norms: RowNorms | None
+) -> State:
+    """The state of a block's statistic: a pass over the rows of the block alone."""
+    rows = slice(block.rows.start, block.rows.stop)
+    if norms is not None:
+        norms = RowNorms(norms.high[:, :, rows], norms.low[:, :, rows])
+    part = problem.block(block.rows)
+    return _states(reader, part, lse[:, :, rows], {"block": block.statistic}, named, None, norms)["block"]
 
 
 def _show_tiles(

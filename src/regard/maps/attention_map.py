@@ -20,11 +20,12 @@ from regard.engine.second_pass import frame_of, summarise
 from regard.errors import MapError, StatisticError
 from regard.extension import extension_point
 from regard.maps.columns import Columns
+from regard.maps.distilling import distilled
 from regard.maps.freshness import Watch
 from regard.maps.normalisers import Normalisers
 from regard.maps.selection import Selection, select
 from regard.masks import Mask
-from regard.stats import ColumnMass, Pooled, PooledMaps, Statistic, TopK, TopKeys, by_name
+from regard.stats import ColumnMass, Pooled, PooledMaps, Statistic, Student, TopK, TopKeys, by_name
 
 __all__ = ["AttentionMap"]
 
@@ -197,6 +198,15 @@ class AttentionMap:
             sums, cells = _halved(sums, "sum"), _halved(cells, "sum")
             found.append(PooledMaps(sums / cells, _halved(found[-1].max, "max")))
         return found
+
+    def kl(self, student: Student | Tensor) -> Float[Tensor, "batch q"]:
+        """KL(mean over heads || softmax of a student's scores) of each query, with gradients for the student.
+
+        The loss of a sparse-attention indexer: `seen.map.kl(Indexer(q, k, weights)).mean().backward()`. The
+        map itself gets none. Neither side is ever built whole; gradients cost one more pass.
+        """
+        self._watch.check()
+        return distilled(self.problem, self.lse, self._rows.norms, student)
 
     def left(self, r: Float[Tensor, "..."]) -> Float[Tensor, "batch heads k"]:
         """r^T A: queries weighed by r, (q,) or (batch, heads, q); a step of rollout without the matrix."""

@@ -22,7 +22,17 @@ from regard.errors import StatisticError
 from regard.stats.folds import Fold, MixFold
 from regard.stats.tile import Frame, MapTile
 
-__all__ = ["ColumnStatistic", "Finishes", "State", "Statistic", "by_name", "find_result", "folds_of"]
+__all__ = [
+    "Block",
+    "ColumnStatistic",
+    "Finishes",
+    "State",
+    "Statistic",
+    "blocks_of",
+    "by_name",
+    "find_result",
+    "folds_of",
+]
 
 # Plain tensors by name, so that states can be sent, saved and merged anywhere.
 State = dict[str, Tensor]
@@ -37,6 +47,17 @@ class Finishes(Protocol[Result]):
     def finish(self, state: State, frame: Frame) -> Result:
         """The result."""
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Some of the queries, and the statistic of their rows alone that another statistic is made of.
+
+    That statistic sees a frame of `len(rows)` queries, so it must not ask for the positions of queries.
+    """
+
+    rows: range
+    statistic: Statistic
 
 
 class Statistic(ABC):
@@ -84,6 +105,19 @@ class Statistic(ABC):
         """
         return None
 
+    def blocks(self, frame: Frame) -> list[Block] | None:
+        """The blocks of queries this statistic is made of; None if it needs the map in one piece.
+
+        A pass then reads only these rows, with the folds of each block's statistic, and `join_blocks` puts
+        the states together. `update` must still work: a pass without blocks shows it every tile. As with
+        `folds`, a subclass that overrides `update` must override this too.
+        """
+        return None
+
+    def join_blocks(self, states: list[State], frame: Frame) -> State:
+        """This statistic's state, from the states of its blocks in their order."""
+        raise NotImplementedError
+
     def merge(self, state: State, other: State) -> State:
         """Join two states of disjoint tiles of one map (or of two maps); sums by default."""
         return {key: state[key] + other[key] for key in state}
@@ -130,8 +164,18 @@ class ColumnStatistic(Statistic):
 
 def folds_of(statistic: Statistic, state: State, frame: Frame) -> list[Fold] | None:
     """The folds of a statistic, unless a subclass has since changed what `update` means."""
-    owner = next(c for c in type(statistic).__mro__ if "update" in vars(c) or "folds" in vars(c))
-    return statistic.folds(state, frame) if "folds" in vars(owner) else None
+    return statistic.folds(state, frame) if _means(statistic, "folds") else None
+
+
+def blocks_of(statistic: Statistic, frame: Frame) -> list[Block] | None:
+    """The blocks of a statistic, likewise."""
+    return statistic.blocks(frame) if _means(statistic, "blocks") else None
+
+
+def _means(statistic: Statistic, method: str) -> bool:
+    """Whether a method is at least as new as `update` in the statistic's line of classes."""
+    owner = next((c for c in type(statistic).__mro__ if "update" in vars(c) or method in vars(c)), Statistic)
+    return method in vars(owner)
 
 
 def by_name(statistics: Statistic | Iterable[Any]) -> dict[str, Statistic]:

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import ShapeError
-from regard.stats.base import State, Statistic
+from regard.stats.base import Block, State, Statistic
+from regard.stats.checks import whole
 from regard.stats.counts import counted_part, counts_shape
 from regard.stats.folds import ColumnFold, Fold, PairFold
 from regard.stats.tile import Frame, MapTile
@@ -23,7 +24,8 @@ class ColumnMass(Statistic):
 
     Shape (batch, heads, k). `normalise` divides by the number of queries that may see the key (0 where none
     may): under a causal mask early keys have more. `rows` weighs the queries, Σ_i r_i α_ij = rᵀA, one step of
-    attention rollout without the matrix; r has shape (q,) or (batch or 1, heads or 1, q).
+    attention rollout without the matrix; r has shape (q,) or (batch or 1, heads or 1, q). `last` counts the
+    last so many queries only, at the cost of these rows: what SnapKV looks at (Li et al., 2024).
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 3, 8)
@@ -35,20 +37,31 @@ class ColumnMass(Statistic):
 
     normalise: bool = False
     rows: Tensor | None = None
+    last: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.last is not None:
+            whole(self, "last", self.last, 1)
 
     def __repr__(self) -> str:
         shown = ["normalise=True"] if self.normalise else []
         if self.rows is not None:
             shown.append(f"rows=<{' × '.join(str(size) for size in self.rows.shape)}>")
+        if self.last is not None:
+            shown.append(f"last={self.last}")
         return f"ColumnMass({', '.join(shown)})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ColumnMass):
             return NotImplemented
-        return (self.normalise, id(self.rows)) == (other.normalise, id(other.rows))
+        return self._settings == other._settings
 
     def __hash__(self) -> int:
-        return hash((self.normalise, id(self.rows)))
+        return hash(self._settings)
+
+    @property
+    def _settings(self) -> tuple[bool, int, int | None]:
+        return self.normalise, id(self.rows), self.last
 
     def check(self, frame: Frame) -> None:
         if self.rows is None:
@@ -70,6 +83,11 @@ class ColumnMass(Statistic):
         return state
 
     def update(self, state: State, tile: MapTile) -> None:
+        part = tile.between(self._counted(tile.frame))
+        if part is not None:
+            self._add(state, part)
+
+    def _add(self, state: State, tile: MapTile) -> None:
         tile.of_cols(state["sums"]).add_(tile.column_sums if self.rows is None else self._weighted(tile))
         part = counted_part(state["counts"], tile) if self.normalise else None
         if part is not None:
@@ -81,8 +99,22 @@ class ColumnMass(Statistic):
         sums = ColumnFold(state["sums"], None if self.rows is None else self._row_weights(frame))
         return [sums, PairFold(state["counts"])] if self.normalise else [sums]
 
+    def blocks(self, frame: Frame) -> list[Block] | None:
+        if self.last is None or self.last >= frame.q:
+            return None
+        rows = self._counted(frame)
+        weights = None if self.rows is None else self.rows[..., rows.start :]
+        return [Block(rows, ColumnMass(self.normalise, weights))]
+
+    def join_blocks(self, states: list[State], frame: Frame) -> State:
+        return states[0]
+
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads k"]:
         return state["sums"] / state["counts"].clamp(min=1) if self.normalise else state["sums"]
+
+    def _counted(self, frame: Frame) -> range:
+        """The queries that count."""
+        return range(0 if self.last is None else max(0, frame.q - self.last), frame.q)
 
     def _weighted(self, tile: MapTile) -> Float[Tensor, "batch heads k"]:
         return (tile.of_rows(self._row_weights(tile.frame))[..., None, :] @ tile.weights).squeeze(-2)

@@ -17,6 +17,7 @@ __all__ = [
     "BinFold",
     "BlockFold",
     "ColumnFold",
+    "ColumnTopFold",
     "DiagonalFold",
     "DistanceFold",
     "DivergenceFold",
@@ -92,6 +93,13 @@ class ColumnFold(Fold):
     @property
     def about(self) -> Hashable:
         return None if self.rows is None else id(self.rows)
+
+
+@dataclass(frozen=True)
+class ColumnTopFold(Fold):
+    """max_i w_ij, of each key."""
+
+    into: Float[Tensor, "batch heads k"]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -124,6 +124,25 @@ class MapTile:
     def diagonal_sums(self) -> Float[Tensor, "batch heads diagonals"]:
         """Sum along each diagonal, from the tile's lower left corner to its upper right; shared likewise."""
         return skewed_sums(self.weights)
+
+    def between(self, rows: range) -> MapTile | None:
+        """The part of this tile that lies in a range of queries; None where there is none."""
+        start, stop = max(rows.start, self.rows.start), min(rows.stop, self.rows.stop)
+        if start >= stop:
+            return None
+        if stop - start == len(self.rows):
+            return self
+        here = slice(start - self.rows.start, stop - self.rows.start)
+        logs, scores = self.log_weights_of, self.scores_of
+        return replace(
+            self,
+            rows=range(start, stop),
+            weights=self.weights[:, :, here],
+            allowed=None if self.allowed is None else self.allowed[:, :, here],
+            log_weights_of=None if logs is None else lambda: logs()[:, :, here],
+            scores_of=None if scores is None else lambda: scores()[:, :, here],
+            lse=None if self.lse is None else self.lse[:, :, here],
+        )
 
     def of_heads(self, x: Tensor) -> Tensor:
         """The part of a (batch, heads, …) tensor that belongs to this tile's batch rows and heads; a view."""

@@ -70,6 +70,17 @@ static void add_columns(const struct panel *p)
     }
 }
 
+static void raise_columns(const struct panel *p)
+{
+    float *to = p->job->column_tops + p->key;
+    for (int j = 0; j < p->wide; j += LANES) {
+        vec top = load(to + j);
+        for (int r = 0; r < p->rows; r++)
+            top = vmax(top, load(cells(p, r) + j));
+        store(to + j, top);
+    }
+}
+
 /* The cells of a diagonal lie one column further in each row. Before the first column and after the last are zeros. */
 static void add_diagonals(const struct panel *p)
 {
@@ -297,6 +308,8 @@ static void read_panel(const struct panel *p, const struct workspace *work)
         mix(p);
     if (job->column_sums && !columns_by_band(job))
         add_columns(p);
+    if (job->column_tops)
+        raise_columns(p);
     if (job->diagonals)
         add_diagonals(p);
     if (job->size)

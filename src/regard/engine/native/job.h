@@ -48,6 +48,9 @@ struct job {
     float *column_sums, *diagonals;
     const float *row_weights;
 
+    /* max_i w_ij, at column_tops[key]. */
+    float *column_tops;
+
     /* Sums and maxima over blocks of size x size cells; the first row of blocks is that of row_start. */
     float *block_sums, *block_tops;
     int64_t size, block_stride;

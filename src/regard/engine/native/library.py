@@ -48,6 +48,7 @@ class Job(ctypes.Structure):
         *((name, c_void_p) for name in ("top", "top_key")),
         ("top_k", c_int64),
         *((name, c_void_p) for name in ("column_sums", "diagonals", "row_weights")),
+        ("column_tops", c_void_p),
         *((name, c_void_p) for name in ("block_sums", "block_tops")),
         *((name, c_int64) for name in ("size", "block_stride")),
         *((name, c_void_p) for name in ("v", "out", "out_lse")),

@@ -22,6 +22,7 @@ from regard.stats.folds import (
     BinFold,
     BlockFold,
     ColumnFold,
+    ColumnTopFold,
     DiagonalFold,
     DistanceFold,
     EntropyFold,
@@ -217,6 +218,25 @@ class Columns(Sum):
                 fold.into.add_(self.sums[..., fold.first : fold.first + fold.into.shape[-1]])
 
 
+class ColumnTops(Sum):
+    """For ColumnTopFold."""
+
+    def make(self) -> None:
+        self.tops = self.room([fold.into for fold in self.folds], self.frame.k)
+
+    def aim(self, job: Job, unit: Unit) -> list[Share]:
+        keys = unit.keys
+        own = torch.zeros(len(keys) + 2 * MARGIN)
+        job.column_tops = own.data_ptr() + (MARGIN - keys.start) * FLOAT
+        home = self.tops[unit.batch, unit.head, keys.start : keys.stop]
+        return [Share(own[MARGIN : MARGIN + len(keys)], home, maximum=True)]
+
+    def deliver(self) -> None:
+        for fold in self.folds:
+            if fold.into is not self.tops:
+                Share(self.tops, fold.into, maximum=True).bring_home()
+
+
 class Diagonals(Sum):
     """For DiagonalFold."""
 
@@ -307,6 +327,7 @@ KINDS: dict[type[Fold], type[Sum]] = {
     TopFold: Tops,
     MixFold: Mixes,
     ColumnFold: Columns,
+    ColumnTopFold: ColumnTops,
     DiagonalFold: Diagonals,
     BlockFold: Blocks,
     BinFold: Bins,

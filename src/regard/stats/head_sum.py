@@ -1,0 +1,83 @@
+"""The keys that all heads together attend to most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from regard.errors import StatisticError
+from regard.stats.base import State, Statistic
+from regard.stats.checks import whole
+from regard.stats.tile import Frame, MapTile
+
+__all__ = ["HeadSum", "SharedKeys"]
+
+
+class SharedKeys(NamedTuple):
+    """The keys of the largest weight summed over heads, largest first; 0 and key -1 where there are fewer."""
+
+    weight: Float[Tensor, "batch q top"]
+    key: Int64[Tensor, "batch q top"]
+
+
+@dataclass(frozen=True)
+class HeadSum(Statistic):
+    """The k keys of each query with the largest Σ_h α^h_ij: the targets of a sparse-attention indexer.
+
+    A `SharedKeys` of two (batch, q, k) tensors. An indexer chooses one set of keys for all heads, so its
+    teacher is the sum over heads (DeepSeek-V3.2-Exp, 2025); `KL` compares a student with the whole row. Of
+    equal sums the earlier key comes first.
+
+    >>> import torch, regard
+    >>> q, k = torch.ones(1, 2, 1, 1), torch.tensor([[[[0.0], [2.0], [1.0]]]]).expand(1, 2, 3, 1)
+    >>> shared = regard.observe(q, k, k, stats=[HeadSum(2)]).head_sum
+    >>> shared.weight, shared.key
+    (tensor([[[1.3305, 0.4895]]]), tensor([[[1, 2]]]))
+    """
+
+    needs_all_heads: ClassVar[bool] = True
+
+    k: int
+
+    def __post_init__(self) -> None:
+        whole(self, "k", self.k, 1)
+
+    def check(self, frame: Frame) -> None:
+        if 0 < frame.k < self.k:
+            raise StatisticError(
+                f"HeadSum(k={self.k}) asks for {self.k} keys of each query, and there are {frame.k}; "
+                f"use HeadSum({frame.k}) or fewer."
+            )
+
+    def init(self, frame: Frame) -> State:
+        shape = (frame.batch, frame.q, self.k)
+        return {"weight": frame.zeros(*shape), "key": torch.full(shape, -1, device=frame.device)}
+
+    def update(self, state: State, tile: MapTile) -> None:
+        weights = tile.weights.sum(1)  # (batch, q, k)
+        if weights.shape[-1] > self.k:
+            # The k largest of a tile, of equals the first: a stable sort, as topk promises no order.
+            weights, order = weights.sort(dim=-1, descending=True, stable=True)
+            weights, keys = weights[..., : self.k], order[..., : self.k] + tile.cols.start
+        else:
+            keys = tile.k_pos.expand_as(weights)
+        rows = slice(tile.rows.start, tile.rows.stop)
+        listed = {name: x[tile.batch.start : tile.batch.stop, rows] for name, x in state.items()}
+        merged = self.merge(listed, {"weight": weights, "key": keys})
+        for name, x in listed.items():
+            x.copy_(merged[name])
+
+    def merge(self, state: State, other: State) -> State:
+        weight, key = (torch.cat([state[name], other[name]], -1) for name in ("weight", "key"))
+        key = key.masked_fill(weight == 0, -1)
+        by_key = key.argsort(-1)
+        weight, key = weight.gather(-1, by_key), key.gather(-1, by_key)
+        weight, order = weight.sort(dim=-1, descending=True, stable=True)
+        return {"weight": weight[..., : self.k], "key": key.gather(-1, order[..., : self.k])}
+
+    def finish(self, state: State, frame: Frame) -> SharedKeys:
+        return SharedKeys(state["weight"], state["key"])
