@@ -69,7 +69,7 @@ def test_a_choice_is_one_of_its_words():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["show", "99"], "there is no exercise 99; they are numbered 1 to 13."),
+        (["show", "99"], "there is no exercise 99; they are numbered 1 to 18."),
         (["show"], "show which exercise? Give its number: regard exercise show 4."),
         (["answer", "4"], "the answer is missing: regard exercise answer 4 NUMBERS."),
         (["answer", "4", "cat"], "the answer 'cat' holds no number; write numbers, such as 0.24 0.76."),
@@ -111,3 +111,20 @@ def test_the_page_poses_every_exercise_with_its_answer():
         assert f"## {one.number}. {one.title}" in page
         assert posed.question in page, one.number
         assert posed.solution in page, one.number
+
+
+def test_every_lesson_of_the_tutorial_has_an_exercise(run):
+    lessons = re.findall(r"(?m)^## (\d)\. ", (DOCS / "tutorial.md").read_text(encoding="utf-8"))
+    assert {one.lesson for one in EXERCISES} == set(lessons)
+    assert f"lesson {EXERCISES[0].lesson}" in run("exercise")[1].splitlines()[0]
+
+
+def test_a_number_alone_shows_the_exercise(run):
+    assert run("exercise", "4", "--seed", "7") == run("exercise", "show", "4", "--seed", "7")
+
+
+@pytest.mark.parametrize("one", [one for one in EXERCISES if isinstance(one.posed(), Choice)])
+def test_no_seed_offers_one_answer_twice(one):
+    for seed in range(60):
+        options = [option.casefold() for option in one.posed(seed).options]
+        assert len(set(options)) == len(options) > 1

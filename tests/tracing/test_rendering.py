@@ -17,6 +17,7 @@ from rich.style import Style
 from regard.errors import MapError
 from regard.plots import shade
 from regard.tracing import example, trace
+from regard.tracing.terminal import as_rich
 from strategies import lengths, masks
 
 
@@ -205,3 +206,15 @@ def test_a_token_that_occurs_twice_must_be_named_by_its_number():
     with pytest.raises(MapError, match="query 'the' occurs 2 times, at 0, 2"):
         steps.to_html(query="the")
     assert "query the" in steps.to_text(query=-1)
+
+
+def test_a_row_that_is_too_long_for_a_line_goes_on_in_the_next():
+    q, k, v = (torch.randn(n, 3, generator=torch.Generator().manual_seed(5)) for n in (2, 40, 40))
+    steps = trace(q, k, v)
+    block = next(part for part in steps.to_text(query=1).split("\n\n") if "scores = " in part)
+    assert "…" not in block
+    names = [line.split() for line in block.splitlines() if line.split()[0].startswith("k")]
+    assert [name for line in names for name in line] == [f"k{i}" for i in range(40)]
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    console.print(as_rich(steps, 1, width=80))
+    assert "…" not in console.file.getvalue().split("scores = ")[1]

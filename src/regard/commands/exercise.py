@@ -19,7 +19,7 @@ ACTIONS = ("list", "show", "hint", "answer", "solution")
 @app.command(rich_help_panel=LOOK, epilog="Example: regard exercise show 4")
 def exercise(
     action: Annotated[
-        str, typer.Argument(metavar="[ACTION]", help="list, show, hint, answer or solution.")
+        str, typer.Argument(metavar="[ACTION]", help="list, show, hint, answer or solution; a number shows.")
     ] = "list",
     number: Annotated[int | None, typer.Argument(metavar="[N]", help="Which exercise, from 1.")] = None,
     answer: Annotated[
@@ -37,6 +37,8 @@ def exercise(
     from regard.exercises import EXERCISES
     from regard.exercises import exercise as numbered
 
+    if action.isdecimal() and number is None:
+        action, number = "show", int(action)
     if action not in ACTIONS:
         raise RegardError(
             f"there is no action {action!r}; wanted is {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}."
@@ -47,7 +49,9 @@ def exercise(
                 [{"number": one.number, "title": one.title, "lesson": one.lesson} for one in EXERCISES]
             )
         else:
-            _say(*(f"{one.number:>2}  {one.title}" for one in EXERCISES), "", "regard exercise show 4")
+            wide = max(len(one.title) for one in EXERCISES)
+            lines = (f"{one.number:>2}  {one.title:<{wide}}  lesson {one.lesson}" for one in EXERCISES)
+            _say(*lines, "", "regard exercise show 4")
         return
     if number is None:
         raise RegardError(f"{action} which exercise? Give its number: regard exercise {action} 4.")

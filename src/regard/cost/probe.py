@@ -112,7 +112,7 @@ class _Skipped(nn.Module):
     def __init__(self, layer: nn.Module, outputs: dict[nn.Module, Any], like: nn.Module) -> None:
         super().__init__()
         # Not as modules: this one would then own their parameters.
-        vars(self).update(layer=layer, outputs=outputs, like=like)
+        self.__dict__.update(layer=layer, outputs=outputs, like=like)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self)["layer"], name)

@@ -147,6 +147,87 @@ def _groups(rng: Random) -> Posed:
     )
 
 
+WORDS = ("A", "cat", "sat", "on", "the", "mat")
+
+
+def _row_of_a_map(rng: Random) -> Posed:
+    tenths = rng.sample([4, 2, 1, 0, 0, 1], 6)
+    # No two are the largest: 4 tenths and what is missing from ten.
+    tenths[tenths.index(4)] += 10 - sum(tenths)
+    row = ", ".join(f"{word} {x / 10}" for word, x in zip(WORDS, tenths, strict=True))
+    text = f"The row of 'mat' in a map: {row}. Which word does 'mat' read most?"
+    most = max(tenths)
+    return Choice(
+        text,
+        WORDS,
+        WORDS[tenths.index(most)],
+        f"Its weight is {most / 10}; a row is a query, a column a key.",
+    )
+
+
+def _recipe(rng: Random) -> Posed:
+    score, below = rng.randint(-10, 20) / 10, rng.randint(5, 25) / 10
+    lse = round(score + below, 1)
+    right = math.exp(-below)
+    options = (right, 1 - right, score / lse if lse else 0.0, math.exp(-2 * below))
+    text = (
+        f"A map keeps q, k and one number per row, the log-sum-exp of its scores. The score of a cell is "
+        f"{score}, the log-sum-exp of its row {lse}. What is its weight: "
+    )
+    shown = tuple(sorted({f"{x:.3f}" for x in options}))
+    return Choice(
+        f"{text}{', '.join(shown)}?",
+        shown,
+        f"{right:.3f}",
+        f"e^({score} − {lse}) = e^(−{below}) ≈ {right:.3f}.",
+    )
+
+
+KINDS = {
+    "previous": lambda i, n: {max(i - 1, 0): 9},
+    "first": lambda i, n: {0: 9},
+    "itself": lambda i, n: {i: 9},
+    "even": lambda i, n: dict.fromkeys(range(i + 1), min(9, 10 // (i + 1))),
+}
+
+
+def _kind(rng: Random) -> Posed:
+    word, n = rng.choice(list(KINDS)), 6
+    rows = [[KINDS[word](i, n).get(j, 0) for j in range(n)] for i in range(n)]
+    drawn = "\n".join("  " + " ".join(str(x) if x else "·" for x in row) for row in rows)
+    text = (
+        "The map of a head, in tenths, rounded down; rows are queries. What does the head look at: the token "
+        f"before (previous), the first one (first), itself, or all alike (even)?\n{drawn}"
+    )
+    return Choice(text, tuple(KINDS), word, "The atlas asks every head of a model such questions.")
+
+
+def _matters(rng: Random) -> Posed:
+    large, small = rng.choice([(0.9, 0.1), (0.8, 0.2)])
+    tiny, long = rng.choice([(0.01, 5), (0.1, 9), (1, 2)])
+    word = "first" if large * tiny > small * long else "second"
+    text = (
+        f"A query gives the first key the weight {large} and the second {small}. Their values are {tiny} and "
+        f"{long}. Which of the two adds more to the output: first or second?"
+    )
+    parts = f"{large} × {tiny} = {large * tiny:g} and {small} × {long} = {small * long:g}"
+    because = f"{parts}: a weight is half of it."
+    return Choice(text, ("first", "second"), word, because)
+
+
+def _shape(rng: Random) -> Posed:
+    heads, size, tokens = rng.choice([4, 8, 12]), rng.choice([16, 32, 64]), rng.choice([100, 300, 500])
+    right = f"{heads}x{tokens}x{tokens}"
+    options = (right, f"{heads}x{tokens}x{size}", f"{tokens}x{heads}x{size}", f"{heads}x{size}x{size}")
+    text = (
+        f"A model with {heads} heads of {size} numbers in every layer reads {tokens} tokens. What is the "
+        f"size of the map of one layer: {', '.join(sorted(options))}?"
+    )
+    return Choice(
+        text, options, right, "One weight for every head, query and key, whatever the size of a head."
+    )
+
+
 _WRITTEN = (
     ("a dot product by hand", "4", "Multiply number by number and add up.", _dot),
     ("alike, unrelated, opposite", "4", "The sign of q · k.", _sign),
@@ -161,6 +242,11 @@ _WRITTEN = (
     ("which mask is this?", "2", "How far back does a row see, and does a column stay open?", _mask),
     ("what does it cost?", "2", "One number for every pair of tokens.", _cost),
     ("shared key heads", "2", "The cache holds keys and values, not queries.", _groups),
+    ("read a row of a map", "1", "Look for the largest number.", _row_of_a_map),
+    ("a weight from its recipe", "3", "α = e^(s − lse).", _recipe),
+    ("what does this head look at?", "5", "Follow the large numbers from row to row.", _kind),
+    ("does it matter?", "6", "What a key adds is its weight times its value.", _matters),
+    ("the map of a layer", "7", "A map has a row for every query and a column for every key.", _shape),
 )
 EXERCISES: tuple[Exercise, ...] = tuple(
     Exercise(number, title, lesson, hint, pose)

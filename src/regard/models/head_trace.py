@@ -168,7 +168,8 @@ def _before(calls: list[_Call], problem: Problem, head: int) -> _Around:
         steps.append(Step(f"{name} projected", formula, SENTENCES[name], value, (axis, "dim")))
     if source is not None:
         length, dim = source.shape
-        text = f"{length} tokens, each a vector of {dim} numbers: what the layers before hand to this one."
+        tokens = "1 token," if length == 1 else f"{length} tokens, each"
+        text = f"{tokens} a vector of {dim} numbers: what the layers before hand to this one."
         steps.insert(0, Step("input", "input", text, source, ("token", "model")))
     return _Around(tuple(steps), matrices, formulas)
 

@@ -19,6 +19,8 @@ from regard.tracing.worked import Worker
 __all__ = ["Grid", "Panel", "caption", "panels"]
 
 GAP = "…"
+# The longest row that is written over several lines: as many keys as `regard explain` takes.
+WRAPPED = 64
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,16 @@ class Panel:
             [[GAP if r is None or c is None else texts[r][c] for c in kept] for r in rows],
             [[None if r is None or c is None else levels[r][c] for c in kept] for r in rows],
         )
+
+    def fitted(self, most_rows: int, width: int) -> list[Grid]:
+        """The table in so many characters; a single row that is longer goes on in tables below."""
+        most = self.fitting(width)
+        if len(self.rows) > 1 or not most < len(self.columns) <= WRAPPED:
+            return [self.grid(most_rows, most)]
+        row, lines = self.grid(1, WRAPPED), -(-len(self.columns) // (most + 1))
+        size = -(-len(self.columns) // lines)
+        cuts = [slice(start, start + size) for start in range(0, len(self.columns), size)]
+        return [Grid(row.rows, row.columns[cut], [row.texts[0][cut]], [row.levels[0][cut]]) for cut in cuts]
 
     def fitting(self, width: int) -> int:
         """How many columns of numbers fit beside their labels into so many characters; at least four."""

@@ -35,8 +35,8 @@ def as_rich(
             Text(),
             Text.assemble((f"{number}  ", "dim"), (panel.formula, "bold")),
             Padding(Text(panel.sentence), (0, 0, 0, 3), expand=False),
-            Padding(_table(panel.grid(ROWS, panel.fitting(width - 4))), (0, 0, 0, 3), expand=False),
         ]
+        parts += [Padding(_table(grid), (0, 0, 0, 3), expand=False) for grid in panel.fitted(ROWS, width - 4)]
         if panel.worked:
             parts.append(Padding(Text(f"→ {panel.worked}", "italic"), (0, 0, 0, 3), expand=False))
     return Group(*parts)

@@ -26,7 +26,8 @@ def as_text(trace: Steps, query: int | str | None = None, head: int = 0, batch: 
 def _block(number: int, panel: Panel) -> list[str]:
     lines = [f"{number}. {panel.formula}"]
     lines += textwrap.wrap(panel.sentence, WIDTH, initial_indent="   ", subsequent_indent="   ")
-    lines += [f"   {line}".rstrip() for line in _table(panel.grid(ROWS, panel.fitting(TABLE - 3)))]
+    for grid in panel.fitted(ROWS, TABLE - 3):
+        lines += [f"   {line}".rstrip() for line in _table(grid)]
     if panel.worked:
         lines += textwrap.wrap(panel.worked, WIDTH, initial_indent="   → ", subsequent_indent="     ")
     return lines
