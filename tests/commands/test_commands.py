@@ -37,7 +37,7 @@ def attention(q, k, v):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_in_the_help_runs(run, name, monkeypatch, tmp_path):
     # The whole story takes minutes where two tests share two cores; its first words take seconds.
-    beginning = regard.models.sample_text()[:60]
+    beginning = regard.models.sample_text()[:400]
     monkeypatch.setattr(regard.models, "sample_text", lambda: beginning)
     for copy in re.findall(r"\b\w+\.regard\b", EXAMPLES[name]) if name == "compare" else ():
         run("record", "bundled", "The cat sat on the mat. The cat sat.", "-o", copy, "--layers", "5")
@@ -257,7 +257,7 @@ def test_info_names_the_versions_and_a_backend(run):
             "no/map.png cannot be written: there is no such folder. Name a file in a folder that exists.",
         ),
         (["atlas", "{}", "--kind", "lazy"], "there is no kind 'lazy'; kinds are: "),
-        (["explain", "--layer", "3"], "--model, --layer and --head need a text: "),
+        (["explain", "--layer", "3"], "a model and a head need a text: "),
         (["explain", "word " * 70], "too many to write out (at most 64)."),
         (
             ["explain", "A cat, a mat", "--query", "dog"],

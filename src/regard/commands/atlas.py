@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.commands.app import ASK, app
-from regard.commands.output import print_json, progress, show, writable
+from regard.commands.output import print_json, progress, show, writable, written
 from regard.commands.sources import JsonOption, RecordingArgument, recording_at
 from regard.errors import RegardError
 
@@ -39,15 +39,17 @@ def atlas(
     found = recording_at(recording)
     with progress("Surveying heads") as step:
         made = survey(found, progress=step)
-    if csv is not None:
-        made.to_csv(csv)
-    if parquet is not None:
-        made.to_parquet(parquet)
+    for path, write in ((csv, made.to_csv), (parquet, made.to_parquet)):
+        if path is not None:
+            with written(path) as draft:
+                write(draft)
     if html is not None:
         from regard.report import report
 
         with progress("Writing the page", "parts") as step:
-            html.write_text(report(found, atlas=made, progress=step), encoding="utf-8")
+            page = report(found, atlas=made, progress=step)
+        with written(html) as draft:
+            draft.write_text(page, encoding="utf-8")
     for path in filter(None, (csv, parquet, html)):
         typer.echo(f"Wrote {path}", err=True)
     chosen = made if kind is None else _only(made, kind)

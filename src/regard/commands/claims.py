@@ -10,7 +10,7 @@ import typer
 
 from regard._version import __version__
 from regard.commands.app import CHECK, app
-from regard.commands.output import print_json, progress, show, writable
+from regard.commands.output import print_json, progress, show, writable, written
 from regard.commands.sources import JsonOption, model_named
 from regard.errors import RegardError
 
@@ -64,7 +64,8 @@ def claims(
     if docs is not None and folder is not None:
         from regard.claims.page import page
 
-        docs.write_text(page(entries, _seen_from(docs, folder)), encoding="utf-8")
+        with written(docs) as draft:
+            draft.write_text(page(entries, _seen_from(docs, folder)), encoding="utf-8")
         typer.echo(f"Wrote {docs}", err=True)
     if as_json:
         print_json(

@@ -9,8 +9,17 @@ import typer
 from typer.core import TyperGroup
 
 from regard.commands.app import ASK, app
-from regard.commands.output import print_json, progress, show, writable
-from regard.commands.sources import JsonOption
+from regard.commands.output import (
+    Stopped,
+    figure_file,
+    print_json,
+    progress,
+    save_figure,
+    show,
+    writable,
+    written,
+)
+from regard.commands.sources import DeviceOption, DtypeOption, JsonOption
 from regard.errors import CorpusError, RegardError
 
 __all__ = ["corpus"]
@@ -65,10 +74,8 @@ def run(
     batch: Annotated[int, typer.Option(help="Tokens read at once.")] = 4096,
     shard_size: Annotated[int, typer.Option("--shard-size", help="Documents in a shard.")] = 64,
     threads: Annotated[int, typer.Option(help="Threads of each worker.")] = 1,
-    dtype: Annotated[
-        str | None, typer.Option(help="Of the weights, such as bfloat16; else as saved.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="Such as cuda; else the CPU.")] = None,
+    dtype: DtypeOption = None,
+    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read all texts with a model, and say what every head does over all of them.
@@ -86,8 +93,7 @@ def run(
                 source, texts, output, settings=settings, resume=resume, progress=step, **options
             )
     except KeyboardInterrupt:
-        typer.echo(f"Stopped. What was read stays in {output}: go on with --resume.", err=True)
-        raise typer.Exit(130) from None
+        raise Stopped(f"stopped. What was read stays in {output}: go on with --resume.") from None
     if made is None:
         typer.echo(f"Part {part} is read. When all are: regard corpus merge {output}", err=True)
         return
@@ -124,14 +130,16 @@ def show_atlas(
     from regard.corpus import CorpusAtlas
     from regard.corpus.tables import failed_table
 
+    for path in (plot, scatter):
+        figure_file(path)
     found = CorpusAtlas.open(atlas)
     names = axes.split(",")
     if len(names) != 2:
         raise RegardError(f"--axes is {axes!r}; wanted two measures, such as mean_distance,sink_share.")
-    if writable(plot) is not None:
-        found.figure().savefig(plot)  # pyright: ignore[reportArgumentType]
-    if writable(scatter) is not None:
-        found.scatter(*names).savefig(scatter)  # pyright: ignore[reportArgumentType]
+    if plot is not None:
+        save_figure(found.figure(), plot)
+    if scatter is not None:
+        save_figure(found.scatter(*names), scatter)
     for path in filter(None, (plot, scatter)):
         typer.echo(f"Wrote {path}", err=True)
     if as_json:
@@ -152,8 +160,8 @@ def open_text(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Keep the recording here.")
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="Of the weights.")] = None,
-    device: Annotated[str | None, typer.Option(help="Such as cuda; else the CPU.")] = None,
+    dtype: DtypeOption = None,
+    device: DeviceOption = None,
     no_view: Annotated[bool, typer.Option("--no-view", help="Record the text, open no viewer.")] = False,
 ) -> None:
     """Record one of the texts where a head moves most, and open it in the viewer."""
@@ -189,9 +197,11 @@ def export(
 
     if parquet is None and folder is None:
         raise CorpusError("nothing was asked for; wanted --parquet FILE or --json-folder FOLDER.")
+    writable(parquet)
     found = CorpusAtlas.open(atlas)
-    if writable(parquet) is not None:
-        found.to_parquet(parquet)  # pyright: ignore[reportArgumentType]
+    if parquet is not None:
+        with written(parquet) as draft:
+            found.to_parquet(draft)
     if folder is not None:
         found.to_json_folder(folder)
     for path in filter(None, (parquet, folder)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.commands.app import CHECK, app
-from regard.commands.output import print_json, show, writable
+from regard.commands.output import figure_file, print_json, save_figure, show
 from regard.commands.sources import JsonOption
 from regard.errors import RegardError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["cost"]
 
-FORMATS = (".png", ".svg", ".pdf")
 # The model that is planned for where none is named; the title says so.
 PLANNED = "llama-3.1-8b"
 OWN = "A shape of your own"
@@ -90,6 +89,7 @@ def cost(
     from regard.cost import context_of, estimate, size_of
     from regard.cost import gpu as processor_named
 
+    figure_file(plot)
     if presets or printed:
         _lists(presets, as_json)
         return
@@ -97,9 +97,6 @@ def cost(
         chosen = (model or PLANNED, context, gpu, ranks, strategy, link)
         _plan(chosen, plot if sweep else None, remote, as_json)
         return
-    if plot is not None and plot.suffix not in FORMATS:
-        raise RegardError(f"{plot} has the ending {plot.suffix!r}; wanted one of {', '.join(FORMATS)}.")
-    writable(plot)
     own = {"layers": layers, "d_model": d_model, "heads": heads, "ffn": ffn, "vocab": vocab} | {
         "kv_heads": kv_heads,
         "head_dim": head_dim,
@@ -117,7 +114,7 @@ def cost(
         warnings.simplefilter("ignore")
         found = estimate(shape, lengths, processor=machine, budget=memory, **sizes)
     if plot is not None:
-        found.figure().savefig(plot)
+        save_figure(found.figure(), plot)
         typer.echo(f"Wrote {plot}", err=True)
     if as_json:
         print_json(found.to_dict())
@@ -141,8 +138,7 @@ def _plan(chosen: tuple, plot: Path | None, remote: bool, as_json: bool) -> None
     if ranks is None:
         found = sweep_ranks(shape, length, machine, gigabytes=link)
         if plot is not None:
-            writable(plot)
-            sweep_figure(found, f"{shape.name} on {machine.name}").savefig(plot)
+            save_figure(sweep_figure(found, f"{shape.name} on {machine.name}"), plot)
             typer.echo(f"Wrote {plot}", err=True)
         if as_json:
             print_json({name: [plan.to_dict() for plan in plans] for name, plans in found.items()})

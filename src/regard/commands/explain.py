@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.commands.app import LOOK, app
-from regard.commands.output import console, print_json, writable
+from regard.commands.output import console, print_json, writable, written
 from regard.commands.sources import (
-    BUNDLED,
+    DeviceOption,
+    DtypeOption,
     HeadOption,
     JsonOption,
     LayerOption,
+    ModelArgument,
     ModelOption,
     check_head,
+    model_and_text,
     model_named,
+    text_named,
 )
 from regard.commands.words import query_named
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
-    from regard.models import Recording
+    from regard.models import LoadedModel, Recording
     from regard.tracing import Trace
 
 __all__ = ["explain", "show_trace"]
@@ -35,13 +39,17 @@ EXAMPLES = ("cat", "three")
 
 @app.command(rich_help_panel=LOOK, epilog='Example: regard explain "The cat sat on the mat" --query cat')
 def explain(
+    model: ModelArgument = None,
     text: Annotated[
-        str | None, typer.Argument(metavar="[TEXT]", help="A short text; a worked example if left out.")
+        str | None,
+        typer.Argument(metavar="[TEXT]", help="A short text or its file; a worked example if left out."),
     ] = None,
     name: Annotated[
         str, typer.Option("--example", metavar="NAME", help=f"Which example: {' or '.join(EXAMPLES)}.")
     ] = "cat",
-    model: ModelOption = BUNDLED,
+    option: ModelOption = None,
+    dtype: DtypeOption = None,
+    device: DeviceOption = None,
     layer: LayerOption = None,
     head: HeadOption = None,
     query: Annotated[
@@ -57,18 +65,22 @@ def explain(
     writable(html)
     if as_json and query is not None:
         raise RegardError("--json holds every query; leave out --query, or leave out --json.")
-    if text is None and (layer is not None or head is not None or model != BUNDLED):
-        raise RegardError('--model, --layer and --head need a text: regard explain "The cat sat on the mat".')
+    named, given = model_and_text(model, text, option)
+    if given is None and not (layer is head is model is option is None):
+        raise RegardError('a model and a head need a text: regard explain bundled "The cat sat on the mat".')
     # What is refused is refused at once: this loads PyTorch.
     from regard.tracing import example
 
-    if text is None:
+    if given is None:
         steps = example(name)
         chosen = _query(steps, query)
     else:
-        steps, chosen = _on_a_head(text, model, layer, head, query)
+        said = text_named(given)
+        loaded = model_named(named, dtype=dtype, device=device)
+        steps, chosen = _on_a_head(named, loaded, said, layer, head, query)
     if html is not None:
-        html.write_text(steps.to_html(chosen), encoding="utf-8")
+        with written(html) as draft:
+            draft.write_text(steps.to_html(chosen), encoding="utf-8")
         typer.echo(f"Wrote {html}", err=as_json)
     if as_json:
         print_json(steps.to_dict())
@@ -85,14 +97,13 @@ def show_trace(steps: Trace, query: int | str | None = None) -> None:
 
 
 def _on_a_head(
-    text: str, model: str, layer: int | None, head: int | None, query: str | None
+    name: str, loaded: LoadedModel, text: str, layer: int | None, head: int | None, query: str | None
 ) -> tuple[Trace, int | str | None]:
     """The steps of one head of a real model, with its numbers, and the query that was asked for."""
     from regard.models import record
     from regard.models.head_trace import head_trace
     from regard.plots import visible
 
-    loaded = model_named(model)
     count = len(loaded.tokenizer(text)["input_ids"])
     if count > LONGEST:
         raise RegardError(
@@ -106,7 +117,7 @@ def _on_a_head(
         asked, note = query_named(query, recording.tokens, tokens)
         typer.echo(note, err=True, nl=bool(note))
     layer, head = _chosen(recording, layer, head, -1 if asked is None else asked)
-    typer.echo(f"Layer {layer}, head {head} of the {model} model.\n", err=True)
+    typer.echo(f"Layer {layer}, head {head} of the {name} model.\n", err=True)
     if "∅" in tokens:
         special = repr(loaded.tokenizer.decode([recording.tokens[tokens.index("∅")].id]))
         typer.echo(

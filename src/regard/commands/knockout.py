@@ -8,7 +8,17 @@ import typer
 
 from regard.commands.app import ASK, app
 from regard.commands.output import print_json, progress, show
-from regard.commands.sources import BUNDLED, JsonOption, ModelOption, TextArgument, model_named, text_named
+from regard.commands.sources import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelArgument,
+    ModelOption,
+    TextArgument,
+    model_and_text,
+    model_named,
+    text_named,
+)
 from regard.errors import RegardError
 
 __all__ = ["knockout"]
@@ -19,6 +29,7 @@ __all__ = ["knockout"]
     epilog='Example: regard knockout "The heron was called Osgood. The heron, Os" --head 6.3',
 )
 def knockout(
+    model: ModelArgument = None,
     text: TextArgument = None,
     heads: Annotated[
         list[str] | None,
@@ -38,7 +49,9 @@ def knockout(
     ] = None,
     at: Annotated[int, typer.Option(help="Whose prediction to compare; -1 is the last token's.")] = -1,
     top: Annotated[int, typer.Option(help="How many tokens to list.")] = 5,
-    model: ModelOption = BUNDLED,
+    option: ModelOption = None,
+    dtype: DtypeOption = None,
+    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Block edges, heads or tokens, run the model again, and say what changed in what comes next."""
@@ -55,29 +68,31 @@ def knockout(
         raise RegardError(
             "nothing was named to cut; give --head 6.3, --edge 6.3:40:10, --key 4 or --sweep heads."
         )
-    loaded = model_named(model)
-    result = _swept(loaded, text, sweep) if sweep else _cut(loaded, text, cuts, at, top)
+    if sweep not in (None, "heads", "keys"):
+        raise RegardError(f"--sweep is {sweep!r}; wanted heads or keys.")
+    if top < 1:
+        raise RegardError(f"--top is {top}; wanted at least 1.")
+    named, given = model_and_text(model, text, option)
+    said = text_named(given)
+    loaded = model_named(named, dtype=dtype, device=device)
+    result = _swept(loaded, said, sweep) if sweep else _cut(loaded, said, cuts, at, top)
     if as_json:
         print_json(result.to_dict())
     else:
         show(result.table())
 
 
-def _cut(loaded: Any, text: str | None, cuts: dict[str, Any], at: int, top: int) -> Any:
+def _cut(loaded: Any, text: str, cuts: dict[str, Any], at: int, top: int) -> Any:
     from regard.atlas import knockout as cut
 
-    return cut(loaded.model, text_named(text), tokenizer=loaded.tokenizer, at=at, top=top, **cuts)
+    return cut(loaded.model, text, tokenizer=loaded.tokenizer, at=at, top=top, **cuts)
 
 
-def _swept(loaded: Any, text: str | None, over: str) -> Any:
+def _swept(loaded: Any, text: str, over: str) -> Any:
     from regard.atlas import importance
 
-    if over not in ("heads", "keys"):
-        raise RegardError(f"--sweep is {over!r}; wanted heads or keys.")
     with progress(f"Cutting each of the {over}", over) as step:
-        return importance(
-            loaded.model, text_named(text), over=over, tokenizer=loaded.tokenizer, progress=step
-        )
+        return importance(loaded.model, text, over=over, tokenizer=loaded.tokenizer, progress=step)
 
 
 def _head(given: str) -> tuple[Any, Any]:

@@ -8,7 +8,17 @@ import typer
 
 from regard.commands.app import ASK, app
 from regard.commands.output import print_json, progress, show
-from regard.commands.sources import BUNDLED, JsonOption, ModelOption, TextArgument, model_named, text_named
+from regard.commands.sources import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelArgument,
+    ModelOption,
+    TextArgument,
+    model_and_text,
+    model_named,
+    text_named,
+)
 from regard.errors import RegardError
 
 __all__ = ["needle"]
@@ -16,6 +26,7 @@ __all__ = ["needle"]
 
 @app.command(rich_help_panel=ASK, epilog="Example: regard needle --depths 3 --length 512")
 def needle(
+    model: ModelArgument = None,
     text: TextArgument = None,
     needle: Annotated[str | None, typer.Option(metavar="SENTENCE", help="What to hide in the text.")] = None,
     question: Annotated[
@@ -29,7 +40,9 @@ def needle(
     lengths: Annotated[
         str | None, typer.Option(metavar="TOKENS", help="Several lengths, such as 150,300,600: a grid.")
     ] = None,
-    model: ModelOption = BUNDLED,
+    option: ModelOption = None,
+    dtype: DtypeOption = None,
+    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Hide a sentence at several depths of a text, ask for it at the end, and see which heads look at it."""
@@ -41,14 +54,16 @@ def needle(
     words = {"needle": needle, "question": question, "answer": answer}
     given = {name: value for name, value in words.items() if value is not None}
     sizes = _sizes(lengths, length)
-    loaded = model_named(model)
+    named, hidden_in = model_and_text(model, text, option)
+    haystack = text_named(hidden_in)
+    loaded = model_named(named, dtype=dtype, device=device)
     if sizes:
         with progress("Hiding the needle", "lengths") as step:
             grid = needle_grid(
                 loaded.model,
                 loaded.tokenizer,
                 sizes,
-                haystack=text_named(text),
+                haystack=haystack,
                 depths=depths,
                 progress=step,
                 **given,
@@ -59,7 +74,7 @@ def needle(
         found = search(
             loaded.model,
             loaded.tokenizer,
-            haystack=text_named(text),
+            haystack=haystack,
             depths=depths,
             length=length,
             progress=step,

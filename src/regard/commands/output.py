@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,29 @@ import typer
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
-__all__ = ["Progress", "console", "print_json", "progress", "show", "writable"]
+__all__ = [
+    "Progress",
+    "Stopped",
+    "console",
+    "figure_file",
+    "print_json",
+    "progress",
+    "save_figure",
+    "show",
+    "writable",
+    "written",
+]
+
+FORMATS = (".png", ".svg", ".pdf")
 
 Progress = Callable[[int, int], None]
+
+
+class Stopped(Exception):
+    """Ctrl-C ended a command that leaves something behind; the message says what."""
 
 
 def console(*, errors: bool = False) -> Console:
@@ -61,6 +80,41 @@ def writable(path: Path | None) -> Path | None:
     if reason is not None:
         raise RegardError(f"{path} cannot be written: {reason}. Name a file in a folder that exists.")
     return path
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """A draft beside the path, which replaces the file when the block ends without an error.
+
+    So a full disk or Ctrl-C leaves the old file, or none, but never half of one.
+    """
+    if path.exists() and not path.is_file():
+        # A pipe or a device is written to, not replaced.
+        yield path
+        return
+    target = path.resolve()
+    draft = target.with_name(f".{target.stem}-{secrets.token_hex(4)}{target.suffix}")
+    try:
+        yield draft
+        draft.replace(target)
+    except OSError as error:
+        if error.filename == str(draft):
+            error.filename = str(path)
+        raise
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def figure_file(path: Path | None) -> Path | None:
+    """The path, if a figure can be written there, in a format that is drawn."""
+    if path is not None and path.suffix not in FORMATS:
+        raise RegardError(f"{path} has the ending {path.suffix!r}; wanted one of {', '.join(FORMATS)}.")
+    return writable(path)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    with written(path) as draft:
+        figure.savefig(draft)
 
 
 def progress(title: str, unit: str = "layers") -> AbstractContextManager[Progress]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.commands.app import LOOK, app
-from regard.commands.output import writable
+from regard.commands.output import figure_file, save_figure
 from regard.commands.sources import RecordingArgument, check_head, recording_at
 from regard.errors import RegardError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["figure_of", "plot"]
 
-FORMATS = (".png", ".svg", ".pdf")
+BLOCKS = ("max", "mean")
 # Up to here each cell is drawn; beyond, blocks of cells.
 DRAWN, ANNOTATED, INSET = 64, 16, 32
 
@@ -42,14 +42,14 @@ def plot(
     ] = Path("map.png"),
 ) -> None:
     """Draw one head's map: cell by cell where it is short, pooled with a part enlarged where it is long."""
-    if output.suffix not in FORMATS:
-        raise RegardError(f"{output} has the ending {output.suffix!r}; wanted one of {', '.join(FORMATS)}.")
-    writable(output)
+    figure_file(output)
+    if how not in BLOCKS:
+        raise RegardError(f"--how is {how!r}; wanted max or mean.")
     found = recording_at(recording)
     check_head(found, layer, head)
     _, _, q, k = found.maps[layer].shape
     rows, columns = _range("--queries", queries, q), _range("--keys", keys, k)
-    figure_of(found, layer, head, rows, columns, how=how, at=_place(at, q, k)).savefig(output)
+    save_figure(figure_of(found, layer, head, rows, columns, how=how, at=_place(at, q, k)), output)
     typer.echo(f"Wrote {output}")
 
 

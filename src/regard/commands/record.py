@@ -8,8 +8,17 @@ from typing import Annotated
 import typer
 
 from regard.commands.app import LOOK, app
-from regard.commands.output import print_json, progress
-from regard.commands.sources import BUNDLED, JsonOption, TextArgument, model_named, text_named
+from regard.commands.output import Stopped, print_json, progress
+from regard.commands.sources import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelArgument,
+    TextArgument,
+    model_and_text,
+    model_named,
+    text_named,
+)
 from regard.errors import RegardError
 
 __all__ = ["record"]
@@ -19,9 +28,7 @@ __all__ = ["record"]
     rich_help_panel=LOOK, epilog='Example: regard record bundled "The cat sat on the mat." -o cat.regard'
 )
 def record(
-    model: Annotated[
-        str, typer.Argument(metavar="[MODEL]", help="A folder, a .gguf file, a name on the hub, or bundled.")
-    ] = BUNDLED,
+    model: ModelArgument = None,
     text: TextArgument = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write the recording.")
@@ -30,12 +37,14 @@ def record(
         str | None, typer.Option(metavar="0,3,5", help="Only these layers; all of them if left out.")
     ] = None,
     too_long: Annotated[
-        str, typer.Option(help="A text beyond the model's context: refuse, or truncate it.")
+        str,
+        typer.Option(
+            metavar="WHAT",
+            help="A text longer than the model's context: refuse, truncate, or read in windows.",
+        ),
     ] = "refuse",
-    dtype: Annotated[
-        str | None, typer.Option(help="Of the weights, such as bfloat16; else as saved.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="Such as cuda; else the CPU.")] = None,
+    dtype: DtypeOption = None,
+    device: DeviceOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Complete a recording that was cut short.")
     ] = False,
@@ -47,23 +56,23 @@ def record(
 ) -> None:
     """Run a model over a text and write down its attention: maps, statistics, tokens."""
     from regard.models import record as record_text
+    from regard.models.writer import check_target
 
     chosen = None if layers is None else _numbers(layers)
     if not output.absolute().parent.is_dir():
         raise RegardError(f"{output} cannot be written: there is no such folder. Name one that exists.")
-    said = text_named(text)
-    loaded = model_named(model, **({} if model == BUNDLED else {"dtype": dtype, "device": device}))
-    with progress("Recording") as step:
-        recording = record_text(
-            loaded,
-            said,
-            layers=chosen,
-            store=output,
-            resume=resume,
-            overwrite=force,
-            too_long=too_long,
-            progress=step,
-        )
+    check_target(output, resume=resume, overwrite=force)
+    named, given = model_and_text(model, text)
+    said = text_named(given)
+    loaded = model_named(named, dtype=dtype, device=device)
+    how = {"layers": chosen, "store": output, "resume": resume, "overwrite": force, "too_long": too_long}
+    try:
+        with progress("Recording") as step:
+            recording = record_text(loaded, said, progress=step, **how)
+    except KeyboardInterrupt:
+        if not output.exists():
+            raise
+        raise Stopped(f"stopped. What was recorded stays in {output}: complete it with --resume.") from None
     summary = {
         "path": str(output),
         "model": recording.model.name,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from regard.commands.app import LOOK, app
-from regard.commands.output import progress, writable
+from regard.commands.output import progress, writable, written
 from regard.commands.sources import RecordingArgument, recording_at
 from regard.errors import RegardError
 
@@ -37,5 +37,6 @@ def report(
     found = recording_at(recording)
     with progress("Writing the report", "parts") as step:
         page = write(found, figures=figures, progress=step)
-    output.write_text(page, encoding="utf-8")
+    with written(output) as draft:
+        draft.write_text(page, encoding="utf-8")
     typer.echo(f"Wrote {output} ({len(page.encode()) / 1e6:.1f} MB)")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,13 +15,17 @@ if TYPE_CHECKING:
     from regard.models import LoadedModel, Recording
 
 __all__ = [
+    "DeviceOption",
+    "DtypeOption",
     "HeadOption",
     "JsonOption",
     "LayerOption",
+    "ModelArgument",
     "ModelOption",
     "RecordingArgument",
     "TextArgument",
     "check_head",
+    "model_and_text",
     "model_named",
     "recording_at",
     "text_named",
@@ -32,27 +37,82 @@ RecordingArgument = Annotated[
         metavar="[RECORDING]", help="A recording; the bundled model's on the bundled text if none."
     ),
 ]
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]", help="bundled, a folder, a .gguf file or a name on the hub; bundled if left out."
+    ),
+]
 TextArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TEXT]", help="A file, - for standard input, or the text; else the bundled story."
+        metavar="[TEXT]", help="A file, - for standard input, or the text; the bundled story if left out."
     ),
 ]
+# The order of arguments is MODEL TEXT; this option is from when it was not.
 ModelOption = Annotated[
-    str, typer.Option("--model", metavar="NAME", help="A folder, a .gguf file, or a name on the hub.")
+    str | None, typer.Option("--model", metavar="MODEL", hidden=True, help="The same as the first argument.")
+]
+DtypeOption = Annotated[
+    str | None,
+    typer.Option("--dtype", metavar="TYPE", help="Of the weights, such as bfloat16; as saved if left out."),
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="DEVICE", help="Such as cuda; auto is a GPU if there is one. The CPU if left out."
+    ),
 ]
 LayerOption = Annotated[int | None, typer.Option("--layer", help="Which layer, from 0.")]
 HeadOption = Annotated[int | None, typer.Option("--head", help="Which head, from 0.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 
 BUNDLED = "bundled"
+# What the name of a model on the hub looks like, with its owner; and a name or a word without one.
+HUB = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+WORD = re.compile(r"[\w.-]+", re.ASCII)
+TEXTS = (".txt", ".md", ".json", ".html")
 
 
-def model_named(name: str = BUNDLED, **options: Any) -> LoadedModel:
+def model_and_text(
+    first: str | None, second: str | None, option: str | None = None
+) -> tuple[str, str | None]:
+    """The names of a model and a text from the arguments MODEL TEXT, either of which may be left out.
+
+    One argument is the model if it can only be one, otherwise the text. A single word may be either: refused.
+    """
+    if option is not None:
+        if second is not None:
+            raise RegardError(f"two models are named: {first} and --model {option}. Leave out one of them.")
+        return option, first
+    if second is not None or first is None:
+        return first or BUNDLED, second
+    if _is_model(first):
+        return first, None
+    if WORD.fullmatch(first) and not Path(first).suffix and not Path(first).exists():
+        raise RegardError(
+            f"{first!r} may be a model or a text. Give both, such as {first} story.txt, or {BUNDLED} {first}."
+        )
+    return BUNDLED, first
+
+
+def _is_model(name: str) -> bool:
+    path = Path(name)
+    if name == BUNDLED or path.suffix == ".gguf":
+        return True
+    try:
+        if path.exists():
+            return path.is_dir()
+    except OSError:
+        return False  # a text, too long for a name
+    return HUB.fullmatch(name) is not None and path.suffix not in TEXTS
+
+
+def model_named(name: str = BUNDLED, *, dtype: str | None = None, device: str | None = None) -> LoadedModel:
     """A model and its tokenizer; `bundled` is the one that comes with regard."""
-    from regard.models import LoadedModel, bundled, load_model
+    from regard.models import load_model
 
-    return LoadedModel(*bundled()) if name == BUNDLED else load_model(name, **options)
+    return load_model(name, dtype=dtype, device=device)
 
 
 def text_named(text: str | None) -> str:

@@ -7,8 +7,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from regard.errors import CorpusError
-
 __all__ = ["ModelSource", "tokenizer_digest"]
 
 BUNDLED = "bundled"
@@ -24,26 +22,9 @@ class ModelSource:
 
     def load(self) -> tuple[Any, Any]:
         """The model, in evaluation mode, and its tokenizer."""
-        import torch
+        from regard.models import load_model
 
-        from regard.models import bundled, load_model
-
-        if self.name != BUNDLED:
-            return load_model(self.name, dtype=self.dtype, device=self.device)
-        model, tokenizer = bundled()
-        if self.dtype is not None:
-            torch.nn.Module.to(model, self._dtype())
-        if self.device is not None:
-            torch.nn.Module.to(model, self.device)
-        return model, tokenizer
-
-    def _dtype(self) -> Any:
-        import torch
-
-        found = getattr(torch, str(self.dtype), None)
-        if not isinstance(found, torch.dtype):
-            raise CorpusError(f"dtype is {self.dtype!r}; wanted a float type such as 'bfloat16'.")
-        return found
+        return load_model(self.name, dtype=self.dtype, device=self.device)
 
 
 def tokenizer_digest(tokenizer: Any) -> str:

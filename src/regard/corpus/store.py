@@ -46,7 +46,7 @@ class Store:
         """The bytes of a file; None where there is none."""
         try:
             return self.fs.cat_file(f"{self.root}/{name}")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def read_json(self, name: str) -> Any:

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.errors import ModelError
+from regard.models.bundled import bundled
 
-__all__ = ["LoadedModel", "load_model"]
+__all__ = ["LoadedModel", "device_named", "dtype_named", "load_model"]
 
 
 class LoadedModel(NamedTuple):
@@ -31,12 +32,18 @@ def load_model(
 ) -> LoadedModel:
     """Load a transformers model and its tokenizer, in evaluation mode.
 
-    A folder or a .gguf file is read without a network; a name that is neither is looked up on the Hugging
-    Face hub, because you named it. `dtype` is that of the saved weights unless given ("bfloat16" or
-    torch.bfloat16); `device_map="auto"` spreads a large model over devices, `device` puts all of it on one.
+    A folder or a .gguf file is read without a network, "bundled" is the model that comes with regard, and any
+    other name is looked up on the Hugging Face hub, because you named it. `dtype` is that of the saved
+    weights unless given ("bfloat16" or torch.bfloat16); `device_map="auto"` spreads a large model over
+    devices, `device` puts all of it on one, and `device="auto"` on a GPU if there is one.
     """
     if device is not None and device_map is not None:
         raise ModelError(f"load_model got device={device!r} and device_map={device_map!r}; give one of them.")
+    place = device_named(device)
+    if name_or_path == "bundled":
+        model, tokenizer = bundled()
+        kind = None if dtype in (None, "auto") else dtype_named(dtype)
+        return LoadedModel(model if place is kind is None else model.to(device=place, dtype=kind), tokenizer)
     where, gguf_file = _located(name_or_path, gguf_file)
     options: dict[str, Any] = {"local_files_only": os.path.isdir(where)}
     if gguf_file is not None:
@@ -47,7 +54,43 @@ def load_model(
     if device_map is not None:
         wanted["device_map"] = device_map
     model = _model(where, wanted)
-    return LoadedModel((model if device is None else model.to(device)).eval(), tokenizer)
+    return LoadedModel((model if place is None else model.to(place)).eval(), tokenizer)
+
+
+def device_named(device: str | torch.device | None) -> torch.device | None:
+    """A device by its name; "auto" is a GPU if there is one, otherwise the CPU.
+
+    >>> device_named("cpu")
+    device(type='cpu')
+    """
+    if device is None or isinstance(device, torch.device):
+        return device
+    if device == "auto":
+        found = torch.accelerator.current_accelerator(check_available=True)
+        return torch.device("cpu") if found is None else found
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ModelError(
+            f"device {device!r} cannot be used here: {_first_line(error)}. Use 'cpu', or 'auto' for a GPU "
+            "if there is one."
+        ) from None
+    return place
+
+
+def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
+    """A float type by its name.
+
+    >>> dtype_named("bfloat16")
+    torch.bfloat16
+    """
+    found: object = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise ModelError(
+            f"dtype is {dtype!r}; wanted a float type such as 'float32', 'bfloat16' or 'float16'."
+        )
+    return found
 
 
 def _located(name: str | Path, gguf_file: str | None) -> tuple[str, str | None]:
@@ -63,6 +106,8 @@ def _located(name: str | Path, gguf_file: str | None) -> tuple[str, str | None]:
         if gguf_file is not None and not (path / gguf_file).is_file():
             raise ModelError(f"{path / gguf_file} does not exist; wanted a GGUF file. Check the name.")
         return str(path), gguf_file
+    if path.is_file():
+        raise ModelError(f"{path} is no model; wanted a folder with one, a .gguf file or a name on the hub.")
     text = str(name)
     if isinstance(name, Path) or text.startswith((".", "~", os.sep)) or text.count("/") > 1:
         raise ModelError(f"{path} does not exist; wanted a folder with a model. Check the name.")
@@ -70,14 +115,7 @@ def _located(name: str | Path, gguf_file: str | None) -> tuple[str, str | None]:
 
 
 def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
-    if dtype is None or dtype == "auto":
-        return "auto"
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise ModelError(
-            f"dtype is {dtype!r}; wanted a float type such as 'float32', 'bfloat16' or 'float16'."
-        )
-    return found
+    return "auto" if dtype is None or dtype == "auto" else dtype_named(dtype)
 
 
 def _check_gguf(where: str, gguf_file: str) -> None:

@@ -24,6 +24,8 @@ __all__ = ["read_recording"]
 def read_recording(path: str | Path) -> Recording:
     """Read the manifest, and see that its files have their sizes; contents are checked when first read."""
     path = Path(path)
+    if path.is_file():
+        raise RecordingError(f"{path} is a file; a recording is a folder. Make one with regard record.")
     if not path.is_dir():
         raise RecordingError(f"{path} is not a recording: there is no such folder. Check the name.")
     manifest = next((path / name for name in (COMPLETE, PARTIAL) if (path / name).exists()), None)

@@ -35,6 +35,8 @@ def load_text(source: str | Path) -> str:
             raise ModelError(f"{source} is not a UTF-8 text: {error}. Convert it first.") from None
         except OSError as error:
             raise ModelError(f"{source} cannot be read: {error.strerror}.") from None
+    if _is_folder(source):
+        raise ModelError(f"{source} is a folder; wanted a text file, '-' for stdin, or the text itself.")
     if " " not in source and "\n" not in source and Path(source).suffix in (".txt", ".md", ".json", ".html"):
         raise ModelError(f"{source} does not exist; wanted a text file, '-' for stdin, or the text itself.")
     return source
@@ -97,4 +99,11 @@ def _is_file(source: str) -> bool:
         return Path(source).is_file()
     except (OSError, ValueError):
         # A long text is no file name, and some systems say so with an error.
+        return False
+
+
+def _is_folder(source: str) -> bool:
+    try:
+        return bool(source) and Path(source).is_dir()
+    except (OSError, ValueError):
         return False

@@ -137,8 +137,9 @@ class _Watcher:
     def check_seen(self) -> None:
         """Say so if there was attention and none of it was chosen."""
         if self.sites and not self.recording.stacks:
-            known = ", ".join(str(site) for site in self.sites.values())
-            raise ModelError(f"layers={sorted(map(str, self.chosen or ()))} chose none of: {known}.")
+            known = ", ".join(dict.fromkeys(f"{site.role} {site.index}" for site in self.sites.values()))
+            chosen = ", ".join(sorted(map(str, self.chosen or ())))
+            raise ModelError(f"no layer is called {chosen}; layers are: {known}.")
 
     def _seen(self, site: Site, call: AttentionCall) -> tuple[Tensor, AttentionMap]:
         """Compute a call, and keep what was seen of it."""

@@ -27,7 +27,7 @@ from regard.models.sizes import spoken
 from regard.models.storage import check_file, layer_from, write_layer
 from regard.models.tokens import Token
 
-__all__ = ["Writer", "save_recording"]
+__all__ = ["Writer", "check_target", "save_recording"]
 
 log = logging.getLogger("regard")
 
@@ -73,7 +73,7 @@ class Writer:
         self._tokens: dict[str, Any] | None = None
 
     def __enter__(self) -> Writer:
-        _check_target(self.path, resume=self.resume, overwrite=self.overwrite)
+        check_target(self.path, resume=self.resume, overwrite=self.overwrite)
         if self.resume and (self.path / PARTIAL).exists():
             self._take_over()
         elif self.path.exists():
@@ -249,7 +249,7 @@ def _text_of(recording: Recording) -> str | None:
     return found.hexdigest()
 
 
-def _check_target(path: Path, *, resume: bool, overwrite: bool) -> None:
+def check_target(path: Path, *, resume: bool, overwrite: bool) -> None:
     """Refuse to write where something is that the caller did not say may go."""
     if path.exists() and not path.is_dir():
         raise RecordingError(f"{path} is a file; a recording is a folder. Choose another name.")
