@@ -17,11 +17,13 @@ import { MapView } from "./views/map/MapView";
 import { MatterView } from "./views/matter/MatterView";
 import { StepsView } from "./views/steps/StepsView";
 import { TextView } from "./views/text/TextView";
+import { TokenView } from "./views/token/TokenView";
 import { TryView } from "./views/try/TryView";
 
 const TABS: Record<View, { name: string; hint: string; component: ComponentType<{ source: Source }> }> = {
   map: { name: "Map", hint: "Every query against every key", component: MapView },
   text: { name: "Text", hint: "The document, lit up by weight", component: TextView },
+  token: { name: "One token", hint: "One word in every head", component: TokenView },
   atlas: { name: "Atlas", hint: "All heads and what they do", component: AtlasView },
   steps: { name: "Steps", hint: "One query, one step at a time", component: StepsView },
   matter: { name: "Does it matter?", hint: "Block it and see what changes", component: MatterView },

@@ -49,7 +49,7 @@ it("no line over a long map, close up, reaches far beyond the screen", () => {
       overlays: { window: true, sink: false, documents: true },
       hover: null,
       pinned: null,
-      box: null,
+      box: null, marks: [],
     },
     inks,
   );

@@ -11,3 +11,6 @@ export function kindColour(kinds: readonly string[], kind: string): string {
 export function spoken(name: string): string {
   return name.replaceAll("_", " ");
 }
+
+/** Every kind for which there is evidence to look at, in the atlas's order. */
+export const KINDS = ["previous token", "self", "first-token sink", "duplicate token", "induction", "local", "strided", "uniform", "delimiter", "retrieval"] as const;

@@ -6,6 +6,8 @@ import {
   type Cell,
   type CheckReport,
   type Column,
+  type Evidence,
+  type Everywhere,
   type Grid,
   hasEnded,
   type How,
@@ -16,6 +18,7 @@ import {
   type KnockoutRequest,
   type Line,
   type MapRef,
+  type Pair,
   type Pending,
   type Recording,
   type Recordings,
@@ -53,8 +56,12 @@ export function withQuery(path: string, query: Query): string {
   return `${path}?${pairs.map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`).join("&")}`;
 }
 
+function stackPath(rec: string, role: string): string {
+  return `/api/recordings/${encodeURIComponent(rec)}/stacks/${encodeURIComponent(role)}`;
+}
+
 function layerPath(rec: string, role: string, layer: number): string {
-  return `/api/recordings/${encodeURIComponent(rec)}/stacks/${encodeURIComponent(role)}/layers/${layer}`;
+  return `${stackPath(rec, role)}/layers/${layer}`;
 }
 
 export function mapPath(map: MapRef): string {
@@ -86,6 +93,14 @@ export class PathSource implements Source {
 
   offersStatistics(map: MapRef): boolean {
     return this.offers(`${mapPath(map)}/statistics`);
+  }
+
+  offersEvidence(map: MapRef, kind: string): boolean {
+    return this.offers(withQuery(`${mapPath(map)}/evidence`, { kind }));
+  }
+
+  offersEverywhere(rec: string, role: string, { query, key }: Pair): boolean {
+    return this.offers(withQuery(`${stackPath(rec, role)}/everywhere`, { query, key }));
   }
 
   /** Whoever can compute offers everything. */
@@ -154,6 +169,14 @@ export class PathSource implements Source {
 
   layerWeights(rec: string, role: string, layer: number, line: Line, signal?: AbortSignal): Promise<Grid> {
     return this.transport.grid(withQuery(`${layerPath(rec, role, layer)}/weights`, { ...line }), { signal });
+  }
+
+  evidence(map: MapRef, kind: string, signal?: AbortSignal): Promise<Evidence> {
+    return this.json(withQuery(`${mapPath(map)}/evidence`, { kind }), { signal });
+  }
+
+  everywhere(rec: string, role: string, { query, key }: Pair, signal?: AbortSignal): Promise<Everywhere> {
+    return this.json(withQuery(`${stackPath(rec, role)}/everywhere`, { query, key }), { signal });
   }
 
   async atlas(rec: string): Promise<Atlas | Pending> {

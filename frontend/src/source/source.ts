@@ -202,6 +202,34 @@ export interface Knockout {
   [field: string]: unknown;
 }
 
+/** What speaks for a kind in one head: where the keys are that it looks for, and what they get along the text. */
+export interface Evidence {
+  kind: string;
+  looks_for: string;
+  /** Queries that see such a key, and those of them that have no heavier one. */
+  queries: number;
+  hits: number;
+  mean: number;
+  /** Every so many queries one was looked at. */
+  step: number;
+  along: { position: number[]; weight: number[]; hits: number[] };
+  places: { query: number; key: number; weight: number; source: number | null }[];
+}
+
+/** One query in every head of a stack, or one key: lists are layers × heads. */
+export interface Everywhere {
+  query: number | null;
+  key: number | null;
+  layers: number[];
+  heads: number;
+  top: number[][];
+  top_weight: number[][];
+  entropy: number[][] | null;
+  mass: number[][] | null;
+  weight: number[][] | null;
+  others: { position: number; weight: number }[];
+}
+
 export type Verdict = "given" | "right" | "rounded" | "inherited" | "wrong";
 
 export interface CheckedCell {
@@ -253,6 +281,12 @@ export interface Job extends Partial<GeneratedToken> {
 /** One row of a map (`query`) or one column (`key`). */
 export type Line = { query: number } | { key: number };
 
+/** A query, a key, or both. */
+export interface Pair {
+  query?: number | undefined;
+  key?: number | undefined;
+}
+
 export interface Source {
   /** Where answers come from; an exported file cannot start anything new. */
   readonly kind: "http" | "comm" | "static";
@@ -262,6 +296,8 @@ export interface Source {
   offersTile(map: MapRef, at: TileAddress): boolean;
   offersWeights(map: MapRef, line: Line, allHeads?: boolean): boolean;
   offersStatistics(map: MapRef): boolean;
+  offersEvidence(map: MapRef, kind: string): boolean;
+  offersEverywhere(rec: string, role: string, at: Pair): boolean;
 
   info(): Promise<Info>;
   recordings(): Promise<Recordings>;
@@ -280,6 +316,11 @@ export interface Source {
   steps(map: MapRef, options: StepsOptions, signal?: AbortSignal): Promise<Steps>;
   /** The same row or column of every head of a layer: a grid of heads × positions. */
   layerWeights(rec: string, role: string, layer: number, line: Line, signal?: AbortSignal): Promise<Grid>;
+
+  /** What speaks for a kind in a head. */
+  evidence(map: MapRef, kind: string, signal?: AbortSignal): Promise<Evidence>;
+  /** A query in every head of a stack; without a query, a key. */
+  everywhere(rec: string, role: string, at: Pair, signal?: AbortSignal): Promise<Everywhere>;
 
   atlas(rec: string): Promise<Atlas | Pending>;
   knockout(rec: string, request: KnockoutRequest, signal?: AbortSignal): Promise<Knockout>;

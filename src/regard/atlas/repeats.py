@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.maps import AttentionMap
 
-__all__ = ["token_mass"]
+__all__ = ["ROWS", "apart", "sorted_blocks", "token_mass"]
 
 ROWS = 128
 # Cells of one read, over all heads: 16 MiB in float32.
@@ -44,16 +44,16 @@ def token_mass(
     weight = seen.lse.new_zeros(heads, q)
     q_ids, k_ids = q_ids.cpu(), k_ids.cpu()[: max(0, k - shift)]
     queries, keys = q_ids.argsort(stable=True), k_ids.argsort(stable=True)
-    for rows, cols in _blocks(q_ids[queries], k_ids[keys], heads):
+    for rows, cols in sorted_blocks(q_ids[queries], k_ids[keys], heads):
         at, same = queries[rows.start : rows.stop], keys[cols.start : cols.stop]
-        match = (q_ids[at][:, None] == k_ids[same]) & _apart(at + k - q, same, places)
+        match = (q_ids[at][:, None] == k_ids[same]) & apart(at + k - q, same, places)
         if match.any():
             tile = seen[0, :, at, same + shift]
             weight[:, at.to(weight.device)] += (tile * match.to(tile)).sum(-1)
     return weight
 
 
-def _blocks(
+def sorted_blocks(
     q_sorted: Int64[Tensor, " q"], k_sorted: Int64[Tensor, " k"], heads: int
 ) -> Iterator[tuple[range, range]]:
     """Blocks of sorted queries, each with the sorted keys that hold any of its tokens."""
@@ -66,7 +66,8 @@ def _blocks(
             yield rows, range(first, min(first + step, high))
 
 
-def _apart(own: Int64[Tensor, " q"], same: Int64[Tensor, " k"], places: str) -> Bool[Tensor, "#q k"]:
+def apart(own: Int64[Tensor, " q"], same: Int64[Tensor, " k"], places: str) -> Bool[Tensor, "#q k"]:
+    """Which places of the same token count for queries at the positions `own`; see `token_mass`."""
     if places == "any":
         return torch.ones(1, len(same), dtype=torch.bool)
     return own[:, None] > same if places == "before" else own[:, None] != same

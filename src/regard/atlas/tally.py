@@ -14,7 +14,7 @@ from regard.atlas.words import Words
 from regard.maps import AttentionMap
 from regard.stats import ColumnMass, Decay, DecayCurve, Entropy, MaxScore
 
-__all__ = ["SINKS", "Tally", "last_queries", "late_decay", "tally_of"]
+__all__ = ["SINKS", "Tally", "last_queries", "late_decay", "near_of", "tally_of"]
 
 # Keys nearer than this are near; four times as far away is far. Short texts have shorter measures.
 NEAR = 64
@@ -54,7 +54,7 @@ class Tally:
     @property
     def near(self) -> int:
         """Distances below this are near: 64, or a sixteenth of a text shorter than 1024."""
-        return max(2, min(NEAR, self.k // 16))
+        return near_of(self.k)
 
     @property
     def far(self) -> int:
@@ -92,6 +92,11 @@ class Tally:
     def at(self, distance: int) -> Float[Tensor, " heads"]:
         """The weight on one distance, summed over queries."""
         return self.distance_sums[:, distance + self.q - 1]
+
+
+def near_of(keys: int) -> int:
+    """Distances below this are near in a text of so many keys."""
+    return max(2, min(NEAR, keys // 16))
 
 
 def tally_of(

@@ -12,6 +12,7 @@ import torch
 from fastapi import HTTPException
 
 from regard.errors import RegardError
+from regard.models import Layer
 from regard.viewer.heads import Head
 from regard.viewer.jobs import Job, Jobs
 from regard.viewer.library import Entry, Library
@@ -42,6 +43,7 @@ class Session:
         self._ready: set[tuple[str, str, int, int]] = set()
         self._next: dict[tuple[str, int], list[dict[str, Any]]] = {}
         self._checked: set[str] = set()
+        self._words: dict[tuple[str, str], Any] = {}
         self._scratch: Path | None = None
         self._lock = threading.Lock()
 
@@ -143,6 +145,15 @@ class Session:
             return {"recording": entry.id}
 
         return self.jobs.start("atlas", work, key=("atlas", entry.id), bound=bound)
+
+    def words(self, entry: Entry, layer: Layer) -> Any:
+        """The tokens of a layer's queries and keys as the atlas wants them; read once for a recording."""
+        from regard.atlas.words import words_of
+
+        name = entry.id, layer.role
+        if name not in self._words:
+            self._words[name] = words_of(entry.recording, layer)
+        return self._words[name]
 
     def model_of(self, entry: Entry) -> str:
         """Which model made a recording; 409 where it is not at hand."""

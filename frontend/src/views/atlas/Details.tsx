@@ -1,12 +1,15 @@
 /** What is known about one head: kinds with their scores, numbers, and two curves. */
 
+import { useState } from "preact/hooks";
 import { useAnswer } from "../../parts/answer";
 import { Bars } from "../../parts/bars";
 import { evenBins, logBins, powerLaw } from "../../parts/bins";
 import { Curve } from "../../parts/curve";
 import { formatNumber } from "../../parts/format";
-import { spoken } from "../../parts/kinds";
-import type { Source } from "../../source/source";
+import { EvidencePanel } from "../../parts/evidence";
+import { KINDS, spoken } from "../../parts/kinds";
+import type { MapRef, Source } from "../../source/source";
+import { useViewState, type View } from "../../state";
 import type { Card } from "./cards";
 import { kindsOf, score } from "./select";
 
@@ -40,6 +43,7 @@ export function Details({ source, rec, card, least, stack, onOpen }: DetailsProp
       <ul class="evidence" aria-label="Evidence">
         {kinds.map((kind) => <li key={kind}>{card.kinds[kind]!.evidence}</li>)}
       </ul>
+      <Why source={source} map={{ rec, role, layer, head }} kinds={Object.keys(card.kinds)} first={kinds[0] ?? scored[0] ?? null} />
       <Bars title="How well kinds fit" top={1} rows={scored.map((kind) => ({ label: spoken(kind), value: card.kinds[kind]!.score }))} />
       {known && role !== "cross" && <Curve
         title="Weight by distance"
@@ -63,6 +67,30 @@ export function Details({ source, rec, card, least, stack, onOpen }: DetailsProp
         ))}
       </dl>
     </section>
+  );
+}
+
+/** Where to see it: the evidence for one kind of this head, the best one unless another is asked for. */
+function Why({ source, map, kinds, first }: { source: Source; map: MapRef; kinds: readonly string[]; first: string | null }) {
+  const state = useViewState();
+  const [chosen, choose] = useState<string | null>(null);
+  const offered = KINDS.filter((kind) => kinds.includes(kind) && source.offersEvidence(map, kind));
+  const kind = chosen ?? first;
+  if (offered.length === 0 || kind === null) return null;
+  const go = (view: View, query: number | null, key: number | null): void => {
+    state.param("mark").value = kind;
+    state.go({ view, role: map.role, layer: map.layer, head: map.head, query, key, x: key, y: query, z: query === null ? null : 4 });
+  };
+  return (
+    <div class="why">
+      <label class="picker">
+        <span class="picker-name">Evidence for</span>
+        <select value={kind} data-testid="why-kind" onChange={(event) => choose(event.currentTarget.value)}>
+          {offered.map((one) => <option key={one}>{one}</option>)}
+        </select>
+      </label>
+      <EvidencePanel source={source} map={map} kind={kind} onGo={source.kind === "static" ? null : go} />
+    </div>
   );
 }
 

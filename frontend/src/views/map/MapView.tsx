@@ -9,6 +9,7 @@ import { Failure } from "../../parts/failure";
 import { Progress } from "../../parts/progress";
 import type { MapRef, Source } from "../../source/source";
 import { mapRef, useViewState } from "../../state";
+import { EvidenceCard } from "./EvidenceCard";
 import { ColourCard, OverlayCard } from "./Controls";
 import { mapExporter } from "./exporting";
 import { offerHooks } from "./hooks";
@@ -69,6 +70,7 @@ export function MapView({ source }: { source: Source }) {
         <Jump model={model} />
         {(model.exact || model.box.value) && <RegionCard model={model} />}
         <OverlayCard model={model} />
+        <EvidenceCard model={model} map={map} />
       </aside>
       <Live model={model} />
     </div>

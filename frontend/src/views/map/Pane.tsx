@@ -73,7 +73,7 @@ export function Pane({ model, map, label }: { model: MapModel; map: MapRef; labe
 
   useSignalEffect(() => {
     // Everything that is drawn around the tiles, whatever of it changed.
-    void [model.hover.value, model.pinned.value, model.box.value, model.overlays.value, model.causal.value, isDark()];
+    void [model.hover.value, model.pinned.value, model.box.value, model.overlays.value, model.causal.value, model.marks(latest.current), isDark()];
     const camera = model.camera.value;
     if (camera && stage.current && model.leader !== stage.current && model.leader) stage.current.moveTo(camera, true);
     redraw(camera);
@@ -190,6 +190,7 @@ function drawAround(model: MapModel, map: MapRef, camera: Camera, host: HTMLElem
     hover: model.hover.value,
     pinned: model.pinned.value,
     box: model.box.value,
+    marks: model.marks(map),
   };
   if (over && model.source.kind === "static") paintForbidden(over, camera, size, mask, inks);
   if (over) paintShapes(over, overlayShapes(scene, inks));

@@ -49,6 +49,7 @@ function panePicture(model: MapModel, map: MapRef, index: number): PanePicture {
       hover: null,
       pinned,
       box: model.box.peek(),
+      marks: model.marks(map),
     },
     top: { ...axis, side: "top", count: stack.keys, tokens, sections: model.sections },
     left: { ...axis, side: "left", count: stack.queries, tokens: model.open.queryTokens, sections: model.querySections },
@@ -65,5 +66,6 @@ async function gather(model: MapModel, source: Source): Promise<void> {
     await gatherTiles(source, map, tilesToKeep(model.mask(map), camera, stage.size, model.state.how.peek()));
     if (pinned) await source.cell(map, pinned.query, pinned.key);
     if (box) await source.region(map, box);
+    if (model.kind.peek()) await source.evidence(map, model.kind.peek());
   }
 }

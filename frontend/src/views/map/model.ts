@@ -2,7 +2,7 @@ import { computed, type ReadonlySignal, type Signal, signal } from "@preact/sign
 
 import type { Open } from "../../context";
 import { brightest, type ColourScale, scaleFor } from "../../parts/colour";
-import { keyOf } from "../../parts/keyed";
+import { Keyed, keyOf } from "../../parts/keyed";
 import type { Box, Grid, MapRef, Source } from "../../source/source";
 import { mapRef, type ViewState } from "../../state";
 import { findSections, type Section } from "./axes";
@@ -29,6 +29,9 @@ export class MapModel {
   readonly box: Signal<Box | null>;
   readonly overlays: ReadonlySignal<Overlays>;
   readonly colours: ReadonlySignal<ColourScale>;
+  /** The kind whose evidence is marked, "" for none; and the marked cells, once they are known. */
+  readonly kind: Signal<string>;
+  readonly marked = new Keyed<readonly Spot[]>();
   /** The head shown beside the first, if any. */
   readonly beside: ReadonlySignal<MapRef | null>;
   /** The pane that moves; the others follow it. */
@@ -54,6 +57,7 @@ export class MapModel {
       sink: lines.value.includes("s"),
       documents: lines.value.includes("d"),
     }));
+    this.kind = state.param("mark");
     const beside = state.param("beside");
     this.beside = computed(() => {
       const found = /^(\d+)\.(\d+)$/.exec(beside.value);
@@ -74,6 +78,11 @@ export class MapModel {
       return;
     }
     this.causal.value = !(await this.source.cell(map, 0, first + 1)).visible;
+  }
+
+  /** The cells of a map that speak for the chosen kind. */
+  marks(map: MapRef): readonly Spot[] {
+    return (this.kind.value && this.marked.get(keyOf(map, this.kind.value))) || [];
   }
 
   mask(map: MapRef): MaskShape {

@@ -36,13 +36,15 @@ export interface OverlayScene {
   hover: Spot | null;
   pinned: Spot | null;
   box: Box | null;
+  /** Cells that speak for a kind. */
+  marks: readonly Spot[];
 }
 
 /** The first keys that so many heads lean on; four of them, as in the statistic of that name. */
 export const SINK_KEYS = 4;
 
 export function overlayShapes(scene: OverlayScene, inks: Inks): Shape[] {
-  return [...boundaryShapes(scene, inks), ...boxShapes(scene, inks), ...spotShapes(scene, inks)];
+  return [...boundaryShapes(scene, inks), ...markShapes(scene), ...boxShapes(scene, inks), ...spotShapes(scene, inks)];
 }
 
 function boundaryShapes({ camera, size, mask, documents, overlays }: OverlayScene, inks: Inks): Shape[] {
@@ -79,6 +81,18 @@ function boundaryShapes({ camera, size, mask, documents, overlays }: OverlayScen
 /** The queries between which the line key = query + shift is inside the map. */
 function diagonal(mask: MaskShape, shift: number): [from: number, to: number] {
   return [Math.max(0, -shift), Math.min(mask.queries, mask.keys - shift)];
+}
+
+/** A frame around every marked cell on screen, with its corners off the cell so that its colour stays in sight. */
+function markShapes({ camera, size, marks }: OverlayScene): Shape[] {
+  const side = Math.max(7, camera.scale + 3);
+  const shapes: Shape[] = [];
+  for (const { query, key } of marks) {
+    const [x, y] = toScreen(camera, size, query + 0.5, key + 0.5);
+    if (x < -side || y < -side || x > size.width + side || y > size.height + side) continue;
+    shapes.push({ kind: "rect", x: x - side / 2, y: y - side / 2, width: side, height: side, colour: "#ff4fd8", line: 1.5, halo: "rgb(0 0 0 / 60%)" });
+  }
+  return shapes;
 }
 
 function boxShapes({ camera, size, box }: OverlayScene, inks: Inks): Shape[] {

@@ -10,7 +10,7 @@ from regard.atlas.kinds.places import NO_DISTANCE
 from regard.atlas.tally import SINKS, Tally
 from regard.cards import Finding
 
-__all__ = ["RETRIEVAL"]
+__all__ = ["RETRIEVAL", "unexplained"]
 
 
 def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
@@ -29,7 +29,7 @@ def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
     queries = able.sum(-1)
     if not bool(queries.any()):
         return [unfit(kind, f"no query has a key {tally.far} or more away")] * tally.heads
-    kept, count = _unexplained(tally) & able, queries.clamp(min=1)
+    kept, count = unexplained(tally) & able, queries.clamp(min=1)
     weight = (tally.top_weight * kept).sum(-1) / count
     chance = (able / visible.clamp(min=1).double()).sum(-1) / count
     far = tally.flat.far(tally.far, tally.first + SINKS).double() / visible.clamp(min=1)
@@ -50,7 +50,7 @@ def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
     )
 
 
-def _unexplained(tally: Tally) -> Tensor:
+def unexplained(tally: Tally) -> Tensor:
     """(heads, q): whether the heaviest key is far, and neither a sink, a fixed place, a repeat nor a mark."""
     key = tally.top_key.clamp(min=0)
     away = tally.positions - key

@@ -9,7 +9,7 @@ from regard.atlas.kinds.finding import Kind, lifted, unfit
 from regard.atlas.tally import Tally
 from regard.cards import Finding
 
-__all__ = ["FIRST", "LOCAL", "PREVIOUS", "SELF", "STRIDED"]
+__all__ = ["FIRST", "LOCAL", "PREVIOUS", "SELF", "STRIDED", "comb_of"]
 
 NO_DISTANCE = "queries and keys of cross-attention are of two texts: there is no distance between them"
 # The longest stride looked for.
@@ -85,17 +85,7 @@ def _strided(tally: Tally, kind: Kind) -> list[Finding]:
     """The weight on one distance, or on every s-th, whichever stands out most; distances 0 and 1 left out."""
     if tally.role == "cross":
         return [unfit(kind, NO_DISTANCE)] * tally.heads
-    counted = (tally.distances != 0) & (tally.distances != 1)
-    live = tally.flat.live.clamp(min=1)[:, None]
-    even = (tally.flat.distance_sums / live).expand(tally.heads, -1)
-    both = torch.stack([tally.distance_sums / live, even]) * counted  # (2, heads, distances)
-    best = _Best(tally.heads, both)
-    best.offer(both, 0)
-    # A comb also gathers what lies on its other teeth by accident: it must do clearly better than one line.
-    best.score = best.score.clamp(min=0) + MARGIN
-    strides = range(2, min(STRIDE, tally.k // 4) + 1)
-    for stride in strides:
-        best.offer(_folded(both, stride), stride)
+    best, strides = _combs(tally)
 
     def evidence(head: int) -> str:
         share, stride = float(best.weight[head]), int(best.stride[head])
@@ -115,6 +105,28 @@ def _strided(tally: Tally, kind: Kind) -> list[Finding]:
         sharpness=tally.sharpness,
         tries=tally.k + sum(strides),
     )
+
+
+def comb_of(tally: Tally, head: int) -> tuple[int, int]:
+    """The comb of distances that stands out most: its stride, 0 for one distance alone, and its first."""
+    best, _ = _combs(tally)
+    return int(best.stride[head]), int(tally.distances[0]) + int(best.place[head])
+
+
+def _combs(tally: Tally) -> tuple[_Best, range]:
+    """Of every head the best comb, and the strides that were tried."""
+    counted = (tally.distances != 0) & (tally.distances != 1)
+    live = tally.flat.live.clamp(min=1)[:, None]
+    even = (tally.flat.distance_sums / live).expand(tally.heads, -1)
+    both = torch.stack([tally.distance_sums / live, even]) * counted  # (2, heads, distances)
+    best = _Best(tally.heads, both)
+    best.offer(both, 0)
+    # A comb also gathers what lies on its other teeth by accident: it must do clearly better than one line.
+    best.score = best.score.clamp(min=0) + MARGIN
+    strides = range(2, min(STRIDE, tally.k // 4) + 1)
+    for stride in strides:
+        best.offer(_folded(both, stride), stride)
+    return best, strides
 
 
 class _Best:

@@ -17,11 +17,11 @@ from regard.viewer.statistics import row_entropy, statistics
 from regard.viewer.steps import Part, StepSettings, head_steps, step
 from regard.viewer.tiles import direct, read_thumb, read_tile, tile_shape
 
-__all__ = ["router"]
+__all__ = ["HEAD", "LAYER", "Place", "SiteDep", "router"]
 
-LAYER = "/api/recordings/{recording}/stacks/{role}/layers/{layer}"
+LAYER = "/stacks/{role}/layers/{layer}"
 HEAD = "/heads/{head}"
-router = APIRouter(prefix=LAYER, responses=PROBLEMS, tags=["maps"])
+router = APIRouter(prefix="/api/recordings/{recording}" + LAYER, responses=PROBLEMS, tags=["maps"])
 
 How = Literal["mean", "max"]
 Place = Annotated[int, Query(ge=0, le=MOST)]

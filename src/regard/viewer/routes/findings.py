@@ -1,0 +1,64 @@
+"""What can be found out about heads and tokens: evidence for a kind, one token in every head."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query
+
+from regard.viewer.answers import Curve, Everywhere, Evidence, EvidencePlace
+from regard.viewer.everywhere import everywhere
+from regard.viewer.routes.common import PROBLEMS, EntryDep, SessionDep, found
+from regard.viewer.routes.maps import HEAD, LAYER, Place, SiteDep
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/recordings/{recording}", responses=PROBLEMS, tags=["findings"])
+BINS = 64
+
+
+@router.get(LAYER + HEAD + "/evidence")
+def evidence(
+    site: SiteDep,
+    kind: Annotated[str, Query(max_length=64)],
+    k: Annotated[int, Query(ge=1, le=4096)] = 500,
+) -> Evidence:
+    """Where the keys are that a kind looks for, and what they get, along the text."""
+    from regard.atlas.evidence import EVIDENCE
+    from regard.atlas.evidence import evidence as collect
+
+    if kind not in EVIDENCE:
+        raise HTTPException(404, f"no kind is called {kind!r}; there are {', '.join(map(repr, EVIDENCE))}.")
+    layer = site.entry.layer(site.role, site.layer)
+    known = layer.stats.get("max_score")
+    top = None
+    if known is not None:
+        number = site.number
+        top = (known.value[0, number] - layer.lse[0, number]).exp(), known.key[0, number]
+    words = site.session.words(site.entry, layer)
+    seen = collect(site.head.map, kind, role=site.role, words=words, top=top)
+    bins = seen.along(BINS)
+    return Evidence(
+        kind=kind,
+        looks_for=seen.looks_for,
+        queries=seen.queries,
+        hits=seen.hits,
+        mean=seen.mean,
+        step=seen.step,
+        along=Curve(
+            position=[at for at, _, _ in bins],
+            weight=[weight for _, weight, _ in bins],
+            hits=[share for _, _, share in bins],
+        ),
+        places=[EvidencePlace(**place._asdict()) for place in seen.places(k)],
+    )
+
+
+@router.get("/stacks/{role}/everywhere")
+def read_everywhere(
+    entry: EntryDep, session: SessionDep, role: str, query: Place | None = None, key: Place | None = None
+) -> Everywhere:
+    """One query in every head of a stack, or one key; both: also the weight between them."""
+    shape = session.shape(entry, role)
+    with found():
+        return everywhere([entry.layer(role, number) for number in shape.layers], query, key)
