@@ -32,7 +32,7 @@ LAYERS = (
     ("commands",),
     ("report", "testing", "viewer"),
     ("regard",),
-    ("claims", "corpus", "exercises"),
+    ("claims", "corpus", "eviction", "exercises"),
     ("atlas", "cost", "doctor"),
     ("models",),
     ("nn",),

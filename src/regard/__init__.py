@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         doctor as doctor,
         engine as engine,
         errors as errors,
+        eviction as eviction,
         exercises as exercises,
         maps as maps,
         masks as masks,

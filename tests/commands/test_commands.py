@@ -180,6 +180,22 @@ def test_knockout_says_what_regard_knockout_says(run):
     assert json.loads(out)["kl"] == pytest.approx(cut.kl)
 
 
+def test_evict_measures_and_draws_what_the_policies_named_lose(run, tmp_path):
+    text, figure = "The heron was called Osgood. " * 8, tmp_path / "loss.png"
+    given = ("--keep", "20%,0.6", "--policy", "sinks", "--policy", "snapkv")
+    status, out, _ = run("evict", text, *given, "--json", "-o", str(figure))
+    assert status == 0
+    found = json.loads(out)
+    assert [(loss["policy"], loss["keep"]) for loss in found["losses"]] == [
+        ("sinks", 0.2), ("snapkv", 0.2), ("sinks", 0.6), ("snapkv", 0.6),
+    ]  # fmt: skip
+    assert figure.read_bytes()[:4] == b"\x89PNG"
+    status, out, _ = run("evict", text, *given, "--heads", "2")
+    assert status == 0
+    assert "2 policies on a prompt of" in out
+    assert "snapkv, 20% kept: the heads that lose most" in out
+
+
 def test_knockout_cuts_ranges_of_edges(run):
     text = "The heron was called Osgood. The heron, Os"
     status, out, _ = run("knockout", text, "--edge", "*.*:8:0-3", "--json")
@@ -273,6 +289,12 @@ def test_info_names_the_versions_and_a_backend(run):
         (["needle", "--needle", "A cat."], "--needle and --question belong together: "),
         (["needle", "--length", "9", "--lengths", "9"], "--length and --lengths were both given; use one"),
         (["needle", "--lengths", "9,x"], "--lengths is '9,x'; wanted numbers of tokens such as 150,300,600."),
+        (["evict", "--keep", "25"], "keep is [25.0]; wanted shares of the keys, above 0 and at most 1."),
+        (["evict", "--keep", "a,b"], "--keep is 'a,b'; wanted shares such as 0.1,0.25 or 10%,25%."),
+        (["evict", "--policy", "best"], "there is no policy 'best'; there are snapkv, "),
+        (["evict", "--needle", "--prompt", "9"], "--needle and --prompt were both given; "),
+        (["evict", "--length", "1"], "--length is 1; wanted at least 2 tokens, "),
+        (["evict", "-o", "no/x.png"], "no/x.png cannot be written: there is no such folder."),
         (["compare", "{}", "nowhere.regard"], "nowhere.regard"),
         (["report", "{}", "-o", "no/x.html"], "no/x.html cannot be written: there is no such folder."),
     ],

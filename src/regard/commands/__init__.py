@@ -8,6 +8,7 @@ from regard.commands.compare import compare
 from regard.commands.corpus import corpus
 from regard.commands.cost import cost
 from regard.commands.doctor import doctor
+from regard.commands.evict import evict
 from regard.commands.exercise import exercise
 from regard.commands.explain import explain
 from regard.commands.info import info
@@ -27,6 +28,7 @@ __all__ = [
     "corpus",
     "cost",
     "doctor",
+    "evict",
     "exercise",
     "explain",
     "info",

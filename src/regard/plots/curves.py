@@ -77,11 +77,13 @@ def _draw(axes: Axes, lines: Lines, logarithmic: bool, emphasis: Sequence[str]) 
     bright = list(emphasis) or (list(lines) if len(lines) <= NAMED else [])
     for name in sorted(lines, key=lambda name: name in bright):  # the pale ones lie beneath
         x, y = lines[name]
+        # A line of one point would not be seen.
+        marker = "o" if len(x) == 1 else None
         if name in bright:
             colour = COLOURS[bright.index(name) % len(COLOURS)]
-            axes.plot(x, y, color=colour, linewidth=1.8, label=name)
+            axes.plot(x, y, color=colour, linewidth=1.8, marker=marker, label=name)
         else:
-            axes.plot(x, y, color=shade(0.2), linewidth=0.8)
+            axes.plot(x, y, color=shade(0.2), linewidth=0.8, marker=marker)
     if logarithmic:
         axes.set_xscale("log")
         axes.set_yscale("log")

@@ -1,0 +1,92 @@
+"""`regard evict`: what does the model lose when keys leave its cache?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.commands.app import ASK, app
+from regard.commands.output import print_json, progress, show, writable
+from regard.commands.sources import BUNDLED, JsonOption, ModelOption, TextArgument, model_named, text_named
+from regard.errors import RegardError
+
+__all__ = ["evict"]
+
+
+@app.command(rich_help_panel=ASK, epilog="Example: regard evict --keep 0.25 --policy snapkv --policy sinks")
+def evict(
+    text: TextArgument = None,
+    keep: Annotated[str, typer.Option(metavar="SHARES", help="Shares of the keys kept.")] = "0.1,0.25,0.5",
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="snapkv, h2o, tova, max, sinks, random or kvzip; repeat for several. All but kvzip if none.",
+        ),
+    ] = None,
+    prompt: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="Tokens before the cut; else all but the last 128.")
+    ] = None,
+    needle: Annotated[
+        bool, typer.Option("--needle", help="Hide a sentence in the text, and ask for it after the cut.")
+    ] = False,
+    length: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="Read only so much of the text.")
+    ] = None,
+    heads: Annotated[
+        int, typer.Option(metavar="NUMBER", help="List so many heads that lose most, for each policy.")
+    ] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Draw KL by share: .png, .svg…"),
+    ] = None,
+    model: ModelOption = BUNDLED,
+    as_json: JsonOption = False,
+) -> None:
+    """Drop keys from the cache after a prompt, by several policies, and measure what the model loses."""
+    from regard.eviction import POLICIES, evaluate, evaluate_needle, policy_named
+
+    writable(output)
+    policies = [policy_named(name) for name in policy] if policy else list(POLICIES)
+    given: dict[str, Any] = {"keep": _shares(keep), "policies": policies}
+    if needle and prompt is not None:
+        raise RegardError(
+            "--needle and --prompt were both given; with a needle the prompt ends before the question."
+        )
+    loaded, source = model_named(model), text_named(text)
+    with progress("Cutting the cache", "runs") as step:
+        given["progress"] = step
+        if needle:
+            found = evaluate_needle(loaded.model, loaded.tokenizer, haystack=source, length=length, **given)
+        else:
+            found = evaluate(loaded.model, _ids(loaded, source, length), prompt=prompt, **given)
+    if output is not None:
+        found.figure().savefig(output)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    show(found.table())
+    for name in found.policies if heads else ():
+        show(found.heads(name, min(given["keep"]), heads))
+
+
+def _ids(loaded: Any, text: str, length: int | None) -> Any:
+    """The text as tokens, no more than the model or the user allows."""
+    from regard.models.text import context_length, encode
+
+    ids = encode(loaded.model, loaded.tokenizer, text, too_long="truncate")[0]
+    limit = context_length(loaded.model) if length is None else length
+    if limit is not None and limit < 2:
+        raise RegardError(f"--length is {limit}; wanted at least 2 tokens, a prompt and what comes after it.")
+    return ids[:, :limit]
+
+
+def _shares(text: str) -> list[float]:
+    """Shares as people write them: 0.25, or 25%."""
+    try:
+        parts = [part.strip() for part in text.split(",")]
+        return [float(part[:-1]) / 100 if part.endswith("%") else float(part) for part in parts]
+    except ValueError:
+        raise RegardError(f"--keep is {text!r}; wanted shares such as 0.1,0.25 or 10%,25%.") from None

@@ -1,0 +1,37 @@
+"""What a model loses when keys leave its cache: policies that choose them, and the loss, measured."""
+
+from regard.eviction.evaluate import evaluate, evaluate_needle
+from regard.eviction.policies import (
+    H2O,
+    POLICIES,
+    TOVA,
+    KeyMaximum,
+    KVzip,
+    Policy,
+    RandomKeys,
+    Room,
+    SinkWindow,
+    SnapKV,
+    kept_keys,
+    policy_named,
+)
+from regard.eviction.result import Eviction, Loss
+
+__all__ = [
+    "H2O",
+    "POLICIES",
+    "TOVA",
+    "Eviction",
+    "KVzip",
+    "KeyMaximum",
+    "Loss",
+    "Policy",
+    "RandomKeys",
+    "Room",
+    "SinkWindow",
+    "SnapKV",
+    "evaluate",
+    "evaluate_needle",
+    "kept_keys",
+    "policy_named",
+]

@@ -1,0 +1,346 @@
+"""Evicting keys and measuring what a model says afterwards.
+
+The prompt is read once, with the model's own cache. Then its continuation is read from that cache, as it is
+and once for every policy and share of keys, where queries of the continuation cannot see the keys that were
+cut. That is what cutting rows out of the cache does, at the positions the keys had.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.atlas.anatomy import Anatomy, Callers
+from regard.atlas.haystack import AFTER_HAY, Haystack, Needle
+from regard.atlas.knockout import divergence
+from regard.atlas.needle import NEEDLE, QUESTION
+from regard.atlas.reading import Tokens, ids_of
+from regard.atlas.running import attending
+from regard.engine import attention
+from regard.errors import ModelError, StatisticError
+from regard.eviction.policies import POLICIES, Policy, Room, kept_keys
+from regard.eviction.result import Eviction, Loss
+from regard.maps import AttentionMap
+from regard.masks import Dense
+from regard.models.bundled import sample_text
+from regard.models.call import AttentionCall
+from regard.models.text import context_length
+
+__all__ = ["evaluate", "evaluate_needle"]
+
+KEEP = (0.1, 0.25, 0.5)
+# Tokens of the continuation unless the prompt is given: enough for a mean, few enough to be quick.
+CONTINUATION = 128
+
+Progress = Callable[[int, int], None]
+
+
+def evaluate(
+    model: Any,
+    tokens: Tokens,
+    *,
+    tokenizer: Any = None,
+    keep: Sequence[float] = KEEP,
+    policies: Sequence[Policy] = POLICIES,
+    prompt: int | None = None,
+    progress: Progress | None = None,
+) -> Eviction:
+    """What each policy loses of a text's continuation when it keeps a share of the prompt's keys.
+
+    `prompt` is how many tokens come before the cut; unless given, all but the last 128 (or a quarter of a
+    short text). `tokens` are the ids of one text, or the text itself with a `tokenizer`.
+
+    >>> from regard.eviction import SnapKV
+    >>> from regard.models import bundled, sample_text
+    >>> model, tokenizer = bundled()
+    >>> lost = evaluate(model, sample_text()[:1500], tokenizer=tokenizer, keep=[0.25], policies=[SnapKV()])
+    >>> lost.policies, 0 <= lost.of("snapkv", 0.25).kl
+    (('snapkv',), True)
+    """
+    ids, shares = ids_of(model, tokens, tokenizer), _shares(keep)
+    n = ids.shape[1]
+    prompt = n - min(CONTINUATION, max(1, n // 4)) if prompt is None else prompt
+    if not 1 <= prompt < n:
+        raise ModelError(f"prompt is {prompt}; the text has {n} tokens, so wanted 1 to {n - 1}.")
+    step = _Steps(progress, 1 + len(shares) * len(policies))
+    bench = _Bench(model, Anatomy.of(model, ids))
+    losses = bench.losses(_Text(ids, prompt), shares, policies, step)
+    return Eviction(prompt, n - prompt, bench.layers, tuple(loss for loss, _ in losses))
+
+
+def evaluate_needle(
+    model: Any,
+    tokenizer: Any,
+    *,
+    haystack: str | None = None,
+    needle: str = NEEDLE,
+    question: str = QUESTION,
+    answer: str | None = None,
+    depths: int = 3,
+    length: int | None = None,
+    keep: Sequence[float] = KEEP,
+    policies: Sequence[Policy] = POLICIES,
+    progress: Progress | None = None,
+) -> Eviction:
+    """The same with a sentence hidden in the prompt and asked for after keys were cut.
+
+    Policies do not see the question: it is part of the continuation. Figures are means over the depths.
+    """
+    hidden, shares = Needle.of(needle, question, answer), _shares(keep)
+    hay = Haystack(model, tokenizer, sample_text() if haystack is None else haystack, hidden, length)
+    if depths < 1:
+        raise ModelError(f"depths is {depths}; wanted at least 1.")
+    asked = len(tokenizer(AFTER_HAY + hidden.question, add_special_tokens=False)["input_ids"])
+    texts = []
+    for depth in torch.linspace(0, 1, depths, dtype=torch.float64).tolist() if depths > 1 else [0.5]:
+        found = hay.at(depth)
+        texts.append(_Text(found.ids, found.reply.start - asked, found.reply))
+    step = _Steps(progress, len(texts) * (1 + len(shares) * len(policies)))
+    bench = _Bench(model, Anatomy.of(model, texts[0].ids))
+    runs = [bench.losses(text, shares, policies, step) for text in texts]
+    losses = tuple(_mean([run[at][0] for run in runs]) for at in range(len(runs[0])))
+    whole = [run[0][1] for run in runs]
+    return Eviction(
+        texts[0].prompt,
+        texts[0].ids.shape[1] - texts[0].prompt,
+        bench.layers,
+        losses,
+        found=sum(whole) / len(whole),
+    )
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Token ids, how many of them are the prompt, and where the answer stands if one is asked for."""
+
+    ids: Int[Tensor, "1 n"]
+    prompt: int
+    reply: range | None = None
+
+
+class _Steps:
+    """Counts what is done."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def __call__(self) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+
+
+class _Bench:
+    """A model on which caches are cut."""
+
+    def __init__(self, model: Any, anatomy: Anatomy) -> None:
+        self.model, self.anatomy = model, anatomy
+        self.layers = tuple(anatomy.heads)
+        self._callers = Callers(model, anatomy)
+
+    def losses(
+        self, text: _Text, shares: Sequence[float], policies: Sequence[Policy], step: _Steps
+    ) -> list[tuple[Loss, float]]:
+        """Every policy at every share; beside each, whether the full cache finds the answer."""
+        scorer = _Scorer(policies)
+        cache = self._read_prompt(text, scorer, policies)
+        judge = _Judge(self.anatomy, text)
+        whole = self._continue(cache, text, judge)
+        step()
+        found = []
+        for share in shares:
+            keep = max(1, round(share * text.prompt))
+            for policy in policies:
+                kept = {layer: scorer.kept(policy, layer, text.prompt, keep) for layer in self.layers}
+                cut = self._continue(cache, text, _Blinder(kept, text))
+                loss = judge.loss(policy.name, share, keep, kept, whole, cut)
+                found.append((loss, _finds(whole, text)))
+                step()
+        return found
+
+    def _read_prompt(self, text: _Text, scorer: _Scorer, policies: Sequence[Policy]) -> Any:
+        """The model's cache after the prompt, and what policies ask about its maps."""
+        prompt = text.ids[:, : text.prompt]
+        if any(policy.reads_twice for policy in policies):
+            context = context_length(self.model)
+            if context is not None and 2 * text.prompt > context:
+                raise ModelError(
+                    f"kvzip reads the prompt twice, 2 × {text.prompt} tokens, and the model reads at most "
+                    f"{context}; give a shorter prompt, or leave kvzip out."
+                )
+            scorer.begin(text.prompt, twice=True)
+            self._run(scorer, torch.cat([prompt, prompt], 1), use_cache=False)
+        scorer.begin(text.prompt)
+        output = self._run(scorer, prompt, use_cache=True)
+        cache = getattr(output, "past_key_values", None)
+        if cache is None:
+            raise ModelError(
+                f"{type(self.model).__name__} keeps no cache of keys and values, so there is nothing to "
+                "evict; use a model that writes text, such as LlamaForCausalLM."
+            )
+        return cache
+
+    def _continue(self, cache: Any, text: _Text, watcher: Any) -> Float[Tensor, "continuation vocabulary"]:
+        """The logits of the continuation, read from the cache under a watcher."""
+        given = text.ids[:, text.prompt :]
+        output = self._run(watcher, given, use_cache=True, past_key_values=deepcopy(cache))
+        return output.logits[0].double().cpu()
+
+    def _run(self, watcher: Any, ids: Tensor, **options: Any) -> Any:
+        wanted = inspect.signature(self.model.forward).parameters
+        if "past_key_values" not in options and "logits_to_keep" in wanted:
+            options["logits_to_keep"] = 1
+        self._callers.begin()
+        options = {name: value for name, value in options.items() if name in wanted}
+        with attending(self.model, _Placed(self._callers, watcher)):
+            return self.model(input_ids=ids, **options)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Tells a watcher which layer a call comes from."""
+
+    callers: Callers
+    watcher: Any
+
+    def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, None]:
+        layer = self.callers.layer(module)
+        if layer is not None:
+            call = self.watcher.look(layer, call)
+        return attention(call.q, call.k, call.v, **call.options), None
+
+
+class _Scorer:
+    """Asks every layer's map of the prompt what policies want to know."""
+
+    def __init__(self, policies: Sequence[Policy]) -> None:
+        self.policies = policies
+        self._prompt, self._twice = 0, False
+        self._seen: dict[tuple[int, bool], dict[str, Any]] = {}
+        self._kv_heads: dict[int, int] = {}
+
+    def begin(self, prompt: int, twice: bool = False) -> None:
+        """Before the prompt is read, or read twice in one text."""
+        self._prompt, self._twice = prompt, twice
+
+    def look(self, layer: int, call: AttentionCall) -> AttentionCall:
+        """Statistics of the prompt's rows, or of those of its second reading."""
+        asked = {
+            f"{policy.name}_{statistic.name}": statistic
+            for policy in self.policies
+            if policy.reads_twice is self._twice
+            for statistic in policy.statistics
+        }
+        options = {name: value for name, value in call.options.items() if name != "dropout"}
+        seen = AttentionMap.of(call.q, call.k, **options)
+        if self._twice:
+            rows = range(call.q.shape[2] - self._prompt, call.q.shape[2])
+            seen = AttentionMap(seen.problem.block(rows))
+        found = seen.stats(*(statistic.named(name) for name, statistic in asked.items())) if asked else {}
+        self._seen[layer, self._twice] = found
+        self._kv_heads[layer] = call.k.shape[1]
+        return call
+
+    def kept(self, policy: Policy, layer: int, keys: int, keep: int) -> Bool[Tensor, "kv_heads keys"]:
+        """The keys a policy keeps in one layer."""
+        own = self._seen[layer, policy.reads_twice]
+        seen = {s.name: own[f"{policy.name}_{s.name}"] for s in policy.statistics}
+        return kept_keys(policy, seen, Room(layer, self._kv_heads[layer], keys, keep)).cpu()
+
+
+class _Blinder:
+    """Hides the keys that were cut from the queries of the continuation."""
+
+    def __init__(self, kept: Mapping[int, Bool[Tensor, "kv_heads keys"]], text: _Text) -> None:
+        self._kept, self._n = kept, text.ids.shape[1]
+
+    def look(self, layer: int, call: AttentionCall) -> AttentionCall:
+        kept, queries, keys = self._kept[layer].to(call.q.device), call.q.shape[2], call.k.shape[2]
+        # The cache of a layer with a window holds its last keys only.
+        kept = kept[:, self._n - keys :].repeat_interleave(call.q.shape[1] // call.k.shape[1], 0)
+        seen = torch.nn.functional.pad(kept, (0, keys - kept.shape[1]), value=True)
+        mask = Dense(seen[None, :, None].expand(1, -1, queries, -1))
+        return replace(call, mask=mask if call.mask is None else call.mask & mask)
+
+
+class _Judge:
+    """Watches the continuation with the full cache: how much attention each key of the prompt gets."""
+
+    def __init__(self, anatomy: Anatomy, text: _Text) -> None:
+        self._heads, self._text = anatomy.heads, text
+        self._mass: dict[int, Float[Tensor, "heads keys"]] = {}
+
+    def look(self, layer: int, call: AttentionCall) -> AttentionCall:
+        options = {name: value for name, value in call.options.items() if name != "dropout"}
+        mass = AttentionMap.of(call.q, call.k, **options).left(call.q.new_ones(call.q.shape[2]).float())[0]
+        prompt, n = self._text.prompt, self._text.ids.shape[1]
+        before = mass[:, : mass.shape[1] - (n - prompt)] / (n - prompt)
+        self._mass[layer] = torch.nn.functional.pad(before, (prompt - before.shape[1], 0)).cpu()
+        return call
+
+    def loss(
+        self, policy: str, share: float, keep: int, kept: Mapping[int, Tensor], whole: Tensor, cut: Tensor
+    ) -> Loss:
+        """What the cut cost, from the logits with the full and with the cut cache."""
+        most = max(self._heads.values())
+        rows = []
+        for layer, mass in self._mass.items():
+            lost = mass.masked_fill(kept[layer].repeat_interleave(len(mass) // len(kept[layer]), 0), 0.0)
+            rows.append(torch.nn.functional.pad(lost.sum(-1), (0, most - len(mass)), value=torch.nan))
+        targets = self._text.ids[0, self._text.prompt + 1 :].cpu()
+        change = None
+        if len(targets):
+            before, after = (
+                torch.nn.functional.cross_entropy(logits[: len(targets)], targets) for logits in (whole, cut)
+            )
+            change = float(after - before)
+        loss = Loss(policy, share, keep, float(divergence(whole, cut).mean()), change, torch.stack(rows))
+        if self._text.reply is None:
+            return loss
+        return replace(loss, found=_finds(cut, self._text), answer=_log_probability(cut, self._text))
+
+
+def _finds(logits: Tensor, text: _Text) -> float:
+    """1 if each token of the answer is the likeliest after those before it."""
+    if text.reply is None:
+        return 0.0
+    guesses, answer = _guesses(logits, text)
+    return float((guesses.argmax(-1) == answer).all())
+
+
+def _log_probability(logits: Tensor, text: _Text) -> float:
+    guesses, answer = _guesses(logits, text)
+    return float(guesses.log_softmax(-1).gather(1, answer[:, None]).sum())
+
+
+def _guesses(logits: Tensor, text: _Text) -> tuple[Tensor, Tensor]:
+    """The logits that predict the answer's tokens, and these tokens."""
+    reply = text.reply or range(0)
+    first = reply.start - 1 - text.prompt
+    return logits[first : first + len(reply)], text.ids[0, reply.start : reply.stop].cpu()
+
+
+def _mean(losses: Sequence[Loss]) -> Loss:
+    """One loss for several texts."""
+
+    def mean(name: str) -> Any:
+        values = [getattr(loss, name) for loss in losses]
+        return None if values[0] is None else sum(values) / len(values)
+
+    names = ("kl", "loss_change", "found", "answer")
+    mass = torch.stack([loss.mass_lost for loss in losses]).mean(0)
+    return replace(losses[0], mass_lost=mass, **{name: mean(name) for name in names})
+
+
+def _shares(keep: Sequence[float]) -> tuple[float, ...]:
+    found = tuple(float(share) for share in keep)
+    if not found or not all(0.0 < share <= 1.0 for share in found):
+        raise StatisticError(f"keep is {list(keep)}; wanted shares of the keys, above 0 and at most 1.")
+    return found

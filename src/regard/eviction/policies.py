@@ -1,0 +1,222 @@
+"""Which keys of a prompt stay in the cache: each policy scores them from statistics of the prompt's map.
+
+None of these needs the n × n matrix, so they run at lengths where eager attention cannot.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.errors import StatisticError
+from regard.stats import ColumnMass, ColumnMax, Statistic
+
+__all__ = [
+    "H2O",
+    "POLICIES",
+    "TOVA",
+    "KVzip",
+    "KeyMaximum",
+    "Policy",
+    "RandomKeys",
+    "Room",
+    "SinkWindow",
+    "SnapKV",
+    "kept_keys",
+    "policy_named",
+]
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a policy may keep in one layer: `keep` of the prompt's `keys`, for each key head."""
+
+    layer: int
+    kv_heads: int
+    keys: int
+    keep: int
+
+
+class Policy(ABC):
+    """Scores the keys of a prompt for each key head; those with the largest scores stay in the cache."""
+
+    # Set where the queries that score are those of a second reading of the prompt.
+    reads_twice: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables and on the command line."""
+        return type(self).__name__.lower()
+
+    @property
+    def statistics(self) -> tuple[Statistic, ...]:
+        """What it asks about each layer's map of the prompt."""
+        return ()
+
+    @abstractmethod
+    def scores(self, seen: Mapping[str, Any], room: Room) -> Float[Tensor, "kv_heads keys"]:
+        """A score of each key, infinite for keys that always stay; `seen` has the statistics by name."""
+
+
+@dataclass(frozen=True)
+class H2O(Policy):
+    """Heavy hitters: the keys of the largest mass so far, beside the most recent ones (Zhang et al., 2023).
+
+    `recent` is the share of what is kept that goes to the most recent keys.
+    """
+
+    recent: float = 0.5
+
+    @property
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (ColumnMass(),)
+
+    def scores(self, seen: Mapping[str, Any], room: Room) -> Float[Tensor, "kv_heads keys"]:
+        return _protected(_of_key_heads(seen["column_mass"], room, "mean"), last=int(self.recent * room.keep))
+
+
+@dataclass(frozen=True)
+class SnapKV(Policy):
+    """What the last `window` queries look at, smoothed over neighbours; they stay too (Li et al., 2024)."""
+
+    window: int = 32
+    smooth: int = 5
+
+    @property
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (ColumnMass(last=self.window),)
+
+    def scores(self, seen: Mapping[str, Any], room: Room) -> Float[Tensor, "kv_heads keys"]:
+        mass = _of_key_heads(seen["column_mass"], room, "mean")
+        window = min(self.window, room.keys)
+        before = mass[:, : room.keys - window]
+        if before.shape[1]:
+            # The average as torch takes it at the edges, zeros counted: keys there have fewer neighbours.
+            before = torch.nn.functional.avg_pool1d(before[None], self.smooth, 1, self.smooth // 2)[0]
+            mass = torch.cat([before[:, : room.keys - window], mass[:, room.keys - window :]], 1)
+        return _protected(mass, last=min(window, room.keep))
+
+
+@dataclass(frozen=True)
+class TOVA(Policy):
+    """What the last query looks at, the mean over all heads of a layer (Oren et al., 2024)."""
+
+    @property
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (ColumnMass(last=1),)
+
+    def scores(self, seen: Mapping[str, Any], room: Room) -> Float[Tensor, "kv_heads keys"]:
+        mean = seen["column_mass"][0, :, : room.keys].mean(0, keepdim=True)
+        return _protected(mean.expand(room.kv_heads, -1), last=1)
+
+
+@dataclass(frozen=True)
+class KeyMaximum(Policy):
+    """The keys that some query of the prompt, in some head that shares them, gave the largest weight."""
+
+    @property
+    def name(self) -> str:
+        return "max"
+
+    @property
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (ColumnMax(),)
+
+    def scores(self, seen: Mapping[str, Any], room: Room) -> Float[Tensor, "kv_heads keys"]:
+        return _of_key_heads(seen["column_max"], room, "max")
+
+
+@dataclass(frozen=True)
+class KVzip(KeyMaximum):
+    """The same where the prompt is read a second time, so that only what repeating it needs counts.
+
+    The idea of Kim et al. (2025), with the whole prompt repeated at once. It takes twice the prompt's length
+    of context.
+    """
+
+    reads_twice: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return "kvzip"
+
+
+@dataclass(frozen=True)
+class SinkWindow(Policy):
+    """The first `sinks` keys and the most recent ones: StreamingLLM (Xiao et al., 2024)."""
+
+    sinks: int = 4
+
+    @property
+    def name(self) -> str:
+        return "sinks"
+
+    def scores(self, seen: Mapping[str, Any], room: Room) -> Float[Tensor, "kv_heads keys"]:
+        scores = torch.arange(room.keys, dtype=torch.float32)
+        scores[: self.sinks] = torch.inf
+        return scores.expand(room.kv_heads, -1)
+
+
+@dataclass(frozen=True)
+class RandomKeys(Policy):
+    """Any keys: what a policy must beat."""
+
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        return "random"
+
+    def scores(self, seen: Mapping[str, Any], room: Room) -> Float[Tensor, "kv_heads keys"]:
+        generator = torch.Generator().manual_seed(self.seed + room.layer)
+        return torch.rand(room.kv_heads, room.keys, generator=generator)
+
+
+POLICIES: tuple[Policy, ...] = (SnapKV(), H2O(), TOVA(), KeyMaximum(), SinkWindow(), RandomKeys())
+"""The policies that are compared unless others are named; `kvzip` reads the prompt twice and is asked for."""
+
+
+def policy_named(name: str) -> Policy:
+    """The policy of a name, as it is by default.
+
+    >>> policy_named("snapkv")
+    SnapKV(window=32, smooth=5)
+    """
+    known = {policy.name: policy for policy in (*POLICIES, KVzip())}
+    if name.lower() not in known:
+        raise StatisticError(f"there is no policy {name!r}; there are {', '.join(known)}.")
+    return known[name.lower()]
+
+
+def kept_keys(policy: Policy, seen: Mapping[str, Any], room: Room) -> Bool[Tensor, "kv_heads keys"]:
+    """Which keys stay: the `room.keep` of the largest score in each key head, of equals the later ones."""
+    if not 1 <= room.keep <= room.keys:
+        raise StatisticError(f"{room.keep} of {room.keys} keys cannot be kept; wanted 1 to {room.keys}.")
+    scores = policy.scores(seen, room).float()
+    if scores.shape != (room.kv_heads, room.keys):
+        raise StatisticError(
+            f"{policy!r} gives scores of shape {tuple(scores.shape)}; wanted one for each key of each key "
+            f"head, ({room.kv_heads}, {room.keys})."
+        )
+    order = scores.flip(-1).sort(dim=-1, descending=True, stable=True).indices[:, : room.keep]
+    kept = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+    return kept.scatter_(1, room.keys - 1 - order, True)
+
+
+def _of_key_heads(x: Float[Tensor, "1 heads k"], room: Room, how: str) -> Float[Tensor, "kv_heads keys"]:
+    """A statistic of the query heads that share a key head, joined."""
+    grouped = x[0, :, : room.keys].unflatten(0, (room.kv_heads, -1))
+    return grouped.mean(1) if how == "mean" else grouped.amax(1)
+
+
+def _protected(scores: Float[Tensor, "kv_heads keys"], last: int) -> Float[Tensor, "kv_heads keys"]:
+    """The same scores, infinite for the last keys."""
+    scores = scores.clone()
+    scores[:, scores.shape[1] - last :] = torch.inf
+    return scores

@@ -1,0 +1,130 @@
+"""What was lost, by policy and by the share of keys that was kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.atlas.results import plain, table_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+__all__ = ["Eviction", "Loss"]
+
+
+@dataclass(frozen=True, repr=False)
+class Loss:
+    """What one policy loses with one share of keys kept.
+
+    `kl` is KL(full cache ‖ cut cache) of the next token in nats, the mean over the continuation;
+    `loss_change` what the continuation's own tokens lose, in nats per token, None if it is one token.
+    `mass_lost` is the share of each head's attention, in the continuation and with the full cache, that went
+    to keys no longer there: (layers, heads), NaN where a layer has fewer heads than others. For needles
+    `found` is the share of depths at which the answer comes out word for word, `answer` its mean
+    log-probability.
+    """
+
+    policy: str
+    keep: float
+    kept: int
+    kl: float
+    loss_change: float | None
+    mass_lost: Float[Tensor, "layers heads"]
+    found: float | None = None
+    answer: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Eviction:
+    """How much policies lose of what a model says after a prompt, at several shares of keys kept."""
+
+    prompt: int
+    continuation: int
+    layers: tuple[int, ...]
+    losses: tuple[Loss, ...]
+    found: float | None = None
+    """With the full cache: the share of depths at which the answer comes out; None without a needle."""
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The policies compared, in their order."""
+        return tuple(dict.fromkeys(loss.policy for loss in self.losses))
+
+    def best(self, keep: float) -> Loss:
+        """The policy of the smallest KL at a share of keys kept."""
+        return min((loss for loss in self.losses if loss.keep == keep), key=lambda loss: loss.kl)
+
+    def of(self, policy: str, keep: float) -> Loss:
+        """The loss of one policy at one share."""
+        return next(loss for loss in self.losses if (loss.policy, loss.keep) == (policy, keep))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that `json.dumps` takes."""
+        return plain(self)
+
+    def table(self) -> Table:
+        """One row per share and policy, the least loss first, for Rich."""
+        needles = any(loss.found is not None for loss in self.losses)
+        columns = ["kept", "policy", "KL (nats)", "Δ loss", "mass lost", "worst head"]
+        if needles:
+            columns += ["found", "log p(answer)"]
+        rows = [self._row(loss, needles) for loss in sorted(self.losses, key=lambda x: (x.keep, x.kl))]
+        caption = "KL: of the next token, full cache ‖ cut cache; mass lost: attention that went to cut keys"
+        if self.found is not None:
+            caption += f"; found with the full cache: {self.found:.0%}"
+        return table_of(str(self), columns, rows, caption)
+
+    def heads(self, policy: str, keep: float, count: int = 10) -> Table:
+        """The heads that lose most of their attention under one policy, for Rich."""
+        lost = self.of(policy, keep).mass_lost
+        order = lost.nan_to_num(-1.0).flatten().argsort(descending=True)[:count].tolist()
+        places = [divmod(place, lost.shape[1]) for place in order]
+        rows = [[f"{self.layers[row]}.{head}", f"{float(lost[row, head]):.1%}"] for row, head in places]
+        title = f"{policy}, {keep:.0%} kept: the heads that lose most"
+        return table_of(title, ["head", "mass lost"], rows)
+
+    def figure(self) -> Figure:
+        """KL by the share of keys kept, a line for each policy."""
+        from regard.plots import curves
+
+        lines = {}
+        for name in self.policies:
+            own = sorted((loss for loss in self.losses if loss.policy == name), key=lambda loss: loss.keep)
+            lines[name] = ([100 * loss.keep for loss in own], [loss.kl for loss in own])
+        return curves(
+            lines,
+            x_title="keys kept (%)",
+            y_title="KL of the next token (nats)",
+            title=f"Cutting the cache of a prompt of {self.prompt:,} tokens",
+        )
+
+    def _row(self, loss: Loss, needles: bool) -> list[str]:
+        lost = loss.mass_lost
+        worst = int(lost.nan_to_num(-1.0).argmax())
+        row, head = divmod(worst, lost.shape[1])
+        cells = [
+            f"{loss.keep:.0%}",
+            loss.policy,
+            f"{loss.kl:.4f}",
+            "" if loss.loss_change is None else f"{loss.loss_change:+.3f}",
+            f"{float(lost.nanmean()):.1%}",
+            f"{self.layers[row]}.{head} {float(lost[row, head]):.0%}",
+        ]
+        if needles:
+            cells += ["" if loss.found is None else f"{loss.found:.0%}"]
+            cells += ["" if loss.answer is None else f"{loss.answer:.2f}"]
+        return cells
+
+    def __repr__(self) -> str:
+        return f"Eviction({self})"
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.policies)} policies on a prompt of {self.prompt:,} tokens, judged by the next "
+            f"{self.continuation:,}"
+        )
