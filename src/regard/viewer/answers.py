@@ -25,7 +25,7 @@ class Curve(BaseModel):
 
 
 class Evidence(BaseModel):
-    """What speaks for a kind in one head: `queries` see such a key, and `hits` of them have no heavier one."""
+    """What speaks for a kind in one head: `queries` see such a key, `hits` of them have no heavier one."""
 
     kind: str
     looks_for: str
