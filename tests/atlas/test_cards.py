@@ -12,6 +12,7 @@ from rich.console import Console
 
 from atlas.builders import head, recording_of, story
 from regard.atlas import Atlas, atlas
+from regard.cards import Finding, HeadCard
 from regard.errors import RecordingError, RegardError
 
 
@@ -109,3 +110,13 @@ def test_an_atlas_of_a_newer_format_is_refused(seen, tmp_path):
     path.write_text(json.dumps({**seen.to_dict(), "format": 99}))
     with pytest.raises(RecordingError, match=r"has format 99 and this regard reads up to 1\. Upgrade regard"):
         Atlas.load(path)
+
+
+def test_a_table_of_one_kind_shows_the_evidence_for_that_kind():
+    found = {
+        "local": Finding("local", 0.9, 0.25, "near keys"),
+        "induction": Finding("induction", 0.3, 0.25, "after the same token"),
+    }
+    made = Atlas("a model", 9, (HeadCard("decoder", 6, 3, found, {}), HeadCard("decoder", 6, 4, {}, {})))
+    assert list(made.table().columns[3].cells) == ["near keys", ""]
+    assert list(made.table("induction").columns[3].cells) == ["after the same token"]

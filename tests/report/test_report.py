@@ -11,6 +11,7 @@ import torch
 from regard.atlas import atlas
 from regard.models import bundled, record
 from regard.report import report
+from regard.report.sections import place_of
 
 TEXT = (
     "The badger <b>Tams</b> & the heron met by the lamp. The badger <b>Tams</b> & the heron went home. " * 3
@@ -111,3 +112,20 @@ def test_a_text_of_hardly_any_tokens_has_a_report_too(tokens):
 def test_without_a_tokenizer_tokens_are_left_out():
     model, _ = bundled()
     assert "Sinks and heavy tokens" in report(record(model, torch.arange(5, 40), layers=[3]))
+
+
+def test_the_model_is_named_and_its_name_is_not_broken(page):
+    assert "<h1>What the bundled model attended to</h1>" in page
+    assert "<dt>model</dt><dd>bundled</dd>" in page
+    assert "<dt>architecture</dt><dd>LlamaForCausalLM</dd>" in page
+    assert "overflow-wrap:anywhere" not in page
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"), [("first-token sink", (905, 5)), ("induction", (905, 455)), ("local", (705, 705))]
+)
+def test_the_part_enlarged_shows_what_the_head_is(kind, place):
+    # Blocks of 10 x 10 cells: a diagonal, heaviest at 70; a cell far from it; one in the first column.
+    pooled = torch.eye(100)
+    pooled[70, 70], pooled[90, 0], pooled[90, 45] = 2.0, 0.5, 0.7
+    assert place_of(kind, pooled, 10, 0) == place

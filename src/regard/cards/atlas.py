@@ -79,9 +79,10 @@ class Atlas:
         """One flat dict per head: its kinds, each kind's score, its statistics."""
         return flat_rows(self.heads)
 
-    def table(self) -> Table:
-        """The atlas for the terminal: `rich.print(atlas.table())`."""
-        return rich_table(f"{self.model}, {self.tokens} tokens", self.heads)
+    def table(self, kind: str | None = None) -> Table:
+        """The atlas for the terminal: `rich.print(atlas.table())`; `kind` keeps its heads, best first."""
+        heads = self.heads if kind is None else self.kinds.get(kind, ())
+        return rich_table(f"{self.model}, {self.tokens} tokens", heads, kind)
 
     def to_csv(self, path: str | Path) -> None:
         """Write one line per head."""

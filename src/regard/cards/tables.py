@@ -32,8 +32,8 @@ def flat_rows(heads: Sequence[HeadCard]) -> list[dict[str, Any]]:
     ]
 
 
-def rich_table(title: str, heads: Sequence[HeadCard]) -> Table:
-    """One line per head: what it is, the evidence for its best kind, and a few numbers."""
+def rich_table(title: str, heads: Sequence[HeadCard], kind: str | None = None) -> Table:
+    """One line per head: what it is, the evidence for its best kind or the one named, and a few numbers."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -46,12 +46,13 @@ def rich_table(title: str, heads: Sequence[HeadCard]) -> Table:
     several = len({card.stack for card in heads}) > 1
     for card in heads:
         numbers = (card.statistics.get(n) for n in ("entropy", "mean_distance", "sink_mass", "gamma"))
-        kinds = ", ".join(f"{kind} {card.score(kind):.2f}" for kind in card.kinds)
+        kinds = ", ".join(f"{name} {card.score(name):.2f}" for name in card.kinds)
+        evidence = card.evidence
         table.add_row(
             f"{card.stack} {card.layer}" if several else str(card.layer),
             str(card.head),
             kinds or "–",
-            next(iter(card.evidence.values()), ""),
+            evidence.get(kind or "", next(iter(evidence.values()), "")),
             *("–" if number is None else f"{number:.2f}" for number in numbers),
         )
     return table

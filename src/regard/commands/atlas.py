@@ -52,11 +52,10 @@ def atlas(
             draft.write_text(page, encoding="utf-8")
     for path in filter(None, (csv, parquet, html)):
         typer.echo(f"Wrote {path}", err=True)
-    chosen = made if kind is None else _only(made, kind)
     if as_json:
-        print_json(chosen.to_dict())
+        print_json((made if kind is None else _only(made, kind)).to_dict())
     else:
-        show(chosen.table(), repr(made))
+        show(repr(made), made.table(kind))
 
 
 def _only(made: Atlas, kind: str) -> Atlas:

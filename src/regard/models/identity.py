@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import PurePath
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ __all__ = ["ModelIdentity"]
 
 # So many numbers of each weight are read: enough to notice training, cheap for any size.
 SAMPLES = 64
+# Where the bundled model lies, wherever regard is installed.
+BUNDLED = ("regard", "models", "data")
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,18 @@ class ModelIdentity:
     name: str
     kind: str
     fingerprint: str
+
+    @property
+    def label(self) -> str:
+        """What readers call it: the bundled model by that name, a folder by its last part.
+
+        >>> ModelIdentity("/data/models/tiny-llama", "LlamaForCausalLM", "").label
+        'tiny-llama'
+        """
+        parts = PurePath(self.name).parts
+        if parts[-3:] == BUNDLED:
+            return "bundled"
+        return parts[-1] if PurePath(self.name).is_absolute() else self.name
 
     @classmethod
     def of(cls, model: Any) -> ModelIdentity:

@@ -21,11 +21,12 @@ h3{font-size:1rem;margin:1.5rem 0 .25rem}
 p{max-width:44rem;margin:.4rem 0 .8rem}
 .soft{color:var(--soft)}
 .small{font-size:.85rem}
-.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.75rem;
-margin:1.25rem 0;padding:0}
-.facts div{background:var(--card);border-radius:.5rem;padding:.7rem .9rem}
+.facts{display:flex;flex-wrap:wrap;gap:.75rem;margin:1.25rem 0;padding:0}
+.facts div{flex:1 0 auto;min-width:7rem;max-width:100%;background:var(--card);
+border-radius:.5rem;padding:.7rem .9rem}
 .facts dt{font-size:.8rem;color:var(--soft)}
-.facts dd{margin:0;font-size:1.2rem;font-weight:600;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
+.facts dd{margin:0;font-size:1.2rem;font-weight:600;font-variant-numeric:tabular-nums;
+overflow-wrap:break-word}
 .grid{overflow-x:auto;margin:1rem 0}
 .grid table{border-spacing:.35rem;border-collapse:separate}
 .grid th{font-weight:400;font-size:.75rem;color:var(--soft);text-align:center}

@@ -29,6 +29,8 @@ __all__ = ["SECTIONS", "Draft"]
 THUMB, INSET = 64, 28
 # Grids of more heads would be a page of their own; these are the layers shown then.
 GRID_LAYERS = 24
+# Kinds whose heavy cells lie far from the diagonal and from the first keys.
+FAR = ("duplicate token", "induction", "retrieval", "strided")
 EXCERPT = 280
 
 
@@ -50,7 +52,13 @@ class Draft:
 
     @property
     def title(self) -> str:
-        return f"What {self.atlas.model or self.recording.model.kind} attended to"
+        return f"What {'the bundled model' if self.model == 'bundled' else self.model} attended to"
+
+    @property
+    def model(self) -> str:
+        """What the model is called: by the atlas, unless that knows no more than the class."""
+        identity, named = self.recording.model, self.atlas.model
+        return named if named not in ("", identity.kind) else identity.label or identity.kind
 
     @cached_property
     def stack(self) -> str:
@@ -104,7 +112,7 @@ def header(draft: Draft) -> str:
     recording, atlas = draft.recording, draft.atlas
     heads = sorted({draft.layer(index).map.shape[1] for index in recording.layers})
     facts = {
-        "model": atlas.model or recording.model.kind,
+        "model": draft.model,
         "architecture": recording.model.kind,
         "layers": str(len(recording.layers)),
         "heads per layer": " or ".join(map(str, heads)),
@@ -174,7 +182,7 @@ def telling_heads(draft: Draft) -> str:
             f"Layer {best.layer}, head {best.head}: {kind} {best.score(kind):.2f}. {best.evidence[kind]}."
         )
         sentence = KIND_SENTENCES.get(kind, "")
-        picture = draft.figure(name, _large(draft, best), caption, raster=True)
+        picture = draft.figure(name, _large(draft, best, kind), caption, raster=True)
         parts.append(f"<h3>{escape(kind.capitalize())}</h3><p>{escape(sentence)}</p>{picture}")
     return f"<h2>The most telling heads</h2>{''.join(parts)}" if parts else ""
 
@@ -293,15 +301,29 @@ def _cell(card: HeadCard, pooled) -> str:
     )
 
 
-def _large(draft: Draft, card: HeadCard) -> Figure:
-    """The whole map of a head, and its heaviest part away from the edges enlarged."""
+def place_of(kind: str, pooled: Float[Tensor, "rows columns"], size: int, shift: int) -> tuple[int, int]:
+    """The middle of the part to enlarge: for a sink the first keys, for kinds that look far nothing near.
+
+    Late rows are searched, because a whole context lies before them.
+    """
+    rows, columns = (torch.arange(n) for n in pooled.shape)
+    late = (rows >= len(pooled) // 2)[:, None].expand_as(pooled)
+    distance = rows[:, None] * size + shift - columns * size
+    if kind == "first-token sink":
+        allowed = late & (columns == 0)
+    elif kind in FAR:
+        allowed = late & (distance > INSET) & (columns * size > INSET)
+    else:
+        allowed = late & (columns >= pooled.shape[1] // 4)
+    index = int((pooled.masked_fill(~allowed, -1.0) if bool(allowed.any()) else pooled).argmax())
+    return index // pooled.shape[1] * size + size // 2, index % pooled.shape[1] * size + size // 2
+
+
+def _large(draft: Draft, card: HeadCard, kind: str) -> Figure:
+    """The whole map of a head, and enlarged the heaviest part of it that shows what the head is."""
     seen = draft.layer(card.layer).map
     size, pooled = block_of(seen), draft.overviews[card.layer].pooled[card.head]
-    # Late rows have a whole context behind them, and late keys something to be compared with.
-    late = pooled[len(pooled) // 2 :, pooled.shape[1] // 4 :]
-    index = int((late if late.numel() else pooled).argmax())
-    row = (index // late.shape[1] + len(pooled) // 2) * size
-    column = (index % late.shape[1] + pooled.shape[1] // 4) * size
+    row, column = place_of(kind, pooled, size, seen.shape[3] - seen.shape[2])
     title = f"layer {card.layer}, head {card.head}"
     return zoomed(seen, card.head, pooled, (row, column), INSET, labels=draft.tokens, title=title)
 
