@@ -313,8 +313,8 @@ def test_a_label_means_its_step(label, name):
             "scaled, masked, exps, total, weights, output, projected, mask, scale, causal and tokens.",
         ),
         (
-            '{"weights": [[[1], [2]], [[1], [2]]]}',
-            "weights has 2 maps; check one head at a time.",
+            '{"scores": [[[1]], [[1]], [[1]]], "weights": [[[1]], [[1]]]}',
+            "scores has 3 maps and weights has 2; check one head at a time.",
         ),
         (
             "| a | b |\n|---|---|\n| 1 | 2 |",

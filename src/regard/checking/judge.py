@@ -142,8 +142,9 @@ class _Judgement:
             else:
                 last = next((n for n in sources if n in self.chain.example and self._rounded(n)), sources[0])
                 digits = self.chain.example.tables[last].decimals if last in self.chain.example else 0
+                decimals = "1 decimal" if digits == 1 else f"{digits} decimals"
                 cause = (
-                    f"rounded too early: it follows from the printed {last} with {digits} decimals, "
+                    f"rounded too early: it follows from the printed {last} with {decimals}, "
                     "not from the unrounded ones"
                 )
                 self.found[i, j] = Verdict.ROUNDED, cause
@@ -242,6 +243,11 @@ class _Judgement:
             cause = f"possible only if the printed {sources} are rounded; as printed they give another number"
             self.found |= dict.fromkeys(rest, (Verdict.ROUNDED, cause))
             return
+        wrong = [name for name in self._sources() if self._wrong_in(name, row, 0)]
+        if rest and wrong and not self.table.groups and self._around(row, rest):
+            cause = f"it follows from the printed {wrong[0]}, which are wrong"
+            self.found |= dict.fromkeys(rest, (Verdict.INHERITED, cause))
+            return
         # A row of one or two digits fits too many mistakes by chance.
         if len(rest) == 1 and sum(cell.digits for cell in self.table.cells[row]) > 2:
             self._by_mistake(rest, whole=True)
@@ -255,12 +261,16 @@ class _Judgement:
             return _within(
                 [cells[j] for _, j in rest], [self.chain.reach(self.name)[row][j] for _, j in rest]
             )
-        around = self.chain.ranges(self.name)[row]
-        if not _within([cells[j] for _, j in rest], [around[j] for _, j in rest]):
+        if not self._around(row, rest):
             return False
         if self.name == "weights" and self.chain.parents("weights") == ("masked",):
             return softmax_possible(self.chain.around("masked")[row], cells)
         return True
+
+    def _around(self, row: int, rest: list[At]) -> bool:
+        """Whether the printed steps before, anywhere within their digits, give these cells of a row."""
+        around, cells = self.chain.ranges(self.name)[row], self.table.cells[row]
+        return _within([cells[j] for _, j in rest], [around[j] for _, j in rest])
 
     def _by_slip(self, rest: list[At]) -> None:
         """Slips of single cells; what is left has no cause that is known here."""

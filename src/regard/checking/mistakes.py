@@ -188,6 +188,7 @@ def _weights(chain: Chain, name: str, get: Get, printed: Matrix) -> Iterator[Mis
             "softmax ran over the whole table at once",
             [flat[i : i + width] for i in range(0, len(flat), width)],
         )
+    yield Mistake("softmax was applied twice", Exact.softmax(Exact.softmax(s)))
     yield from _masks(chain, get)
     if all(x >= 0 or math.isinf(x) for row in s for x in row):
         plain = [[0.0 if math.isinf(x) else x for x in row] for row in s]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["FORMULAS", "GIVEN", "STEPS", "step_named"]
+__all__ = ["FORMULAS", "GIVEN", "STEPS", "TABLES", "step_named"]
 
 GIVEN = ("x", "context", "w_q", "w_k", "w_v", "w_o")
 """Tables that nothing is computed for: they are what an example starts from."""
 
 STEPS = ("q", "k", "v", "scores", "scaled", "masked", "exps", "total", "weights", "output", "projected")
 """Tables that follow from others, in the order in which attention computes them."""
+
+TABLES = (*GIVEN, *STEPS, "k_t")
+"""What a reader keeps as a table; kᵀ is turned and kept as k."""
 
 FORMULAS = {
     "q": "x W_q",
@@ -36,6 +39,7 @@ w_v: wv w^v valueweights wvalue
 w_o: wo w^o outputweights wout outputprojection
 q: q query queries xwq x@wq
 k: k key keys xwk x@wk
+k_t: kt keyt keyst ktranspose ktransposed transposedk transposedkeys transposeofk
 v: v value values xwv x@wv
 scores: s score scores rawscores rawscore attentionscores attentionscore unscaledscores dotproduct
     dotproducts qkt qk q·k q·kt q@kt q*kt qkscores logits logit similarity similarities alignment
@@ -51,6 +55,7 @@ weights: w a alpha weights weight attentionweights attentionweight attention att
     attentionprobabilities attentionprobs aftersoftmax
 output: o z out output outputs result results contextvector contextvectors
     contextvec contextvecs mixture attentionoutput
+    concat concatenated concatenation concatenatedheads concatheads concatenatedoutput
     weightedsum weights·v weights@v weightsv av a·v a@v
 projected: projected finaloutput projectedoutput outputwo zwo concatwo
 mask: mask attentionmask causalmask
@@ -66,6 +71,35 @@ _LOOKUP = {
     for alias in words.split()
 }
 _SIGNS = {"ᵀ": "t", "⊤": "t", "^t": "t", "'": "t", "α": "alpha", "sqrt": "√", ".t": "t", "transpose(k)": "kt"}
+
+
+# Words that a name may be made of, and the step that they mean; the first that occurs decides.
+_MEANT = {
+    "output": "context output outputs result",
+    "weights": "softmax softmaxed softmaxes weight weights prob probs probability probabilities coefficients",
+    "masked": "masked",
+    "scaled": "scaled",
+    "scores": "score scores logit logits energy energies similarity similarities dot",
+}
+_FILLERS = """
+attention attn the of for raw final normalized normalised self causal matrix mat vector vec vectors head row
+values value product products unnormalized unnormalised and per each token query all pre before after qk word
+words
+"""
+_MEANING = {word: step for step, words in _MEANT.items() for word in words.split()}
+_KNOWN = {*_MEANING, *_FILLERS.split()}
+
+
+def _by_words(label: str) -> str | None:
+    """The step that a name means which is made of known words: attn_scores_softmax."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label.strip(" *_#:`"))
+    words = [word for word in re.split(r"[\s_\-]+", spaced.lower()) if word and not word.isdigit()]
+    if not words or not _KNOWN.issuperset(words):
+        return None
+    if {"before", "pre"} & set(words):
+        return None
+    steps = {_MEANING[word] for word in words if word in _MEANING}
+    return next((step for step in _MEANT if step in steps), None)
 
 
 def step_named(label: str) -> str | None:
@@ -89,7 +123,7 @@ def step_named(label: str) -> str | None:
     if re.match(r"(exp\(|e\^)", text):
         return "exps"
     product = re.fullmatch(r"\(?(?:qkt|q[·@*×]kt|scores?|qk)\)?(?:/|dividedby)\(?(?:√.+|\d+)", text)
-    return "scaled" if product else None
+    return "scaled" if product else _by_words(label)
 
 
 def _squashed(label: str) -> str:

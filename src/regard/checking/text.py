@@ -51,6 +51,8 @@ def _example(example: CheckedExample, paint: Paint, plain: Callable[[str], str] 
     said = (
         f"{wrong} of {example.checked} checked numbers {'is' if wrong == 1 else 'are'} not right"
         if wrong
+        else "nothing that is printed follows from the rest; every row of weights adds up to 1"
+        if not example.checked
         else f"all {example.checked} checked numbers are right"
         if example.checked != 1
         else "the checked number is right"

@@ -37,6 +37,9 @@ def build(draft: Draft) -> Example:
         for name in MAPS:
             if name in tables:
                 tables[name] = _grouped(tables[name], draft.key_tokens or draft.tokens, notes)
+    if draft.ignored:
+        unread = ", ".join(dict.fromkeys(map(repr, draft.ignored[:3])))
+        notes.append(f"Not judged, for no step is called so: the numbers of {unread}.")
     example = Example(tables, draft.name, draft.scale, None, draft.tokens, draft.key_tokens, tuple(notes))
     example = replace(example, scale=_scale(draft, example), allowed=_allowed(draft, example))
     example.check_shapes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html import unescape
 
+from regard.checking.names import TABLES, step_named
 from regard.checking.reading.numbers import is_cell
 
 __all__ = ["with_columns"]
@@ -33,19 +34,28 @@ def with_columns(text: str) -> str:
 
 def _block(lines: list[str]) -> list[list[str]]:
     """The cells of the table that begins here: names above, and below them numbers in the same columns."""
-    for sign in (",", "\t", ";"):
-        header = [cell.strip() for cell in lines[0].split(sign)]
+    for sign in (",", "\t", ";", "  "):
+        header = _cells(lines[0], sign)
         if len(header) < 2 or not all(re.fullmatch(r"[^\W\d][^=:\[\]|]*", cell) for cell in header):
+            continue
+        if sign == "  " and not all(step_named(cell) in TABLES for cell in header[1:]):
             continue
         rows = [header]
         for line in lines[1:]:
-            cells = [cell.strip() for cell in line.split(sign)]
+            cells = _cells(line, sign)
             if len(cells) != len(header) or not all(map(is_cell, cells[1:])):
                 break
             rows.append(cells)
         if len(rows) > 1:
             return rows
     return []
+
+
+def _cells(line: str, sign: str) -> list[str]:
+    """A line cut at a sign, or at columns of space."""
+    return (
+        re.split(r"\s{2,}|\t", line.strip()) if sign == "  " else [cell.strip() for cell in line.split(sign)]
+    )
 
 
 def _without_html(text: str) -> str:

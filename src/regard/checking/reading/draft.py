@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from regard.checking.example import Scale, Table
 from regard.checking.numeral import Numeral, numeral
@@ -14,6 +14,7 @@ from regard.errors import RegardError
 __all__ = ["Draft", "scale_in"]
 
 MOST_CELLS = 4096
+MAPS = ("scores", "scaled", "masked", "exps", "weights")
 YES, NO = ("true", "1", "✓", "x", "yes"), ("false", "0", "✗", "no", "-inf", "∞", "-∞")
 
 
@@ -32,6 +33,8 @@ class Draft:
     notes: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     indexed: dict[str, list[str]] = field(default_factory=dict)
+    maps: dict[str, list[Table]] = field(default_factory=dict)
+    heads: list[list[list[str]]] = field(default_factory=list)
 
     def add(
         self,
@@ -47,10 +50,64 @@ class Draft:
         if name == "mask":
             self.set_mask(texts)
             return
+        if name == "k_t":
+            if "k" in self.tables:
+                return  # kᵀ says again what k says
+            _check_rows(name, texts, rows)
+            name, texts, rows, columns = "k", list(zip(*texts, strict=True)), columns, rows
+        elif name in MAPS and _turned(rows, columns):
+            _check_rows(name, texts, rows)
+            texts, rows, columns = list(zip(*texts, strict=True)), columns, rows
+            self.notes.append(f"{name} stands with its keys in rows, and is read with its queries in rows.")
         if name in self.tables:
             raise RegardError(
                 f"{name} is given twice; give each table once, or check the two examples one after the other."
             )
+        self.tables[name] = self._table(name, texts, flat, rows, columns, trimmed)
+
+    def add_head(self, rows: list[list[str]]) -> None:
+        """Keep the output of one head; side by side they are what W_o multiplies."""
+        if self.heads and len(self.heads[0]) != len(rows):
+            raise RegardError(f"the heads have {len(self.heads[0])} and {len(rows)} rows; give equally many.")
+        self.heads.append(rows)
+
+    def add_maps(self, name: str, maps: Sequence[Sequence[Sequence[str]]], *, trimmed: bool = False) -> None:
+        """Keep several tables of one name, such as those of several heads: each becomes an example."""
+        if name in self.maps or name in self.tables:
+            raise RegardError(f"{name} is given twice; give each table once.")
+        turned = [list(zip(*rows, strict=True)) if name == "k_t" else rows for rows in maps]
+        name = "k" if name == "k_t" else name
+        self.maps[name] = [self._table(name, rows, False, (), (), trimmed) for rows in turned]
+
+    def split(self) -> Iterator[Draft]:
+        """One example, or one for each of several maps; tables of which there is one serve all."""
+        if self.heads and "output" not in self.tables:
+            joined = [[x for part in parts for x in part] for parts in zip(*self.heads, strict=True)]
+            self.add("output", joined, flat=len(joined) == 1)
+        most = max(map(len, self.maps.values()), default=0)
+        if not most:
+            yield self
+            return
+        first = max(self.maps, key=lambda name: len(self.maps[name]))
+        for name, tables in self.maps.items():
+            if most % len(tables):
+                raise RegardError(
+                    f"{first} has {most} maps and {name} has {len(tables)}; check one head at a time."
+                )
+        for number in range(most):
+            own = {name: tables[number * len(tables) // most] for name, tables in self.maps.items()}
+            name = f"{self.name}, map {number}" if self.name else f"map {number}"
+            yield replace(self, tables={**self.tables, **own}, maps={}, name=name, notes=list(self.notes))
+
+    @staticmethod
+    def _table(
+        name: str,
+        texts: Sequence[Sequence[str]],
+        flat: bool,
+        rows: Sequence[str],
+        columns: Sequence[str],
+        trimmed: bool,
+    ) -> Table:
         _check_rows(name, texts, rows)
         cells = tuple(tuple(_cell(name, t) for t in row) for row in texts)
         if sum(map(len, cells)) > MOST_CELLS:
@@ -58,7 +115,7 @@ class Draft:
         if trimmed or any(re.fullmatch(r"-?\d+\.", cell.text) for row in cells for cell in row):
             most = max(cell.decimals for row in cells for cell in row)
             cells = tuple(tuple(cell.widened(most) for cell in row) for row in cells)
-        self.tables[name] = Table(cells, flat, tuple(rows), tuple(columns))
+        return Table(cells, flat, tuple(rows), tuple(columns))
 
     def add_row(self, name: str, label: str, row: Sequence[str]) -> None:
         """Keep one row of a table that comes vector by vector: k1 = …, k2 = …."""
@@ -120,8 +177,21 @@ def scale_in(text: str) -> Scale | None:
         return Scale.root_of(float(stated[1])) if stated else Scale(1 / by, f"divided by {divisor[1]}")
     if stated:
         return Scale.root_of(float(stated[1]))
+    warm = re.search(rf"\btemperature\s*(?:T\s*)?(?:=|is|of|:)?\s*{number}", plain, re.IGNORECASE)
+    if warm and float(warm[1]):
+        return Scale(1 / float(warm[1]), f"divided by {warm[1]}")
     by = re.search(rf"(?:divided? by|dividing by|scaled by 1/|1\s*/)\s*{number}", plain)
     return Scale(1 / float(by[1]), f"divided by {by[1]}") if by and float(by[1]) else None
+
+
+def _turned(rows: Sequence[str], columns: Sequence[str]) -> bool:
+    """Whether the labels of a map say that its rows are keys and its columns queries."""
+
+    def all_are(letter: str, word: str, labels: Sequence[str]) -> bool:
+        named = rf"\W*(?:{letter}[\s_]*\{{?\d+\}}?|{word}\b.*)\W*"
+        return bool(labels) and all(re.fullmatch(named, label, re.IGNORECASE) for label in labels)
+
+    return all_are("k", "key", rows) and all_are("q", "query", columns)
 
 
 def _hides(word: str) -> bool:

@@ -12,7 +12,7 @@ __all__ = ["without_entries"]
 
 _INDEX = r"_?\{?\s*(\w+)\s*\}?"
 # Between the name and its number may stand the calculation: q·k1 = 1×2 + 0×1 = 2.
-_VALUE = rf"\s*(?:[=≈](?-i:[^=≈;,\na-df-zA-Z]*))*[=≈]\s*(?P<value>{CELL})(?![\d.]|\s*[-+×*/·^]\s*[\d(e√])"
+_VALUE = rf"\s*(?:[=≈](?-i:[^=≈;,\na-df-zA-Z]*))*[=≈]\s*(?P<value>{CELL})(?!\d|\.\d|\s*[-+×*/·^]\s*[\d(e√])"
 _PRODUCT = re.compile(
     rf"(?<![\w·])q(?:_?\{{?(?P<row>\d+|(?<=_\{{)\w+|(?<=_)\w+)\}}?)?(?:ᵀ|\^T)?\s*[·⋅•∙.*@]\s*k_?\{{?(?P<column>\w+)\}}?"
     rf"(?:ᵀ|\^T)?(?P<by>\s*[/÷]\s*(?:√\s*\(?\w+\)?|\d+))?{_VALUE}",

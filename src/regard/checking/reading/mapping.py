@@ -9,14 +9,12 @@ from typing import Any
 
 from regard.checking.counts import Counts, counts_in
 from regard.checking.example import Scale
-from regard.checking.names import GIVEN, STEPS, step_named
+from regard.checking.names import GIVEN, STEPS, TABLES, step_named
 from regard.checking.numeral import numeral
 from regard.checking.reading.draft import Draft, scale_in
 from regard.errors import RegardError
 
 __all__ = ["drafts_of", "from_json", "scale_of"]
-
-TABLES = (*GIVEN, *STEPS)
 
 
 class Digits(str):
@@ -31,12 +29,25 @@ def from_json(text: str) -> Any:
     >>> from_json('{"weights": [0.40, 0.6]}')
     {'weights': ['0.40', '0.6']}
     """
-    try:
-        return json.loads(
-            text, parse_float=Digits, parse_int=Digits, parse_constant=Digits, object_pairs_hook=_once
-        )
-    except json.JSONDecodeError:
-        return None
+    for written in (text, _as_json(text)):
+        try:
+            return json.loads(
+                written, parse_float=Digits, parse_int=Digits, parse_constant=Digits, object_pairs_hook=_once
+            )
+        except json.JSONDecodeError:
+            continue
+    return None
+
+
+def _as_json(text: str) -> str:
+    """A dictionary as Python prints it."""
+    if not text.strip().startswith("{"):
+        return text
+    text = re.sub(
+        r"\b(?:np\.|numpy\.)?(?:array|tensor)\((\[[^()]*\])(?:,[^()]*)?\)", r"\1", text.replace("'", '"')
+    )
+    text = re.sub(r",(?=\s*[}\]])", "", re.sub(r"(?<=\d)\.(?=\s*[,\]}])", "", text))
+    return re.sub(r"\bTrue\b", "true", re.sub(r"\bFalse\b", "false", re.sub(r"\bNone\b", "null", text)))
 
 
 def drafts_of(given: Mapping[str, Any], name: str = "") -> Iterator[Draft | Counts]:
@@ -66,7 +77,7 @@ def drafts_of(given: Mapping[str, Any], name: str = "") -> Iterator[Draft | Coun
             n = re.search(r"(\d+k)", key)
             yield Counts(key, {"n": n[1] if n else "", "bytes": value})
         return
-    yield _draft(given, known, name)
+    yield from _draft(given, known, name).split()
 
 
 def _draft(given: Mapping[str, Any], known: Mapping[str, str | None], name: str) -> Draft:
@@ -110,7 +121,8 @@ def _keep(draft: Draft, key: str, value: Any) -> None:
             draft.set_scale(scale)
     elif isinstance(value, int | float | Digits | list | tuple | Mapping) or hasattr(value, "tolist"):
         raise RegardError(
-            f"no step is called {key!r}; names are {', '.join(TABLES)}, mask, scale, causal and tokens."
+            f"no step is called {key!r}; names are {', '.join((*GIVEN, *STEPS))}, mask, scale, causal and "
+            "tokens."
         )
 
 
@@ -167,6 +179,12 @@ def _table(draft: Draft, name: str, value: Any) -> None:
     if isinstance(value, Mapping):
         draft.add(name, [[_text(v) for v in value.values()]], flat=True, columns=[str(k) for k in value])
         return
+    if name != "mask" and (maps := _maps(value)) is not None:
+        value, *others = maps
+        if others:
+            tables = [_rows(name, each) for each in maps]
+            draft.add_maps(name, [rows for rows, _, _ in tables], trimmed=any(t for *_, t in tables))
+            return
     if isinstance(value, str) and not isinstance(value, Digits):
         if name == "mask" and value.strip().lower() == "causal":
             draft.causal = True
@@ -180,6 +198,22 @@ def _table(draft: Draft, name: str, value: Any) -> None:
     draft.add(name, rows, flat=flat, trimmed=trimmed)
 
 
+def _maps(value: Any) -> list[Any] | None:
+    """The maps in an array of more than two axes, such as those of batch and heads; None if it has fewer.
+
+    >>> _maps([[[["1"]], [["2"]]]])
+    [[['1']], [['2']]]
+    """
+    if hasattr(value, "reshape"):
+        return None if len(value.shape) < 3 else list(value.reshape((-1, *value.shape[-2:])))
+    deep = isinstance(value, list | tuple) and all(
+        isinstance(row, list | tuple) and row and isinstance(row[0], list | tuple) for row in value
+    )
+    if not value or not deep:
+        return None
+    return [each for inner in value for each in (_maps(inner) or [inner])]
+
+
 def _rows(name: str, value: Any) -> tuple[list[list[str]], bool, bool]:
     """The cells of lists or of an array, whether they were a plain list, and whether zeros may be missing."""
     digits = {"float32": 7, "float16": 3, "bfloat16": 2}.get(
@@ -188,23 +222,12 @@ def _rows(name: str, value: Any) -> tuple[list[list[str]], bool, bool]:
     value = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(value, list | tuple):
         value = [value]
-    value = _one_map(name, value)
     nested = [isinstance(row, list | tuple) for row in value]
     if any(nested) and not all(nested):
         raise RegardError(f"{name} mixes numbers and lists; give a list of rows.")
     rows = [list(row) for row in value] if all(nested) and value else [list(value)]
     trimmed = any(isinstance(x, float) for row in rows for x in row)
     return [[_text(x, digits) for x in row] for row in rows], not (value and all(nested)), trimmed
-
-
-def _one_map(name: str, value: Any) -> Any:
-    """The rows inside of axes of length 1, such as a batch and a head."""
-    deep = all(isinstance(row, list | tuple) and row and isinstance(row[0], list | tuple) for row in value)
-    if not value or not deep:
-        return value
-    if len(value) > 1:
-        raise RegardError(f"{name} has {len(value)} maps; check one head at a time.")
-    return _one_map(name, value[0])
 
 
 def _text(value: Any, digits: int | None = None) -> str:

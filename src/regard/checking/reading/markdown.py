@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from regard.checking.names import GIVEN, STEPS, step_named
+from regard.checking.names import TABLES as STEPS
+from regard.checking.names import step_named
 from regard.checking.reading.draft import Draft
 from regard.checking.reading.numbers import is_cell, only_numbers
 from regard.errors import RegardError
 
 __all__ = ["add_table", "is_row"]
 
-TABLES = (*GIVEN, *STEPS, "mask")
+TABLES = (*STEPS, "mask")
 # Whose row it is, beside the name of its step: scores q1, weights (token 2), scores for query 1.
 _OWNER = re.compile(
     r"\s*(?:of|for)?\s*\(?\b(?:[qkvx]_?\d+|(?:query|token|row|position)\s*\d+)\)?$", re.IGNORECASE

@@ -6,9 +6,9 @@ import re
 
 from regard.errors import RegardError
 
-__all__ = ["CELL", "cleaned", "is_cell", "only_numbers", "rows_of"]
+__all__ = ["CELL", "cleaned", "is_cell", "maps_of", "only_numbers", "pairs_in", "rows_of"]
 
-CELL = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?%?|[-+]?(?:inf|∞)|[-+]?\d+/\d+"
+CELL = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?%?|[-+]?(?:inf|∞)|nan|[-+]?\d+/\d+"
 _WORDS = r"True|False|nan|None|null"
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
@@ -64,6 +64,8 @@ def rows_of(text: str) -> list[list[str]]:
     text = cleaned(text).strip()
     if "[" in text:
         inner = re.findall(r"\[([^\[\]]*)\]", text)
+        if len(inner) == 1 and ";" in inner[0]:
+            inner = inner[0].split(";")  # as MATLAB and Julia write a matrix
     else:
         inner = [line for line in text.splitlines() if line.strip()]
     rows = []
@@ -76,3 +78,30 @@ def rows_of(text: str) -> list[list[str]]:
     if not any(rows):
         raise RegardError(f"{text[:40]!r} holds no number; write digits, such as 0.40.")
     return rows
+
+
+def maps_of(text: str) -> list[list[list[str]]]:
+    """The maps in a list of lists of rows, such as those of several heads; none where there is only one.
+
+    >>> maps_of("[[[1, 0]], [[0, 1]]]"), maps_of("[[[1, 0], [0, 1]]]")
+    ([[['1', '0']], [['0', '1']]], [])
+    """
+    inner = re.findall(r"\[(?:\s*\[[^\[\]]*\][\s,]*)+\]", text)
+    return [rows_of(each) for each in inner] if len(inner) > 1 else []
+
+
+def pairs_in(text: str) -> dict[str, str]:
+    """Numbers after the words that they belong to; nothing where a text is anything else.
+
+    >>> pairs_in("The 9%, cat: 24%, sat = 67%"), pairs_in("1, 2"), pairs_in("a cat")
+    ({'The': '9%', 'cat': '24%', 'sat': '67%'}, {}, {})
+    """
+    found: dict[str, str] = {}
+    for part in re.split(r"[,;]\s*(?:and\s+)?", text.strip().rstrip(".").strip("{}()")):
+        pair = re.fullmatch(
+            rf"['\"“]?(?P<word>[^\W\d][\w'’-]*)['\"”]?\s*[:=(→]?\s*(?P<number>{CELL})\)?", part.strip()
+        )
+        if pair is None or pair["word"] in found:
+            return {}
+        found[pair["word"]] = pair["number"]
+    return found if len(found) > 1 else {}

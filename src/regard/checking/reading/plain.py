@@ -5,24 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from regard.checking.names import GIVEN, STEPS, step_named
+from regard.checking.names import TABLES as STEPS
+from regard.checking.names import step_named
 from regard.checking.reading.columns import with_columns
-from regard.checking.reading.draft import Draft, scale_in
+from regard.checking.reading.dialects import without_dialects
+from regard.checking.reading.draft import MAPS, Draft, scale_in
 from regard.checking.reading.entries import without_entries
 from regard.checking.reading.latex import without_latex
 from regard.checking.reading.lists import HELD, held_lists
 from regard.checking.reading.markdown import add_table, is_row
-from regard.checking.reading.numbers import CELL, cleaned, only_numbers, rows_of
+from regard.checking.reading.numbers import CELL, cleaned, maps_of, only_numbers, pairs_in, rows_of
 from regard.checking.reading.told import sentences, told
 from regard.checking.reading.transcript import without_prompts
 
 __all__ = ["drafts_of_text"]
 
-TABLES = (*GIVEN, *STEPS, "mask")
+TABLES = (*STEPS, "mask")
 _INDEXED = re.compile(
     r"^(?:[-*•]\s*)?([qkvx]|(?<![a-z])(?:query|key|value)(?=[\s_]*\d))[\s_]*\{?"
     r"(\d+|(?<=_)\w+|(?<=_\{)\w+)\}?$",
     re.IGNORECASE,
+)
+_HEAD = re.compile(r"^(?:attention\s+)?head[\s_]*\d+(?:\s*(?:output|out|result))?$", re.IGNORECASE)
+# A heading that begins an example of its own.
+_PART = re.compile(
+    r"^[\W_]*((?:head|example|query|sample|case|batch|attention head)\s*#?\d+)[\W_]*$",
+    re.MULTILINE | re.IGNORECASE,
 )
 
 
@@ -32,7 +40,7 @@ class _Text:
     def __init__(self, text: str) -> None:
         self.held: list[str] = []
         self.draft = Draft()
-        plain = cleaned(with_columns(without_latex(without_prompts(text))))
+        plain = cleaned(with_columns(without_dialects(without_latex(without_prompts(text)))))
         plain = without_entries(plain, self.draft)
         self.text = held_lists(plain, self.held)
         self.pending: str | None = None
@@ -89,21 +97,34 @@ class _Text:
         """Lists in brackets, each with the words before it: Q = […], softmax([…]) = […]."""
         self._finish()
         at, before = 0, ""
+        named: list[tuple[str, list[str]]] = []
         for found in HELD.finditer(line):
-            words = line[at : found.start()]
+            words, text = line[at : found.start()], self.held[int(found[1])]
             name = self._name(words, before) or self._divided(words, line[found.end() :])
-            at, before = found.end(), name or before
-            if name is None:
-                self.draft.ignored.append(words.strip(" =:,;") or self.held[int(found[1])][:20])
+            at = found.end()
+            if name is None and named and re.fullmatch(r"[\s,;]*(?:and\s*)?", words) and _is_vector(text):
+                named[-1][1].append(text)  # one vector of several: V = [1, 2], [3, 4]
                 continue
-            self._take(name, words, self.held[int(found[1])])
+            before = name or before
+            if name is None:
+                self.draft.ignored.append(words.strip(" =:,;") or text[:20])
+                continue
+            named.append((name, [text]))
+        for name, texts in named:
+            known = (*TABLES, "tokens", "key_tokens")
+            if name not in known and not _INDEXED.match(name) and not _HEAD.match(name):
+                self.draft.ignored.append(name)
+            self._take(name, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
         self._settings(HELD.sub("", line))
-        self.pending = None
+        # What a session prints after a call stands below it.
+        self.pending = (
+            "weights" if re.fullmatch(r"(?i)softmax\s*\(\s*\x01\d+\x02\s*\)", line.strip()) else None
+        )
 
     def _name(self, words: str, before: str) -> str | None:
         """The step that the words before a list name."""
-        label = re.sub(r"^[\s,;.)]+|[\s:=≈(]+$|^and\s+", "", words)
-        if re.search(r"softmax\s*\(\s*$", words):
+        label = re.sub(r"^[\s,;.)]+|[\s:=≈(]+$|^and\s+", "", re.sub(r"[*`]+", "", words))
+        if re.search(r"softmax\s*\(\s*$", words, re.IGNORECASE):
             return "scores"
         if before == "scores" and re.search(r"[=≈→]\s*$", words):
             return (
@@ -111,24 +132,34 @@ class _Text:
             )
         if not label:
             return self.pending if self.pending and not before else None
-        if _INDEXED.match(label):
+        if _INDEXED.match(label) or _HEAD.match(label):
             return label.lower()
         named = _named(label) or told(label)
+        if named in ("scale", "divisor", "dim", "mask"):
+            named = told(label) or named
         return named or (self.pending if not before and not re.search(r"[=:≈]\s*$", words) else None)
 
     def _divided(self, words: str, after: str) -> str | None:
         """Scores without a name, of which the line goes on to say what they are divided by: […] / 8 = […]."""
+        if not words.strip() and re.match(
+            r"[\s\-=>→⟶]*softmax\b[^\x01=:]*[=:≈→⟶>\s-]+\x01", after, re.IGNORECASE
+        ):
+            return "scores"
         by = re.match(r"\s*[/÷]\s*([√\w.(){}]+)\s*[=≈→]", after)
         if words.strip() or by is None:
             return None
         self._settings(f"divided by {by[1]}")
         return "scores"
 
-    def _take(self, name: str, words: str, text: str) -> None:
+    def _take(self, name: str, text: str) -> None:
         indexed = _INDEXED.match(name) if name not in TABLES else None
         rows = rows_of(text)
-        if indexed:
+        if _HEAD.match(name):
+            self.draft.add_head(rows)
+        elif indexed:
             self.draft.add_row(indexed[1][0].lower(), indexed[2], rows[0])
+        elif name in STEPS and (maps := maps_of(text)):
+            self.draft.add_maps(name, maps)
         elif name in TABLES:
             self.draft.add(name, rows, flat="[[" not in re.sub(r"\s", "", text))
         elif name in ("tokens", "key_tokens"):
@@ -136,6 +167,7 @@ class _Text:
 
     def _said(self, line: str) -> bool:
         """A name and its numbers or its value in one line: `scores: 18, 2`, `√d_k = 8`, `mask: causal`."""
+        line = re.sub(r"(?i)\bnan\b", "nan", line)
         found = re.match(r"^(?P<label>[^:=≈]+?)\s*(?::=|[:=≈])\s*(?P<rest>.*)$", line)
         softmax = re.match(
             r"^softmax\s*\((?P<label>[^()]+)\)\s*(?:/[^=≈]*)?[=≈→:]\s*(?P<rest>.+)$", line, re.IGNORECASE
@@ -186,6 +218,10 @@ class _Text:
             setattr(self.draft, name, tuple(word.strip("'\"") for word in re.split(r"[\s,|]+", rest) if word))
         elif name == "mask" or name in ("scale", "divisor", "dim"):
             self._setting(str(name), rest, line)
+        elif name in STEPS and (pairs := pairs_in(rest)):
+            self._finish()
+            self.draft.add(name, [list(pairs.values())], flat=True, columns=list(pairs))
+            self.draft.key_tokens = self.draft.key_tokens or tuple(pairs)
         elif numbers and self.pending and not name:
             self._add_row(label, numbers)
         else:
@@ -218,11 +254,10 @@ class _Text:
         """Keep the rows read so far as the table they belong to."""
         if self.rows and self.pending is not None:
             labels = self.labels if all(self.labels) else []
-            if (
-                labels
-                and self.pending in ("scores", "scaled", "weights", "exps")
-                and all(len(r) == 1 for r in self.rows)
-            ):
+            if not labels and len(self.rows) > 1 and self.pending in MAPS and max(map(len, self.rows)) == 1:
+                # One number a line: a row of the map, printed downwards.
+                self.draft.add(self.pending, [[row[0] for row in self.rows]], flat=True)
+            elif labels and self.pending in MAPS and all(len(r) == 1 for r in self.rows):
                 # One number per word: a row of the map, printed downwards.
                 self.draft.add(self.pending, [[row[0] for row in self.rows]], flat=True, columns=labels)
                 if not self.draft.tokens:
@@ -246,9 +281,10 @@ class _Text:
                     return
 
     def _settings(self, line: str) -> None:
-        if re.search(r"\bcausal(?:ly)?\b", line, re.IGNORECASE) and not re.search(
-            r"\b(?:no|not|non|without)\b", line
-        ):
+        if (
+            re.search(r"\bcausal(?:ly)?\b", line, re.IGNORECASE)
+            and not re.search(r"\b(?:no|not|non|without)\b", line)
+        ) or re.search(r"\btri[lu]\s*\(", line):
             self.draft.causal = True
         if (scale := scale_in(line)) is not None:
             self.draft.set_scale(scale)
@@ -280,7 +316,26 @@ def drafts_of_text(text: str) -> Iterator[Draft]:
             draft.name = line.strip().partition("=")[0].strip()
             yield draft
         return
-    yield _Text(text).read()
+    before, parts = _sections(text)
+    if len(parts) < 2:
+        yield from _Text(text).read().split()
+        return
+    for name, part in parts:
+        draft = _Text(f"{before}\n{part}").read()
+        draft.name = name
+        yield from draft.split()
+
+
+def _sections(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """The parts of a text under headings such as Head 1 and Example 2, and what stands before them."""
+    before, *found = _PART.split(text)
+    parts = list(zip(found[::2], found[1::2], strict=True))
+    numbered = len({name.casefold() for name, _ in parts}) == len(parts)
+    return before, parts if numbered and all(re.search(r"\d", part) for _, part in parts) else []
+
+
+def _is_vector(text: str) -> bool:
+    return "[" not in text[1:]
 
 
 def _named(label: str) -> str | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from regard.checking.names import GIVEN, STEPS, step_named
+from regard.checking.names import TABLES, step_named
 
 __all__ = ["sentences", "told"]
 
-TABLES = (*GIVEN, *STEPS)
 # What stands between a name and its numbers.
 BETWEEN = (
     r"(?:is|are|was|were|as|be|get|gets|got|obtain|have|gives?|give us|yields?|becomes?|we|you|then|now|of|to"
@@ -31,7 +30,7 @@ def told(words: str) -> str | None:
         # "a" and "sum" are words too: a name of one letter must be all that is said.
         if name in TABLES and (len("".join(tail)) > 1 or len(parts) == 1):
             return name
-    if re.search(r"\bdivid(?:e|ed|ing)\b|\bscal(?:ed|ing)\b", words, re.IGNORECASE):
+    if re.search(r"\bdivid(?:e|ed|ing)\b|\bscal(?:e|ed|ing)\b", words, re.IGNORECASE):
         return "scaled"
     return "weights" if re.search(r"\bsoftmax\b", words, re.IGNORECASE) else None
 

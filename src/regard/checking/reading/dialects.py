@@ -1,0 +1,112 @@
+"""How other languages and pages write lists, prompts and decimals, as the readers of plain text know them."""
+
+from __future__ import annotations
+
+import re
+
+from regard.checking.names import TABLES, step_named
+from regard.checking.reading.numbers import CELL
+
+__all__ = ["without_dialects"]
+
+_BLOCK = re.compile(r"</?(?:p|div|li|ul|ol|br|h\d|pre|section|figure)\b[^<>]*>", re.IGNORECASE)
+_INLINE = re.compile(r"</?(?:span|code|strong|em|b|i|u|sub|sup|var|samp|font|a)\b[^<>]*>", re.IGNORECASE)
+_PROMPT = re.compile(r"^(?:> (?=[\w(])|julia> )", re.MULTILINE)
+# What R and Julia write in front of an array.
+_HEADER = re.compile(r"^\s*\d+(?:-element| ?[×x] ?\d+) [\w{}, .]+:\s*\n", re.MULTILINE)
+_INDEX = re.compile(r"^\s*\[\d+\][ \t]+(?=[-+.\d])", re.MULTILINE)
+_BRACES = re.compile(rf"\{{(?:\s*|,|;|{CELL}|\{{(?:\s|,|{CELL})*\}})*\}}")
+_ITEMS = re.compile(r"(?:^[ \t]*[-*•][ \t]*\[[^\[\]\n]*\][ \t]*(?:\n|\Z)){2,}", re.MULTILINE)
+_VECTOR = r"\[[^\[\]\n]*\]|\((?:[^()\n]*,[^()\n]*)\)"
+_VECTORS = re.compile(r"\[[^\[\]]*\]")
+_TERM = rf"(?P<w>{CELL})\s*[*×·]\s*(?P<v>{_VECTOR})"
+_ANY = rf"(?:{CELL})\s*[*×·]\s*(?:{_VECTOR})"
+_MIXTURE = re.compile(
+    rf"^[^\n\d\[(]*?(?P<terms>{_ANY}(?:\s*\+\s*{_ANY})+)\s*[=≈]\s*(?P<made>{_VECTOR})\s*\.?\s*$",
+    re.MULTILINE,
+)
+_SHARE = re.compile(
+    r"(?P<share>\d+(?:\.\d+)?)\s?%\s*(?:of \w+ )?(?:(?:attention|weight|focus)\s+)?(?:for|to|on)\s+"
+    r"(?:the\s+)?(?:word\s+|token\s+)?['\"“‘]?(?P<word>[^\W\d]\w*)['\"”’]?",
+    re.IGNORECASE,
+)
+
+
+def without_dialects(text: str) -> str:
+    """The same text in the way that Python, Markdown and English write numbers.
+
+    >>> print(without_dialects("> softmax(s)\\n[1] 0.27 0.73"))
+    softmax(s)
+    0.27 0.73
+    >>> without_dialects("Softmax[{1, 2}] = {0.27, 0.73}"), without_dialects("weights: 0,27 0,73")
+    ('Softmax([1, 2]) = [0.27, 0.73]', 'weights: 0.27 0.73')
+    """
+    if "<" in text:
+        text = _INLINE.sub("", _BLOCK.sub("\n", text))
+    text = _INDEX.sub("", _HEADER.sub("", _PROMPT.sub("", text)))
+    text = _BRACES.sub(_bracketed, text)
+    text = re.sub(r"(?i)\b(softmax)\[(\[[^\[\]]*\])\]", r"\1(\2)", text)
+    text = _ITEMS.sub(lambda m: f"[{', '.join(_VECTORS.findall(m[0]))}]\n", text)
+    text = _MIXTURE.sub(_mixed, text)
+    return _decimal_points(_shares(_columns(text)))
+
+
+def _bracketed(found: re.Match[str]) -> str:
+    """{1, 2} as [1, 2]; what is in braces for other reasons has no comma."""
+    return found[0].replace("{", "[").replace("}", "]") if "," in found[0] else found[0]
+
+
+def _mixed(found: re.Match[str]) -> str:
+    """0.7 * [1, 0] + 0.3 * [0, 1] = [0.7, 0.3]: weights, values and an output."""
+    terms = [(m["w"], m["v"]) for m in re.finditer(_TERM, found["terms"])]
+    weights = ", ".join(w for w, _ in terms)
+    values = ", ".join(f"[{v[1:-1]}]" for _, v in terms)
+    return f"weights = [{weights}]\nvalues = [{values}]\noutput = [{found['made'][1:-1]}]"
+
+
+def _columns(text: str) -> str:
+    """Lines such as "cat: score 2.0 → weight 0.73", one a token, as a table."""
+    lines, out = text.split("\n"), []
+    while lines:
+        rows: list[tuple[str, list[tuple[str, str]]]] = []
+        for line in lines:
+            row = _told(line)
+            if row is None or (rows and [n for n, _ in row[1]] != [n for n, _ in rows[0][1]]):
+                break
+            rows.append(row)
+        if len(rows) < 2:
+            out.append(lines.pop(0))
+            continue
+        del lines[: len(rows)]
+        out.append(f"| token | {' | '.join(name for name, _ in rows[0][1])} |")
+        out += [f"| {token} | {' | '.join(number for _, number in cells)} |" for token, cells in rows]
+    return "\n".join(out)
+
+
+def _told(line: str) -> tuple[str, list[tuple[str, str]]] | None:
+    head = re.match(r"^[-*•\s]*(?P<token>['\"]?[^\W\d][\w'’-]*['\"]?)\s*[:—]\s*(?P<rest>.+)$", line)
+    if head is None:
+        return None
+    parts = re.split(r"\s*(?:→|->|=>|,|;|\|)\s*", head["rest"].strip().rstrip("."))
+    cells = [re.fullmatch(rf"(?P<name>[^\W\d][\w ]*?)\s*[=:]?\s*(?P<number>{CELL})", part) for part in parts]
+    found = [(cell["name"], cell["number"]) for cell in cells if cell is not None]
+    named = [step_named(name) in TABLES for name, _ in found]
+    return (head["token"], found) if len(found) == len(parts) > 1 and all(named) else None
+
+
+def _shares(text: str) -> str:
+    """A sentence that gives percentages of attention to words, as weights."""
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
+        found = {m["word"]: m["share"] for m in _SHARE.finditer(line)}
+        if len(found) > 1 and re.search(r"\b(?:attention|weights?|attends?)\b", line, re.IGNORECASE):
+            lines[at] = f"weights: {', '.join(f'{word} {share}%' for word, share in found.items())}"
+    return "\n".join(lines)
+
+
+def _decimal_points(text: str) -> str:
+    """Decimal commas as points, where all commas of a text are such."""
+    commas = re.findall(r"\d,\d", text)
+    if not commas or re.search(r"\d\.\d|,\s|[\[({]|\d,\d+,", text):
+        return text
+    return re.sub(r"(?<=\d),(?=\d)", ".", text) if re.search(r"\d,\d+[\s;]+-?\d+,\d", text) else text
