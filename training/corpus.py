@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import lzma
 import random
 import re
 from collections import Counter
 from pathlib import Path
 
-__all__ = ["clean", "hold_out", "plain", "read_books"]
+__all__ = ["clean", "hold_out", "plain", "read_books", "set_aside", "without_copies"]
 
 # One spelling of each mark: with 4,096 tokens there is none to spare for four kinds of quotation mark.
 MARKS = {
@@ -82,6 +83,30 @@ def hold_out(shelves: list[list[str]], share: float, seed: int = 0) -> tuple[lis
         train += [book for i, book in enumerate(shelf) if i not in held]
         validation += [shelf[i] for i in sorted(held)]
     return train, validation
+
+
+def set_aside(books: list[str], count: int, characters: int, seed: int = 0) -> tuple[list[str], list[str]]:
+    """(the other books, `count` books at least so long that share no long paragraph with others).
+
+    The 17 books of the validation text are short; loss at the end of a long context needs long ones.
+    """
+    own = [_long_paragraphs(book) for book in books]
+    seen = Counter(p for paragraphs in own for p in set(paragraphs))
+    order = list(range(len(books)))
+    random.Random(seed).shuffle(order)
+    alone = (
+        i
+        for i in order
+        if len(books[i]) >= characters and sum(seen[p] > 1 for p in own[i]) <= 0.002 * len(own[i])
+    )
+    picked = set(itertools.islice(alone, count))
+    return [b for i, b in enumerate(books) if i not in picked], [books[i] for i in sorted(picked)]
+
+
+def without_copies(books: list[str], book: str) -> list[str]:
+    """The books that share fewer than five long paragraphs with one, which shall stay unread."""
+    own = set(_long_paragraphs(clean(book)))
+    return [other for other in books if len(own.intersection(_long_paragraphs(other))) < 5]
 
 
 def _long_paragraphs(book: str) -> list[int]:

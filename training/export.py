@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from training.llama import Llama
+from training.hybrid import Hybrid
 
 __all__ = ["COLUMNS", "round_to_bfloat16", "save_curve", "save_losses", "save_model"]
 
@@ -24,7 +24,7 @@ def round_to_bfloat16(model: nn.Module) -> None:
             weight.copy_(weight.bfloat16())
 
 
-def save_model(model: Llama, folder: Path) -> Path:
+def save_model(model: Hybrid, folder: Path) -> Path:
     """Write the weights in bfloat16 and config.json; the old weights stay until the new ones are whole."""
     weights = {name: x.detach().bfloat16().cpu().contiguous() for name, x in model.state_dict().items()}
     (folder / "config.json").write_text(json.dumps(model.shape.to_config(), indent=2) + "\n")

@@ -21,6 +21,7 @@ PACKAGE = HERE.parent / "src" / "regard" / "models" / "data"
 KINDS = {
     "previous": ("previous token", "the token before"),
     "sink": ("sink", "the first token"),
+    "delimiter": ("delimiter", "marks that end sentences and paragraphs"),
 }
 
 
@@ -60,12 +61,13 @@ def card(report: dict, size: int, tokenizer) -> str:
     return template.substitute(
         settings | shape,
         parameters_m=f"{shape['parameters'] / 1e6:.2f}",
-        head_dim=shape["width"] // shape["heads"],
+        windowed=_windowed(shape),
         theta=f"{shape['theta']:g}",
         megabytes=f"{size / 1e6:.1f}",
         characters_per_token=f"{data['characters_per_token']:.2f}",
         train_books=data["books"]["train"],
         validation_books=data["books"]["validation"],
+        long_books=data["books"]["long"],
         train_tokens_m=f"{data['tokens']['train'] / 1e6:.1f}",
         validation_tokens_k=f"{data['tokens']['validation'] / 1e3:.0f}",
         command=run["command"],
@@ -77,7 +79,14 @@ def card(report: dict, size: int, tokenizer) -> str:
         train_loss=f"{loss['train']:.3f}",
         gap=f"{loss['validation'] - loss['train']:.2f}",
         shortest=run["segments"][0],
-        longest=run["segments"][1],
+        longest=f"{run['segments'][1]:,}",
+        stages=_stages(settings["stages"]),
+        position_table=_position_table(report["long"], shape["context"]),
+        beyond_table=_position_table(report["beyond"], shape["context"]),
+        needle_table=_needle_table(report["needles"]),
+        needle_rows=report["needles"][0]["rows"],
+        needle_depths=len(report["needles"][0]["depths"]),
+        retrieval_heads=_strongest(_mean(report["needles"][0]["retrieval"])),
         chance=f"{math.log(shape['vocabulary']):.2f}",
         repetition_table=_repetition_table(report["repetition"]),
         reach=_reach(report["repetition"]),
@@ -101,9 +110,44 @@ def _head_table(heads: dict[str, list[list[float]]]) -> str:
 
 def _repetition_table(measured: list[dict]) -> str:
     return "\n".join(
-        f"| {x['period']} | {x['first']:.2f} | {x['second']:.2f} | {_strongest(x['induction'])} |"
+        f"| {x['period']} | {x['first']:.2f} | {x['second']:.3f} | {_strongest(x['induction'])} |"
         for x in measured
     )
+
+
+def _windowed(shape: dict) -> str:
+    every = shape["every"]
+    return ", ".join(str(layer) for layer in range(shape["layers"]) if (layer + 1) % every == 0)
+
+
+def _stages(stages: list[dict]) -> str:
+    """Which contexts were read until when."""
+    parts = (
+        f"rows of {' and '.join(f'{n:,}' for n in stage['contexts'])} until {stage['until']:.0%} of the time"
+        for stage in stages
+    )
+    return "; ".join(parts)
+
+
+def _position_table(measured: list[dict], context: int) -> str:
+    lines = []
+    for x in measured:
+        beyond = " (beyond what was trained)" if x["from"] >= context else ""
+        lines.append(f"| {x['from']:,} to {x['to']:,}{beyond} | {x['loss']:.3f} |")
+    return "\n".join(lines)
+
+
+def _needle_table(measured: list[dict]) -> str:
+    return "\n".join(
+        f"| {x['tokens']:,} | {min(x['recalled']):.0%} | {sum(x['recalled']) / len(x['recalled']):.0%} | "
+        f"{sum(x['log_probability']) / len(x['log_probability']):.3f} |"
+        for x in measured
+    )
+
+
+def _mean(maps: list[list[list[float]]]) -> list[list[float]]:
+    """Over the first axis."""
+    return [[sum(x) / len(x) for x in zip(*layers, strict=True)] for layers in zip(*maps, strict=True)]
 
 
 def _reach(measured: list[dict]) -> str:
