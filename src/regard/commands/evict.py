@@ -8,8 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from regard.commands.app import ASK, app
-from regard.commands.output import print_json, progress, show, writable
-from regard.commands.sources import BUNDLED, JsonOption, ModelOption, TextArgument, model_named, text_named
+from regard.commands.output import figure_file, print_json, progress, save_figure, show
+from regard.commands.sources import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelArgument,
+    ModelOption,
+    TextArgument,
+    model_and_text,
+    model_named,
+    text_named,
+)
 from regard.errors import RegardError
 
 __all__ = ["evict"]
@@ -17,6 +27,7 @@ __all__ = ["evict"]
 
 @app.command(rich_help_panel=ASK, epilog="Example: regard evict --keep 0.25 --policy snapkv --policy sinks")
 def evict(
+    model: ModelArgument = None,
     text: TextArgument = None,
     keep: Annotated[str, typer.Option(metavar="SHARES", help="Shares of the keys kept.")] = "0.1,0.25,0.5",
     policy: Annotated[
@@ -42,20 +53,24 @@ def evict(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Draw KL by share: .png, .svg…"),
     ] = None,
-    model: ModelOption = BUNDLED,
+    option: ModelOption = None,
+    dtype: DtypeOption = None,
+    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Drop keys from the cache after a prompt, by several policies, and measure what the model loses."""
     from regard.eviction import POLICIES, evaluate, evaluate_needle, policy_named
 
-    writable(output)
+    figure_file(output)
     policies = [policy_named(name) for name in policy] if policy else list(POLICIES)
     given: dict[str, Any] = {"keep": _shares(keep), "policies": policies}
     if needle and prompt is not None:
         raise RegardError(
             "--needle and --prompt were both given; with a needle the prompt ends before the question."
         )
-    loaded, source = model_named(model), text_named(text)
+    named, read = model_and_text(model, text, option)
+    source = text_named(read)
+    loaded = model_named(named, dtype=dtype, device=device)
     with progress("Cutting the cache", "runs") as step:
         given["progress"] = step
         if needle:
@@ -63,7 +78,8 @@ def evict(
         else:
             found = evaluate(loaded.model, _ids(loaded, source, length), prompt=prompt, **given)
     if output is not None:
-        found.figure().savefig(output)
+        save_figure(found.figure(), output)
+        typer.echo(f"Wrote {output}", err=True)
     if as_json:
         print_json(found.to_dict())
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -64,6 +63,8 @@ def facts() -> dict[str, dict[str, Any]]:
 
 
 def _version(package: str) -> str:
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

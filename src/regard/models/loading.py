@@ -12,7 +12,7 @@ import torch
 from regard.errors import ModelError
 from regard.models.bundled import bundled
 
-__all__ = ["LoadedModel", "device_named", "dtype_named", "load_model"]
+__all__ = ["LoadedModel", "device_named", "dtype_named", "load_model", "located"]
 
 
 class LoadedModel(NamedTuple):
@@ -44,7 +44,7 @@ def load_model(
         model, tokenizer = bundled()
         kind = None if dtype in (None, "auto") else dtype_named(dtype)
         return LoadedModel(model if place is kind is None else model.to(device=place, dtype=kind), tokenizer)
-    where, gguf_file = _located(name_or_path, gguf_file)
+    where, gguf_file = located(name_or_path, gguf_file)
     options: dict[str, Any] = {"local_files_only": os.path.isdir(where)}
     if gguf_file is not None:
         _check_gguf(where, gguf_file)
@@ -93,8 +93,8 @@ def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
     return found
 
 
-def _located(name: str | Path, gguf_file: str | None) -> tuple[str, str | None]:
-    """The folder or hub name to load from, and the GGUF file in it."""
+def located(name: str | Path, gguf_file: str | None = None) -> tuple[str, str | None]:
+    """The folder or hub name to load from, and the GGUF file in it; ModelError if there is no model."""
     path = Path(name).expanduser()
     if path.suffix == ".gguf" and gguf_file is None:
         if not path.is_file():

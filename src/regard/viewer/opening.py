@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard.errors import RegardError
-from regard.models import load_text, progress, sample_text
-from regard.viewer.library import Library
-from regard.viewer.making import cached_recording
 from regard.viewer.serving import serve
-from regard.viewer.session import Session
 from regard.viewer.settings import Settings
-from regard.viewer.shelf import BUNDLED
 
-__all__ = ["open_viewer", "prepared", "with_defaults"]
+if TYPE_CHECKING:
+    from regard.viewer.session import Session
+
+__all__ = ["check", "open_viewer", "prepared", "with_defaults"]
 
 
 def open_viewer(
@@ -26,23 +24,56 @@ def open_viewer(
     open_browser: bool = True,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Show recordings; without any, that of a model reading a text, the bundled ones unless given."""
-    serve(settings, prepared(settings, text), open_browser=open_browser, say=say)
+    """Show recordings; without any, that of a model reading a text, the bundled ones unless given.
+
+    What is refused is refused before the server starts; the model is loaded while it runs.
+    """
+    check(settings, text)
+
+    def make(tell: Callable[..., None]) -> Session:
+        return prepared(settings, text, tell)
+
+    serve(settings, make, open_browser=open_browser, say=say)
 
 
-def prepared(settings: Settings, text: str | None = None) -> Session:
-    """A session with something to look at."""
-    _check(settings.recordings)
+def check(settings: Settings, text: str | None = None) -> None:
+    """Raise if there is no such recording, model or text; without any of them, import nothing for it."""
+    if settings.recordings:
+        _check_recordings(settings.recordings)
+    if settings.model is not None:
+        from regard.models.loading import located
+
+        located(settings.model)
+    if text is not None:
+        from regard.models import load_text
+
+        if not load_text(text).strip():
+            raise RegardError("the text is empty; give at least one word.")
+
+
+def prepared(settings: Settings, text: str | None = None, tell: Callable[..., None] | None = None) -> Session:
+    """A session with something to look at; `tell(doing, done, total)` hears how far it is."""
+    from regard.models import load_text, progress, sample_text
+    from regard.viewer.making import cached_recording
+    from regard.viewer.session import Session
+    from regard.viewer.shelf import BUNDLED
+
+    check(settings, text)
     session = Session(settings)
     if settings.recordings and text is None:
         return session
     said = sample_text() if text is None else load_text(text)
-    if not said.strip():
-        raise RegardError("the text is empty; give at least one word.")
     name = session.shelf.names[0]
+    hear = tell or (lambda *_: None)
+    hear(f"Loading the model ({name})")
     loaded = session.shelf.load(name)
-    with progress("Recording") as tell:
-        path = cached_recording(loaded, said, settings.cache, progress=tell)
+    with progress("Recording") as bar:
+
+        def step(done: int, total: int) -> None:
+            bar(done, total)
+            hear("Recording its attention, layer by layer", done, total)
+
+        path = cached_recording(loaded, said, settings.cache, progress=step)
     title = "bundled story" if text is None else Path(text).name if _is_file(text) else said
     session.library.add(path, title[:40] if name == BUNDLED else f"{title[:40]} ({name})")
     return session
@@ -58,7 +89,9 @@ def with_defaults(recordings: Sequence[Path], model: str | None, **given: Any) -
     return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
-def _check(recordings: Sequence[Path]) -> None:
+def _check_recordings(recordings: Sequence[Path]) -> None:
+    from regard.viewer.library import Library
+
     for path in recordings:
         if not path.expanduser().is_dir() or not any(Library((path,)).entries()):
             raise RegardError(f"{path} is not a recording, nor a folder of recordings. Check the name.")

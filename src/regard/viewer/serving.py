@@ -11,9 +11,11 @@ import time
 import webbrowser
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, cast
 
 from regard.errors import RegardError
 from regard.viewer.settings import Settings
+from regard.viewer.starting import Starting
 
 __all__ = ["address_for_others", "address_of", "listen", "serve"]
 
@@ -30,33 +32,62 @@ def serve(
     """Serve the viewer until Ctrl-C.
 
     It listens on loopback unless `settings.host` says otherwise, and then makes up a token that the printed
-    address carries. If the port is taken, a free one is used.
+    address carries. If the port is taken, a free one is used. `session` is a session, or a function that
+    makes one: meanwhile the server answers with a page that shows how far it is.
     """
     import uvicorn
-
-    from regard.viewer.app import create_app
-    from regard.viewer.session import Session
 
     settings = settings or Settings()
     if not settings.local and settings.token is None:
         settings = replace(settings, token=secrets.token_urlsafe(24))
     opened = listen(settings, say)
     settings = replace(settings, port=opened.getsockname()[1])
-    own = session if isinstance(session, Session) else Session(settings)
-    config = uvicorn.Config(
-        create_app(settings, own), log_level="warning", timeout_graceful_shutdown=1, server_header=False
-    )
+    starting = Starting()
+    config = uvicorn.Config(starting, log_level="warning", timeout_graceful_shutdown=1, server_header=False)
     server = uvicorn.Server(config)
+    made = _Making(settings, session, starting, server)
     address = address_of(settings)
     told = (server, address, address_for_others(settings), open_browser, say)
     threading.Thread(target=_announce, args=told, daemon=True).start()
+    made.start()
     try:
         server.run(sockets=[opened])
     except KeyboardInterrupt:
         pass
     finally:
-        own.close()
+        made.close()
         opened.close()
+    if made.error is not None:
+        raise made.error
+
+
+class _Making(threading.Thread):
+    """Makes the application beside the running server, and puts it in the place of the page that waits."""
+
+    def __init__(self, settings: Settings, session: object, starting: Starting, server: Any) -> None:
+        super().__init__(daemon=True)
+        self.settings, self.session, self.starting, self.server = settings, session, starting, server
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            # Until now nothing has imported PyTorch, which takes seconds.
+            from regard.viewer.app import create_app
+            from regard.viewer.session import Session
+
+            if callable(self.session):
+                self.session = self.session(self.starting.tell)
+            elif not isinstance(self.session, Session):
+                self.session = Session(self.settings)
+            self.starting.app = create_app(self.settings, cast(Session, self.session))
+        except Exception as error:
+            self.error = error
+            self.server.should_exit = True
+
+    def close(self) -> None:
+        close = getattr(self.session, "close", None)
+        if close is not None:
+            close()
 
 
 def listen(settings: Settings, say: Callable[[str], None] = print) -> socket.socket:
