@@ -93,6 +93,18 @@ def test_claims_about_a_model_are_measured_on_the_one_given():
     assert "in the bundled model" in ours.verdict.sentence
 
 
+def test_what_a_model_cannot_do_leaves_its_other_claims_alone():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    _, tokenizer = bundled()
+    sizes = {"n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 256}
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes)).eval()
+    long, sinks = run(["needle-length", "sinks"], model=(model, tokenizer), name="short")
+    assert str(long.verdict.kind) == "not measured"
+    assert "the model reads at most 256 tokens" in str(long.verdict)
+    assert str(sinks.verdict.kind) == "folklore"
+
+
 def test_claims_that_need_no_model_refuse_one():
     with pytest.raises(RegardError, match=r"scale-64, gqa-saves are not measured on a model; with a model"):
         run(["scale-64", "sinks", "gqa-saves"], model=bundled())

@@ -24,11 +24,12 @@ class Kind(StrEnum):
     CONDITION = "holds with a condition"
     FOLKLORE = "folklore"
     MISPRINT = "misprint"
+    UNMEASURED = "not measured"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One of four kinds, and a sentence made of the numbers that decided it.
+    """One of the kinds, and a sentence made of the numbers that decided it.
 
     >>> Verdict.folklore("the weights add up to 1.7")
     Verdict(kind=<Kind.FOLKLORE: 'folklore'>, sentence='the weights add up to 1.7')
@@ -38,7 +39,7 @@ class Verdict:
     sentence: str
 
     def __str__(self) -> str:
-        return f"{self.sentence[:1].upper()}{self.sentence[1:]}."
+        return f"{self.sentence[:1].upper()}{self.sentence[1:].removesuffix('.')}."
 
     @classmethod
     def holds(cls, sentence: str) -> Verdict:
@@ -55,6 +56,11 @@ class Verdict:
     @classmethod
     def misprint(cls, sentence: str) -> Verdict:
         return cls(Kind.MISPRINT, sentence)
+
+    @classmethod
+    def unmeasured(cls, reason: str) -> Verdict:
+        """A model that is given may lack what a claim needs: the sentence says what."""
+        return cls(Kind.UNMEASURED, reason)
 
 
 @dataclass(frozen=True)

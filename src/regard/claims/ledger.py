@@ -130,15 +130,24 @@ def run(
             f"there are {of_models}."
         )
     with reading(*model, name):
-        return _measured([claim for claim in chosen if claim.of_a_model], progress)
+        return _measured([claim for claim in chosen if claim.of_a_model], progress, given=True)
 
 
-def _measured(chosen: Sequence[Claim], progress: Callable[[int, int], None] | None) -> list[Entry]:
+def _measured(
+    chosen: Sequence[Claim], progress: Callable[[int, int], None] | None, given: bool = False
+) -> list[Entry]:
     entries = []
     for done, claim in enumerate(chosen):
         start = time.perf_counter()
-        measurement = claim.measure()
-        entries.append(Entry(claim, measurement, claim.judge(measurement), time.perf_counter() - start))
+        try:
+            measurement = claim.measure()
+            verdict = claim.judge(measurement)
+        except RegardError as error:
+            # What one model cannot do, such as read so long a text, leaves the other claims alone.
+            if not given:
+                raise
+            measurement, verdict = Measurement({}), Verdict.unmeasured(str(error))
+        entries.append(Entry(claim, measurement, verdict, time.perf_counter() - start))
         if progress is not None:
             progress(done + 1, len(chosen))
     return entries

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["claims"]
 
-COLOURS = {"holds": "green", "holds with a condition": "cyan", "folklore": "yellow", "misprint": "red"}
+COLOURS = {
+    "holds": "green",
+    "holds with a condition": "cyan",
+    "folklore": "yellow",
+    "misprint": "red",
+    "not measured": "dim",
+}
 
 
 @app.command(rich_help_panel=CHECK, epilog="Example: regard claims sinks scale-std --figures figures")
