@@ -11,8 +11,7 @@ import typer
 
 from regard._version import __version__
 from regard.commands import app
-from regard.commands.output import Stopped
-from regard.errors import RegardError
+from regard.errors import RegardError, StoppedError
 
 __all__ = ["app", "main"]
 
@@ -37,9 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except USAGE_ERROR as error:
         _misused(error)
     except RegardError as error:
-        _stop(str(error), 2, error)
-    except Stopped as error:
-        _stop(str(error), INTERRUPTED, error)
+        _stop(str(error), INTERRUPTED if isinstance(error, StoppedError) else 2, error)
     except (KeyboardInterrupt, typer.Abort) as error:
         _stop("stopped.", INTERRUPTED, error)
     except (OSError, MemoryError) as error:

@@ -17,6 +17,7 @@
     ├── CorpusError         a corpus run cannot be planned, resumed, merged or read
     ├── SubjectError        code that is being examined raised an error of its own
     │   └── NotCallableError no way was found to call code that is to be examined
+    ├── StoppedError        Ctrl-C ended a command that leaves something behind; the message says what
     └── InternalError       the doctor itself failed; the message is its traceback
 
 Each message says what was given, what was wanted and what to do. All of them are also `ValueError`s,
@@ -41,6 +42,7 @@ __all__ = [
     "ScoreError",
     "ShapeError",
     "StatisticError",
+    "StoppedError",
     "SubjectError",
 ]
 
@@ -114,6 +116,10 @@ class NotCallableError(SubjectError):
 
     # What it always raised, where no other input would help.
     raised: str | None = None
+
+
+class StoppedError(RegardError):
+    """Ctrl-C ended a command that leaves something behind; the message says what."""
 
 
 class InternalError(RegardError):

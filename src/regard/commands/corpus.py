@@ -10,7 +10,6 @@ from typer.core import TyperGroup
 
 from regard.commands.app import ASK, app
 from regard.commands.output import (
-    Stopped,
     figure_file,
     print_json,
     progress,
@@ -20,7 +19,7 @@ from regard.commands.output import (
     written,
 )
 from regard.commands.sources import DeviceOption, DtypeOption, JsonOption
-from regard.errors import CorpusError, RegardError
+from regard.errors import CorpusError, RegardError, StoppedError
 
 __all__ = ["corpus"]
 
@@ -93,7 +92,7 @@ def run(
                 source, texts, output, settings=settings, resume=resume, progress=step, **options
             )
     except KeyboardInterrupt:
-        raise Stopped(f"stopped. What was read stays in {output}: go on with --resume.") from None
+        raise StoppedError(f"stopped. What was read stays in {output}: go on with --resume.") from None
     if made is None:
         typer.echo(f"Part {part} is read. When all are: regard corpus merge {output}", err=True)
         return

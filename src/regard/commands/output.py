@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Progress",
-    "Stopped",
     "console",
     "figure_file",
     "print_json",
@@ -34,10 +33,6 @@ __all__ = [
 FORMATS = (".png", ".svg", ".pdf")
 
 Progress = Callable[[int, int], None]
-
-
-class Stopped(Exception):
-    """Ctrl-C ended a command that leaves something behind; the message says what."""
 
 
 def console(*, errors: bool = False) -> Console:
@@ -113,6 +108,7 @@ def figure_file(path: Path | None) -> Path | None:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure; a crash leaves the old file or the new one."""
     with written(path) as draft:
         figure.savefig(draft)
 

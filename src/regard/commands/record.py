@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from regard.commands.app import LOOK, app
-from regard.commands.output import Stopped, print_json, progress
+from regard.commands.output import print_json, progress
 from regard.commands.sources import (
     DeviceOption,
     DtypeOption,
@@ -19,7 +19,7 @@ from regard.commands.sources import (
     model_named,
     text_named,
 )
-from regard.errors import RegardError
+from regard.errors import RegardError, StoppedError
 
 __all__ = ["record"]
 
@@ -72,7 +72,9 @@ def record(
     except KeyboardInterrupt:
         if not output.exists():
             raise
-        raise Stopped(f"stopped. What was recorded stays in {output}: complete it with --resume.") from None
+        raise StoppedError(
+            f"stopped. What was recorded stays in {output}: complete it with --resume."
+        ) from None
     summary = {
         "path": str(output),
         "model": recording.model.name,

@@ -29,6 +29,9 @@ def open_viewer(
     What is refused is refused before the server starts; the model is loaded while it runs.
     """
     check(settings, text)
+    if settings.recordings and text is None:
+        serve(settings, open_browser=open_browser, say=say)
+        return
 
     def make(tell: Callable[..., None]) -> Session:
         return prepared(settings, text, tell)

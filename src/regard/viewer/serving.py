@@ -48,8 +48,11 @@ def serve(
     made = _Making(settings, session, starting, server)
     address = address_of(settings)
     told = (server, address, address_for_others(settings), open_browser, say)
+    if callable(session):
+        made.start()
+    else:
+        made.run()
     threading.Thread(target=_announce, args=told, daemon=True).start()
-    made.start()
     try:
         server.run(sockets=[opened])
     except KeyboardInterrupt:
