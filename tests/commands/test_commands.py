@@ -180,6 +180,16 @@ def test_knockout_says_what_regard_knockout_says(run):
     assert json.loads(out)["kl"] == pytest.approx(cut.kl)
 
 
+def test_advise_lists_a_mask_for_each_head(run, recorded):
+    status, out, _ = run("advise", str(recorded), "--share", "0.9", "--layer", "5", "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert {one["layer"] for one in found["heads"]} == {5}
+    assert all(one["mass"] >= 0.9 for one in found["heads"])
+    status, out, _ = run("advise", str(recorded), "--share", "2")
+    assert (status, out) == (2, "")
+
+
 def test_evict_measures_and_draws_what_the_policies_named_lose(run, tmp_path):
     text, figure = "The heron was called Osgood. " * 8, tmp_path / "loss.png"
     given = ("--keep", "20%,0.6", "--policy", "sinks", "--policy", "snapkv")

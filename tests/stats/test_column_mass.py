@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import regard
 from regard.errors import ShapeError, StatisticError
+from regard.maps import normalisers
 from regard.stats import ColumnMass
 from stats.harness import close, dense_map, fold, in_any_cut, in_one, observed
 
@@ -95,6 +96,20 @@ def test_a_call_reads_only_the_last_rows_and_finds_the_same(mask):
     torch.testing.assert_close(
         seen.weighed, torch.einsum("q,bhqk->bhk", weights[-50:], dense[:, :, -50:]), atol=1e-5, rtol=1e-5
     )
+
+
+def test_a_map_learns_only_the_rows_it_reads(monkeypatch):
+    x = torch.randn(1, 2, 2000, 8, generator=torch.Generator().manual_seed(0))
+    learned = []
+    own = normalisers.forward
+    monkeypatch.setattr(normalisers, "forward", lambda part: learned.append(part.q_len) or own(part))
+    seen = regard.AttentionMap.of(x, x, regard.Causal())
+    mass = seen.stats(ColumnMass(last=20))["column_mass"]
+    assert learned == [20]
+    torch.testing.assert_close(mass, seen.dense()[:, :, -20:].sum(-2))
+    seen = regard.AttentionMap.of(x * 1000, x, regard.Causal())
+    mass = seen.stats(ColumnMass(last=20))["column_mass"]
+    torch.testing.assert_close(mass, seen[:, :, -20:].sum(-2))
 
 
 @pytest.mark.parametrize("last", [0, -1, True])

@@ -1,5 +1,6 @@
 """What every head of a model does, and whether it matters."""
 
+from regard.atlas.advice import Advice, Pattern, advise
 from regard.atlas.comparison import Change, Comparison, compare
 from regard.atlas.decay import DecayFit, decay
 from regard.atlas.edges import Edge
@@ -16,6 +17,7 @@ from regard.cards import Atlas, Finding, HeadCard
 
 __all__ = [
     "KINDS",
+    "Advice",
     "Atlas",
     "Change",
     "Comparison",
@@ -29,7 +31,9 @@ __all__ = [
     "Knockout",
     "NeedleGrid",
     "NeedleTest",
+    "Pattern",
     "Profile",
+    "advise",
     "atlas",
     "cards_of",
     "compare",

@@ -1,5 +1,6 @@
 """The commands of the `regard` program, one file each; importing one adds it to the program."""
 
+from regard.commands.advise import advise
 from regard.commands.app import app
 from regard.commands.atlas import atlas
 from regard.commands.check import check
@@ -20,6 +21,7 @@ from regard.commands.report import report
 from regard.commands.view import view
 
 __all__ = [
+    "advise",
     "app",
     "atlas",
     "check",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,18 @@ from regard.maps.freshness import Watch
 from regard.maps.normalisers import Normalisers
 from regard.maps.selection import Selection, select
 from regard.masks import Mask
-from regard.stats import ColumnMass, Pooled, PooledMaps, Statistic, Student, TopK, TopKeys, by_name
+from regard.stats import (
+    ColumnMass,
+    Frame,
+    Pooled,
+    PooledMaps,
+    Statistic,
+    Student,
+    TopK,
+    TopKeys,
+    blocks_of,
+    by_name,
+)
 
 __all__ = ["AttentionMap"]
 
@@ -173,11 +184,12 @@ class AttentionMap:
     def stats(self, *statistics: Statistic) -> dict[str, Any]:
         """Any statistics of the map, by name, from one pass over its tiles."""
         self._watch.check(values=True)
-        named = by_name(statistics)
+        named, frame = by_name(statistics), frame_of(self.problem)
         for statistic in named.values():
-            statistic.check(frame_of(self.problem))
+            statistic.check(frame)
+        lse, norms = self._rows.some(_rows_read(named.values(), frame))
         with torch.no_grad():
-            return summarise(self.problem, self.lse, named, norms=self._rows.norms)
+            return summarise(self.problem, lse, named, norms=norms)
 
     def topk(self, k: int) -> TopKeys:
         """The k heaviest keys of every query."""
@@ -274,6 +286,16 @@ class AttentionMap:
             s = scoring.raw(q.flatten(0, 1), k.flatten(0, 1), parameters).view(*q.shape[:3], k.shape[2])
             s = scoring.modify(s, scoring.bias_tile(place), place)
             return s if p.mask is None else s.masked_fill(~place.allowed(p.mask), -torch.inf)
+
+
+def _rows_read(statistics: Iterable[Statistic], frame: Frame) -> Tensor:
+    """The queries that some statistics need; most need all."""
+    read = torch.zeros(frame.q, dtype=torch.bool)
+    for statistic in statistics:
+        blocks = blocks_of(statistic, frame)
+        for rows in [range(frame.q)] if blocks is None else [block.rows for block in blocks]:
+            read[rows.start : rows.stop] = True
+    return read.nonzero().squeeze(-1)
 
 
 def _compact(axis: Tensor, device: torch.device) -> range | Tensor:

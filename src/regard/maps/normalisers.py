@@ -45,6 +45,12 @@ class Normalisers:
         """Of every row, if some of them are large."""
         return self._learned_norms(torch.arange(len(self.known))) if are_large(self.lse) else None
 
+    def some(self, rows: Int[Tensor, "n"]) -> tuple[Float[Tensor, "batch heads q"], RowNorms | None]:
+        """The log-sum-exp and norms of some queries; the others have -inf where theirs is not known."""
+        self._learn(rows)
+        lse = self._lse.masked_fill(~self.known.to(self._lse.device), -torch.inf)
+        return lse, self._learned_norms(rows) if are_large(lse) else None
+
     def of(self, axes: tuple[Int[Tensor, "n"], ...]) -> Tensor | RowNorms:
         """The log-sum-exp of some batch rows, heads and queries; in two parts if one of them is large."""
         self._learn(axes[2])

@@ -1,0 +1,30 @@
+"""`regard advise`: which sparse mask would keep nearly all of each head's attention?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from regard.commands.app import ASK, app
+from regard.commands.output import print_json, progress, show
+from regard.commands.sources import JsonOption, LayerOption, RecordingArgument, recording_at
+
+__all__ = ["advise"]
+
+
+@app.command(rich_help_panel=ASK, epilog="Example: regard advise --share 0.95 --heads")
+def advise(
+    recording: RecordingArgument = None,
+    share: Annotated[float, typer.Option(help="How much of each head's attention must stay.")] = 0.99,
+    layer: LayerOption = None,
+    heads: Annotated[bool, typer.Option("--heads", help="List every head, not only whole layers.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the sparsest mask that keeps a share of each head's attention, and what it would save."""
+    from regard.atlas import advise as advised
+
+    made = recording_at(recording)
+    with progress("Trying masks") as step:
+        found = advised(made, share, layers=None if layer is None else [layer], progress=step)
+    print_json(found.to_dict()) if as_json else show(found.table(heads))
