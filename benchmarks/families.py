@@ -21,11 +21,15 @@ Pair = tuple[Tensor, Tensor]
 
 
 def inputs(
-    name: str, shape: tuple[int, int, int, int], dtype: torch.dtype = torch.float32, seed: int = 0
+    name: str,
+    shape: tuple[int, int, int, int],
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    device: str = "cpu",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v of a family, (batch, heads, n, dim), on the CPU; made in float64 and rounded once."""
-    generator = torch.Generator().manual_seed(seed)
-    q, k, v = torch.randn(3, *shape, generator=generator, dtype=torch.float64).unbind()
+    """q, k and v of a family, (batch, heads, n, dim); made in float64 and rounded once."""
+    generator = torch.Generator(device).manual_seed(seed)
+    q, k, v = torch.randn(3, *shape, generator=generator, dtype=torch.float64, device=device).unbind()
     q, k = FAMILIES[name](q, k, generator)
     if name == "near-duplicate keys":
         # One unit in the last place of the dtype, which only the rounded numbers have.
@@ -41,7 +45,7 @@ def _random(q: Tensor, k: Tensor, generator: torch.Generator) -> Pair:
 
 def _rotary(q: Tensor, k: Tensor, generator: torch.Generator) -> Pair:
     """Queries and keys share a vector before they are turned, so scores fall with the distance."""
-    shared = torch.randn(1, q.shape[1], 1, q.shape[-1], generator=generator, dtype=q.dtype)
+    shared = _one_per_head(q, generator)
     return _turned(q + shared), _turned(k + shared)
 
 
@@ -55,7 +59,7 @@ def _sharp(q: Tensor, k: Tensor, generator: torch.Generator) -> Pair:
 
 def _sink(q: Tensor, k: Tensor, generator: torch.Generator, *, score: float, places: slice) -> Pair:
     """All queries have a part along one direction, and so have the keys at these places."""
-    along = torch.randn(1, q.shape[1], 1, q.shape[-1], generator=generator, dtype=q.dtype)
+    along = _one_per_head(q, generator)
     along = along / along.norm(dim=-1, keepdim=True) * q.shape[-1] ** 0.25 * math.sqrt(score)
     k = k.clone()
     k[..., places, :] = along.expand_as(k)[..., places, :]
@@ -80,7 +84,8 @@ def _outliers(q: Tensor, k: Tensor, generator: torch.Generator) -> Pair:
     """0.2 % of all entries are forty times as large."""
 
     def grown(x: Tensor) -> Tensor:
-        return torch.where(torch.rand(x.shape, generator=generator) < 0.002, 40 * x, x)
+        rare = torch.rand(x.shape, generator=generator, device=x.device) < 0.002
+        return torch.where(rare, 40 * x, x)
 
     return grown(q), grown(k)
 
@@ -90,11 +95,16 @@ def _large(q: Tensor, k: Tensor, generator: torch.Generator) -> Pair:
     return _sink(q, k, generator, score=1500.0, places=slice(None, None, 3))
 
 
+def _one_per_head(q: Tensor, generator: torch.Generator) -> Tensor:
+    shape = (1, q.shape[1], 1, q.shape[-1])
+    return torch.randn(shape, generator=generator, dtype=q.dtype, device=q.device)
+
+
 def _turned(x: Tensor, base: float = 10_000.0) -> Tensor:
     """Rotary positions: pairs of the two halves are turned by an angle that grows with the position."""
     n, half = x.shape[-2], x.shape[-1] // 2
-    speed = base ** (-torch.arange(half, dtype=x.dtype) / half)
-    angle = torch.arange(n, dtype=x.dtype)[:, None] * speed
+    speed = base ** (-torch.arange(half, dtype=x.dtype, device=x.device) / half)
+    angle = torch.arange(n, dtype=x.dtype, device=x.device)[:, None] * speed
     a, b = x[..., :half], x[..., half : 2 * half]
     turned = (a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos())
     return torch.cat([*turned, x[..., 2 * half :]], -1)
@@ -108,7 +118,7 @@ def _repeated(x: Tensor) -> Tensor:
 
 def _jittered(x: Tensor, generator: torch.Generator) -> Tensor:
     """Every entry moved to the number above, below, or not at all."""
-    step = torch.randint(-1, 2, x.shape, generator=generator)
+    step = torch.randint(-1, 2, x.shape, generator=generator, device=x.device)
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
     # Neighbouring floats of one sign have neighbouring bits.
     return (x.contiguous().view(bits) + step.to(bits)).view(x.dtype)

@@ -164,6 +164,8 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
         "hopper_argmax_kernel": argmax,
         "hopper_candidates_kernel": topk,
         "hopper_threshold_kernel": topk,
+        "shared_tiles_kernel": topk,
+        "exhaustive_kernel": topk,
         "hopper_keys_kernel": hopper_backward,
         "hopper_queries_kernel": hopper_backward,
     }
@@ -190,7 +192,8 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
             "hopper_threshold_kernel",
             "hopper_candidates_kernel",
         }
-        for other in (kernels | {"key_threshold_kernel", "exhaustive_kernel", "select_kernel"}) - {name}:
+        helpers = {"shared_tiles_kernel", "shares_kernel", "exhaustive_kernel", "select_kernel"}
+        for other in (kernels | helpers) - {name}:
             recorded(topk, other)
         if module is topk:
             recorded(hopper_forward, "hopper_forward_kernel")

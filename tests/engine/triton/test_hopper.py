@@ -81,9 +81,10 @@ def compare(got, wanted) -> None:
     close(got.lse.nan_to_num(neginf=0), wanted.lse.nan_to_num(neginf=0), 1e-5)
     for name in got.stats:
         if name == "top_k":
-            # Keys of nearly equal weight may change places.
+            # Keys of nearly equal weight may change places, and the faintest are not listed.
             close(got.top_k[0], wanted.top_k[0], 1e-5)
-            assert (got.top_k[1] == wanted.top_k[1]).float().mean() > 0.999
+            listed = wanted.top_k[0] > wanted.top_k[0][..., :1] * 2.0**-120
+            assert (got.top_k[1] == wanted.top_k[1])[listed].float().mean() > 0.999
         elif name == "max_score":
             close(got.max_score[0].nan_to_num(neginf=0), wanted.max_score[0].nan_to_num(neginf=0), 1e-5)
             assert (got.max_score[1] == wanted.max_score[1]).float().mean() > 0.999

@@ -173,16 +173,6 @@ def test_the_pairs_of_a_strip_are_found_by_their_diagonal(wide):
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_blocks_in_which_somebody_sees_few_keys(name):
-    n, most = 300, 40
-    seen = allowed(MASKS[name], n).sum(-1)
-    few = ((seen > 0) & (seen < most)).any(0)
-    for rows in (range(n), range(128, 300)):
-        wanted = sorted({row // SIDE for row in rows if few[row]})
-        assert schedule(MASKS[name], n, n, 0, CPU).short(rows, most).tolist() == wanted
-
-
-@pytest.mark.parametrize("name", MASKS)
 def test_what_a_row_sees_on_average(name):
     seen = allowed(MASKS[name], 300).float().sum(2).mean().item()
     assert schedule(MASKS[name], 300, 300, 0, CPU).seen_by_row == pytest.approx(seen)
@@ -201,22 +191,3 @@ def test_a_schedule_is_there_if_and_only_if_the_mask_has_spans(name):
     mask = every_mask(33, 65, 2, 2)[name]
     has = mask is None or mask.spans(torch.arange(33)) is not None
     assert (schedule(mask, 33, 65, 0, CPU) is not None) == has
-
-
-@pytest.mark.parametrize("name", MASKS)
-def test_programs_share_tiles_by_how_many_queries_want_them(name):
-    n, size, top, programs = 300, 16, 2, 40
-    tiles = -(-n // size)
-    table = schedule(MASKS[name], n, n, 0, CPU).shares(range(100, n), size, tiles, top, programs)
-    seen = allowed(MASKS[name], n)[:, 100:]
-    visited = torch.nn.functional.pad(seen, (0, -n % size)).unflatten(2, (tiles, size)).any(3)
-    wanted = (visited * (top / visited.sum(2, keepdim=True).clamp(min=1)).clamp(max=1)).sum((0, 1))
-    most = float(wanted.sum()) / programs
-    found = [[part for tile, part, _ in table.tolist() if tile == number] for number in range(tiles)]
-    for tile, parts in enumerate(found):
-        # Every tile is somebody's, and each part of it once.
-        assert parts == list(range(len(parts)))
-        assert len(parts) >= 1
-        assert wanted[tile] / len(parts) <= most * 1.001
-        assert len(parts) == 1 or wanted[tile] / (len(parts) - 1) > most * 0.999
-    assert table[:, 2].tolist() == [len(parts) for parts in found for _ in parts]

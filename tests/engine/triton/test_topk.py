@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from benchmarks.families import FAMILIES, inputs
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import configs, operands
-from regard.engine.triton.hopper.topk import candidates, candidates_ptx, threshold_two_pass
+from regard.engine.triton.hopper.topk import candidates, candidates_ptx, shares, threshold_two_pass
 from regard.engine.triton.hopper.topk import launch as topk
 from regard.engine.triton.schedule.intervals import SIDE, schedule
 from regard.masks import Causal
@@ -64,14 +65,14 @@ class Thresholds:
     def __getitem__(self, grid):
         return self.find
 
-    def find(self, scores, lse, blocks, threshold, exhaustive, wanted, high, scale, *sizes, LINES, **options):
+    def find(self, scores, lse, blocks, threshold, wanted, high, scale, *sizes, LINES, **options):
         maps, lines, rows = scores.shape
         assert lines <= LINES
         found = high.view(torch.float32)
         some = torch.zeros_like(found)
         del options["num_warps"], options["maxnreg"]
         threshold_two_pass.threshold_kernel[(rows // 128, maps)](
-            scores, lse, blocks, threshold, exhaustive, some, scale, *sizes, **options
+            scores, lse, blocks, threshold, some, scale, *sizes, **options
         )
         torch.maximum(found, some, out=found)
         cut = {name: options[name] for name in ("GRAIN", "BLOCK_Q", "BLOCK_K")}
@@ -81,27 +82,15 @@ class Thresholds:
 
 
 def thresholds(maxima, lse, blocks, *, scale, first=0, top=0, grain=64, classes=16, high=None):
-    """Thresholds and blocks to do again, of (maps, lines, rows) largest scores, that are yet to be scaled."""
+    """The thresholds of rows with these (maps, lines, rows) largest scores, which are yet to be scaled."""
     (maps, lines, rows), q_len = maxima.shape, lse.shape[-1]
     threshold = torch.full((maps, q_len), torch.nan, device=maxima.device)
-    exhaustive = torch.zeros(maps, -(-q_len // SIDE), dtype=torch.int32, device=maxima.device)
-    sizes = (
-        q_len,
-        maps,
-        0,
-        first,
-        rows,
-        lines,
-        *((0, 0) if high is None else high.shape[1:]),
-        exhaustive.shape[1],
-    )
+    sizes = (q_len, maps, 0, first, rows, lines, *((0, 0) if high is None else high.shape[1:]))
     threshold_two_pass.threshold_kernel[(rows // 128, maps)](
-        maxima * (scale * LOG2E), lse, blocks, threshold, exhaustive, threshold if high is None else high,
-        scale, *sizes,
+        maxima * (scale * LOG2E), lse, blocks, threshold, threshold if high is None else high, scale, *sizes,
         TOP=top, HAS_BLOCK_MAXIMA=high is not None, CLASSES=classes, GRAIN=grain, BLOCK_Q=128, BLOCK_K=128,
-        SIDE=SIDE,
     )  # fmt: skip
-    return threshold, exhaustive
+    return threshold
 
 
 def all_tiles(q_len: int, k_len: int, device):
@@ -110,30 +99,27 @@ def all_tiles(q_len: int, k_len: int, device):
 
 def test_the_mark_is_the_kth_largest_class_maximum_and_a_little_less(device):
     maxima, lse = torch.randn(2, 32, 128, device=device) * 5, torch.randn(2, 70, device=device) + 9
-    threshold, exhaustive = thresholds(maxima, lse, all_tiles(70, 2048, device), scale=0.3, top=5)
+    threshold = thresholds(maxima, lse, all_tiles(70, 2048, device), scale=0.3, top=5)
     classes = maxima.mT[:, :70].unflatten(2, (2, 16)).amax(2)
     wanted = classes.topk(5, -1).values[..., 4]
     assert (threshold < wanted).all()
     torch.testing.assert_close(threshold, wanted, rtol=1e-5, atol=1e-4)
-    assert (exhaustive == 0).all()
 
 
-def test_no_score_is_above_the_mark_of_rows_that_are_dead_or_see_little(device):
+def test_rows_that_see_few_tiles_list_all_keys_but_the_faintest(device):
     maxima, lse = torch.full((1, 16, 128), -torch.inf, device=device), torch.zeros(1, 70, device=device)
     maxima[:, :2, 3] = 1.0
-    lse[:, 5] = -torch.inf
     maxima[:, :, 64:] = torch.arange(16.0, device=device)[:, None]
-    threshold, exhaustive = thresholds(maxima, lse, all_tiles(70, 1024, device), scale=1.0, top=5)
-    assert (threshold[0, [3, 5]] == torch.inf).all()
-    # Too few classes: nothing is a candidate, and the block is searched again.
-    assert exhaustive.tolist() == [[1, 0]]
-
-
-def test_keys_of_hardly_any_weight_are_searched_for_afterwards(device):
-    maxima, lse = torch.full((1, 16, 128), -300.0, device=device), torch.zeros(1, 64, device=device)
-    threshold, exhaustive = thresholds(maxima, lse, all_tiles(64, 1024, device), scale=1.0, top=5)
-    assert (threshold == torch.inf).all()
-    assert exhaustive.tolist() == [[1]]
+    maxima[:, :, 66] = torch.arange(16.0, device=device) * 50 - 700
+    lse[:, 5] = -torch.inf
+    threshold = thresholds(maxima, lse, all_tiles(70, 1024, device), scale=1.0, top=5)[0]
+    # A dead row has no candidates.
+    assert threshold[5] == torch.inf
+    faintest = -120 / LOG2E
+    wanted = torch.tensor([1 + faintest, 11, 50 + faintest])
+    below = wanted - threshold[[3, 64, 66]].cpu()
+    assert (below > 0).all()
+    assert (below < 4e-4).all()
 
 
 @pytest.mark.parametrize("grain", [64, 128])
@@ -217,12 +203,14 @@ def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(grain, dim
     length = torch.zeros(2, rows, dtype=torch.int32, device="cuda")
     lists = torch.full((2, rows, places), -1, dtype=torch.int64, device="cuda")
     # Some tiles have one program, some several; words of bits are not a multiple of these.
-    shares, programs = length, 3 * lines
-    if mask is not None:
-        shares = table.shares(range(first, q_len), grain, lines, 5, 3 * lines)
-        programs = len(shares)
+    programs = 3 * lines
+    share = torch.empty(2, programs, 3, dtype=torch.int32, device="cuda")
+    count = tiles.sum(-1).int()
+    shares.shares_kernel[(-(-programs // 16), 2)](
+        count, share, lines, programs, rows // 32, CHUNK=16, GROUP=16
+    )
     candidates.hopper_candidates_kernel[(2 * programs,)](
-        shares, wanted, numbers, threshold, q, k, table.low, table.high, length, lists,
+        share, wanted, numbers, threshold, q, k, table.low, table.high, length, lists,
         *q.stride()[:3], *k.stride()[:3], 0, 0, q_len, k_len, 2, 2, first, rows, lines, programs,
         DIM=dim, GRAIN=grain, MASKED=mask is not None, num_warps=4,
     )  # fmt: skip
@@ -282,20 +270,60 @@ def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device, 
     assert torch.equal(counted[:, rows:].cpu(), length[:, rows:])
 
 
-@pytest.mark.parametrize("held", [True, False], ids=["once", "twice"])
-@pytest.mark.parametrize(("mask", "band"), [(None, 1 << 29), (Causal(), 1 << 13)], ids=["whole", "bands"])
-def test_from_the_largest_scores_of_tiles_to_top_keys_and_an_overview(device, monkeypatch, mask, band, held):
+@pytest.mark.parametrize("counts", ["few", "one", "none", "many"])
+def test_programs_share_tiles_by_how_many_rows_want_them(device, counts):
+    lines, programs, words = 37, 50, 12
+    count = torch.randint(0, 4, (2, lines), dtype=torch.int32)
+    count[0, 0] = {"few": 0, "one": 300, "none": 0, "many": 2**30}[counts]
+    if counts == "none":
+        count.zero_()
+    made = torch.full((2, programs, 3), -1, dtype=torch.int32, device=device)
+    shares.shares_kernel[(4, 2)](count.to(device), made, lines, programs, words, CHUNK=8, GROUP=16)
+    for at_map in range(2):
+        found = [tuple(each) for each in made[at_map].tolist()]
+        busy = [each for each in found if each[1] < words or each[2] > 1]
+        # Idle programs begin behind the last word.
+        assert all(part == words for _, part, _ in found[len(busy) :])
+        for line in range(lines):
+            own = [(part, parts) for tile, part, parts in busy if tile == line]
+            wants, total = int(count[at_map, line]), int(count[at_map].long().sum())
+            # Every tile that a row wants is somebody's, and each part of it once.
+            assert own == [(part, len(own)) for part in range(len(own))]
+            assert len(own) == (wants > 0) + wants * (programs - lines) // max(total, 1)
+
+
+def by_torch(monkeypatch, **settings) -> None:
+    """What follows from tile maxima, by the kernels that have an interpreter, and by torch."""
     # The blocks that are searched again are those of Hopper.
     monkeypatch.setattr(operands, "config", lambda kernel, *_: configs.TABLE[kernel, 9, 64])
-    # Where scores are read once, there are always 32 classes.
-    classes = topk.CLASSES if held else 4
-    for name, value in (("BAND_BYTES", band), ("PROGRAMS", 1), ("CLASSES", classes)):
+    for name, value in settings.items():
         monkeypatch.setattr(topk, name, value)
-    if not held:
-        monkeypatch.setattr(topk, "ONE_PASS", {})
     if not HOPPER:
         monkeypatch.setattr(topk, "hopper_candidates_kernel", Candidates())
         monkeypatch.setattr(topk, "hopper_threshold_kernel", Thresholds())
+
+
+def follow(problem, scores, result, riders):
+    """Give `TopKeys` the largest scores of tiles, as the forward does, band by band."""
+    n = problem.q_len
+    top_keys = topk.TopKeys(operands.Operands(problem), riders, result, (128, 128))
+    fill = (0, -problem.k_len % 128, 0, -n % 128)
+    padded = torch.nn.functional.pad(scores.flatten(0, 1), fill, value=-torch.inf)
+    bands = list(top_keys.bands())
+    for blocks, maxima in bands:
+        assert maxima is not None
+        some = padded[:, blocks.start * 128 : blocks.stop * 128].unflatten(2, (-1, maxima.grain)).amax(3)
+        maxima.scores.copy_(some.mT * (LOG2E * problem.scoring.scale))
+        top_keys.process_band(maxima, blocks)
+    return top_keys, bands
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["once", "twice"])
+@pytest.mark.parametrize(("mask", "band"), [(None, 1 << 29), (Causal(), 1 << 13)], ids=["whole", "bands"])
+def test_from_the_largest_scores_of_tiles_to_top_keys_and_an_overview(device, monkeypatch, mask, band, held):
+    # Where scores are read once, there are always 32 classes.
+    once = {} if held else {"ONE_PASS": {}}
+    by_torch(monkeypatch, BAND_BYTES=band, PROGRAMS=1, **once)
     n, top = 300, 2
     q, k = (torch.randn(1, heads, n, 64).half().to(device) for heads in (2, 1))
     # All keys are the same to one query: more candidates than there are places.
@@ -309,17 +337,9 @@ def test_from_the_largest_scores_of_tiles_to_top_keys_and_an_overview(device, mo
     key = lse.new_empty(weight.shape, dtype=torch.int64)
     peak = torch.empty_like(lse)
     result = Streamed(k, lse, max_score=peak, top_weight=weight, top_key=key, block_maxima=high, grain=64)
-    top_keys = topk.TopKeys(operands.Operands(problem), Riders(top_keys=top, grain=64), result, (128, 128))
-    padded = torch.nn.functional.pad(scores[0], (0, 384 - n, 0, 384 - n), value=-torch.inf)
-    bands = list(top_keys.bands())
-    for blocks, maxima in bands:
-        assert maxima is not None
-        some = padded[:, blocks.start * 128 : blocks.stop * 128].unflatten(2, (6, 64)).amax(3)
-        maxima.scores.copy_(some.mT * (LOG2E / 8))
-        top_keys.process_band(maxima, blocks)
+    top_keys, bands = follow(problem, scores, result, Riders(top_keys=top, grain=64))
     # Nobody is searched but that one's block, not even those who see few tiles.
     assert top_keys.exhaustive.bool().any(1).tolist() == [[False, True, False, False, False]]
-    top_keys.finish()
     assert key[:, :, 100].tolist() == [[[0, 1], [0, 1]]]
     assert len(bands) == (1 if mask is None else 3)
     weights = (scores / 8 - lse[..., None]).exp()
@@ -331,3 +351,33 @@ def test_from_the_largest_scores_of_tiles_to_top_keys_and_an_overview(device, mo
     assert (key[~there] == -1).all()
     whole = torch.nn.functional.pad(weights, (0, 20, 0, 20)).unflatten(3, (5, 64)).unflatten(2, (5, 64))
     torch.testing.assert_close(high, whole.amax((3, 5)), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_top_keys_of_attention_as_models_make_it(device, monkeypatch, name):
+    by_torch(monkeypatch)
+    n, top = 577, 8
+    q, k, _ = (x.to(device) for x in inputs(name, (1, 1, n, 64), torch.float16))
+    problem = problem_of(q, k, k, Options(Causal()))
+    scores = (q.double() @ k.double().mT).masked_fill(torch.ones(n, n, device=device).triu(1) > 0, -torch.inf)
+    lse = (scores / 8).logsumexp(-1)
+    weight = torch.full((1, 1, n, top), torch.nan, device=device)
+    key = torch.full(weight.shape, -9, dtype=torch.int64, device=device)
+    result = Streamed(k, lse.float(), top_weight=weight, top_key=key)
+    follow(problem, scores.float(), result, Riders(top_keys=top))
+    # Of equal scores the first key is named, and the faintest are not listed.
+    order = scores.sort(dim=-1, descending=True, stable=True)
+    level, number = order.values[..., :top] / 8, order.indices[..., :top]
+    below = (level[..., :1] - level) * LOG2E
+    listed, never = below < 119, ~(below < 121)
+    assert (key[never] == -1).all()
+    assert (weight[never] == 0).all()
+    torch.testing.assert_close(
+        weight[listed].double(), (level - lse[..., None]).exp()[listed], rtol=3e-3, atol=0
+    )
+    # Scores that float32 cannot tell apart may change places.
+    gap = scores.gather(-1, key.clamp(min=0)) - scores.gather(-1, number)
+    wrong = (key != number) & listed
+    assert (gap.abs() <= 2e-6 * scores.gather(-1, number).abs() + 1e-5)[wrong].all()
+    if name in ("equal keys", "random", "stripes"):
+        assert not wrong.any()

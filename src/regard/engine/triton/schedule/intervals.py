@@ -154,42 +154,6 @@ class Schedule(Keeper):
         first, stop = self.visited(SIDE)
         return first // SIDE, -(-stop // SIDE)
 
-    def short(self, rows: range, most: int) -> Int32[Tensor, "blocks"]:
-        """Blocks of SIDE queries in which some query sees fewer than `most` keys; rows begin with a block."""
-        return self.once(("short", rows, most), lambda: self._short(rows, most))
-
-    def _short(self, rows: range, most: int) -> Tensor:
-        low, high = (x[..., rows.start : rows.stop] for x in self._on_host)
-        seen = high - low
-        some = ((seen > 0) & (seen < most)).flatten(0, 1).any(0)
-        return self._on_device(rows.start // SIDE + (some.nonzero().squeeze(1) // SIDE).unique())
-
-    def shares(
-        self, rows: range, size: int, tiles: int, top: int, programs: int
-    ) -> Int32[Tensor, "programs 3"]:
-        """How about so many programs share the queries of some rows that want a tile of `size` keys: a tile,
-        a program's number among those that share it, and how many these are.
-
-        Each query is thought to want `top` of the tiles that it sees, any of them. Under a causal mask the
-        first tiles are wanted most.
-        """
-        name = ("shares", rows, size, tiles, top, programs)
-        return self.once(name, lambda: self._shares(rows, size, tiles, top, programs))
-
-    def _shares(self, rows: range, size: int, tiles: int, top: int, programs: int) -> Tensor:
-        low, high = (x[..., rows.start : rows.stop].flatten() for x in self._on_host)
-        first, stop = low.long() // size, -(-high.long() // size)
-        seen = (stop - first).clamp(min=1)
-        wants = (top / seen.double()).clamp(max=1) * (stop > first)
-        # Each query adds its share from its first tile on and removes it behind its last.
-        change = torch.zeros(tiles + 1, dtype=wants.dtype)
-        change.index_add_(0, first, wants).index_add_(0, torch.maximum(first, stop), -wants)
-        wanted = change.cumsum(0)[:tiles]
-        parts = (wanted * programs / wanted.sum().clamp(min=1)).ceil().clamp(min=1).long()
-        tile = torch.arange(tiles).repeat_interleave(parts)
-        part = torch.arange(len(tile)) - (parts.cumsum(0) - parts)[tile]
-        return self._on_device(torch.stack([tile, part, parts[tile]], 1))
-
     def strips(self, bands: tuple[range, ...], wide: int, *, past: bool = False) -> Strips:
         """The strips that query blocks of some bands meet, longest first: so many pairs of blocks wide.
 

@@ -94,7 +94,6 @@ def launch(
         redo(tile_maxima)
         if tile_maxima is not None:
             top_keys.process_band(tile_maxima, band)
-    top_keys.finish()
 
 
 def returns_first_weight(riders: Riders, finds_argmax: bool) -> bool:

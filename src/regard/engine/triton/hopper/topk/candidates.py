@@ -93,9 +93,8 @@ def hopper_candidates_kernel(
     """One tile of GRAIN keys, and the queries of some words that want it: every key that is at or above
     their threshold, into their lists, with its score. LIST_LENGTH counts keys without a place too.
 
-    A map has so many `programs`. Under a mask SHARES says which tile each of them has, its number among those
-    that share this tile, and how many these are; without one tiles are all shared by as many. NUMBERS is room
-    for the numbers of queries.
+    A map has so many `programs`. SHARES says which tile each of them has, its number among those that share
+    this tile, and how many these are (shares.py). NUMBERS is room for the numbers of queries.
     """
     dtype: gl.constexpr = K.dtype.element_ty
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PART, 16])
@@ -105,11 +104,8 @@ def hopper_candidates_kernel(
 
     # Programs of one map run together: its queries stay near.
     at_map = (gl.program_id(0) // programs).to(gl.int64)
-    number = gl.program_id(0) % programs
-    line, part, parts = number % lines, number // lines, programs // lines
-    if MASKED:
-        SHARES += number * 3
-        line, part, parts = gl.load(SHARES), gl.load(SHARES + 1), gl.load(SHARES + 2)
+    SHARES += gl.program_id(0) * 3
+    line, part, parts = gl.load(SHARES), gl.load(SHARES + 1), gl.load(SHARES + 2)
     batch, head = at_map // heads, at_map % heads
     words = rows // BITS
     others = part * (words // parts) + gl.minimum(part, words % parts)

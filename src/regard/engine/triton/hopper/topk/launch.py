@@ -1,7 +1,7 @@
 """Top keys and block maxima from the tile maxima of a forward pass, band by band.
 
 The forward writes the tile maxima of one band of queries; they are processed before the next band, so that
-they stay small: thresholds, wanted tiles, candidates, selection.
+they stay small: thresholds, wanted tiles, tiles that rows share, candidates, selection, exhaustive search.
 """
 
 # A kernel calls its compile-time arguments constexpr, and is given plain numbers.
@@ -12,14 +12,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Int32
+from jaxtyping import Int32, Int64
 from torch import Tensor
 
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.forward.tile_maxima import TileMaxima
 from regard.engine.triton.hopper.topk.candidates import hopper_candidates_kernel
 from regard.engine.triton.hopper.topk.candidates_ptx import MAX_CANDIDATES
-from regard.engine.triton.hopper.topk.exhaustive import exhaustive_kernel, key_threshold_kernel
+from regard.engine.triton.hopper.topk.exhaustive import exhaustive_kernel
+from regard.engine.triton.hopper.topk.shared_tiles import shared_tiles_kernel
+from regard.engine.triton.hopper.topk.shares import shares_kernel
 from regard.engine.triton.hopper.topk.threshold import hopper_threshold_kernel
 from regard.engine.triton.hopper.topk.threshold_two_pass import (
     BITS,
@@ -45,9 +47,10 @@ CLASSES = 32
 ROWS = 32
 # Blocks of queries of which a program asks whether they are to be searched.
 SEARCH_BLOCKS = 4
-# With fewer than so many tiles for each top key, classes of keys make better thresholds than classes of
-# tiles.
-FEW_TILES = 1.25
+# A tile that so many rows of a block want is multiplied with all of them, for a better threshold.
+SHARED = 48
+# Tiles whose bits or counts a program looks at together.
+CHUNK = 32
 # Tiles of which a program asks queries whether they want them.
 LINES = 16
 # Largest scores of so many tiles stay in registers while thresholds are found, of so many warps with so many
@@ -56,6 +59,8 @@ ONE_PASS = {64: (4, 48), 128: (4, 64), 256: (4, 96), 512: (8, 128)}
 # Programs that look for candidates: enough to keep the device busy, but each reads its tile of keys. And
 # registers of theirs, by grain.
 CANDIDATE_PROGRAMS = 2048
+# Programs of which one computes the shares.
+SHARE_GROUP = 64
 REGISTERS = {64: 128, 128: 168}
 
 
@@ -85,12 +90,15 @@ class TopKeys:
             shape = (self.problem.batch, self.problem.heads)
             new = result.lse.new_empty
             self.threshold = new(*shape, self.problem.q_len)
-            # Which blocks are to be searched, and how long the lists of a band are: 0 again after each.
-            searched = self.maps * -(-self.problem.q_len // SIDE)
-            sizes = [aligned(searched), self.maps * self.at_once * self.block_q]
+            # Which blocks are to be searched; how long the lists of a band are, 0 again after each; and how
+            # many rows of each band want each tile.
+            searched, counted = self.maps * -(-self.problem.q_len // SIDE), self.maps * self.lines
+            bands = -(-self.blocks // self.at_once)
+            sizes = [aligned(searched), self.maps * self.at_once * self.block_q, *[aligned(counted)] * bands]
             zeros = torch.zeros(sum(sizes), dtype=torch.int32, device=self.threshold.device)
-            exhaustive, self.length = zeros.split_with_sizes(sizes)
+            exhaustive, self.length, *counts = zeros.split_with_sizes(sizes)
             self.exhaustive = exhaustive[:searched].view(*shape, -1)
+            self.counts = [count[:counted] for count in counts]
 
     def bands(self) -> Iterator[tuple[range, TileMaxima | None]]:
         """Blocks of queries to do together."""
@@ -109,8 +117,10 @@ class TopKeys:
         """What a band's largest scores of tiles say about its rows and its blocks of the map."""
         wanted = self._threshold_one_pass(maxima) if self.one_pass else self._threshold_two_pass(maxima, band)
         if wanted is not None:
-            self._threshold_by_keys(maxima, wanted, band)
-            self._select(maxima, wanted)
+            count = self.counts[band.start // self.at_once]
+            self._raise_thresholds(maxima, wanted, count)
+            self._select(maxima, self._list_candidates(maxima, wanted, count))
+            self._search(maxima, wanted)
 
     def _threshold_one_pass(self, maxima: TileMaxima) -> Int32[Tensor, "maps lines words"]:
         """Marks, overviews, and which rows want which tiles: largest scores are read once."""
@@ -123,18 +133,15 @@ class TopKeys:
             result.lse,
             blocks,
             self.threshold,
-            self.exhaustive,
             wanted,
             self.exhaustive if result.block_maxima is None else result.block_maxima.view(torch.int32),
             self.operands.scale,
             *sizes,
             *self._block_counts,
-            self.exhaustive.shape[-1],
             HAS_BLOCK_MAXIMA=result.block_maxima is not None,
             LINES=self.one_pass,
             TOP=self.top,
             CLASSES=CLASSES,
-            SIDE=SIDE,
             **self._cut,
             num_warps=warps,
             maxnreg=registers,
@@ -153,16 +160,13 @@ class TopKeys:
             result.lse,
             blocks,
             self.threshold if self.top else unused,
-            self.exhaustive if self.top else unused,
             unused if result.block_maxima is None else result.block_maxima,
             self.operands.scale,
             *sizes,
             *self._block_counts,
-            -(-self.problem.q_len // SIDE),
             HAS_BLOCK_MAXIMA=result.block_maxima is not None,
             TOP=self.top,
             CLASSES=CLASSES,
-            SIDE=SIDE,
             **self._cut,
             num_warps=1,
         )
@@ -184,34 +188,22 @@ class TopKeys:
         )
         return wanted
 
-    def _threshold_by_keys(
-        self, maxima: TileMaxima, wanted: Int32[Tensor, "maps lines words"], band: range
+    def _raise_thresholds(
+        self, maxima: TileMaxima, wanted: Int32[Tensor, "maps lines words"], count: Int32[Tensor, " lines"]
     ) -> None:
-        """Rows that see too few tiles for a good threshold have one by classes of keys; the mask says
-        where these
-        are."""
-        p = self.problem
-        rows = range(band.start * self.block_q, min(band.stop * self.block_q, p.q_len))
-        most = int(FEW_TILES * self.top * maxima.grain)
-        blocks = intervals(p).short(rows, most)
-        if not len(blocks):
-            return
+        """Better thresholds for rows that share tiles, fewer wanted tiles, and how many rows want each."""
         start(
-            key_threshold_kernel,
-            (len(blocks), self.maps),
-            BLOCKS=blocks,
+            shared_tiles_kernel,
+            (maxima.scores.shape[2] // SIDE, self.maps),
+            TILE_MAXIMA=maxima.scores,
             LSE=self.result.lse,
             THRESHOLD=self.threshold,
-            EXHAUSTIVE=self.exhaustive,
             WANTED=wanted,
-            first_row=rows.start,
-            band_rows=maxima.scores.shape[2],
-            lines=self.lines,
+            COUNT=count,
             TOP=self.top,
-            GRAIN=maxima.grain,
-            MOST=most,
             CLASSES=CLASSES,
-            **self._search_arguments,
+            SHARED=SHARED,
+            **self._search_arguments(maxima),
         )
 
     @property
@@ -228,11 +220,18 @@ class TopKeys:
             "DIM": p.q.shape[-1],
         }
 
-    @property
-    def _search_arguments(self) -> dict[str, Any]:
-        """The same, for kernels that search whole blocks of SIDE queries."""
-        more = {"scale": self.operands.scale, "exhaustive_blocks": self.exhaustive.shape[-1], "SIDE": SIDE}
-        return {**self._score_arguments, **more}
+    def _search_arguments(self, maxima: TileMaxima) -> dict[str, Any]:
+        """The same, for kernels that look at whole blocks of SIDE queries of a band."""
+        return {
+            **self._score_arguments,
+            "scale": self.operands.scale,
+            "first_row": maxima.first,
+            "band_rows": maxima.scores.shape[2],
+            "lines": self.lines,
+            "GRAIN": maxima.grain,
+            "SIDE": SIDE,
+            "CHUNK": CHUNK,
+        }
 
     def _visits(self, maxima: TileMaxima) -> tuple[Tensor, tuple[int, ...]]:
         """Which tiles blocks of queries visit, and the sizes that kernels for a band share."""
@@ -257,21 +256,25 @@ class TopKeys:
         highest = self.result.block_maxima
         return (0, 0) if highest is None else (highest.shape[2], highest.shape[3])
 
-    def _select(self, maxima: TileMaxima, wanted: Int32[Tensor, "maps lines words"]) -> None:
-        """The heaviest of the keys in those tiles whose largest scores are large enough."""
-        p, result, (maps, lines, rows), first_row = (
-            self.problem,
-            self.result,
-            maxima.scores.shape,
-            maxima.first,
+    def _list_candidates(
+        self, maxima: TileMaxima, wanted: Int32[Tensor, "maps lines words"], count: Int32[Tensor, " lines"]
+    ) -> Int64[Tensor, "maps rows places"]:
+        """The keys of wanted tiles that reach the thresholds of their rows."""
+        maps, lines, rows = maxima.scores.shape
+        lists = count.new_empty(maps, rows, MAX_CANDIDATES.value, dtype=torch.int64)
+        programs = lines + -(-CANDIDATE_PROGRAMS // maps)
+        shares = count.new_empty(maps, programs, 3)
+        start(
+            shares_kernel,
+            (-(-programs // SHARE_GROUP), maps),
+            count,
+            shares,
+            lines,
+            programs,
+            rows // BITS.value,
+            CHUNK=CHUNK,
+            GROUP=SHARE_GROUP,
         )
-        length = self.length[: maps * rows].view(maps, rows)
-        lists = length.new_empty(maps, rows, MAX_CANDIDATES.value, dtype=torch.int64)
-        programs, shares = lines * -(-CANDIDATE_PROGRAMS // (maps * lines)), length
-        if p.mask is not None:
-            band = range(first_row, min(first_row + rows, p.q_len))
-            shares = intervals(p).shares(band, maxima.grain, lines, self.top, -(-CANDIDATE_PROGRAMS // maps))
-            programs = len(shares)
         start(
             hopper_candidates_kernel,
             (maps * programs,),
@@ -281,23 +284,28 @@ class TopKeys:
             # The largest scores of tiles are not needed any more.
             NUMBERS=maxima.scores.view(torch.int32),
             THRESHOLD=self.threshold,
-            LIST_LENGTH=length,
+            LIST_LENGTH=self.length[: maps * rows].view(maps, rows),
             CANDIDATE_LISTS=lists,
-            first_row=first_row,
+            first_row=maxima.first,
             rows=rows,
             lines=lines,
             programs=programs,
             GRAIN=maxima.grain,
-            MASKED=p.mask is not None,
+            MASKED=self.problem.mask is not None,
             num_warps=4,
             maxnreg=REGISTERS[maxima.grain],
         )
+        return lists
+
+    def _select(self, maxima: TileMaxima, lists: Int64[Tensor, "maps rows places"]) -> None:
+        """The heaviest of the candidates; rows with more candidates than places name their blocks."""
+        p, result, (_, _, rows), first_row = self.problem, self.result, maxima.scores.shape, maxima.first
         band_rows = min(rows, p.q_len - first_row)
         start(
             select_kernel,
-            (-(-band_rows // ROWS), maps),
+            (-(-band_rows // ROWS), self.maps),
             result.lse,
-            length,
+            self.length,
             lists,
             result.top_weight,
             result.top_key,
@@ -319,24 +327,25 @@ class TopKeys:
             num_warps=1,
         )
 
-    def finish(self) -> None:
-        """Rows with more candidates than places, or next to no weight on other keys, are searched."""
+    def _search(self, maxima: TileMaxima, wanted: Int32[Tensor, "maps lines words"]) -> None:
+        """The blocks of rows with more candidates than places, key by key."""
         result = self.result
-        if result.top_weight is None or result.top_key is None:
-            return
         start(
             exhaustive_kernel,
-            (-(-self.exhaustive.shape[-1] // SEARCH_BLOCKS), self.maps),
+            (-(-maxima.scores.shape[2] // (SIDE * SEARCH_BLOCKS)), self.maps),
             LSE=result.lse,
             EXHAUSTIVE=self.exhaustive,
+            THRESHOLD=self.threshold,
+            WANTED=wanted,
             WEIGHT=result.top_weight,
             KEY=result.top_key,
             MAX_SCORE=result.lse if result.max_score is None else result.max_score,
             ARGMAX=result.top_key if result.argmax is None else result.argmax,
             MAX_SCORES=result.max_score is not None,
             ARGMAXES=result.argmax is not None,
+            exhaustive_blocks=self.exhaustive.shape[-1],
             TOP=self.top,
             WIDE=max(2, 1 << (self.top - 1).bit_length()),
             COUNT=SEARCH_BLOCKS,
-            **self._search_arguments,
+            **self._search_arguments(maxima),
         )

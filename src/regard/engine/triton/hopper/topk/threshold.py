@@ -34,14 +34,12 @@ def _just_below(x):
 
 # fmt: off
 @gluon.jit(do_not_specialize=[
-    "q_len", "heads", "plane_stride", "first_row", "rows", "lines", "block_rows", "block_cols",
-    "exhaustive_blocks"])
+    "q_len", "heads", "plane_stride", "first_row", "rows", "lines", "block_rows", "block_cols"])
 def hopper_threshold_kernel(
-    TILE_MAXIMA, LSE, BLOCKS, THRESHOLD, EXHAUSTIVE, WANTED, BLOCK_MAXIMA, scale, q_len, heads,
-    plane_stride, first_row, rows,
-    lines, block_rows, block_cols, exhaustive_blocks,
+    TILE_MAXIMA, LSE, BLOCKS, THRESHOLD, WANTED, BLOCK_MAXIMA, scale, q_len, heads, plane_stride,
+    first_row, rows, lines, block_rows, block_cols,
     TOP: gl.constexpr, HAS_BLOCK_MAXIMA: gl.constexpr, CLASSES: gl.constexpr, GRAIN: gl.constexpr,
-    BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, SIDE: gl.constexpr, LINES: gl.constexpr,
+    BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, LINES: gl.constexpr,
 ):
 # fmt: on
     """`threshold_kernel` and `wanted_tiles_kernel` for BITS queries of a band and at most LINES tiles.
@@ -89,15 +87,14 @@ def hopper_threshold_kernel(
     for start in gl.static_range(GROUP, LINES, GROUP):
         class_maxima = gl.maximum(class_maxima, _class_maxima(groups[start // GROUP], CLASSES))
 
-    # Scores that are masked are far below all others: a row that needs one for its threshold has too few.
-    threshold = kth_largest(gl.convert_layout(class_maxima, ranking), TOP)
+    # Scores that are masked are far below all others: a row that needs one for its threshold has the lowest.
+    ranked = gl.convert_layout(class_maxima, ranking)
+    threshold = gl.maximum(kth_largest(ranked, TOP), gl.max(ranked, 0) + FAINTEST)
     alive = lse > float("-inf")
     lse2 = gl.where(alive, lse, float("inf")) * LOG2E
-    few = (threshold < lse2 + FAINTEST) & alive
     threshold -= SLACK * (gl.abs(threshold) + gl.abs(lse2) + FARTHEST)
-    threshold = gl.where(alive & (threshold > float("-inf")) & (few == 0), threshold, float("inf"))
+    threshold = gl.where(alive & (threshold > float("-inf")), threshold, float("inf"))
     gl.store(THRESHOLD + at_map * q_len + row, threshold / (scale * LOG2E), mask=row < q_len)
-    gl.store(EXHAUSTIVE + at_map * exhaustive_blocks + row // SIDE, 1, mask=few & (row < q_len))
 
     # Dead rows get a NaN threshold: every comparison with it is False.
     below = gl.where(threshold < float("inf"), _just_below(threshold), float("nan"))

@@ -28,7 +28,8 @@ LOG2E = tl.constexpr(1.4426950408889634)
 # logarithms of weights, which are good to half of SLACK, and to as much more for each power of two between a
 # score and what weights are relative to. That is up to 40 away from the logarithm of their sum.
 SLACK, FARTHEST = tl.constexpr(1e-6), tl.constexpr(20.0)
-# Keys of less weight than this power of two are searched for one by one.
+# Keys this many powers of two below their row's largest score are not listed: tile maxima, which are
+# logarithms of weights, do not know them.
 FAINTEST = tl.constexpr(-120.0)
 # Bits of a word, of which a row has some for the keys of a tile.
 BITS = tl.constexpr(32)
@@ -36,14 +37,12 @@ BITS = tl.constexpr(32)
 
 # fmt: off
 @triton.jit(do_not_specialize=[
-    "q_len", "heads", "plane_stride", "first_row", "rows", "lines", "block_rows", "block_cols",
-    "exhaustive_blocks"])
+    "q_len", "heads", "plane_stride", "first_row", "rows", "lines", "block_rows", "block_cols"])
 def threshold_kernel(
-    TILE_MAXIMA, LSE, BLOCKS, THRESHOLD, EXHAUSTIVE, BLOCK_MAXIMA, scale, q_len, heads, plane_stride,
-    first_row, rows, lines, block_rows,
-    block_cols, exhaustive_blocks,
+    TILE_MAXIMA, LSE, BLOCKS, THRESHOLD, BLOCK_MAXIMA, scale, q_len, heads, plane_stride, first_row, rows,
+    lines, block_rows, block_cols,
     TOP: tl.constexpr, HAS_BLOCK_MAXIMA: tl.constexpr, CLASSES: tl.constexpr, GRAIN: tl.constexpr,
-    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SIDE: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):
 # fmt: on
     """What follows from the largest score of each row's GRAIN keys, in units of log 2, for a block of queries
@@ -51,10 +50,8 @@ def threshold_kernel(
     TOP may have.
 
     BLOCKS says which tiles a block of queries visited. Every CLASSES-th of them is of one class, and the
-    TOP-th largest of a row's class maxima is no more than the TOP-th largest of its scores. Rows that see too
-    few classes, or hardly anything of some, are searched with their block of SIDE queries afterwards:
-    EXHAUSTIVE.
-    Of these and of dead rows no score is above the threshold.
+    TOP-th largest of a row's class maxima is no more than the TOP-th largest of its scores. A row that sees
+    fewer classes has the threshold below which keys are not listed. Of a dead row no score is above it.
     """
     at_map = tl.program_id(1).to(tl.int64)
     in_band = tl.program_id(0) * BLOCK_Q + tl.arange(0, BLOCK_Q)
@@ -79,19 +76,15 @@ def threshold_kernel(
             to = BLOCK_MAXIMA + (at_map * block_rows + block) * block_cols + line[None, :]
             tl.store(to, tl.exp2(tl.max(weight, 1)), mask=(line[None, :] < block_cols) & (block < block_rows))
     if TOP > 0:
+        faintest = tl.max(class_maxima, 1) + FAINTEST
         for _ in range(TOP - 1):
             # Of equal ones all go, and the threshold is lower than it need be.
             class_maxima = tl.where(class_maxima == tl.max(class_maxima, 1)[:, None], float("-inf"),
             class_maxima)
-        threshold = tl.max(class_maxima, 1)
-        few = (threshold < lse2 + FAINTEST) & alive
+        threshold = tl.maximum(tl.max(class_maxima, 1), faintest)
         threshold -= SLACK * (tl.abs(threshold) + tl.abs(lse2) + FARTHEST)
-        threshold = tl.where(alive & (threshold > float("-inf")) & ~few, threshold, float("inf"))
+        threshold = tl.where(alive & (threshold > float("-inf")), threshold, float("inf"))
         tl.store(THRESHOLD + at_map * q_len + row, threshold / (scale * LOG2E), mask=there)
-        unsure = tl.max(tl.reshape(few.to(tl.int32), [BLOCK_Q // SIDE, SIDE]), 1)
-        side = (first_row + tl.program_id(0) * BLOCK_Q) // SIDE + tl.arange(0, BLOCK_Q // SIDE)
-        tl.store(EXHAUSTIVE + at_map * exhaustive_blocks + side, unsure,
-        mask=(unsure > 0) & (side < exhaustive_blocks))
 
 
 # fmt: off
