@@ -3,7 +3,7 @@
 #   make view     look at attention          make view REGARD_ARGS="--help"
 #   make test     lint, types, and all tests but these two:
 #   make kernels  tests of the GPU kernels, compiled and interpreted: no GPU needed
-#   make long     every family of transformers, and examples that train
+#   make long     every family of transformers, examples that train, many kills, the site
 #   make check    lint and types only
 #   make frontend rebuild the viewer's page  (the others do it when frontend/ has changed)
 #   make docs     the documentation's site, in site/
@@ -55,8 +55,11 @@ suite: lint chromium $(VENV)/.compiled
 kernels: $(VENV)/.installed-test
 	@$(PYTEST) tests/engine/triton
 
+# Every file with a test marked `long`; tests/test_project.py holds the list to that.
+LONG = tests/corpus/test_run.py tests/distributed/test_page.py tests/docs/test_site.py \
+	tests/doctor/test_families.py tests/examples/test_classic.py tests/models/test_parity.py
 long: $(VENV)/.installed-test
-	@$(PYTEST) tests/models/test_parity.py tests/examples/test_classic.py
+	@$(PYTEST) -m long $(LONG)
 
 types: $(VENV)/.installed-test
 	$(BIN)/pyright --pythonpath $(BIN)/python

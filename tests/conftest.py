@@ -1,7 +1,7 @@
 """What every test can count on: one thread, one seed, and the program as a user runs it.
 
-`gpu` tests run only where there is a GPU, `slow` ones only where they are asked for, and those that stand
-APART where they are named: `make kernels`, `make long`.
+`gpu` tests run only where there is a GPU, `long` and `slow` ones only with `-m long` and `-m slow`, and those
+in APART only where they are named. `make kernels` and `make long` run them.
 """
 
 from __future__ import annotations
@@ -96,6 +96,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     places = [*enumerate(LONG), (len(LONG), "")]
     items.sort(key=lambda item: next(i for i, path in places if item.nodeid.startswith(path)))
+    if "long" not in config.getoption("markexpr"):
+        long = [item for item in items if item.get_closest_marker("long")]
+        if long:
+            config.hook.pytest_deselected(items=long)
+            items[:] = [item for item in items if not item.get_closest_marker("long")]
     if "slow" not in config.getoption("markexpr"):
         for item in items:
             if item.get_closest_marker("slow"):

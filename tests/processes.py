@@ -1,18 +1,31 @@
-"""Processes that tests start. None of them outlives the tests, and none has a time limit."""
+"""Processes that tests start. None of them outlives the tests, and none has a time limit.
+
+`run`, `python` and `started` start a program. `forked` calls a function in another process: much cheaper,
+because torch and transformers are imported once per test worker, by a fork server, and not once per process.
+Use it where a test needs another process but not a fresh interpreter.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-__all__ = ["bound", "checkout", "python", "run", "started"]
+__all__ = ["bound", "checkout", "forked", "python", "run", "started"]
 
 SRC = Path(__file__).parents[1] / "src"
+# What the fork server imports before its first fork.
+PRELOADED = ["torch", "torch.distributed", "transformers.models.llama.modeling_llama", "regard.corpus"]
 
 
 def bound(*command: str | Path) -> list[str]:
@@ -56,3 +69,52 @@ def started(
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+@contextmanager
+def forked(function: Callable[..., None], *arguments: Any) -> Iterator[BaseProcess]:
+    """A process that calls a function of an importable module while the block runs; then it is ended.
+
+    It computes with one thread, as every test does, and ends when this process ends.
+    """
+    process = _fork_server().Process(target=_call, args=(function, arguments))  # pyright: ignore
+    process.start()
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.join()
+
+
+@cache
+def _fork_server() -> BaseContext:
+    if "forkserver" not in multiprocessing.get_all_start_methods():  # Windows
+        return multiprocessing.get_context("spawn")
+    from multiprocessing import forkserver
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    before = os.environ.copy()
+    # The server takes over the environment that it is started in.
+    os.environ.update(checkout(SRC.parent / "tests"))
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return context
+
+
+def _call(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+    function(*arguments)
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the test process. The fork server is in between, so a death signal would not do."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,22 +15,32 @@ from processes import bound, checkout, python, started
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 TESTS = Path(__file__).parent
 
-# A process that holds the named pipe open as long as it lives.
-HOLD = "import sys, time; held = open(sys.argv[1], 'w'); held.write('up\\n'); held.flush(); time.sleep(1e6)"
+# A program that holds the named pipe open as long as it lives.
+HOLD = "import sys; from test_processes import hold; hold(sys.argv[1])"
 FOREVER = """
 import sys, time
-from pathlib import Path
 import pytest
-from processes import started
+import processes
+from processes import forked, started
+from test_processes import HOLD, hold
+
+processes.PRELOADED.clear()  # nothing that takes long to import is needed
 
 @pytest.fixture
 def server():
-    with started(sys.executable, "-c", {hold!r}, {pipe!r}) as process:
-        yield process
+    with started(sys.executable, "-c", HOLD, {pipe!r}) as program, forked(hold, {pipe!r}) as fork:
+        yield program, fork
 
 def test_that_never_ends(server):
     time.sleep(1e6)
 """
+
+
+def hold(pipe: str) -> None:
+    with open(pipe, "w") as held:
+        held.write("up\n")
+        held.flush()
+        time.sleep(1e6)
 
 
 @pytest.fixture
@@ -42,11 +53,11 @@ def pipe(tmp_path) -> Path:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_is_ended_by_a_signal_leaves_no_process_behind(pipe, tmp_path, number):
     script = tmp_path / "test_forever.py"
-    script.write_text(FOREVER.format(hold=HOLD, pipe=str(pipe)))
+    script.write_text(FOREVER.format(pipe=str(pipe)))
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-c", os.devnull, "-p", "no:xdist", script]
     with started(*command, env=checkout(TESTS), cwd=tmp_path, stdout=-3, stderr=-3) as run:
         with pipe.open() as held:
-            assert held.readline() == "up\n"
+            assert [held.readline() for _ in range(2)] == ["up\n"] * 2
             run.send_signal(number)
             # The pipe is at its end when nobody holds it any more.
             assert held.read() == ""

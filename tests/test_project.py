@@ -423,9 +423,17 @@ def test_types_in_signatures_without_shapes_are_checked_too():
 def test_what_make_test_leaves_out_is_run_by_another_target_and_by_ci(pytestconfig):
     apart = next(found.APART for found in pytestconfig.pluginmanager.get_plugins() if hasattr(found, "APART"))
     makefile = (ROOT / "Makefile").read_text()
-    rules = dict(re.findall(r"^(kernels|long):.*\n\t@\$\(PYTEST\) (.+)$", makefile, re.MULTILINE))
-    run = {ROOT / path for paths in rules.values() for path in paths.split()}
-    assert run == set(apart)
+    [long] = re.findall(r"^LONG = ((?:.*\\\n)*.*)$", makefile, re.MULTILINE)
+    long = {ROOT / path for path in long.replace("\\", "").split()}
+    mark = "pytest.mark.long"
+    assert long == {
+        path
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if mark in path.read_text() and path.name != Path(__file__).name
+    }
+    assert "\t@$(PYTEST) -m long $(LONG)\n" in makefile
+    assert "\t@$(PYTEST) tests/engine/triton\n" in makefile
+    assert {ROOT / "tests/engine/triton", *long} >= set(apart)
     assert all(path.exists() for path in apart)
     said = (ROOT / ".ci" / "run").read_text().splitlines()
     assert [line for line in said if line.startswith("make")] == ["make test", "make kernels", "make long"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import regard
-from regard.claims import CLAIMS, Kind, find, run
+from regard.claims import CLAIMS, Kind, find, run, subjects
 from regard.claims.ledger import GROUPS
 from regard.errors import RegardError
 from regard.models import bundled
@@ -108,3 +108,16 @@ def test_what_a_model_cannot_do_leaves_its_other_claims_alone():
 def test_claims_that_need_no_model_refuse_one():
     with pytest.raises(RegardError, match=r"scale-64, gqa-saves are not measured on a model; with a model"):
         run(["scale-64", "sinks", "gqa-saves"], model=bundled())
+
+
+def test_a_text_that_is_too_short_for_a_kind_is_refused_and_not_counted_as_zero(monkeypatch):
+    beginning = regard.models.sample_text()[:60]
+    monkeypatch.setattr(subjects, "sample_text", lambda: beginning)
+    subjects._subject.cache_clear()
+    try:
+        with pytest.raises(
+            RegardError, match=r"the weight on 'self' cannot be measured in layer 0, head 0 over"
+        ):
+            run(["diagonal"])
+    finally:
+        subjects._subject.cache_clear()

@@ -1,12 +1,11 @@
-"""A run in a process of its own, which a test kills: model, texts, output, and whether to resume."""
+"""A run in a process of its own, which a test kills."""
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path
 
 from regard import corpus
 
-if __name__ == "__main__":
-    model, texts, output, resume = sys.argv[1:]
-    settings = corpus.Settings(shard=4, batch=100)
-    corpus.run(model, texts, output, settings=settings, resume=resume == "True")
+
+def main(model: Path, texts: Path, output: Path, resume: bool) -> None:
+    corpus.run(model, texts, output, settings=corpus.Settings(shard=4, batch=100), resume=resume)

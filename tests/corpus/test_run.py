@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,8 @@ import pytest
 import torch
 
 from corpora import digests
-from processes import checkout, started
+from corpus import driver
+from processes import forked
 from regard import corpus
 from regard.corpus import CorpusAtlas, Settings
 from regard.corpus.engines import processes
@@ -26,7 +26,6 @@ from regard.errors import CorpusError
 
 SMALL = Settings(shard=4, batch=100)
 READABLE = 23
-KILLS = 4
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +50,11 @@ def test_every_document_is_counted_once(undisturbed):
     assert all(head.measures["entropy"].documents == READABLE for head in made.heads)
 
 
-def test_three_workers_write_the_same_bytes(tiny_model, stories, undisturbed, tmp_path):
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 3])
+def test_any_number_of_workers_writes_the_same_bytes(tiny_model, stories, undisturbed, tmp_path, workers):
     folder = tmp_path / "many.corpus"
-    corpus.run(tiny_model, stories, folder, engine="processes", workers=3, settings=SMALL)
+    corpus.run(tiny_model, stories, folder, engine="processes", workers=workers, settings=SMALL)
     assert digests(folder) == digests(undisturbed)
 
 
@@ -81,38 +82,36 @@ def test_an_object_store_holds_the_same_bytes(tiny_model, stories, undisturbed):
         assert store.read(name) == (undisturbed / name).read_bytes()
 
 
+@pytest.mark.parametrize("most", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_workers_killed_again_and_again_leave_the_same_bytes(
-    tiny_model, stories, undisturbed, tmp_path, monkeypatch
+    tiny_model, stories, undisturbed, tmp_path, monkeypatch, most
 ):
-    """A worker is killed after every other batch, four times in all; `python -m soak corpus` kills more."""
+    """One of two workers is killed after every other batch; `python -m soak corpus` kills more."""
     draw, kills = random.Random(0), []
     taken = processes._take
 
     def take(process, answer, tell, starts):
         taken(process, answer, tell, starts)
-        if len(kills) < KILLS and ("at" in answer or draw.random() < 0.5):
+        if len(kills) < most and ("at" in answer or draw.random() < 0.5):
             kills.append(answer)
             os.kill(process.process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(processes, "_take", take)
     folder = tmp_path / "killed.corpus"
     made = corpus.run(tiny_model, stories, folder, engine="processes", workers=2, settings=SMALL)
-    assert len(kills) == KILLS
+    assert len(kills) == most
     assert made.documents == READABLE
     assert digests(folder) == digests(undisturbed)
 
 
 def test_a_driver_killed_and_resumed_leaves_the_same_bytes(tiny_model, stories, undisturbed, tmp_path):
     folder = tmp_path / "driver.corpus"
-    command = Path(__file__).with_name("driver.py")
     for kill in range(2):
-        with started(
-            sys.executable, command, tiny_model, stories, folder, str(kill > 0), env=checkout()
-        ) as driver:
+        with forked(driver.main, tiny_model, stories, folder, kill > 0) as process:
             # As soon as its next shard is there, it dies.
-            while driver.poll() is None and len(_shards(folder)) <= kill:
+            while process.is_alive() and len(_shards(folder)) <= kill:
                 time.sleep(0.002)
-            driver.kill()
+            process.kill()
     assert 2 <= len(_shards(folder)) < 7
     corpus.run(tiny_model, stories, folder, settings=SMALL, resume=True)
     assert digests(folder) == digests(undisturbed)

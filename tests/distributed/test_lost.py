@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+from multiprocessing import Pipe
 
 import pytest
 
-from processes import checkout, started
-
-SCRIPT = Path(__file__).with_name("lost.py")
+from distributed import lost
+from processes import forked
 
 
 @pytest.mark.parametrize("how", ["ends", "hangs"])
 def test_a_rank_that_is_lost_while_exchanging_is_an_error_for_the_other(tmp_path, how):
-    command = [sys.executable, str(SCRIPT)]
-    options = {"env": checkout(), "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    more = (how, str(tmp_path / "meeting"))
-    with started(*command, "0", *more, **options) as first, started(*command, "1", *more, **options):
-        assert first.stdout is not None
-        assert first.stdout.read().startswith("rank 0 lost another rank while exchanging tensors")
+    here, there = Pipe()
+    more = (how, str(tmp_path / "meeting"), there)
+    with here, there, forked(lost.main, 0, *more), forked(lost.main, 1, *more):
+        said = here.recv_bytes().decode()
+    assert said.startswith("rank 0 lost another rank while exchanging tensors")

@@ -36,11 +36,13 @@ def build(folder):
     assert "WARNING" not in done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_every_page_is_on_the_site(built):
     pages = [path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")]
     assert [str(page) for page in pages if not (built / page).is_file()] == []
 
 
+@pytest.mark.long
 def test_every_public_name_has_an_entry_in_the_reference(built):
     for package in site.packages():
         page = (built / "reference" / f"{package}.html").read_text(encoding="utf-8")
@@ -48,6 +50,7 @@ def test_every_public_name_has_an_entry_in_the_reference(built):
     assert 'href="maps.html#regard.maps.observe"' in (built / "reference" / "index.html").read_text("utf-8")
 
 
+@pytest.mark.long
 def test_links_out_of_the_docs_lead_to_the_line_of_the_name(built):
     page = (built / "coverage.html").read_text(encoding="utf-8")
     line = site.line_of("src/regard/engine/attention.py", "attention")
@@ -57,6 +60,7 @@ def test_links_out_of_the_docs_lead_to_the_line_of_the_name(built):
     assert f'id="__codelineno-0-{line}"' in code
 
 
+@pytest.mark.long
 def test_doctests_are_code_and_not_quotations(built):
     page = (built / "reference" / "masks.html").read_text(encoding="utf-8")
     assert "<blockquote" not in page

@@ -8,6 +8,8 @@ import pytest
 
 from examples.running import PNG, example
 
+pytestmark = pytest.mark.long
+
 
 def test_bahdanaus_attention_finds_the_parts_of_a_date(tmp_path, capsys):
     result = example("bahdanau_alignment").main(steps=45, out=tmp_path / "map.png")

@@ -17,7 +17,8 @@ COMPARED = [name for name in registered() if name not in {**notes()["left_out"],
 # Which stack of a recording each of transformers' outputs shows.
 OUTPUTS = {"encoder_attentions": "encoder", "decoder_attentions": "decoder", "cross_attentions": "cross"}
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # families warn about themselves, each in its own way
+# Families warn about themselves, each in its own way.
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
 
 def first_tensor(output: Any) -> torch.Tensor:

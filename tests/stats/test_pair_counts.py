@@ -105,11 +105,12 @@ def compared_with_dense(leaves: dict[str, Tensor], mask: Mask, backend: str) -> 
 def by_distance(curve, weights: Tensor, allowed: Tensor, skip: int) -> None:
     """A curve's counts and means are those of the dense map."""
     q, k = weights.shape[-2:]
-    key = torch.arange(k)
-    away = torch.arange(k - q, k)[:, None] - key
+    seen = torch.arange(k) >= skip
+    allowed, weights = allowed & seen, weights * seen
     for at, distance in enumerate(curve.distance.tolist()):
-        here = (away == distance) & (key >= skip)
-        count = (allowed & here).sum((-2, -1))
+        # Query i is at position i + k - q, so its key at this distance is i + k - q - distance.
+        offset = k - q - distance
+        count = allowed.diagonal(offset, -2, -1).sum(-1)
         assert torch.equal(curve.count[..., at], count)
-        mean = (weights * here).sum((-2, -1)) / count.clamp(min=1)
+        mean = weights.diagonal(offset, -2, -1).sum(-1) / count.clamp(min=1)
         torch.testing.assert_close(curve.mean[..., at].double(), mean, rtol=0, atol=1e-5)

@@ -11,6 +11,7 @@ from regard.claims.claim import Claim, Measurement, Verdict
 from regard.claims.pictures import Grid
 from regard.claims.subjects import Spread, model_name, spread, texts
 from regard.claims.words import percent
+from regard.errors import RegardError
 
 __all__ = ["CLAIMS"]
 
@@ -19,13 +20,21 @@ FOUND = 0.25
 
 
 def by_head(atlas: Atlas, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two matrices, layer by head: the mean weight on the keys that make a kind, and the kind's score."""
+    """Two matrices, layer by head: the mean weight on the keys that make a kind, and the kind's score.
+
+    Raises `RegardError` if the text cannot show the kind, as one of a dozen tokens.
+    """
     layers = 1 + max(card.layer for card in atlas.heads)
     heads = 1 + max(card.head for card in atlas.heads)
     weight, score = torch.zeros(2, layers, heads, dtype=torch.float64)
     for card in atlas.heads:
-        weight[card.layer, card.head] = card.findings[kind].weight or 0.0
-        score[card.layer, card.head] = card.findings[kind].score or 0.0
+        finding = card.findings[kind]
+        if finding.weight is None or finding.score is None:
+            raise RegardError(
+                f"the weight on {kind!r} cannot be measured in layer {card.layer}, head {card.head} over "
+                f"{atlas.tokens} tokens: {finding.evidence}. Use a longer text."
+            )
+        weight[card.layer, card.head], score[card.layer, card.head] = finding.weight, finding.score
     return weight, score
 
 
