@@ -17,7 +17,7 @@ from regard.masks import And, Causal, Coverage, Dense, Mask, Padding, Window
 from regard.models.plan import MaskPlan
 from regard.models.translate import Frame
 
-__all__ = ["AttentionCall", "call_of"]
+__all__ = ["AttentionCall", "call_of", "given_mask"]
 
 # These reach the attention function beside the mask: which pairs a layer computes, what else takes weight.
 REFUSED = {
@@ -91,7 +91,7 @@ def call_of(
     if isinstance(attention_mask, MaskPlan):
         return _planned(call, attention_mask)
     if attention_mask is not None:
-        return _given(call, attention_mask)
+        return given_mask(call, attention_mask)
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     if not causal or query.shape[2] == 1 or query.shape[2] != key.shape[2]:
         return call
@@ -150,7 +150,7 @@ def _never_seen(mask: Mask | None, q: int, k: int, spare: int) -> bool:
     return any(part.coverage((k - q, k), (k - spare, k)) is Coverage.EMPTY for part in parts)
 
 
-def _given(call: AttentionCall, mask: Tensor) -> AttentionCall:
+def given_mask(call: AttentionCall, mask: Tensor) -> AttentionCall:
     """A mask tensor that the model or its user made: flags, or numbers to add."""
     if mask.ndim == 2:
         return replace(call, mask=Padding(mask.bool()))

@@ -25,6 +25,8 @@ class Passes:
         self.model, self.recording, self.progress = model, recording, progress
         self.past = 0
         """How many tokens of the text earlier passes have read."""
+        self.ran = False
+        """Whether a pass has begun."""
         self._inside = 0
         self._turns: Counter[int] = Counter()
         self._attended = 0
@@ -69,6 +71,7 @@ class Passes:
 
     def _enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # Ctrl-C leaves a pass without a word; the model itself is never part of another pass.
+        self.ran = True
         self._inside = 1 if module is self.model else self._inside + 1
         if self._inside > 1:
             return

@@ -78,7 +78,7 @@ class MaskPlan:
         raise MaskError(
             f"a layer of this model computes with its mask itself ({name}), "
             "outside transformers' AttentionInterface, and regard gives it a description, no matrix. "
-            "Use 'eager' for this model."
+            "Watch it with own_code=True, which leaves the model its own attention."
         )
 
     def __getitem__(self, index: Any) -> MaskPlan:

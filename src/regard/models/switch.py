@@ -48,8 +48,8 @@ def switched(model: Any) -> Iterator[None]:
             generation.disable_compile = compiles
 
 
-def check_model(model: Any) -> None:
-    """Raise ModelError, and say what is missing, unless this model's attention can be replaced."""
+def check_watchable(model: Any) -> None:
+    """Raise ModelError unless this is a transformers model."""
     from transformers import PreTrainedModel
 
     if not isinstance(model, PreTrainedModel):
@@ -57,8 +57,18 @@ def check_model(model: Any) -> None:
             f"watch got a {type(model).__name__}; it needs a transformers model (a PreTrainedModel). For "
             "layers of your own call regard.observe(q, k, v) where they attend."
         )
-    if not model._can_set_attn_implementation():
+
+
+def check_model(model: Any) -> None:
+    """Raise ModelError, and say what is missing, unless this model's attention can be replaced."""
+    check_watchable(model)
+    if not asks_registry(model):
         raise ModelError(_outside(model))
+
+
+def asks_registry(model: Any) -> bool:
+    """Whether the model's layers ask transformers' registry for the function they attend with."""
+    return model._can_set_attn_implementation()
 
 
 def _outside(model: Any) -> str:

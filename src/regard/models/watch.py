@@ -17,13 +17,14 @@ from regard.maps import AttentionMap, Observation, observe
 from regard.models.call import AttentionCall
 from regard.models.hook import watchers
 from regard.models.layer import Layer
+from regard.models.outside import observed_outside
 from regard.models.padding import rows_of_text, without_padding
 from regard.models.passes import Passes
 from regard.models.recording import Recording
 from regard.models.segment import in_text, rows_only
 from regard.models.sites import Site, index_of, role_of
 from regard.models.sizes import spoken
-from regard.models.switch import check_model, switched
+from regard.models.switch import asks_registry, check_watchable, switched
 from regard.models.writer import Writer
 from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass, Statistic, TopK, by_name
 
@@ -48,6 +49,7 @@ def watch(
     tokenizer: Any = None,
     text: str | None = None,
     progress: Callable[[int, int], None] | None = None,
+    own_code: bool | None = None,
 ) -> Iterator[Recording]:
     """Watch a transformers model: within the block every forward pass and `generate()` is recorded.
 
@@ -62,6 +64,11 @@ def watch(
     `max_bytes` refuses a recording that would grow larger, before it does. `progress(done, total)` is called
     after every layer of a pass; each generated token is a pass of its own.
 
+    Layers that ask transformers' registry for their attention run on regard's. A model whose layers compute
+    attention themselves (BLOOM, DeBERTa, GPT-J, MPNet, XLNet and others) runs its own code, of which fused
+    calls and softmaxes are observed; `own_code=True` does so with any model. Scores are kept whole then,
+    n × n, and statistics that read values are refused.
+
     >>> import torch, regard
     >>> from transformers import LlamaConfig, LlamaForCausalLM
     >>> config = LlamaConfig(
@@ -75,9 +82,10 @@ def watch(
     >>> recording.maps[1][0, 3].shape, recording.layers[1].entropy.shape
     (torch.Size([9, 9]), torch.Size([1, 4, 9]))
     """
-    check_model(model)
+    check_watchable(model)
     if any(id(module) in watchers for module in model.modules()):
         raise ModelError(f"{type(model).__name__} is being watched already; leave that block first.")
+    own_code = not asks_registry(model) if own_code is None else own_code
     watcher = _Watcher(model, layers, tuple(stats), keep_maps, max_bytes, progress)
     recording = watcher.recording
     if tokenizer is not None:
@@ -85,12 +93,12 @@ def watch(
     with ExitStack() as stack:
         if store is not None:
             watcher.writer = stack.enter_context(Writer(store, recording, resume=resume, overwrite=overwrite))
-        stack.enter_context(switched(model))
+        stack.enter_context(observed_outside(model, watcher, stats) if own_code else switched(model))
         stack.enter_context(watcher.passes.followed())
         stack.callback(watcher.leave)
         watchers.update(dict.fromkeys(watcher.modules, watcher))
         yield recording
-        watcher.check_seen()
+        watcher.check_seen(own_code)
 
 
 class _Watcher:
@@ -134,8 +142,13 @@ class _Watcher:
         for module in self.modules:
             watchers.pop(module, None)
 
-    def check_seen(self) -> None:
-        """Say so if there was attention and none of it was chosen."""
+    def check_seen(self, own_code: bool) -> None:
+        """Say so if there was attention and none of it was chosen, or if none was found."""
+        if own_code and self.passes.ran and not self.sites:
+            raise ModelError(
+                f"no attention was seen: {self.recording.model.name} calls neither softmax nor "
+                "scaled_dot_product_attention in a module that is named after attention."
+            )
         if self.sites and not self.recording.stacks:
             known = ", ".join(dict.fromkeys(f"{site.role} {site.index}" for site in self.sites.values()))
             chosen = ", ".join(sorted(map(str, self.chosen or ())))

@@ -1,0 +1,222 @@
+"""Watching models that compute attention themselves, outside transformers' registry.
+
+Within a block two kinds of torch calls are observed while an attention module runs: the fused
+`scaled_dot_product_attention`, which has queries, keys and values to make a lazy map from, and a softmax over
+scores, whose scores are kept as they are. Either way the model computes what it always computes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from regard.errors import ModelError
+from regard.masks import Causal, Dense, Mask
+from regard.models.call import AttentionCall, given_mask
+from regard.models.hook import Watcher
+from regard.stats import NormWeighted, Statistic, ValueWeighted
+
+__all__ = ["observed_outside"]
+
+# Modules that attend, by the name of their class.
+ATTENDS = re.compile(r"atten(?!tionmask)|attn", re.IGNORECASE)
+# Models forbid a pair by a score of -inf, of the least number there is, or, the oldest ones, of -10,000.
+FORBIDDEN = -9e3
+# The weight of a score so far below the largest of its row is 0 in any precision.
+NOTHING = 200.0
+# Scores a recording keeps for one layer: 2 GiB in float32.
+CELLS = 1 << 29
+
+Function = torch.nn.functional
+SOFTMAX = (torch.softmax, Tensor.softmax, Function.softmax)
+
+
+@contextmanager
+def observed_outside(model: Any, watcher: Watcher, stats: Sequence[Statistic] = ()) -> Iterator[None]:
+    """Within the block the watcher sees every attention that the model's own modules compute.
+
+    `stats` are those it asks for: scores alone have no values, so those that read values are refused.
+    """
+    running = _Running(model, watcher, [s.name for s in stats if isinstance(s, ValueWeighted | NormWeighted)])
+    fast = torch.backends.mha.get_fastpath_enabled()
+    with ExitStack() as stack:
+        for module in model.modules():
+            if ATTENDS.search(type(module).__name__):
+                stack.callback(module.register_forward_pre_hook(running.enter).remove)
+                stack.callback(module.register_forward_hook(running.leave, always_call=True).remove)
+        # The fused encoder layer is one call, in which there is nothing to see.
+        torch.backends.mha.set_fastpath_enabled(False)
+        stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
+        stack.enter_context(_Observing(running))
+        yield
+
+
+class _Running:
+    """Which attention module runs, and what it computes."""
+
+    def __init__(self, model: Any, watcher: Watcher, of_values: Sequence[str]) -> None:
+        self.model, self.watcher, self.of_values = model, watcher, of_values
+        self.modules: list[torch.nn.Module] = []
+        self.looked: list[bool] = []
+        """Whether each of them has attended in its present call."""
+
+    def enter(self, module: torch.nn.Module, args: Any) -> None:
+        self.modules.append(module)
+        self.looked.append(False)
+
+    def leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        self.modules.pop()
+        self.looked.pop()
+
+    def fused(self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> None:
+        """Look at a call of the fused function."""
+        if q.ndim != 4 or q.shape[1] % k.shape[1]:
+            raise self._in_pieces(f"attends with shapes {tuple(q.shape)} and {tuple(k.shape)}")
+        mask = options.get("attn_mask")
+        call = AttentionCall(q, k, v, None, options.get("scale"))
+        if options.get("is_causal"):
+            # PyTorch's causal mask begins at the first key, ours ends at the last.
+            allowed = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+            call = given_mask(call, allowed[None, None]) if q.shape[2] != k.shape[2] else _causal(call)
+        elif mask is not None:
+            mask = mask[(None,) * (4 - mask.ndim)]
+            call = given_mask(call, mask.expand(-1, -1, q.shape[2], k.shape[2]))
+        self._look(call)
+
+    def scored(self, scores: Tensor) -> None:
+        """Look at a softmax over scores."""
+        module = self.modules[-1]
+        four = self._four(scores, module)
+        if four is None:
+            return
+        if four.numel() > CELLS:
+            raise ModelError(
+                f"{type(module).__name__} makes {four.numel():,} scores at once, and where a model computes "
+                f"attention itself they are kept; at most {CELLS:,} can be. Watch a shorter text."
+            )
+        if self.of_values:
+            raise ModelError(
+                f"{self.of_values[0]} reads values, and of {type(module).__name__}, which computes attention "
+                "itself, only scores are seen. Ask for statistics of weights."
+            )
+        allowed = (four > FORBIDDEN) | (four.amax(-1, keepdim=True) - four < NOTHING)
+        bias = four.detach().float().masked_fill(~allowed, 0.0)
+        batch, heads, q, k = four.shape
+        nothing = bias.new_zeros(batch, heads, max(q, k), 1)
+        keys = nothing[:, :, :k]
+        self._look(AttentionCall(nothing[:, :, :q], keys, keys[..., :0], _mask_of(allowed), 1.0, bias))
+
+    def _look(self, call: AttentionCall) -> None:
+        if self.looked[-1]:
+            raise self._in_pieces("attends several times in one call")
+        self.looked[-1] = True
+        self.watcher.attend(self.modules[-1], call)
+
+    def _four(self, scores: Tensor, module: torch.nn.Module) -> Tensor | None:
+        """Scores as (batch, heads, q, k); None for a softmax that is not attention's."""
+        heads = _heads(module) or _heads(self.model)
+        if not scores.is_floating_point() or scores.ndim < 3:
+            return None
+        if scores.ndim == 3:
+            return scores.unflatten(0, (-1, heads)) if heads and scores.shape[0] % heads == 0 else None
+        if scores.ndim > 4 or (heads is not None and scores.shape[1] != heads):
+            raise self._in_pieces(f"makes scores of shape {tuple(scores.shape)}")
+        return scores
+
+    def _in_pieces(self, what: str) -> ModelError:
+        return ModelError(
+            f"{type(self.model).__name__} cannot be watched: {type(self.modules[-1]).__name__} {what}, so it "
+            "attends in blocks or by an approximation, and has no map of queries and keys to show."
+        )
+
+
+class _Observing(TorchFunctionMode):
+    """Sees torch calls; PyTorch switches it off while it handles one, so calls within that are its own."""
+
+    def __init__(self, running: _Running) -> None:
+        super().__init__()
+        self.running = running
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not self.running.modules:
+            return func(*args, **kwargs)
+        if func is Function.multi_head_attention_forward:
+            return self._multi_head(func, args, kwargs)
+        out = func(*args, **kwargs)
+        if func is Function.scaled_dot_product_attention:
+            self._see_fused(out, *args, **kwargs)
+        elif func in SOFTMAX:
+            self._see_softmax(*args, **kwargs)
+        return out
+
+    def _see_fused(
+        self,
+        out: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> None:
+        options = {"attn_mask": attn_mask, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+        self.running.fused(out, query, key, value, options)
+
+    def _see_softmax(self, input: Tensor, dim: int | None = None, *args: Any, **kwargs: Any) -> None:
+        if dim is not None and dim % input.ndim == input.ndim - 1:
+            self.running.scored(input)
+
+    def _multi_head(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """PyTorch's own module attends within one call: look at what it uses there."""
+        softmax, fused = Function.softmax, Function.scaled_dot_product_attention
+
+        def seen_softmax(*given: Any, **options: Any) -> Tensor:
+            self._see_softmax(*given, **options)
+            return softmax(*given, **options)
+
+        def seen_fused(*given: Any, **options: Any) -> Tensor:
+            out = fused(*given, **options)
+            self._see_fused(out, *given, **options)
+            return out
+
+        with (
+            patch.object(Function, "softmax", seen_softmax),
+            patch.object(Function, "scaled_dot_product_attention", seen_fused),
+        ):
+            return func(*args, **kwargs)
+
+
+def _causal(call: AttentionCall) -> AttentionCall:
+    return AttentionCall(call.q, call.k, call.v, Causal(), call.scale)
+
+
+def _mask_of(allowed: Tensor) -> Mask | None:
+    """The mask that a model's scores tell of, in the fewest words: none, causal, or pair by pair."""
+    if bool(allowed.all()):
+        return None
+    q, k = allowed.shape[2:]
+    if bool((allowed == allowed[:, :1]).all()):
+        allowed = allowed[:, :1]
+        if bool((allowed == torch.ones_like(allowed[0, 0]).tril(k - q)).all()):
+            return Causal()
+    return Dense(allowed)
+
+
+def _heads(module: Any) -> int | None:
+    """How many heads a module has, by the names that modules and configs use."""
+    for owner in (module, getattr(module, "config", None)):
+        for name in ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead"):
+            heads = getattr(owner, name, None)
+            if isinstance(heads, int) and heads > 0:
+                return heads
+    return None
