@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float
@@ -14,8 +14,11 @@ from regard.atlas.cutting import cutting
 from regard.atlas.edges import Edge, Span, cuts_of
 from regard.atlas.reading import Reading, Tokens, ids_of, place_of, read
 from regard.atlas.results import plain, shown, table_of
+from regard.extension import extension_point
 
 if TYPE_CHECKING:
+    import pandas
+    import pyarrow
     from rich.table import Table
 
 __all__ = ["Candidate", "Knockout", "divergence", "knockout"]
@@ -60,6 +63,27 @@ class Knockout:
     def to_dict(self) -> dict[str, Any]:
         """Plain data that `json.dumps` takes."""
         return {**plain(self), "loss_change": self.loss_change}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat dict per token that is likely before or after, or that comes next."""
+        target = () if self.target is None else (self.target,)
+        listed = {one.id: one for one in (*self.before, *self.after, *target)}
+        return [{**asdict(one), "target": one in target} for one in listed.values()]
+
+    @extension_point
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row per token, as `rows`."""
+        ...
+
+    @extension_point
+    def to_arrow(self) -> pyarrow.Table:
+        """One row per token, as `rows`."""
+        ...
+
+    @extension_point
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        ...
 
     def table(self) -> Table:
         """The likeliest tokens before and after, for Rich."""

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 from regard.cards.card import Finding, HeadCard
 from regard.cards.tables import flat_rows, rich_table, writable, write_csv, write_parquet
 from regard.errors import RecordingError
+from regard.extension import extension_point
 
 if TYPE_CHECKING:
+    import pandas
+    import pyarrow
     from rich.table import Table
 
 __all__ = ["Atlas"]
@@ -91,6 +94,21 @@ class Atlas:
     def to_parquet(self, path: str | Path) -> None:
         """Write one row per head; needs pyarrow."""
         write_parquet(self.heads, Path(path))
+
+    @extension_point
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row per head, as `rows`."""
+        ...
+
+    @extension_point
+    def to_arrow(self) -> pyarrow.Table:
+        """One row per head, as `rows`."""
+        ...
+
+    @extension_point
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        ...
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON; `Atlas.load` reads it."""

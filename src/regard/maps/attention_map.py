@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -37,6 +38,9 @@ from regard.stats import (
     blocks_of,
     by_name,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["AttentionMap"]
 
@@ -108,6 +112,21 @@ class AttentionMap:
         """The log-sum-exp of every row; computes those not known yet."""
         self._watch.check()
         return self._rows.lse
+
+    @extension_point
+    def to_numpy(self) -> np.ndarray:
+        """The whole map as an array, if it is small; refused where it is not."""
+        ...
+
+    @extension_point
+    def to_zarr(self, path: str | Path, *, chunk: int = 512) -> None:
+        """Write the whole map to a new Zarr array, tile by tile, so that memory does not grow with it."""
+        ...
+
+    @extension_point
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        ...
 
     def __len__(self) -> int:
         return self.shape[0]

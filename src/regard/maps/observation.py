@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 from jaxtyping import Float
@@ -16,11 +16,17 @@ from regard.engine.causal_flag import with_causal
 from regard.engine.inputs import Options, readable_problem_of
 from regard.engine.observing import observed
 from regard.engine.problem import Problem
+from regard.extension import extension_point
 from regard.maps import overflow, storage
 from regard.maps.attention_map import AttentionMap
 from regard.masks import Mask
 from regard.scores import Bias, DotProduct, Score
 from regard.stats import Entropy, Finishes, MaxScore, MeanDistance, SinkMass, Statistic, by_name, find_result
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas
+    import pyarrow
 
 __all__ = ["Observation", "observe"]
 
@@ -92,6 +98,31 @@ class Observation:
         plain = self.detach()
         out, lse = deepcopy(plain.out, memo), deepcopy(plain.lse, memo)
         return Observation(out, lse, deepcopy(plain.stats, memo), deepcopy(plain.map, memo), self.asked)
+
+    @extension_point
+    def to_numpy(self) -> dict[str, np.ndarray]:
+        """Output, log-sum-exp and statistics as arrays by name, parts of a result as `top_k.key`."""
+        ...
+
+    @extension_point
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row for each batch row, head and query, with the statistics that have a value for each."""
+        ...
+
+    @extension_point
+    def to_arrow(self) -> pyarrow.Table:
+        """The rows of `to_pandas` as an Arrow table."""
+        ...
+
+    @extension_point
+    def to_parquet(self, path: str | Path) -> None:
+        """The rows of `to_pandas` as a Parquet file."""
+        ...
+
+    @extension_point
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        ...
 
     def save(self, path: str | Path) -> None:
         """Write everything to one safetensors file: output, statistics, and the recipe of the map."""

@@ -261,6 +261,11 @@ class Mask(ABC):
     def __bool__(self) -> bool:
         raise MaskError(f"{self!r} is neither true nor false; join masks with & | ~, not with and, or, not.")
 
+    @extension_point
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        ...
+
     def __repr__(self) -> str:
         if not dataclasses.is_dataclass(self):
             return f"{type(self).__name__}()"

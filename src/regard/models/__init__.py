@@ -1,6 +1,7 @@
 """Watching transformers models, and recordings of what was seen."""
 
 from regard.models.bundled import bundled, sample_text
+from regard.models.imported import from_attentions
 from regard.models.layer import Layer
 from regard.models.loading import LoadedModel, load_model
 from regard.models.opening import load
@@ -26,6 +27,7 @@ __all__ = [
     "chat_text",
     "context_length",
     "encode",
+    "from_attentions",
     "load",
     "load_model",
     "load_text",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Int
@@ -19,6 +19,11 @@ from regard.models.sites import Site
 from regard.models.sizes import spoken
 from regard.models.stack import Maps, Stack
 from regard.models.tokens import Token, tokens_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas
+    import pyarrow
 
 __all__ = ["Recording"]
 
@@ -174,6 +179,44 @@ class Recording:
         The options are those of `regard.viewer.show`; `regard view x.regard` opens a saved recording in a
         browser.
         """
+        ...
+
+    @extension_point
+    def to_numpy(self) -> dict[str, np.ndarray]:
+        """Token ids and every statistic as arrays, named such as `decoder.3.entropy`."""
+        ...
+
+    @extension_point
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row for each layer, batch row, head and query: its token, and every statistic of rows."""
+        ...
+
+    @extension_point
+    def to_arrow(self) -> pyarrow.Table:
+        """The rows of `to_pandas` as an Arrow table."""
+        ...
+
+    @extension_point
+    def to_parquet(self, path: str | Path) -> None:
+        """The rows of `to_pandas` as a Parquet file."""
+        ...
+
+    @extension_point
+    def to_zarr(self, path: str | Path, *, chunk: int = 512) -> None:
+        """Write maps, statistics and token ids to a new Zarr group; maps tile by tile."""
+        ...
+
+    @extension_point
+    def to_attentions(self, stack: str | None = None) -> tuple[Tensor, ...]:
+        """The maps as tensors (batch, heads, q, k), one a layer, as `outputs.attentions` of transformers.
+
+        BertViz and CircuitsVis draw these. A map that is long is refused: it is not kept, it is computed.
+        """
+        ...
+
+    @extension_point
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
         ...
 
     def check_model(self, model: Any) -> None:

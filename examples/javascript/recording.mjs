@@ -1,0 +1,96 @@
+// Reads a recording of regard in JavaScript: no dependencies. docs/format.md describes the files.
+//
+//   node recording.mjs FOLDER LAYER HEAD QUERY      prints the tokens that a query attends to, heaviest first
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+export const FORMAT = 1;
+
+/** A recording: `layers` by "decoder/5", `tokens` of the first text, the `model`. */
+export function open(folder) {
+  const manifest = JSON.parse(readFileSync(join(folder, "manifest.json"), "utf8"));
+  if (manifest.format > FORMAT) throw new Error(`format ${manifest.format}; this reads up to ${FORMAT}`);
+  const said = manifest.tokens ? JSON.parse(checked(folder, manifest.tokens).toString("utf8")) : {};
+  const layers = new Map(manifest.layers.map((entry) => [`${entry.site.role}/${entry.site.index}`, layer(folder, entry)]));
+  return { model: manifest.model, text: said.text ?? null, tokens: (said.tokens?.[0] ?? []).map(([text]) => text), layers };
+}
+
+/** The bytes of a file, if they are those that the manifest vouches for. */
+function checked(folder, entry) {
+  const bytes = readFileSync(join(folder, entry.file));
+  if (createHash("sha256").update(bytes).digest("hex") !== entry.sha256) throw new Error(`${entry.file} is damaged`);
+  return bytes;
+}
+
+/** Tensors of a safetensors file: the length of a JSON header, the header, then the data. */
+export function tensors(bytes) {
+  const size = Number(bytes.readBigUInt64LE(0));
+  const header = JSON.parse(bytes.toString("utf8", 8, 8 + size));
+  const found = {};
+  for (const [name, { dtype, shape, data_offsets: [start, stop] }] of Object.entries(header)) {
+    if (name === "__metadata__") continue;
+    found[name] = { shape, data: numbers(dtype, bytes.subarray(8 + size + start, 8 + size + stop)) };
+  }
+  return found;
+}
+
+function numbers(dtype, bytes) {
+  const aligned = Uint8Array.from(bytes).buffer;
+  if (dtype === "F32") return new Float32Array(aligned);
+  if (dtype === "F64") return new Float64Array(aligned);
+  if (dtype === "I64") return new BigInt64Array(aligned);
+  if (dtype === "BF16") {
+    // The upper half of a float32.
+    const wide = new Uint32Array(aligned.byteLength / 2);
+    new Uint16Array(aligned).forEach((half, i) => (wide[i] = half << 16));
+    return new Float32Array(wide.buffer);
+  }
+  throw new Error(`${dtype} is not read here`);
+}
+
+/** Whether a query may attend to a key, by their positions. */
+function allows(mask, query, key) {
+  switch (mask?.type) {
+    case undefined: return true;
+    case "Causal": return key <= query + mask.shift;
+    case "Window": return query - key < mask.left && key - query < mask.right;
+    case "And": return mask.parts.every((part) => allows(part, query, key));
+    case "Or": return mask.parts.some((part) => allows(part, query, key));
+    default: throw new Error(`the mask ${mask.type} is not read here`);
+  }
+}
+
+function layer(folder, entry) {
+  if (entry.segments.length !== 1) throw new Error("a recording with generated tokens is not read here");
+  const { q, k, lse, bias, ...rest } = tensors(checked(folder, entry.segments[0]));
+  if (bias) throw new Error("a recording with a bias is not read here");
+  const [, heads, queries, dim] = q.shape;
+  const [, shared, keys] = k.shape;
+  const stats = Object.fromEntries(Object.entries(rest).filter(([name]) => name.startsWith("stats.")));
+
+  /** One weight of the first text: exp(score - lse). */
+  function weight(head, query, key) {
+    // The last query sits on the last key.
+    if (!allows(entry.mask, query + keys - queries, key)) return 0;
+    const row = (head * queries + query) * dim;
+    const column = (Math.floor(head / (heads / shared)) * keys + key) * dim;
+    let score = 0;
+    for (let i = 0; i < dim; i++) score += q.data[row + i] * k.data[column + i];
+    score *= entry.scale;
+    if (entry.softcap) score = entry.softcap * Math.tanh(score / entry.softcap);
+    return Math.exp(score - lse.data[head * queries + query]);
+  }
+
+  const row = (head, query) => Array.from({ length: keys }, (_, key) => weight(head, query, key));
+  return { heads, queries, keys, stats, weight, row };
+}
+
+if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
+  const [folder, index, head, query] = [process.argv[2], ...process.argv.slice(3).map(Number)];
+  const { layers, tokens } = open(folder);
+  const row = layers.get(`decoder/${index}`).row(head, query);
+  const order = row.map((_, key) => key).sort((a, b) => row[b] - row[a]).slice(0, 5);
+  for (const key of order) console.log(`${row[key].toFixed(4)}  ${key}  ${JSON.stringify(tokens[key] ?? "")}`);
+}

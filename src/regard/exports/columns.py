@@ -1,0 +1,92 @@
+"""Columns of equal length, and what other libraries make of them."""
+
+from __future__ import annotations
+
+import secrets
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from regard.errors import RegardError
+
+__all__ = [
+    "Columns",
+    "array_of",
+    "arrays_of",
+    "arrow_table",
+    "data_frame",
+    "needed",
+    "new_place",
+    "row_columns",
+    "write_parquet",
+]
+
+Columns = dict[str, Any]
+
+
+def needed(module: str, extra: str, what: str) -> Any:
+    """A library that only some results need; RegardError with the command that installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise RegardError(
+            f"{what} needs {module.split('.')[0]}, which cannot be imported here ({error}). Install it with: "
+            f'pip install "regard[{extra}]"'
+        ) from error
+
+
+def data_frame(columns: Columns) -> Any:
+    """A pandas DataFrame."""
+    return needed("pandas", "pandas", "a data frame").DataFrame(columns)
+
+
+def arrow_table(columns: Columns) -> Any:
+    """An Arrow table."""
+    return needed("pyarrow", "parquet", "an Arrow table").table(columns)
+
+
+def write_parquet(columns: Columns, path: str | Path) -> None:
+    """A Parquet file; a crash leaves the old one or the new one."""
+    table, path = arrow_table(columns), Path(path)
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    try:
+        needed("pyarrow.parquet", "parquet", "a Parquet file").write_table(table, draft)
+        draft.replace(path)
+    except OSError as error:
+        raise RegardError(f"{path} cannot be written: {error.strerror or error}.") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def new_place(path: str | Path) -> str:
+    """A path where nothing is yet; RegardError where something is."""
+    if Path(path).exists():
+        raise RegardError(f"{path} exists already, and it is not overwritten. Choose another name.")
+    return str(path)
+
+
+def array_of(x: Tensor) -> np.ndarray:
+    """A tensor as an array; bfloat16, which NumPy lacks, as float32."""
+    x = x.detach().cpu()
+    return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
+
+
+def arrays_of(name: str, value: Any) -> dict[str, np.ndarray]:
+    """A statistic as arrays by name: the parts of a named tuple are `name.part`."""
+    if isinstance(value, Tensor):
+        return {name: array_of(value)}
+    if hasattr(value, "_fields"):
+        parts = zip(value._fields, value, strict=True)
+        return {key: x for part, inner in parts for key, x in arrays_of(f"{name}.{part}", inner).items()}
+    return {}
+
+
+def row_columns(shape: tuple[int, int, int], stats: dict[str, Any]) -> Columns:
+    """One row per batch row, head and query, with every statistic that has one value for each."""
+    batch, head, query = (axis.reshape(-1) for axis in np.indices(shape))
+    arrays = {key: x for name, value in stats.items() for key, x in arrays_of(name, value).items()}
+    found = {key: x.reshape(-1) for key, x in arrays.items() if x.shape == shape}
+    return {"batch": batch, "head": head, "query": query, **found}

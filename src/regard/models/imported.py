@@ -1,0 +1,127 @@
+"""Attention weights that another program computed, as a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import RecordingError
+from regard.maps import observe
+from regard.masks import Causal, Dense, Mask
+from regard.models.identity import ModelIdentity
+from regard.models.layer import Layer
+from regard.models.recording import Recording
+from regard.models.segment import Segment
+from regard.models.sites import ROLES, Site
+from regard.models.tokens import Token
+from regard.models.translate import Frame
+
+__all__ = ["from_attentions"]
+
+# How far a row may be from a sum of 1, by the bits of its mantissa: half precision rounds each weight.
+SLACK = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+
+
+def from_attentions(
+    attentions: Sequence[Any],
+    tokens: Sequence[str] | None = None,
+    *,
+    model: str = "imported",
+    role: str = "decoder",
+) -> Recording:
+    """A recording from attention weights that were saved: it views, surveys and saves as any other.
+
+    `attentions` holds one tensor or array (batch, heads, q, k) for each layer, as `outputs.attentions` of
+    transformers does; (heads, q, k) is a batch of one. `tokens` are the texts of the tokens, in order.
+    There is no output and no value, so nothing that weighs values can be asked of it.
+
+    A map is a recipe of queries and keys, and weights are one too: queries log α against the unit vectors.
+
+    >>> recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)], ["The", " cat", " sat"])
+    >>> recording.maps[0][0, 1, 2]
+    tensor([0., 0., 1.])
+    >>> recording
+    Recording(imported, 1 layers, 3 tokens, 288 bytes)
+    """
+    if role not in ROLES:
+        raise RecordingError(f"role is {role!r}; wanted one of {', '.join(ROLES)}.")
+    if not len(attentions):
+        raise RecordingError("attentions is empty; wanted one tensor (batch, heads, q, k) for each layer.")
+    made = Recording(ModelIdentity(model, model, ""))
+    for index, given in enumerate(attentions):
+        made.put(_layer(_checked(given, index), Site(f"attentions.{index}", role, index)))
+    if tokens is not None:
+        _attach(made, list(tokens), role)
+    return made
+
+
+def _checked(given: Any, index: int) -> Float[Tensor, "batch heads q k"]:
+    """Weights in float32 at least; refused unless they are weights."""
+    x = torch.as_tensor(given).detach().cpu()
+    x = x[None] if x.ndim == 3 else x
+    if x.ndim != 4 or not x.is_floating_point() or not x.numel():
+        raise RecordingError(
+            f"attentions[{index}] is {tuple(x.shape)} of {x.dtype}; wanted floats (batch, heads, q, k)."
+        )
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    if not bool(wide.isfinite().all()) or bool((wide < 0).any()):
+        raise RecordingError(
+            f"attentions[{index}] has weights below 0, NaN or infinity; wanted softmax weights."
+        )
+    sums = wide.double().sum(-1)
+    # A row that may attend to nothing has no weight at all.
+    off = torch.where(sums == 0, 0.0, (sums - 1).abs())
+    if float(off.max()) > SLACK.get(x.dtype, 1e-4):
+        batch, head, query = (int(i) for i in torch.unravel_index(off.argmax(), off.shape))
+        raise RecordingError(
+            f"attentions[{index}] does not sum to 1: row {query} of head {head} in batch row {batch} sums to "
+            f"{float(sums[batch, head, query]):.4g}. Give the weights after softmax, without dropout."
+        )
+    return wide
+
+
+def _layer(weights: Float[Tensor, "batch heads q k"], site: Site) -> Layer:
+    q_len, k_len = weights.shape[2:]
+    mask = _mask(weights)
+    q = weights.clamp_min(torch.finfo(weights.dtype).tiny).log()
+    k = torch.eye(k_len, dtype=weights.dtype).expand(len(weights), 1, k_len, k_len)
+    v = weights.new_zeros(len(weights), 1, k_len, 1)
+    seen = observe(q, k, v, mask, scale=1.0)
+    layer = Layer(site)
+    layer.segments = [Segment(seen.lse, dict(seen.stats), q, k, v)]
+    layer.row_stats = frozenset(seen.stats)
+    layer.mask = layer.first_mask = mask
+    layer.options = {"scale": 1.0, "softcap": None, "sink": None}
+    layer.frame = Frame(q_len, k_len)
+    return layer
+
+
+def _mask(weights: Float[Tensor, "batch heads q k"]) -> Mask | None:
+    """Which cells have weight: a named mask where it says exactly that."""
+    seen = weights > 0
+    if bool(seen.all()):
+        return None
+    q_len, k_len = weights.shape[2:]
+    causal = Causal().dense(q_len, k_len)
+    return Causal() if bool((seen == causal).all()) else Dense(seen)
+
+
+def _attach(recording: Recording, tokens: list[str], role: str) -> None:
+    """Token ids, one for each text, and where each stands."""
+    batch, _, _, keys = recording.all_layers[0].map.shape
+    if len(tokens) != keys:
+        raise RecordingError(f"there are {len(tokens)} tokens and {keys} keys; wanted one text for each key.")
+    side = "encoder" if role in ("encoder", "cross", "vision", "audio") else "decoder"
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(tokens))}
+    starts = [0]
+    for text in tokens:
+        starts.append(starts[-1] + len(text))
+    ids = torch.tensor([[numbers[text] for text in tokens]] * batch)
+    recording.token_ids[side] = ids
+    recording.text = "".join(tokens)
+    known = [Token(numbers[text], text, starts[i], starts[i + 1]) for i, text in enumerate(tokens)]
+    recording.restore_tokens([known] * batch, side)
