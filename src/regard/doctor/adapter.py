@@ -214,6 +214,9 @@ class FunctionSubject(Subject):
 
         def sees(form: MaskForm, allowed: Tensor) -> Tensor:
             self.mask = form
+            # Every query may see a key: what gives NaN was not meant in this form.
+            if not bool(self.run(state, allowed=allowed).isfinite().all()):
+                return torch.zeros(LENGTH, LENGTH, dtype=torch.bool)
             return influence(lambda s: self.run(s, allowed=allowed), state, self._values, LENGTH)
 
         exact, possible = find_form(candidates, sees, BATCH, LENGTH, own=True)

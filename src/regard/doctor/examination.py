@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,6 +53,11 @@ def examine(
     >>> examine(attention).codes
     ('missing-scale',)
     """
+    if inspect.isclass(subject):
+        # Made with small sizes, as the command makes it.
+        from regard.doctor.construct import construct
+
+        subject = construct(subject)
     options = Options(layout, causal, heads, dim, mask, cache, linear_memory)
     modules = list(subject.modules()) if isinstance(subject, torch.nn.Module) else []
     training = [module for module in modules if module.training]

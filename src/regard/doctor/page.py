@@ -53,7 +53,7 @@ from regard.testing import assert_attention
 def attention(q, k, v):
     return (q @ k.mT).softmax(-1) @ v
 
-found = examine(attention)
+found = examine(attention)                                         # or a module, or a class of one
 print(found.codes)                                                 # ('missing-scale',)
 assert_attention(torch.nn.functional.scaled_dot_product_attention)  # fails the test unless healthy
 ```
@@ -87,7 +87,8 @@ What cannot be found out is asked for:
 | `linear_memory` | memory must grow with the length only; without this, quadratic memory is a remark |
 
 Rotary positions of the usual bases, partial or turned the other way, normalised queries and keys with norms
-in the module, and any bias that does not depend on the input (ALiBi, relative positions) are healthy forms.
+in the module, cosines with a factor, and any bias that does not depend on the input (ALiBi, relative
+positions) are healthy forms.
 Tables of positions and learnt biases are examined at zero, and a note says so.
 What fits none of them gets no clean bill: the report names the nearest form and how far it is.
 
@@ -113,8 +114,8 @@ Right for a form that is not known (linear attention, Performer) is *not examine
 implementations, of which there is no first count, it is 49 of 50 and 120 of 131. The set was mended
 against, so this says what is left of known habits, not what to expect of others. The one that is accused
 takes masks that it never reads. Still not read: functions that take their weight matrices as arguments,
-weights in NumPy, and a missing output projection behind a residual and a norm. Known to be wrong: AFT, which
-is no softmax of q·k at all, is accused of its scale.
+weights in NumPy, and a missing output projection behind a residual and a norm. Talking heads, whose weights
+are mixed between heads, are not examined.
 
 ## What it finds
 """

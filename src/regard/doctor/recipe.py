@@ -23,6 +23,12 @@ SCALES = {
 }
 # Forbidden scores by the name of the mistake; None is added to, not filled in.
 FILLS = {"before": -torch.inf, "zero": 0.0, "one": 1.0, "minus one": -1.0}
+# What stands in place of softmax by mistake.
+PLAIN = {
+    "none": lambda s: s,
+    "exp": torch.exp,
+    "shares": lambda s: s / s.sum(-1, keepdim=True),
+}
 
 
 @dataclass(frozen=True)
@@ -120,8 +126,8 @@ def _weights(scores: Tensor, allowed: Tensor, recipe: Recipe) -> Tensor:
         scores = torch.zeros_like(scores)
     if recipe.weights == "own":
         return torch.eye(scores.shape[-2], scores.shape[-1]).to(scores).expand(scores.shape)
-    if recipe.weights == "none":
-        return scores * allowed
+    if recipe.weights in PLAIN:
+        return PLAIN[recipe.weights](scores * allowed) * allowed
     dtype = scores.dtype
     if recipe.softmax is not None:
         scores = scores.to(recipe.softmax)

@@ -57,6 +57,8 @@ SLIPS = (
     Slip("transposed-product", "scores of channels with channels", {"weights": "channels"}),
     Slip("no-softmax", "no softmax", {"weights": "none"}),
     Slip("no-softmax", "log_softmax in place of softmax", {"weights": "log"}),
+    Slip("no-softmax", "e^score not divided by the sum of its row", {"weights": "exp"}),
+    Slip("no-softmax", "scores divided by their sum in place of softmax", {"weights": "shares"}),
     Slip("softmax-twice", "softmax taken twice", {"weights": "twice"}),
     Slip("mask-after-softmax", "the mask multiplied in after softmax", {"mask": "after"}),
     Slip("mask-weak", "forbidden scores set to 0", {"mask": "zero"}),

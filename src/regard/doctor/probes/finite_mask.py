@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from regard.doctor.case import Case
+from regard.doctor.case import Case, larger
 from regard.doctor.probes.padding import leak
+from regard.doctor.subject import Scenario
 
 __all__ = ["finite_mask"]
 
@@ -25,11 +26,18 @@ def finite_mask(case: Case) -> None:
     return None
 
 
+def _overflows(case: Case, scenario: Scenario, size: float) -> bool:
+    """Whether large inputs alone give NaN, which then reaches every query."""
+    state = case.subject.sample()
+    usual, large = case.run(state, scenario), case.run(larger(state, size), scenario)
+    return bool((usual.isfinite() & ~large.isfinite()).any())
+
+
 def _leaks(case: Case, size: float, words: str) -> str:
     subject = case.subject
     for scenario in subject.scenarios():
         seen = case.seen(scenario)
-        if bool(seen.all()):
+        if bool(seen.all()) or _overflows(case, scenario, size):
             continue
         leaked = int((case.seen(scenario, size=size) & ~seen).sum())
         if leaked:
@@ -37,7 +45,8 @@ def _leaks(case: Case, size: float, words: str) -> str:
             return (
                 f"called {scenario.label} with scores near {words}, {leaked} of {masked} masked pairs attend"
             )
-    if subject.padding and subject.kind != "function":
+    whole = subject.scenarios()
+    if subject.padding and subject.kind != "function" and not any(_overflows(case, s, size) for s in whole):
         noticed, _ = leak(case, size)
         if bool(noticed.any()):
             return f"with scores near {words}, {int(noticed.sum())} tokens notice what their padding holds"

@@ -47,8 +47,16 @@ def formula(case: Case) -> None:
     for scenario in others if found is not None and not case.findings else ():
         fitting = _fitting(case, scenario, found)
         case.fits[scenario.label] = fitting.fit()
-        if (other := case.fits[scenario.label]) is not None and other.codes:
+        other = case.fits[scenario.label]
+        if other is not None and other.codes:
             return _report(case, scenario, other)
+        if other is None and isinstance(subject, FunctionSubject) and not subject.own:
+            error, words = fitting.nearest
+            case.leave(
+                f"called {scenario.label}, it computes no known form of softmax(q·k)·v: the nearest, "
+                f"{words}, is {error:.0%} away. Say what its mask means (mask=…), or compare it with a "
+                "reference of your own"
+            )
     return None if found is None or case.findings else _grouped(case)
 
 

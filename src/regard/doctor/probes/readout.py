@@ -19,13 +19,17 @@ from regard.doctor.subject import Scenario
 
 __all__ = ["readout"]
 
-# How exactly logarithms of weights in float32 follow the scores.
-TOLERANCE = 1e-3
+# How exactly logarithms of weights in float32 follow the scores, and by how much they must at least.
+TOLERANCE, LEAST = 1e-3, 1e-3
+# Cosines lie between -1 and 1: without a factor softmax of them is nearly flat.
+FACTOR = 2.0
 
 
 def readout(case: Case, scenario: Scenario, fitting: Fitting) -> None:
     """Is it softmax of the scores and a fixed bias? Else say how far the nearest known form is."""
     for weights, still, pairs in _read(case, scenario):
+        if _cosines(case, scenario, weights, still, pairs):
+            return None
         for base in healthy_forms(positional=True, normed=True):
             scale = _slope(weights, still, scores_of(pairs[0], pairs[1], pairs[2], base))
             if scale is not None:
@@ -38,6 +42,33 @@ def readout(case: Case, scenario: Scenario, fitting: Fitting) -> None:
         "Examine its parts one by one, or compare it with a reference of your own"
     )
     return None
+
+
+def _cosines(case: Case, scenario: Scenario, weights: Tensor, still: Tensor, pairs: Any) -> bool:
+    """Whether the weights are softmax of cosines: times a factor of each head, or, a mistake, without."""
+    q, k, heads = pairs
+    scores = scores_of(q, k, heads, Recipe(norm="unit"))
+    subject = case.subject
+    parameters = list(subject.module.parameters()) if isinstance(subject, ModuleSubject) else []
+    width = q.shape[-1] // heads[0]
+    # Norms with gains of their own are another form.
+    if weights.shape != scores.shape or any(x.shape == (width,) for x in parameters):
+        return False
+    each = [slice(head, head + 1) for head in range(heads[0])]
+    factors = [_slope(weights[:, at], still[:, at], scores[:, at]) for at in each]
+    found = [factor for factor in factors if factor is not None]
+    if len(found) < len(each):
+        return False
+    if min(found) < FACTOR and not any(x.numel() in (1, heads[0]) for x in parameters):
+        case.find(
+            "normalised-inside",
+            f"called {scenario.label}, the weights read off it are softmax of {min(found):.3g} times "
+            "cosines, which lie between -1 and 1",
+            scenario,
+        )
+        return True
+    case.note("its scores are cosines, of queries and keys scaled to length 1, times a factor")
+    return True
 
 
 def _judge(case: Case, scenario: Scenario, base: Recipe, scale: float, width: int) -> None:
@@ -73,7 +104,9 @@ def _slope(weights: Tensor, still: Tensor, scores: Tensor) -> float | None:
         return None
     slope = float((logs * scores).sum()) / power
     away = float((logs - slope * scores).abs().max())
-    return slope if away < TOLERANCE * max(float(logs.abs().max()), 1e-2) and slope > 0 else None
+    # Where the weights do not move with the scores, as in AFT, any small slope would fit.
+    moved = float(logs.abs().max())
+    return slope if moved > LEAST and slope > 0 and away < TOLERANCE * max(moved, 1e-2) else None
 
 
 def _read(case: Case, scenario: Scenario) -> Any:
