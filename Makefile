@@ -1,7 +1,7 @@
 # Everything here works on a fresh machine with Python 3.11 or newer and nothing else.
 #
 #   make view     look at attention          make view REGARD_ARGS="--help"
-#   make test     lint, types, and all tests but these two:
+#   make test     lint and all tests but these two:
 #   make kernels  tests of the GPU kernels, compiled and interpreted: no GPU needed
 #   make long     every family of transformers, examples that train, many kills, the site
 #   make check    lint and types only
@@ -36,9 +36,10 @@ help:
 view: $(VENV)/.installed
 	$(BIN)/regard view $(REGARD_ARGS)
 
-# Side by side: packages from PyPI, the page, the system's browser; then types, and all other tests.
+# Side by side: packages from PyPI, the page, the system's browser; then the tests. Types take a minute of a core, which
+# tests would miss: `make check`.
 test:
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 page chromium lint types suite GOAL=test
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 page chromium lint suite GOAL=test
 
 # One worker more than there are cores, since some wait for a browser or a program, and each keeps to one thread. What
 # programs compile is kept for the next one that a test starts, whatever the environment says. In place of the shell,
@@ -57,8 +58,9 @@ kernels: $(VENV)/.installed-test
 
 # Every file with a test marked `long`; tests/test_project.py holds the list to that.
 LONG = tests/corpus/test_run.py tests/distributed/test_page.py tests/docs/test_site.py \
-	tests/doctor/test_families.py tests/examples/test_classic.py tests/models/test_parity.py
-long: $(VENV)/.installed-test
+	tests/doctor/test_families.py tests/examples/test_classic.py tests/models/test_parity.py \
+	tests/viewer/e2e/test_long.py tests/viewer/e2e/test_notebook.py
+long: chromium $(VENV)/.installed-test
 	@$(PYTEST) -m long $(LONG)
 
 types: $(VENV)/.installed-test

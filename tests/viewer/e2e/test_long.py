@@ -43,6 +43,7 @@ def long_server(long: Recording, tmp_path: Path) -> Iterator[str]:
 
 
 # One test: the recording takes longer to make than to look at.
+@pytest.mark.long
 def test_a_hundred_thousand_tokens_from_the_overview_to_one_weight(
     page: Page, long_server: str, long: Recording
 ):

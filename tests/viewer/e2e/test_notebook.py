@@ -145,6 +145,7 @@ def test_a_recording_is_panned_and_read_in_a_notebook(page: Page, jupyter: str, 
     expect(page.get_by_test_id("pick-head")).to_have_value("2")
 
 
+@pytest.mark.long
 def test_a_page_made_of_a_notebook_shows_the_picture(
     browser: Browser, notebook: Path, environment: dict[str, str]
 ):
