@@ -52,6 +52,38 @@ def test_cosines_without_a_factor_are_normalised_inside():
     assert "softmax of 1 times cosines, which lie between -1 and 1" in found.findings[0].evidence
 
 
+class Capped(Fused):
+    def __init__(self, dim=32, num_heads=4):
+        super().__init__(dim, num_heads)
+        self.softcap = 3.0
+
+    def weights(self, q, k):
+        return (((q @ k.mT * q.shape[-1] ** -0.5) / self.softcap).tanh() * self.softcap).softmax(-1)
+
+
+class CappedUnscaled(Capped):
+    def weights(self, q, k):
+        return (((q @ k.mT) / self.softcap).tanh() * self.softcap).softmax(-1)
+
+
+def test_capped_scores_are_healthy_and_their_scale_is_probed():
+    found = examine(Capped())
+    assert found.verdict == "healthy", str(found)
+    assert examine(CappedUnscaled()).codes == ("missing-scale",)
+
+
+def test_heads_may_come_back_side_by_side():
+    def length_first(query, key, value, attention_mask):
+        scores = torch.einsum("ibhd,jbhd->bhij", query, key) / math.sqrt(query.shape[-1])
+        weights = scores.masked_fill(attention_mask, -10000.0).softmax(-1)
+        return torch.einsum("bhij,jbhd->ibhd", weights, value).flatten(2)
+
+    found = examine(length_first)
+    assert found.verdict == "healthy", str(found)
+    assert found.reading is not None
+    assert found.reading["layout"] == "nbhd"
+
+
 class AttentionFreeSimple(nn.Module):
     def __init__(self, d_model=32):
         super().__init__()

@@ -121,6 +121,9 @@ class FunctionSubject(Subject):
         outs = tensors_in(found)
         if not outs:
             raise TypeError(f"it returned {type(found).__name__} and no tensor")
+        if self.layout in ("bnhd", "nbhd"):
+            # Heads that come back side by side.
+            outs = [x.unflatten(-1, q.shape[2:]) if x.shape == q.flatten(2).shape else x for x in outs]
         return next((x for x in outs if x.shape == q.shape), outs[0])
 
     def _extra(self, allowed: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> dict[str, Any]:

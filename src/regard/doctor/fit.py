@@ -49,6 +49,7 @@ class Fitting:
     positional: bool = True
     normed: bool = False
     named: bool = True
+    caps: tuple[float, ...] = ()
     best: float = math.inf
     nearest: tuple[float, str] = (math.inf, "")
     _settings: list[Setting] = field(default_factory=list)
@@ -57,6 +58,7 @@ class Fitting:
         self.out, self.inside = self.subject.core(self.state, self.scenario)
         patterns = self._patterns(self.out.shape[1])
         forms = healthy_forms(self.positional, self.normed)
+        forms += [replace(base, cap=cap) for cap in self.caps for base in forms]
         self._settings = [
             (convention, base, item)
             for base in forms

@@ -37,8 +37,8 @@ class Recipe:
 
     `scale` names one of `SCALES` or is a number, `axis` is that of softmax over (batch, heads, q, k), `order`
     says what is taken for q, k and v, `mixed` which of them (o: the output) a view cuts across tokens,
-    `turned` which of them rotary positions turn, and `restart` gives the tokens after a cache of that length
-    positions from zero.
+    `turned` which of them rotary positions turn, `cap` bounds the scores by a tanh, and `restart` gives the
+    tokens after a cache of that length positions from zero.
     """
 
     scale: str | float = "d_k"
@@ -57,6 +57,7 @@ class Recipe:
     turn: float = 1.0
     turned: str = "qk"
     softmax: torch.dtype | None = None
+    cap: float | None = None
     restart: int | None = None
 
 
@@ -205,6 +206,7 @@ def _mix(parts: dict[str, Tensor], sizes: tuple[int, int], allowed: Tensor, reci
     if recipe.weights == "channels":
         return v @ (q.mT @ k * factor).softmax(-1).mT
     scores = q @ k.mT * factor
+    scores = scores if recipe.cap is None else recipe.cap * (scores / recipe.cap).tanh()
     weights = _weights(scores, allowed, recipe)
     return weights @ v * _factor(recipe.after or 1.0, q.shape[-1], sizes)
 

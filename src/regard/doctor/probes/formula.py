@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import torch
 
 from regard.doctor.adapter import FunctionSubject
@@ -118,9 +120,25 @@ def _fitting(case: Case, scenario: Scenario, like: Fit | None = None) -> Fitting
         subject, scenario, subject.sample(), case.seen(scenario),
         positional=like is None and _positional(subject, scenario),
         normed=like is None and isinstance(subject, ModuleSubject) and _has_norms(subject),
-        named=_named(subject),
+        named=_named(subject), caps=() if like is not None else _caps(subject),
     )  # fmt: skip
     return fitting if like is None else fitting.like(like)
+
+
+def _caps(subject: Subject) -> tuple[float, ...]:
+    """Where its scores may be capped: the numbers that it, or its configuration, holds under such a name."""
+    if isinstance(subject, FunctionSubject):
+        given = inspect.signature(subject.fn).parameters if callable(subject.fn) else {}
+        held = [{name: parameter.default for name, parameter in given.items()}]
+    elif isinstance(subject, ModuleSubject):
+        held = [vars(part) for part in subject.module.modules()]
+        held += [vars(own["config"]) for own in held if hasattr(own.get("config"), "__dict__")]
+    else:
+        return ()
+    named = {
+        x for own in held for name, x in own.items() if "cap" in name.lower() and type(x) in (int, float)
+    }
+    return tuple(sorted(float(x) for x in named if x > 0))
 
 
 def _named(subject: Subject) -> bool:
