@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from processes import python
-from regard import masks
+from regard import masks, plots
 from regard.errors import MaskError, ShapeError
 from regard.masks import Causal, Dense, Window
 from regard.plots import curves, heatmap, ink, mask_figure, shade
@@ -229,3 +229,31 @@ def test_the_hero_picture_shows_weights():
         weights = hero.weights(mask)
         torch.testing.assert_close(weights.sum(-1), torch.ones(hero.LENGTH))
         assert not weights[~mask.dense(hero.LENGTH)].any()
+
+
+def test_every_plot_can_be_drawn_in_axes_of_yours():
+    from matplotlib.figure import Figure
+
+    from regard.tracing import example
+
+    figure = Figure()
+    parts = figure.subplots(1, 5)
+    lines = {"a": ([1, 2], [3, 4])}
+    drawn = [
+        heatmap(torch.eye(3), ax=parts[0]),
+        plots.mask_figure(masks.Causal(), 4, ax=parts[1]),
+        plots.curves(lines, x_title="x", y_title="y", ax=parts[2]),
+        plots.overview(torch.rand(4, 4), (8, 8), ax=parts[3]),
+        example("cat").plot(ax=parts[4]),
+    ]
+    assert all(one is figure for one in drawn)
+    assert all(part.has_data() for part in parts)
+
+
+def test_an_inset_needs_axes_of_its_own():
+    from matplotlib.figure import Figure
+
+    with pytest.raises(ShapeError, match="overview got ax and inset"):
+        plots.overview(
+            torch.rand(4, 4), (8, 8), inset=plots.Inset(torch.eye(2), 0, 0), ax=Figure().subplots()
+        )

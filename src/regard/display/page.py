@@ -19,7 +19,7 @@ CELL = "padding:.15em .7em;border-bottom:1px solid #8884"
 
 def page(title: str, facts: str, *parts: str) -> str:
     """A heading, a line of facts, and whatever else there is."""
-    head = f'<b>{escape(title)}</b> <span style="opacity:.7">{escape(facts)}</span>'
+    head = f'<div><b>{escape(title)}</b> <span style="opacity:.7">{escape(facts)}</span></div>'
     return f'<div style="font-family:system-ui,sans-serif;font-size:13px">{head}{"".join(parts)}</div>'
 
 

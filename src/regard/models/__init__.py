@@ -12,9 +12,21 @@ from regard.models.stack import Stack
 from regard.models.telemetry import Reading, Telemetry, TrainerCallback
 from regard.models.text import chat_text, context_length, encode, load_text
 from regard.models.tokens import Token
+from regard.models.tracking import (
+    Alarm,
+    Alarms,
+    lightning_callback,
+    scalars,
+    to_all,
+    to_tensorboard,
+    to_trackio,
+    to_wandb,
+)
 from regard.models.watch import watch
 
 __all__ = [
+    "Alarm",
+    "Alarms",
     "Layer",
     "LoadedModel",
     "Reading",
@@ -28,11 +40,17 @@ __all__ = [
     "context_length",
     "encode",
     "from_attentions",
+    "lightning_callback",
     "load",
     "load_model",
     "load_text",
     "progress",
     "record",
     "sample_text",
+    "scalars",
+    "to_all",
+    "to_tensorboard",
+    "to_trackio",
+    "to_wandb",
     "watch",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from regard.errors import ShapeError
 from regard.plots.colours import shade
-from regard.plots.drawing import SOFT, blank
+from regard.plots.drawing import SOFT, blank, whole_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +31,9 @@ def curves(
     title: str | None = None,
     logarithmic: bool = False,
     emphasis: Sequence[str] = (),
+    ax: Axes | None = None,
 ) -> Figure:
-    """Lines by name, each (x, y), on linear axes or on logarithmic ones.
+    """Lines by name, each (x, y), on linear axes or on logarithmic ones; in `ax`, if given.
 
     Few lines are told apart by colour and named; of many, those in `emphasis` are, and the rest are pale.
 
@@ -40,6 +41,11 @@ def curves(
     >>> figure.axes[0].get_xlabel()
     'distance'
     """
+    if ax is not None:
+        _draw(ax, lines, logarithmic, emphasis, outside=False)
+        ax.set(xlabel=x_title, ylabel=y_title)
+        ax.set_title(title or "", fontsize=11, parse_math=False)
+        return whole_figure(ax)
     return panels({y_title: lines}, x_title=x_title, title=title, logarithmic=logarithmic, emphasis=emphasis)
 
 
@@ -68,7 +74,7 @@ def panels(
     return figure
 
 
-def _draw(axes: Axes, lines: Lines, logarithmic: bool, emphasis: Sequence[str]) -> None:
+def _draw(axes: Axes, lines: Lines, logarithmic: bool, emphasis: Sequence[str], outside: bool = True) -> None:
     if not lines:
         raise ShapeError("curves got no lines; give at least one, as name: (x, y).")
     for name, (x, y) in lines.items():
@@ -90,7 +96,7 @@ def _draw(axes: Axes, lines: Lines, logarithmic: bool, emphasis: Sequence[str]) 
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, labelcolor=SOFT, color=SOFT)
     axes.grid(color="#eceef1", linewidth=0.8)
-    if len(lines) > NAMED and bright:
+    if len(lines) > NAMED and bright and outside:
         # Among so many lines there is hardly a free place, and to look for one takes longer than to draw.
         axes.figure.legend(loc="outside lower center", ncols=min(3, len(bright)), frameon=False, fontsize=8)
     elif bright:

@@ -7,11 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from regard.errors import ShapeError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["HIDDEN", "SOFT", "Labels", "blank", "canvas", "cell_size", "grid", "hatch", "label", "ticks"]
+__all__ = [
+    "HIDDEN",
+    "SOFT",
+    "Labels",
+    "blank",
+    "canvas",
+    "cell_size",
+    "grid",
+    "hatch",
+    "label",
+    "ticks",
+    "whole_figure",
+]
 
 Labels = Sequence[list[str] | None]  # of the rows and of the columns
 
@@ -33,13 +47,23 @@ def blank(width: float, height: float) -> Figure:
     return figure
 
 
-def canvas(shape: Sequence[int], labels: Labels, cell: float) -> tuple[Figure, Axes]:
-    """An empty figure with room for a matrix and its labels."""
+def canvas(shape: Sequence[int], labels: Labels, cell: float, ax: Axes | None = None) -> tuple[Figure, Axes]:
+    """An empty figure with room for a matrix and its labels; or the axes given and their figure."""
+    if ax is not None:
+        return whole_figure(ax), ax
     q, k = shape
     margins = [0.095 * max((len(label) for label in side or ["00"]), default=1) for side in labels]
     width, height = cell * k + margins[0] + 1.5, cell * q + min(margins[1], 1.2) + 1.1
     figure = blank(max(width, 2.6), max(height, 1.9))
     return figure, figure.add_subplot()
+
+
+def whole_figure(ax: Axes) -> Figure:
+    """The figure that axes are in, also where they are in a part of it."""
+    found = ax.get_figure(root=True)
+    if found is None:
+        raise ShapeError("ax belongs to no figure; take one from plt.subplots().")
+    return found
 
 
 def cell_size(shape: Sequence[int], annotate: bool, labelled: bool) -> float:

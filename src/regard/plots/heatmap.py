@@ -32,12 +32,14 @@ def heatmap(
     row_title: str = "query",
     column_title: str = "key",
     limit: float | None = None,
+    ax: Axes | None = None,
 ) -> Figure:
     """One matrix as textbooks draw it: a row per query, a column per key, each cell shaded and written out.
 
     Numbers of both signs are shaded on both sides of zero. `limit` is the size that gets the full colour
     (the largest of the matrix, unless given). Cells that are `hidden`, or −inf, are hatched and hold no
-    number. The figure knows nothing of pyplot: save it with `figure.savefig(path)`.
+    number. The figure knows nothing of pyplot: save it with `figure.savefig(path)`. With `ax`, axes of yours,
+    it is drawn there, and your figure is returned.
 
     >>> import torch
     >>> figure = heatmap(torch.eye(3), ["The", "cat", "sat"], ["The", "cat", "sat"])
@@ -47,7 +49,7 @@ def heatmap(
     cells, hidden = _checked(weights, hidden)
     labels = [_checked_labels(name, given, n) for name, given, n in _sides(cells, row_labels, column_labels)]
     cell = cell_size(cells.shape, annotate, labelled=labels != [None, None])
-    figure, axes = canvas(cells.shape, labels, cell)
+    figure, axes = canvas(cells.shape, labels, cell, ax)
     size = _limit(cells, hidden, limit)
     signed = bool((cells[~hidden] < 0).any())
     drawn = cells.masked_fill(hidden, math.nan).numpy()

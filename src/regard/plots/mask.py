@@ -11,13 +11,16 @@ from regard.plots.colours import colormap
 from regard.plots.drawing import canvas, cell_size, grid, hatch, label
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["mask_figure"]
 
 
-def mask_figure(mask: Mask, q: int, k: int | None = None, *, batch: int = 0, head: int = 0) -> Figure:
-    """A mask as a picture: blue where a query may attend, hatched where it may not.
+def mask_figure(
+    mask: Mask, q: int, k: int | None = None, *, batch: int = 0, head: int = 0, ax: Axes | None = None
+) -> Figure:
+    """A mask as a picture: blue where a query may attend, hatched where it may not; in `ax`, if given.
 
     >>> from regard.masks import Causal, Window
     >>> figure = mask_figure(Causal() & Window(4), 16)
@@ -36,7 +39,7 @@ def mask_figure(mask: Mask, q: int, k: int | None = None, *, batch: int = 0, hea
                 )
         allowed = allowed[batch if allowed.shape[0] > 1 else 0, head if allowed.shape[1] > 1 else 0]
     cell = cell_size(allowed.shape, annotate=False, labelled=False)
-    figure, axes = canvas(allowed.shape, [None, None], cell)
+    figure, axes = canvas(allowed.shape, [None, None], cell, ax)
     drawn = allowed.double().masked_fill(~allowed, math.nan).numpy()
     axes.imshow(drawn, cmap=colormap(signed=False), vmin=0.0, vmax=1.5, aspect="equal")
     hatch(axes, ~allowed)

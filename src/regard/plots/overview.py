@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.errors import ShapeError
 from regard.plots.colours import colormap
-from regard.plots.drawing import HIDDEN, SOFT, blank
+from regard.plots.drawing import HIDDEN, SOFT, blank, whole_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,10 +40,12 @@ def overview(
     inset: Inset | None = None,
     title: str | None = None,
     how: str = "max",
+    ax: Axes | None = None,
 ) -> Figure:
     """A pooled map over the whole text, on a logarithmic scale, with a part of it enlarged beside it.
 
     `lengths` are how many queries and keys the whole map has; `how` says what a block shows, for the legend.
+    It is drawn in `ax`, if given, and then without an inset.
 
     >>> import torch
     >>> figure = overview(torch.rand(8, 8), (1000, 1000), inset=Inset(torch.eye(4), 500, 500), title="L3 H2")
@@ -54,8 +56,15 @@ def overview(
         raise ShapeError(
             f"overview got an array of shape {tuple(pooled.shape)}; it draws one pooled map (rows, columns)."
         )
-    figure = blank(9.6 if inset else 5.6, 4.8)
-    axes = figure.subplots(1, 2 if inset else 1, squeeze=False)[0]
+    if ax is not None and inset is not None:
+        raise ShapeError(
+            "overview got ax and inset, and an inset needs axes of its own; leave out one of them."
+        )
+    if ax is not None:
+        figure, axes = whole_figure(ax), [ax]
+    else:
+        figure = blank(9.6 if inset else 5.6, 4.8)
+        axes = figure.subplots(1, 2 if inset else 1, squeeze=False)[0]
     cells = pooled.detach().cpu().double()
     top = float(cells.max()) or 1.0
     image = _image(axes[0], cells, top, (-0.5, lengths[1] - 0.5, lengths[0] - 0.5, -0.5))

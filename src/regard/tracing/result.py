@@ -13,6 +13,7 @@ from regard.tracing.terminal import as_rich
 from regard.tracing.text import as_text
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.console import Group
 
@@ -86,8 +87,8 @@ class Trace(Steps):
             ],
         }
 
-    def plot(self, step: str = "weights", head: int = 0, batch: int = 0) -> Figure:
-        """One step as an annotated heatmap; a matplotlib figure that `savefig` writes to a file."""
+    def plot(self, step: str = "weights", head: int = 0, batch: int = 0, ax: Axes | None = None) -> Figure:
+        """One step as an annotated heatmap, in `ax` if given; a figure that `savefig` writes to a file."""
         from regard.plots import heatmap
 
         axes = [axis for axis in self[step].axes if axis not in ("batch", "heads")]
@@ -101,6 +102,7 @@ class Trace(Steps):
             title=panel.formula,
             row_title=axes[0],
             column_title=axes[1] if len(axes) > 1 else "",
+            ax=ax,
         )
 
 
