@@ -35,7 +35,20 @@ from regard.stats import (
     by_name,
 )
 
-__all__ = ["BACKENDS", "COUNTS", "DTYPES", "FACTOR", "FLOOR", "Cell", "Size", "measure", "statistics"]
+__all__ = [
+    "BACKENDS",
+    "COUNTS",
+    "DTYPES",
+    "FACTOR",
+    "FLOOR",
+    "GRADIENT_FLOOR",
+    "PER_SCORE",
+    "Cell",
+    "Size",
+    "largest_score",
+    "measure",
+    "statistics",
+]
 
 DTYPES = {
     "float64": torch.float64,
@@ -47,8 +60,13 @@ DTYPES = {
 BACKENDS = {"cpu": {"torch": "torch", "sdpa": "sdpa", "native": "auto"}, "cuda": {"triton": "triton"}}
 # Statistics that count what is above a threshold: near it the last bit decides, so an error says nothing.
 COUNTS = ("Histogram", "ReceptiveWindow", "SinkRate")
-# What is promised: at most so many times eager's own error, and what a sum in float32 may lose.
-FACTOR, FLOOR = 2.0, 1e-5
+# What is promised: at most so many times eager's own error, plus a floor.
+FACTOR = 2.0
+# What sums in float32 may lose, and what gradients may: they subtract Σ P dP, taken from a rounded output.
+FLOOR, GRADIENT_FLOOR = 1e-5, 5e-5
+# Per unit of the largest score. The CPU reads rows of large scores in float64. GPU kernels keep float32, and
+# there a score and the log-sum-exp of its row are each rounded by 2^-24 of their size.
+PER_SCORE = {"triton": 2.0**-23}
 # What no GPU kernel computes yet: it is read from tiles there.
 TILES = (ColumnMax, HeadDivergence, HeadSum, KL)
 RIDING = (Entropy, MaxScore, MeanDistance, SinkMass)
@@ -65,7 +83,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Cell:
-    """The worst case of a quantity, backend and dtype: our error, eager's in the same case, the family."""
+    """The worst case of a quantity, backend and dtype: our error, eager's in the same case, the family.
+
+    `largest` is the largest score of the case, without its sign.
+    """
 
     dtype: str
     quantity: str
@@ -73,11 +94,18 @@ class Cell:
     error: float
     eager: float
     family: str
+    largest: float
+
+    @property
+    def promised(self) -> float:
+        """The largest error that is promised."""
+        floor = GRADIENT_FLOOR if self.quantity.startswith("gradient") else FLOOR
+        return FACTOR * self.eager + floor + PER_SCORE.get(self.backend, 0.0) * self.largest
 
     @property
     def share(self) -> float:
         """Our error as a share of what is promised."""
-        return self.error / (FACTOR * self.eager + FLOOR)
+        return self.error / self.promised
 
 
 def statistics(size: Size) -> list[Statistic]:
@@ -111,7 +139,7 @@ def measure(
 def _case(device: str, dtype: str, family: str, size: Size) -> Iterable[Cell]:
     tensors = inputs(family, (1, size.heads, size.n, size.dim), DTYPES[dtype])
     upstream = torch.randn(tensors[2].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    asked = statistics(size)
+    asked, largest = statistics(size), largest_score(*tensors[:2])
     exact = _dense(tensors, upstream, asked, torch.float64)
     eager = _dense(tensors, upstream, asked, DTYPES[dtype])
     for name, backend in BACKENDS[device].items():
@@ -121,7 +149,12 @@ def _case(device: str, dtype: str, family: str, size: Size) -> Iterable[Cell]:
             if got.shape != exact[quantity].shape:
                 raise AssertionError(f"{quantity} of {name} has shape {tuple(got.shape)}")
             errors = (_error(x, exact[quantity]) for x in (got, eager[quantity]))
-            yield Cell(dtype, quantity, name, *errors, family)
+            yield Cell(dtype, quantity, name, *errors, family, largest)
+
+
+def largest_score(q: Tensor, k: Tensor) -> float:
+    """Of all pairs that a causal mask allows, without its sign."""
+    return (q.double() @ k.double().mT * q.shape[-1] ** -0.5).tril().abs().max().item()
 
 
 def _error(got: Tensor, exact: Tensor) -> float:

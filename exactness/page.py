@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from exactness.measure import BACKENDS, DTYPES, FACTOR, FLOOR, Cell
+from exactness.measure import BACKENDS, DTYPES, FACTOR, FLOOR, GRADIENT_FLOOR, Cell
 
 __all__ = ["PAGE", "RESULTS", "page", "read", "write"]
 
@@ -22,9 +22,24 @@ Every number here is measured: `python -m exactness` makes this page, on a GPU `
 cuda` adds the column of its kernels.
 
 **What is promised.** For any finite input the error of what regard computes, against float64, is at most
-{FACTOR:g} times that of eager PyTorch code in the same dtype, plus {FLOOR:g}. Eager code holds the whole
-matrix: it multiplies, takes the softmax and multiplies again in the dtype of its inputs, and sums
-statistics of half-precision weights in float32.
+{FACTOR:g} times that of eager PyTorch code in the same dtype, plus a floor:
+
+| | floor |
+| --- | --- |
+| output, map and statistics on the CPU (`torch`, `sdpa`, `native`) | {FLOOR:g} |
+| gradients on the CPU | {GRADIENT_FLOOR:g} |
+| output, map and statistics on a GPU (`triton`) | {FLOOR:g} + 2⁻²³ · *S* |
+| gradients on a GPU | {GRADIENT_FLOOR:g} + 2⁻²³ · *S* |
+
+*S* is the largest score of the call, without its sign. On the CPU rows of large scores are read in float64.
+The GPU kernels compute scores in float32, where a score and the log-sum-exp of its row are each rounded by up
+to 2⁻²⁴ of their size, so large scores cost digits: at *S* = 1,500 the floor is 1.9e-4. For more digits pass
+`backend="torch"`, which reads such rows in float64 on a GPU as well. A backward pass in tiles takes the sum
+Σ P·dP of a row from its rounded output; where one key has nearly all of the weight, that costs gradients
+digits which eager code keeps.
+
+Eager code holds the whole matrix: it multiplies, takes the softmax and multiplies again in the dtype of its
+inputs, and sums statistics of half-precision weights in float32.
 
 **What is measured.** Causal attention on inputs as models make them and as they go wrong
 ([`benchmarks/families.py`](../benchmarks/families.py)): random; local by rotary positions; with a first key
@@ -104,4 +119,5 @@ def _circumstances(results: dict[str, dict[str, Any]]) -> str:
         lines.append(
             f"| {device['machine']} | {device['date']} | {device['commit']} | `{device['command']}` |"
         )
-    return "\n".join([*lines, ""])
+    notes = [f"\n{device['note']}" for device in results.values() if "note" in device]
+    return "\n".join([*lines, *notes, ""])
