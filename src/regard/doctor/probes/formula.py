@@ -128,7 +128,10 @@ def _fitting(case: Case, scenario: Scenario, like: Fit | None = None) -> Fitting
 def _caps(subject: Subject) -> tuple[float, ...]:
     """Where its scores may be capped: the numbers that it, or its configuration, holds under such a name."""
     if isinstance(subject, FunctionSubject):
-        given = inspect.signature(subject.fn).parameters if callable(subject.fn) else {}
+        try:
+            given = inspect.signature(subject.fn).parameters
+        except ValueError:  # what is built in has none to read
+            return ()
         held = [{name: parameter.default for name, parameter in given.items()}]
     elif isinstance(subject, ModuleSubject):
         held = [vars(part) for part in subject.module.modules()]
