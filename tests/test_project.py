@@ -30,7 +30,7 @@ PACKAGES = [path for path in MODULES if path.name == "__init__.py"]
 LAYERS = (
     ("cli",),
     ("commands",),
-    ("display", "exports", "report", "testing", "viewer"),
+    ("display", "exports", "mcp", "report", "testing", "viewer"),
     ("regard",),
     ("claims", "corpus", "eviction", "exercises"),
     ("atlas", "cost", "doctor"),

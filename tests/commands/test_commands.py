@@ -18,11 +18,11 @@ from regard.cli import app
 from regard.models import Recording, bundled, record
 
 README = Path(__file__).parents[2] / "README.md"
-# `view` serves until it is stopped; tests/viewer starts and stops it.
+# These serve until they are stopped: tests/viewer and tests/mcp.
 EXAMPLES = {
     command.callback.__name__: command.epilog.removeprefix("Example: regard ")
     for command in app.registered_commands
-    if command.callback.__name__ != "view"
+    if command.callback.__name__ not in ("view", "mcp")
 }
 
 

@@ -14,6 +14,7 @@ from regard.commands.exercise import exercise
 from regard.commands.explain import explain
 from regard.commands.info import info
 from regard.commands.knockout import knockout
+from regard.commands.mcp import mcp
 from regard.commands.needle import needle
 from regard.commands.plot import plot
 from regard.commands.record import record
@@ -35,6 +36,7 @@ __all__ = [
     "explain",
     "info",
     "knockout",
+    "mcp",
     "needle",
     "plot",
     "record",

@@ -1,0 +1,17 @@
+"""A server for language-model agents, by the Model Context Protocol."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.mcp.server import create_server, serve
+
+__all__ = ["create_server", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    # The protocol's library loads when a server is wanted.
+    if name not in __all__:
+        raise AttributeError(f"regard.mcp has no {name!r}.")
+    return getattr(import_module("regard.mcp.server"), name)
