@@ -126,13 +126,13 @@ def test_of_a_long_text_queries_are_sampled_evenly(words, monkeypatch):
     assert found.queries <= -(-N // found.step)
 
 
-def test_what_cannot_be_told_says_why():
+def test_evidence_that_cannot_be_found_says_why():
     seen = head(regard.Causal())
     with pytest.raises(
         StatisticError, match="no evidence for 'nonsense'; there is some for 'previous token'"
     ):
         evidence(seen, "nonsense")
-    with pytest.raises(StatisticError, match="no token ids were given: repeats cannot be told"):
+    with pytest.raises(StatisticError, match="no token ids were given: repeats cannot be found"):
         evidence(seen, "induction")
     with pytest.raises(StatisticError, match="two texts"):
         evidence(head(None), "self", role="cross")

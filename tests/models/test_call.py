@@ -79,7 +79,7 @@ def eager_attention_forward(module, query, key, value, attention_mask, scaling, 
 
 
 def test_what_only_a_models_own_attention_reads_is_refused_and_not_missed():
-    with pytest.raises(RegardError, match=r"Module passes temperature=, because it .* knows nothing of"):
+    with pytest.raises(RegardError, match=r"Module passes temperature=, because it .* does not know"):
         call_of(Module(), *qkv(), None, temperature=torch.ones(1))
     assert call_of(Module(), *qkv(), None, temperature=None, position_ids=torch.ones(1)).mask is None
 

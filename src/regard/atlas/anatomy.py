@@ -59,7 +59,7 @@ class Anatomy:
 
 
 class Callers:
-    """Tells which layer an attention call comes from, while a model runs."""
+    """Finds the layer that an attention call comes from, while a model runs."""
 
     def __init__(self, model: Any, anatomy: Anatomy) -> None:
         self.anatomy = anatomy

@@ -17,7 +17,7 @@ __all__ = ["Change", "Comparison", "compare"]
 STATISTICS = ("entropy", "top_weight", "sink_mass", "mean_distance")
 # Those that fit beside the kinds in 80 columns; `to_dict` has all.
 SHOWN = {"entropy": "entropy", "sink_mass": "sink", "mean_distance": "distance"}
-# Below so many tokens most kinds cannot be told from chance.
+# Below so many tokens most kinds cannot be distinguished from chance.
 FEW = 64
 
 

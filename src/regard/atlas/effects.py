@@ -86,7 +86,7 @@ class Importance:
 
     @property
     def rank_correlation(self) -> Correlation:
-        """Of weight with KL: how well a look at the weights tells which cut changes the prediction."""
+        """Of weight with KL: how well weights predict which cut changes the prediction."""
         return self.correlations["weight"]["kl"]
 
     def strongest(self, count: int = 10, by: str = "kl") -> tuple[Effect, ...]:

@@ -1,4 +1,4 @@
-"""What speaks for a kind, query by query: where the keys are that it looks for, and what they get."""
+"""The evidence for a kind, query by query: where its keys are, and the weight they get."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CELLS = 1 << 29
 
 
 class Place(NamedTuple):
-    """A cell that a kind looks for; `source` is an earlier place of the query's token, where that matters."""
+    """A cell of a kind's keys; `source` is an earlier place of the query's token, where that matters."""
 
     query: int
     key: int
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """For every query: whether it sees keys that the kind looks for, their weight, and the heaviest of them.
+    """For every query: whether it sees keys of the kind, their weight, and the heaviest of them.
 
     A query is a hit where no key at all has more weight than the heaviest of those looked for.
     """
@@ -55,7 +55,7 @@ class Evidence:
 
     @property
     def queries(self) -> int:
-        """How many queries see a key that the kind looks for."""
+        """How many queries see a key of the kind."""
         return int(self.able.sum())
 
     @property
@@ -64,7 +64,7 @@ class Evidence:
 
     @property
     def mean(self) -> float:
-        """The mean weight on what the kind looks for, over the queries that see any of it."""
+        """The mean weight on keys of the kind, over the queries that see one."""
         return float(self.weight[self.able].double().mean()) if self.queries else 0.0
 
     def places(self, count: int) -> list[Place]:
@@ -241,7 +241,7 @@ def _by_token(shift: int) -> _Look:
     def look(frame: _Frame, kind: str, sentence: str) -> Evidence:
         words, places = frame.words, PLACES.get(frame.role, "others")
         if words.q_ids is None or words.k_ids is None:
-            raise StatisticError(f"{words.no_ids}: repeats cannot be told.")
+            raise StatisticError(f"{words.no_ids}: repeats cannot be found.")
         q_ids, k_ids = words.q_ids.cpu(), words.k_ids.cpu()[: max(0, frame.k - shift)]
         counts = torch.bincount(k_ids) if len(k_ids) else k_ids
         known = q_ids < len(counts)

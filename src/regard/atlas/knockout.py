@@ -119,7 +119,7 @@ def knockout(
     tokenizer: Any = None,
     top: int = 5,
 ) -> Knockout:
-    """Cut edges of a model's attention, run it, and tell what changes in what it says next.
+    """Cut edges of a model's attention, run it, and compare its next-token predictions.
 
     An edge is cut before softmax: its score is −inf and the rest of its row is renormalised. `edges` are
     `Edge(layer, head, query, key)`, each a number, a range, a list, or None for all; `heads` are pairs

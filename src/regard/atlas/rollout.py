@@ -45,7 +45,7 @@ def rollout(
     recording holds the values v but not W_O, so `model` must be the model that was recorded.
 
     The recorded layers of the main stack are multiplied; a layer that was not recorded counts as the
-    identity. Rollout follows weights and knows no MLPs: `knockout` tells what a path is worth.
+    identity. Rollout follows weights and ignores MLPs: `knockout` measures the effect of a path.
 
     >>> import torch
     >>> from regard.models import bundled, watch

@@ -1,4 +1,4 @@
-"""What one pass over a layer's map tells about all of its heads."""
+"""What one pass over a layer's map collects about all of its heads."""
 
 from __future__ import annotations
 

@@ -66,4 +66,4 @@ PRINTED: dict[str, str] = {
         scores: 0.53 0.66 0.40
     """,
 }
-"""Each as somebody would paste it."""
+"""Each as a reader would paste it."""

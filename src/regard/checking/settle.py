@@ -31,7 +31,7 @@ def matches(table: Table, values: Matrix) -> list[list[bool]]:
 
 
 def _scale_fitted(example: Example) -> Example:
-    """A scale for scores that are printed before and after, where none is told."""
+    """A scale for scores that are printed before and after, where the text gives none."""
     chain = Chain(example)
     if chain.scale is not None or "scores" not in example or "scaled" not in example:
         return example
@@ -43,7 +43,7 @@ def _scale_fitted(example: Example) -> Example:
     best = max(WIDTHS, key=lambda dim: (hits(1 / math.sqrt(dim)), -WIDTHS.index(dim)))
     if not hits(1 / math.sqrt(best)):
         return example
-    note = f"No scale is told; the scaled scores fit division by √{best} best."
+    note = f"The text gives no scale; the scaled scores fit division by √{best} best."
     return replace(example, scale=Scale.root_of(best), notes=(*example.notes, note))
 
 

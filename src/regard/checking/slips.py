@@ -12,7 +12,7 @@ from regard.checking.numeral import Numeral, numeral
 __all__ = ["CUT_OFF", "Place", "divided", "slip", "swapped"]
 
 CUT_OFF = "truncated instead of rounded: the further digits were cut off"
-# Whole numbers that somebody may divide scores by.
+# Whole numbers that scores may have been divided by.
 LARGEST_DIVISOR = 100
 
 

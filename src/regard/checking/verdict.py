@@ -34,7 +34,7 @@ class Cell:
 
     @property
     def right(self) -> str:
-        """The right number with as many digits as were printed; empty where nothing tells it."""
+        """The right number with as many digits as were printed; empty where it is unknown."""
         return "" if self.exact is None else self.printed.right(self.exact)
 
     @property

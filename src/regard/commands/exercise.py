@@ -30,7 +30,7 @@ def exercise(
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Exercises in attention: posed with new numbers for every seed, answers checked, causes of errors told.
+    """Exercises in attention: posed with new numbers for every seed, answers checked, causes of errors named.
 
     The exit status of `answer` is 1 if the answer is not right.
     """

@@ -42,7 +42,7 @@ def knockout(
         ),
     ] = None,
     keys: Annotated[
-        list[int] | None, typer.Option("--key", metavar="POSITION", help="A token that nobody may see.")
+        list[int] | None, typer.Option("--key", metavar="POSITION", help="A token that no query may see.")
     ] = None,
     sweep: Annotated[
         str | None, typer.Option(metavar="heads|keys", help="Cut each head, or each token, in turn.")

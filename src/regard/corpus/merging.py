@@ -1,4 +1,4 @@
-"""Joining the states of all shards, always in the same order: the same bits, whoever read them and when."""
+"""Joining the states of all shards, always in the same order: the same bits for any number of workers."""
 
 from __future__ import annotations
 

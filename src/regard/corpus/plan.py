@@ -20,7 +20,7 @@ PLAN = "plan.json"
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run may be told. Each changes the result, at least in its last bits, so each is in the plan.
+    """The settings of a run. Each changes the result, at least in its last bits, so each is in the plan.
 
     A shard is `shard` documents in a row; a batch packs as many as have `batch` tokens together. `context`
     is the longest window; the model's own if None. `threads` is how many each worker computes with.
@@ -102,7 +102,7 @@ class Plan:
 def agreed(store: Store, plan: Plan, *, resume: bool, part: bool = False) -> Plan:
     """Begin a run, or go on with one that has the same plan; refuse another, with the difference.
 
-    Parts of an array job each begin the run: whoever is first writes the plan, and all write the same.
+    Every part of an array job starts the run: the first one writes the plan, and all would write the same.
     """
     known = Plan.read(store)
     if known is None:

@@ -49,7 +49,7 @@ class ShardWorker:
                 if tell is not None:
                     tell(state.documents + len(state.failed))
         except KeyboardInterrupt:
-            # Nobody died: the next attempt begins without a mark.
+            # No process died: the next attempt starts with a clean count.
             self.store.remove(_mark(shard))
             raise
         finally:

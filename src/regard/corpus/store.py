@@ -62,7 +62,7 @@ class Store:
             ) from error
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file in one step: whoever reads it sees the old one or the new one."""
+        """Write a file atomically: readers see the old content or the new."""
         path = f"{self.root}/{name}"
         if not self.local:
             self.fs.pipe_file(path, data)

@@ -97,7 +97,7 @@ def _part(name: str, module: nn.Module, prefix: str, model: nn.Module) -> Part:
 
 
 def _signature(layer: nn.Module) -> str:
-    """What tells a layer from others: its modules, the shapes of its parameters, its settings."""
+    """What distinguishes a layer: its modules, the shapes of its parameters, its settings."""
     shapes = [(name, tuple(p.shape)) for name, p in layer.named_parameters()]
     settings = [
         (name, key, repr(value))

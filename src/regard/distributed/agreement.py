@@ -58,7 +58,7 @@ def _exchanged(ranks: Ranks, what: str, number: int, note: str) -> list[dict[str
         ) from None
     notes = [json.loads(store.get(key)) for key in keys]
     if number:
-        # Whoever is here has read all notes of the call before.
+        # A rank that gets here has read all notes of the previous call.
         store.delete_key(f"{number - 1}/{ranks.rank}")
     return notes
 
@@ -94,6 +94,6 @@ def described_mask(mask: object) -> str:
     try:
         content = json.dumps(mask.to_json(), sort_keys=True)
     except MaskError:
-        # Somebody's own: what it shows of itself is all there is to compare, but for addresses.
+        # A user's class: only its repr can be compared, without addresses.
         return type(mask).__name__ if " at 0x" in repr(mask) else repr(mask)
     return f"{mask!r} #{_sha(content)}"

@@ -53,7 +53,7 @@ def attention(
     or this rank's.
 
     `exchange` is "gather" (all keys at once), "ring" (one rank's keys at a time, while those of another are
-    computed), "heads" (all-to-all over heads) or "auto"; `explain_exchange` tells the choice. `timeout` is
+    computed), "heads" (all-to-all over heads) or "auto"; `explain_exchange` returns the choice. `timeout` is
     how many seconds a rank waits for the others. Each rank has its own share of the gradients of sink, bias
     and score parameters: sum them over the ranks, as data parallelism does.
     """

@@ -19,7 +19,7 @@ CELLS = 1 << 24
 
 
 def row_pairs(mask: Mask | None, length: int) -> Int64[Tensor, " q"]:
-    """How many keys each query may see, summed over the batch rows and heads that a mask tells apart.
+    """How many keys each query may see, summed over the batch rows and heads that the mask distinguishes.
 
     >>> from regard.masks import Causal
     >>> row_pairs(Causal(), 4)

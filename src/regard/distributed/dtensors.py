@@ -50,7 +50,7 @@ class Local:
 
 def local(q: Any, k: Any, v: Any, group: Any, sharding: Sharding | None) -> Local:
     """Take DTensors apart; plain tensors are local shards already."""
-    # Their module takes a second to import; whoever has one has imported it.
+    # Their module takes a second to import; a program that has one has imported it.
     kinds = {type(x).__module__.startswith("torch.distributed.tensor") for x in (q, k, v)}
     if kinds == {False}:
         return Local(q, k, v, group)

@@ -38,7 +38,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Route:
-    """The keys and values of one rank, and the way of everybody's to everybody."""
+    """The keys and values of one rank, and how those of all ranks reach all ranks."""
 
     ranks: Ranks
     needs: Needs

@@ -75,9 +75,9 @@ def observe(
     """`regard.observe` of one sequence whose positions are cut over the ranks of a group.
 
     Arguments are those of `regard.distributed.attention`, and `stats`. Row statistics stay with their rows,
-    column statistics go to whoever holds the key, and all others are merged, in the order of ranks, by their
-    own `merge`. Every rank must ask for the same. Statistics carry no gradient. Those that read values, and
-    those of your own, bring the values of all keys to every rank.
+    column statistics go to the rank that holds the key, and all others are merged by their own
+    `merge`, in the order of ranks. Every rank must ask for the same. Statistics carry no gradient. Those that
+    read values, and those of your own, bring the values of all keys to every rank.
     """
     options = Options(mask, scale, bias, softcap, sink, score, score_mod)
     named, error = _named(stats)

@@ -56,7 +56,7 @@ def place_of(statistic: Statistic) -> str:
 
 
 def reads_values(statistic: Statistic) -> bool:
-    """Whether it needs the values of all keys; what is somebody's own may read anything."""
+    """Whether it needs the values of all keys; a user's own statistic may read anything."""
     ours = type(statistic).__module__.startswith("regard.")
     return not ours or isinstance(statistic, ValueWeighted | NormWeighted | Custom | ColumnMax)
 

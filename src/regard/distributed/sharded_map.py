@@ -65,7 +65,7 @@ class ShardedMap:
         return found
 
     def _keys(self, batch: Tensor, heads: Tensor, cols: Tensor) -> Tensor:
-        """The chosen keys, from whoever holds them."""
+        """The chosen keys, from the ranks that hold them."""
         p, needs = self.work.call.problem, self.work.needs
         local, owners = _held(cols, needs.keys)
         k = p.k.detach()[batch][:, heads // p.group]
@@ -98,7 +98,7 @@ class ShardedMap:
         return self._shared(cells, _held(rows, self.work.needs.queries)[1], 2)
 
     def _shared(self, x: Tensor, owners: list[Tensor], axis: int) -> Tensor:
-        """Everybody's entries along an axis, each where it was asked for."""
+        """The entries of all ranks along an axis, each at its requested place."""
         ranks = self.work.ranks
         others = [rank for rank in range(ranks.size) if rank != ranks.rank]
         shape = list(x.shape)

@@ -1,4 +1,4 @@
-"""Probes that find what is wrong with somebody's attention."""
+"""Probes that find mistakes in an attention implementation."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Somebody's function of q, k and v, whatever its argument names, its layout and its masks."""
+"""A user's function of q, k and v, whatever its argument names, its layout and its masks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from regard.errors import RegardError
 
 __all__ = ["FunctionSubject"]
 
-# A width whose 1/d is nobody's constant.
+# A width whose 1/d no code uses as a constant.
 HEAD_COUNT, WIDTH = 4, 12
 # PyTorch's own function is built in and has no signature to read.
 BUILT_IN = {"scaled_dot_product_attention": ("query", "key", "value", "attn_mask", "is_causal", "enable_gqa")}
@@ -168,7 +168,7 @@ class FunctionSubject(Subject):
                     except Exception as error:
                         failures.append(f"{self.layout}: {error}")
                         continue
-                    # A function that is told the number of heads is meant to split them itself.
+                    # A function that takes the number of heads splits them itself.
                     if given or self.layout == "bnm" or self._keeps_apart(state, out):
                         self.runnable = [self.plan, *self._others(choices, state, out)]
                         return self.layout

@@ -1,4 +1,4 @@
-"""What the parameters of somebody's function are for, by their names, and what to pass for them."""
+"""What the parameters of a user's function are for, by their names, and what to pass for them."""
 
 from __future__ import annotations
 

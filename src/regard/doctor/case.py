@@ -38,7 +38,7 @@ class Case:
             self.shown[code] = (scenario, fit)
 
     def note(self, text: str) -> None:
-        """Add a remark that accuses nobody."""
+        """Add a remark that is not a finding."""
         if text not in self.notes:
             self.notes.append(text)
 

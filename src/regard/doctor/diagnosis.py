@@ -12,7 +12,7 @@ __all__ = ["Diagnosis"]
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings about one attention, how it was read, and remarks that accuse nobody.
+    """The findings about one attention, how it was read, and remarks that are not findings.
 
     `unexamined` says what could not be examined: then there is no clean bill, although nothing was found.
 

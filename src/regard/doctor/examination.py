@@ -1,4 +1,4 @@
-"""Examine somebody's attention."""
+"""Examine an attention implementation."""
 
 from __future__ import annotations
 

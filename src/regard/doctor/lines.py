@@ -51,7 +51,7 @@ light(_Lines)
 
 
 def line_of(subject: Subject, code: str, scenario: Scenario | None) -> str:
-    """File, number and text of the line, or nothing where it cannot be told."""
+    """File, number and text of the line, or nothing if it is unknown."""
     kinds, file = PLACES.get(code, ()), _file_of(subject)
     if not kinds or file is None:
         return ""

@@ -1,4 +1,4 @@
-"""Somebody's attention module: of tokens as vectors, `(batch, length, d_model)`."""
+"""A user's attention module: of tokens as vectors, `(batch, length, d_model)`."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ class ModuleSubject(Subject):
         form = form or self.mask
         if allowed is not None and form is not None:
             extra[form.name] = form.build(allowed, self.heads or 1, state.dtype)
-        # A part of a longer input is no place for somebody's view() to fail.
+        # A slice of a longer input is not contiguous, and a user's view() would fail on it.
         x = _into(state, self.shape).contiguous()
         positional = [x] if self.parameters.loose or not self.inputs else []
         try:

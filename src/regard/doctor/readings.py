@@ -44,7 +44,7 @@ class Reading:
     value: tuple[Column, ...] | None
     heads: int
     order: str = "hd"
-    # Whether the parts were told apart by what they do, not guessed.
+    # Whether the parts were identified by what they compute, not guessed.
     certain: bool = True
 
     def expected(

@@ -153,7 +153,7 @@ def tensors_in(found: Any) -> list[Tensor]:
 def declares_causal(thing: Any) -> bool:
     """Whether a function or module says that it is causal: by name, docstring, setting or buffer."""
     kind = thing if inspect.isroutine(thing) else type(thing)
-    # Only what it says first: further down, a docstring may tell how to make it causal.
+    # Only its first sentence: further down, a docstring may explain how to make it causal.
     doc = (thing.__doc__ if inspect.isroutine(thing) else vars(kind).get("__doc__")) or ""
     if re.match(r"(?i)\W*((a|an|multi-?head(ed)?|masked) )*causal", doc):
         return True

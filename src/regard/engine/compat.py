@@ -1,4 +1,4 @@
-"""`sdpa`: PyTorch's own signature and rules, so that swapping one name in somebody's code works."""
+"""`sdpa`: PyTorch's own signature and rules, so that swapping one name in existing code works."""
 
 from __future__ import annotations
 

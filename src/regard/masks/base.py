@@ -87,12 +87,12 @@ class Mask(ABC):
 
     @property
     def batch(self) -> int | None:
-        """How many batch rows the mask tells apart; None if all rows share it."""
+        """How many batch rows the mask distinguishes; None if all rows share it."""
         return None
 
     @property
     def heads(self) -> int | None:
-        """How many heads the mask tells apart; None if all heads share it."""
+        """How many heads the mask distinguishes; None if all heads share it."""
         return None
 
     @property
@@ -192,7 +192,7 @@ class Mask(ABC):
     def pairs(self, q: int, k: int | None = None) -> int:
         """How many pairs may attend, exactly, without the matrix wherever the shape allows.
 
-        A mask that tells batch rows or heads apart is counted over all of its rows and heads.
+        A mask that differs between batch rows or heads is counted over all of its rows and heads.
 
         >>> from regard.masks import Causal, Window
         >>> (Causal() & Window(4096)).pairs(1_000_000)

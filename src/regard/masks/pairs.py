@@ -19,7 +19,7 @@ ROWS = 2**20  # at most so many spans at once
 
 
 def count_pairs(mask: Mask, q: int, k: int) -> int:
-    """How many of q x k pairs a mask allows, over all batch rows and heads it tells apart.
+    """How many of q x k pairs a mask allows, over all batch rows and heads it distinguishes.
 
     One interval per query costs O(q), and a mask that depends on the distance alone O(q + k). Otherwise the
     count uses the coverage of tiles and evaluates only those that are neither empty nor full, so the cost

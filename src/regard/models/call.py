@@ -75,7 +75,7 @@ def call_of(
     """Read the arguments that transformers gives an attention function; its signature is the registry's."""
     for name in (*REFUSED, *_read_by_its_own(type(module))):
         if kwargs.get(name) is not None:
-            reason = REFUSED.get(name, "gives its own attention something that regard knows nothing of")
+            reason = REFUSED.get(name, "gives its own attention something that regard does not know")
             raise ModelError(
                 f"{type(module).__name__} passes {name}=, because it {reason}; regard cannot watch that. "
                 "Use the model's own attention, or watch other layers with layers=[...]."
@@ -119,7 +119,7 @@ def _planned(call: AttentionCall, plan: MaskPlan) -> AttentionCall:
     q, k = call.q.shape[2], call.k.shape[2]
     if (plan.frame.q, plan.frame.k) != (q, k):
         if _allows_all(plan):
-            # Caches that a mask knows nothing of: eager attention stretches a mask that forbids nothing.
+            # Caches that the mask does not cover: eager attention stretches a mask that forbids nothing.
             return call
         raise MaskError(
             f"the mask describes {plan.frame.q} queries and {plan.frame.k} keys, and the layer attends with "

@@ -95,7 +95,7 @@ def _hooked(module: nn.Module, seen: list[_Call]) -> Iterator[None]:
         x, y = given[0].detach().flatten(0, -2).double(), made.detach().flatten(0, -2).double()
         bias = getattr(part, "bias", None)
         bias = None if bias is None else bias.detach().double()
-        # A Linear keeps its matrix as (out, in), a Conv1D as (in, out): what it computes tells which.
+        # A Linear keeps its matrix as (out, in), a Conv1D as (in, out): its result shows which.
         for matrix in (weight.detach().double().T, weight.detach().double()):
             if matrix.shape == (x.shape[1], y.shape[1]) and _alike(
                 x @ matrix + (0 if bias is None else bias), y

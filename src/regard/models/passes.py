@@ -63,7 +63,7 @@ class Passes:
         self._tell()
 
     def depth(self, role: str) -> int:
-        """How many layers a stack has, as the config tells; 1 where it does not."""
+        """How many layers a stack has according to the config; 1 if it does not say."""
         config = self.model.config.get_text_config(decoder=role != "encoder")
         names = {"encoder": ("encoder_layers",), "vision": (), "audio": ()}.get(role, ("decoder_layers",))
         counts = (getattr(config, name, None) for name in (*names, "num_hidden_layers"))

@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["ROLES", "Site", "index_of", "role_of"]
 
-# Told by words in a module's path, the first that fits; cross-attention often says "encoder" too.
+# Found by words in a module's path, the first that fits; cross-attention often says "encoder" too.
 ROLES = {
     "cross": r"cross|encoder_attn|encdec|enc_dec|multihead_attn|src_attn",
     "vision": r"vision|visual|image|vit\b|pixel",
@@ -20,7 +20,7 @@ ROLES = {
 
 @dataclass(frozen=True)
 class Site:
-    """One place where a model attends; `turn` tells apart the calls of a module that is used repeatedly."""
+    """One place where a model attends; `turn` numbers the calls of a module that is used repeatedly."""
 
     name: str
     role: str

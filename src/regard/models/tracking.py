@@ -115,7 +115,7 @@ class Alarm(NamedTuple):
 
 
 class Alarms:
-    """Tells when a head's entropy collapses or its scores grow, by limits from a run that was measured.
+    """Reports when a head's entropy collapses or its scores grow, by limits from a run that was measured.
 
     `measured` are readings of a healthy run, or of the first steps of this one. A head's entropy may fall to
     `entropy` times the least it had there, and its max score may rise to `growth` times the largest. Each

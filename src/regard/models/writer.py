@@ -1,7 +1,7 @@
 """Writing a recording: layer by layer, so that a crash costs at most the layer being written.
 
 A recording is a folder. Its files have names of their own for every writing, and the manifest that names them
-is replaced in one step at the end: until then the old recording stands, and `partial.json` tells what is
+is replaced in one step at the end: until then the old recording stands, and `partial.json` says what is
 there of the new one.
 """
 

@@ -38,7 +38,7 @@ def heatmap(
 
     Numbers of both signs are shaded on both sides of zero. `limit` is the size that gets the full colour
     (the largest of the matrix, unless given). Cells that are `hidden`, or −inf, are hatched and hold no
-    number. The figure knows nothing of pyplot: save it with `figure.savefig(path)`. With `ax`, axes of yours,
+    number. The figure does not use pyplot: save it with `figure.savefig(path)`. With `ax`, axes of yours,
     it is drawn there, and your figure is returned.
 
     >>> import torch

@@ -85,7 +85,7 @@ class Draft:
 
     @cached_property
     def overviews(self) -> dict[int, Overview]:
-        """What one pass over each layer's maps tells of them as a whole."""
+        """Statistics of whole layers, from one pass over the maps of each."""
         found = {}
         for index, seen in self.recording.maps.items():
             stats = seen.stats(Pooled(block_of(seen), "max"), ColumnMass())
@@ -275,7 +275,7 @@ def heavy_tokens(draft: Draft) -> str:
 
 
 def caveats(draft: Draft) -> str:
-    """What none of this tells."""
+    """What the report does not show."""
     items = "".join(f"<li>{escape(text)}</li>" for text in CAVEATS)
     return f"<h2>What this page does not tell</h2><ul>{items}</ul>\n"
 

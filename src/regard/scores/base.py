@@ -104,7 +104,7 @@ def check_device(score: Score, q: Tensor, **tensors: Tensor) -> None:
 
 @dataclass(frozen=True)
 class DotProduct(Score):
-    """The score q . k, scaled by 1 / sqrt(dim) unless told otherwise.
+    """The score q . k, by default scaled by 1 / sqrt(dim).
 
     >>> import torch
     >>> q, k = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]])

@@ -81,7 +81,7 @@ class QueryTemperature:
 
 @dataclass(frozen=True)
 class NoPosition(Position):
-    """No positions at all: the mask alone tells order. With a temperature, queries are still sharpened.
+    """No positions at all: order comes from the mask alone. With a temperature, queries are still sharpened.
 
     `rotate` leaves everything as it is; the temperature acts in `rotate_pair`, where it is known which
     of the two is the query.

@@ -18,7 +18,7 @@ __all__ = ["ColumnMax"]
 
 @dataclass(frozen=True)
 class ColumnMax(Statistic):
-    """The largest weight each key gets from any query, max_i α_ij: a key that nobody ever needed is near 0.
+    """The largest weight each key gets from any query, max_i α_ij: near 0 for a key that no query uses.
 
     Shape (batch, heads, k). With `per_key_head` the maximum is also over the query heads that share a key
     head, shape (batch, kv_heads, k): the score by which KVzip keeps a cached key (Kim et al., 2025).

@@ -1,6 +1,6 @@
 """How many pairs may attend, counted once per mask and not once per head.
 
-Counts have a batch and a head dimension only as long as the mask tells batch rows and heads apart. Where it
+Counts have a batch and a head dimension only if the mask differs between batch rows or heads. Where it
 does not, every cell of the map is still shown once for the first batch row and the first head: they count for
 all.
 """

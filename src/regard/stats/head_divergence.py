@@ -65,7 +65,7 @@ class HeadDivergence(Statistic):
         mass = state["mass"]
         live = (mass > 0).to(mass.dtype)
         rows = live @ live.mT
-        # Beside a dead row every cell has added α log 2 / 2, exactly what its mass tells: take it out again.
+        # Beside a dead row every cell has added α log 2 / 2, which follows from its mass: subtract it.
         stray = mass @ (1 - live).mT * (math.log(2) / 2)
         upper = (state["sums"] - stray - stray.mT).triu(1).clamp(min=0)
         # Where no row is live in both heads all that is left is rounding.

@@ -27,7 +27,7 @@ class Trace(Steps):
     """Every step of one attention computation, in order, each under its name.
 
     `trace.weights` is an array, `trace["weights"]` the whole `Step`. What is printed or drawn is one batch
-    row and one head, the first unless told otherwise; `query`, a number or a token, keeps to one query. Under
+    row and one head, by default the first; `query`, a number or a token, keeps to one query. Under
     each table the cell of that query (or else the last) and its strongest key is worked out.
 
     >>> from regard.tracing import trace

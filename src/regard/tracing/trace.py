@@ -54,11 +54,11 @@ def trace(
     """Every step of a small attention computation, named, with its numbers: for learning and for checking.
 
     Four ways in. `trace(q, k, v)` takes what `attention` takes. `trace(scores=...)` and `trace(weights=...,
-    v=...)` start in the middle; scores are not scaled unless told. `trace(x=..., w_q=..., w_k=..., w_v=...)`
-    starts from token vectors, (length, d_model) or with a batch in front, and matrices of shape (in, out);
-    keys and values come from `context` if there is one, and `w_o` brings the heads together. Lists and numpy
-    arrays do as well as tensors and are computed in float64. The output is that of `attention`, but every
-    cell on the way is kept, so there may be at most 4,096 pairs a map and 64 maps.
+    v=...)` start in the middle; such scores are scaled only if `scale` is given. `trace(x=..., w_q=...,
+    w_k=..., w_v=...)` starts from token vectors, (length, d_model) or with a batch in front, and matrices of
+    shape (in, out); keys and values come from `context` if there is one, and `w_o` joins the heads. Lists and
+    numpy arrays work like tensors and are computed in float64. The output is that of `attention`, but every
+    intermediate cell is kept, so there may be at most 4,096 pairs a map and 64 maps.
 
     >>> from regard import Causal
     >>> steps = trace([[1], [2]], [[1], [0]], [[4], [8]], Causal(), scale=0.5, tokens=["two", "words"])

@@ -8,7 +8,7 @@ __all__ = ["Everywhere", "Evidence", "EvidencePlace", "Looked"]
 
 
 class EvidencePlace(BaseModel):
-    """A cell that a kind looks for; `source`: an earlier place of the query's token, where that matters."""
+    """A cell of a kind's keys; `source`: an earlier place of the query's token, where that matters."""
 
     query: int
     key: int
@@ -17,7 +17,7 @@ class EvidencePlace(BaseModel):
 
 
 class Curve(BaseModel):
-    """Along the text, in bins of queries: the mean weight on what a kind looks for, and the share of hits."""
+    """Along the text, in bins of queries: the mean weight on a kind's keys, and the share of hits."""
 
     position: list[float]
     weight: list[float]

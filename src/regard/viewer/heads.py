@@ -171,7 +171,7 @@ def _scoring(scoring: Scoring, head: int) -> Scoring:
 
 @dataclass(frozen=True, eq=False)
 class _OneHead(Mask):
-    """What a mask that tells heads apart says of one of them."""
+    """One head of a mask that differs between heads."""
 
     of: Mask
     head: int

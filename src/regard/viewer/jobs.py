@@ -25,9 +25,9 @@ Work = Callable[["Job"], dict[str, Any]]
 
 
 class Job:
-    """One piece of long work; what it says is for the page that waits for it.
+    """One piece of long work; its events go to the page that waits for it.
 
-    A job that is `bound` to a page is cancelled when nobody listens to its events any more.
+    A job that is `bound` to a page is cancelled when no connection reads its events any more.
     """
 
     def __init__(self, kind: str, work: Work, key: Any = None, bound: bool = False) -> None:

@@ -182,7 +182,7 @@ def _folder(path: Path | None) -> Path:
 
 
 def _signature(file: Path) -> tuple[int, ...]:
-    """Tells whether a file is the one that was seen before."""
+    """Identifies a file, to notice that it was replaced."""
     try:
         found = file.stat()
     except OSError:

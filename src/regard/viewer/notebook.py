@@ -98,7 +98,7 @@ class Widget(anywidget.AnyWidget):
             display(still_output(self._drawn(), self.still), raw=True)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        """The widget, and a picture in its place for whoever takes one output and chooses among its forms."""
+        """The widget, and a picture for programs that show one output in a form of their choice."""
         found = super()._repr_mimebundle_(**options)
         if found is None:
             return None

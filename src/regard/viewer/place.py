@@ -1,4 +1,4 @@
-"""Which stack, layer and head a view begins with, and the words it may be told."""
+"""Which stack, layer and head a view begins with, and the names they may be given by."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from regard.viewer.pyramid import Pyramid
 
 __all__ = ["prune", "touch"]
 
-# A draft that nobody has written to for so many seconds belongs to a process that died.
+# A draft with no write for so many seconds belongs to a process that died.
 DEAD = 24 * 3600.0
 
 
@@ -29,7 +29,7 @@ def touch(pyramid: Pyramid) -> None:
     try:
         os.utime(pyramid.about_file)
     except OSError:
-        # Somebody else's cache may be read-only; then its owner keeps it in bounds.
+        # Another user's cache may be read-only; then its owner keeps it in bounds.
         return
 
 

@@ -1,4 +1,4 @@
-"""Who may talk to the server: this machine's own page, or whoever has the token."""
+"""Access control: requests need the page's own origin on this machine, or the token."""
 
 from __future__ import annotations
 

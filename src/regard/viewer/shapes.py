@@ -1,4 +1,4 @@
-"""How large the maps of a recording are, told without reading them."""
+"""The sizes of a recording's maps, without reading the maps."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def show(
 ) -> Any:
     """The deep-zoom map of a recording, and its text; or of an `AttentionMap`, its keys named `tokens`.
 
-    The view begins where it is told to: `view` is "map" or "text", then `role`, `layer` and `head`; `query`
+    The arguments choose the first view: `view` is "map" or "text", then `role`, `layer` and `head`; `query`
     and `key`, the cell at the cross-hair; `x`, `y` and `z`, the key and query in the middle and log2 of the
     pixels a cell; `how` ("max" or "mean"), `scale` ("log" or "linear") and `palette`. All of them are traits
     of the widget, so that they can be read and set later on. Where there is no widget, the result is a still

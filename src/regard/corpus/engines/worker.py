@@ -1,7 +1,7 @@
-"""`python -m regard.corpus.engines.worker`: reads shards that it is told over a pipe, one line of JSON each.
+"""`python -m regard.corpus.engines.worker`: reads the shards named on its standard input, a line each.
 
 The first line is the job; each line after it is the number of a shard. Answers are lines of JSON as well.
-When the pipe closes, because whoever gave the work is gone, the process ends at once.
+When standard input closes, because the parent is gone, the process exits at once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 def _listen(lines: queue.Queue[str]) -> None:
     for line in sys.stdin:
         lines.put(line)
-    # Nobody is left to work for.
+    # The parent is gone.
     os._exit(0)
 
 

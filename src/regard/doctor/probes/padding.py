@@ -15,7 +15,7 @@ from regard.doctor.subject import Scenario, Subject
 
 __all__ = ["holes", "leak", "padding"]
 
-# Conventions that everybody shares: in these arguments 1 marks a token.
+# By convention 1 marks a token in these arguments.
 TOKENS = ("attention_mask",)
 
 

@@ -170,8 +170,8 @@ class Mixes(Sum):
             start += width
         self.support = self._support(stop)
         self.sums = self.room([fold.into for fold in self.folds], self.frame.q, sum(self.widths))
-        everybodys = self.columns.expand(self.frame.batch, self.frame.heads, -1, -1)
-        self.starts = starts(everybodys), starts(self.sums)
+        columns = self.columns.expand(self.frame.batch, self.frame.heads, -1, -1)
+        self.starts = starts(columns), starts(self.sums)
 
     def aim(self, job: Job, unit: Unit) -> list[Share]:
         job.columns, job.sums = (start(unit.batch, unit.head) for start in self.starts)
@@ -274,7 +274,7 @@ class Blocks(Sum):
 
     def aim(self, job: Job, unit: Unit) -> list[Share]:
         size, rows, keys = self.size, unit.rows, unit.keys
-        # Where no row of blocks is cut, nobody else writes to these: no memory of their own is needed.
+        # Where no row of blocks is split, one task writes each sum: tasks need no buffers of their own.
         uncut = rows.start % size == 0 and (rows.stop % size == 0 or rows.stop == self.frame.q)
         down = slice(rows.start // size, (rows.stop - 1) // size + 1)
         across = slice(keys.start // size, (keys.stop - 1) // size + 1)

@@ -79,7 +79,7 @@ def _run(span: Span) -> Run:
 
 
 class Batch:
-    """Tasks done together by as many threads as PyTorch uses, and added up in order, whoever is first."""
+    """Tasks done together by as many threads as PyTorch uses, and added up in the order of the tasks."""
 
     def __init__(self, library: Library) -> None:
         self.library, self.threads = library, torch.get_num_threads()

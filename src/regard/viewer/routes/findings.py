@@ -23,7 +23,7 @@ def evidence(
     kind: Annotated[str, Query(max_length=64)],
     k: Annotated[int, Query(ge=1, le=4096)] = 500,
 ) -> Evidence:
-    """Where the keys are that a kind looks for, and what they get, along the text."""
+    """Where a kind's keys are, and the weight they get, along the text."""
     from regard.atlas.evidence import EVIDENCE
     from regard.atlas.evidence import evidence as collect
 

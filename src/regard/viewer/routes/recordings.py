@@ -117,7 +117,7 @@ def atlas(entry: EntryDep, session: SessionDep) -> Any:
 
 @router.post("/recordings/{recording}/knockout")
 def knock_out(wanted: KnockoutRequest, entry: EntryDep, session: SessionDep) -> dict[str, Any]:
-    """Cut heads, edges or keys out, run the model, and compare what it says next."""
+    """Cut heads, edges or keys out, run the model, and compare its next-token predictions."""
     from regard.viewer.causes import cut
 
     if "decoder" not in entry.recording.token_ids:
