@@ -10,6 +10,7 @@ from regard.atlas.kinds import KINDS, Kind
 from regard.atlas.knockout import Knockout, knockout
 from regard.atlas.needle import NeedleTest, needle
 from regard.atlas.needle_grid import NeedleGrid, needle_grid
+from regard.atlas.pairs import PairedHead, bracket_pairs, paired_heads
 from regard.atlas.profile import Profile, position_profile
 from regard.atlas.rollout import rollout
 from regard.atlas.survey import atlas, cards_of
@@ -31,10 +32,12 @@ __all__ = [
     "Knockout",
     "NeedleGrid",
     "NeedleTest",
+    "PairedHead",
     "Pattern",
     "Profile",
     "advise",
     "atlas",
+    "bracket_pairs",
     "cards_of",
     "compare",
     "decay",
@@ -42,6 +45,7 @@ __all__ = [
     "knockout",
     "needle",
     "needle_grid",
+    "paired_heads",
     "position_profile",
     "rollout",
 ]

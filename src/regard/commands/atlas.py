@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["atlas"]
 
+# Heads that a table of pairs shows.
+SHOWN = 12
+
 
 @app.command(rich_help_panel=ASK, epilog="Example: regard atlas --kind induction --csv heads.csv")
 def atlas(
@@ -25,9 +28,24 @@ def atlas(
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one line per head.")] = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one row per head.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page, as regard report.")] = None,
+    pairs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PAIRS",
+            help="Instead, who looks from the first of each pair at the second: brackets, next, or words, "
+            "door:opened,apple:ate.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what every head does: its kinds with their evidence, and its statistics."""
+    if pairs is not None:
+        if any(option is not None for option in (kind, csv, parquet, html)):
+            raise RegardError(
+                "--pairs makes a table of its own; leave out --kind, --csv, --parquet and --html."
+            )
+        _paired(recording, pairs, as_json)
+        return
     from regard.atlas import KINDS
     from regard.atlas import atlas as survey
 
@@ -56,6 +74,40 @@ def atlas(
         print_json((made if kind is None else _only(made, kind)).to_dict())
     else:
         show(repr(made), made.table(kind))
+
+
+def _paired(recording: Path | None, pairs: str, as_json: bool) -> None:
+    """The heads that look where the pairs say, best first."""
+    from dataclasses import asdict
+
+    from rich.table import Table
+
+    from regard.atlas import paired_heads
+
+    named = pairs in ("brackets", "next")
+    parted = [one.partition(":") for one in pairs.split(",")]
+    words = [(one, other) for one, _, other in parted]
+    if not named and any(not one or not other or ":" in other for one, other in words):
+        raise RegardError(
+            f"--pairs {pairs!r} is not known; wanted brackets, next, or words such as door:opened,apple:ate."
+        )
+    found = paired_heads(recording_at(recording), pairs if named else words)
+    if as_json:
+        print_json(
+            [
+                {"stack": one.stack, "layer": one.layer, "head": one.head, **asdict(one.finding)}
+                for one in found
+            ]
+        )
+        return
+    table = Table("layer", "head", "score", "evidence")
+    for one in found[:SHOWN]:
+        score = "–" if one.finding.score is None else f"{one.finding.score:.2f}"
+        table.add_row(str(one.layer), str(one.head), score, one.finding.evidence)
+    table.caption = (
+        f"the first {min(SHOWN, len(found))} of {len(found)} heads; found from {found[0].finding.bar}"
+    )
+    show(table)
 
 
 def _only(made: Atlas, kind: str) -> Atlas:
