@@ -317,6 +317,13 @@ def test_what_is_printed_elsewhere_is_read_whole_and_judged(case):
     assert [found for found in report.causes if cause in found] == report.causes[:1]
 
 
+@pytest.mark.parametrize("sign", [" ", ", ", "; "])
+def test_steps_may_follow_each_other_on_one_line(sign):
+    report = check(f"scores: 1 2{sign}attention weights: 0.27 0.73")
+    assert report.ok
+    assert report.examples[0].checked == 2
+
+
 def test_numbers_under_a_name_that_is_no_step_are_said_to_be_left_out():
     report = check("scores = [1, 2]\nweights = [0.27, 0.73]\nfrobnicated = [3, 4]")
     assert report.ok

@@ -13,6 +13,8 @@ BETWEEN = (
     r"(?:is|are|was|were|as|be|get|gets|got|obtain|have|gives?|give us|yields?|becomes?|we|you|then|now|of|to"
     r"|follows)"
 )
+# On one line, the name of the next step after a number.
+_NEXT = re.compile(r"(?<=[\d%])[,;]?[ \t]+(?P<name>[A-Za-z_][\w ]*?)(?=\s*[:=]\s*[-+.\d])")
 
 
 def told(words: str) -> str | None:
@@ -41,6 +43,7 @@ def sentences(text: str) -> list[str]:
     >>> sentences("scores: 1, 2. Softmax gives 0.27, 0.73, and the output: 5")
     ['scores: 1, 2', 'Softmax gives 0.27, 0.73', 'the output: 5']
     """
+    text = _NEXT.sub(lambda m: f"\n{m['name']}" if step_named(m["name"]) in TABLES else m[0], text)
     return re.sub(
         r"(?<=\d)\.\s+(?=[A-Z])|(?<=\d),?\s+and\s+(?=[A-Za-z ]+[:=]\s*[-+\d])|(?<=\d);\s+(?=[A-Za-z])",
         "\n",
