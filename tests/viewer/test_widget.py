@@ -334,3 +334,13 @@ def test_closing_the_widget_ends_its_threads_and_removes_what_it_stored(seen):
     assert not scratch.exists()
     with pytest.raises(RuntimeError, match="shutdown"):
         shown._workers.submit(print)
+
+
+def test_an_application_that_fails_without_an_answer_is_an_error_on_the_page(page):
+    async def broken(scope, receive, send):
+        raise RuntimeError("lost")
+
+    page.shown._app = broken
+    content, buffers = page.answer("/api/recordings")
+    assert (content["status"], buffers) == (500, [])
+    assert content["result"] == {"error": "the application failed without an answer"}

@@ -8,18 +8,18 @@ question back. Questions go to the same application that a server runs, in this 
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import anywidget
+import httpx
 import traitlets as t
 
 from regard.models import Recording
 from regard.viewer.app import create_app
-from regard.viewer.asking import Answer, ask
+from regard.viewer.asking import ask
 from regard.viewer.picture import draw, still_output
 from regard.viewer.place import PLACE, WORDS, place_of
 from regard.viewer.session import Session
@@ -61,7 +61,7 @@ class Widget(anywidget.AnyWidget):
         session.library.add(recording, "recording" if recording.path is None else recording.path.name)
         self._app = create_app(session=session)
         self._workers = ThreadPoolExecutor(WORKERS, "regard-widget")
-        self._asked: dict[str, Future[Answer]] = {}
+        self._asked: dict[str, Future[httpx.Response]] = {}
         super().__init__(**view, still=secrets.token_hex(8))
         self._end = weakref.finalize(self, _finish, session, self._workers)
         self.on_msg(self._heard)
@@ -133,7 +133,7 @@ class Widget(anywidget.AnyWidget):
         future = self._asked[number] = self._workers.submit(ask, self._app, *question)
         future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._done, number, done))
 
-    def _done(self, number: str, future: Future[Answer]) -> None:
+    def _done(self, number: str, future: Future[httpx.Response]) -> None:
         if self._asked.pop(number, None) is None or future.cancelled():
             return
         error = future.exception()
@@ -143,14 +143,17 @@ class Widget(anywidget.AnyWidget):
             said = f"the kernel failed here: {type(error).__name__}: {error}"
             self.send({"id": number, "status": 500, "result": {"error": said}})
 
-    def _reply(self, number: str, answer: Answer) -> None:
-        if answer.is_json:
-            result, buffers = json.loads(answer.content), []
+    def _reply(self, number: str, answer: httpx.Response) -> None:
+        buffers: list[bytes] = []
+        if answer.headers.get("content-type", "").startswith("application/json"):
+            result = answer.json()
+        elif answer.is_error:
+            result = {"error": answer.text or "the application failed without an answer"}
         else:
             sides = (answer.headers.get(name) for name in ("x-rows", "x-cols"))
             rows, cols = (0 if side is None else int(side) for side in sides)
             result, buffers = {"rows": rows, "cols": cols}, [answer.content]
-        self.send({"id": number, "status": answer.status, "result": result}, buffers)
+        self.send({"id": number, "status": answer.status_code, "result": result}, buffers)
 
 
 def _finish(session: Session, workers: ThreadPoolExecutor) -> None:
