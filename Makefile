@@ -75,6 +75,8 @@ check: lint types
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m building.api --check
+	$(BIN)/python -m building.frontend --lint
 
 # The page is tested in a real browser: the system's, installed where that is allowed. Without one those tests are
 # skipped, and say so.

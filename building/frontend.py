@@ -1,6 +1,7 @@
 """The viewer's page: TypeScript in frontend/, built with Vite into src/regard/viewer/static.
 
-python -m building.frontend builds it in place, as an editable install does.
+python -m building.frontend builds it in place, as an editable install does; with --lint it checks the sources
+instead: Biome's rules and format, types, and whether the types of the server's answers are up to date.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["build", "requirements"]
+__all__ = ["build", "lint", "requirements"]
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path("frontend")
@@ -58,6 +59,17 @@ def build(root: Path) -> list[Path]:
     return _files(root)
 
 
+def lint(root: Path) -> int:
+    """Check the page's sources with a developer's tools, which no build installs; 0 where all is well."""
+    npm = _system_node()
+    if npm is None:
+        print("There is no Node on the PATH: the page's sources are not checked.", file=sys.stderr)
+        return 0
+    with _one_at_a_time(root):
+        _install(root, npm, os.environ.get("PATH", ""), root / TARGET, tools=True)
+    return subprocess.run([*npm, "run", "--silent", "lint"], cwd=root / SOURCE, check=False).returncode
+
+
 class BuildError(RuntimeError):
     """The page cannot be built; the message says why and what to do."""
 
@@ -80,9 +92,7 @@ def _make(root: Path) -> None:
     shutil.rmtree(fresh, ignore_errors=True)
     wanted = _digest(root)
     npm, path = _node()
-    if not _installed(root):
-        _run([*npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], root, path, fresh)
-        _lock_stamp(root).write_text(_hash(root / SOURCE / "package-lock.json"))
+    _install(root, npm, path, fresh, tools=False)
     try:
         _run([*npm, "run", "build"], root, path, fresh)
         (fresh / STAMP).write_text(wanted)
@@ -90,6 +100,18 @@ def _make(root: Path) -> None:
         fresh.rename(root / TARGET)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _install(root: Path, npm: list[str], path: str, out: Path, *, tools: bool) -> None:
+    """Install what the lock file asks for, with or without the tools that only a developer needs."""
+    wanted = _hash(root / SOURCE / "package-lock.json")
+    stamp = _lock_stamp(root)
+    known = stamp.read_text() if stamp.is_file() else ""
+    if known == f"{wanted} tools" or (known == wanted and not tools):
+        return
+    options = ["--no-audit", "--no-fund", "--ignore-scripts", *([] if tools else ["--omit=dev"])]
+    _run([*npm, "ci", *options], root, path, out)
+    stamp.write_text(f"{wanted} tools" if tools else wanted)
 
 
 def _run(command: list[str], root: Path, path: str, out: Path) -> None:
@@ -139,12 +161,6 @@ def _lock_stamp(root: Path) -> Path:
     return root / SOURCE / "node_modules" / ".regard-lock"
 
 
-def _installed(root: Path) -> bool:
-    """Whether node_modules holds what the lock file asks for."""
-    stamp = _lock_stamp(root)
-    return stamp.is_file() and stamp.read_text() == _hash(root / SOURCE / "package-lock.json")
-
-
 def _files(root: Path) -> list[Path]:
     folder = root / TARGET
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != STAMP)
@@ -183,5 +199,7 @@ def _complain(why: str) -> None:
 
 
 if __name__ == "__main__":
+    if "--lint" in sys.argv[1:]:
+        sys.exit(lint(ROOT))
     for path in build(ROOT):
         print(path.relative_to(ROOT))

@@ -49,6 +49,8 @@ export default defineConfig({
   },
   css: { postcss: { plugins: [inside as never] } },
   resolve: {
-    alias: [{ find: /^.*\/parts\/theme$/, replacement: fileURLToPath(new URL("src/widget/theme.ts", import.meta.url)) }],
+    alias: [
+      { find: /^.*\/parts\/theme$/, replacement: fileURLToPath(new URL("src/widget/theme.ts", import.meta.url)) },
+    ],
   },
 });

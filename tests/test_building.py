@@ -15,7 +15,7 @@ import pytest
 from processes import run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from building import frontend
+from building import api, frontend
 
 ROOT = Path(__file__).parents[1]
 
@@ -35,18 +35,20 @@ class Npm:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.fails: dict[str, str] = {}
+        self.last_install: list[str] = []
 
     def __call__(self, command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         if command[-1] == "--version":
             return subprocess.CompletedProcess(command, 0, "v22.12.0\n", "")
-        word = command[-1] if command[-2] == "run" else command[1]
+        word = command[-1] if "run" in command else command[1]
         self.calls.append(word)
         if word in self.fails:
             return subprocess.CompletedProcess(command, 1, "", self.fails[word])
-        where, environment = options["cwd"], options["env"]
+        where, environment = options["cwd"], options.get("env", {})
         assert isinstance(where, Path)
         assert isinstance(environment, dict)
         if word == "ci":
+            self.last_install = command
             (where / "node_modules").mkdir(exist_ok=True)
         if word == "build":
             assets = Path(environment["REGARD_STATIC"]) / "assets"
@@ -106,6 +108,38 @@ def test_two_builds_at_once_make_the_page_once(npm: Npm, root: Path, monkeypatch
     assert player.calls == ["ci", "build"]
 
 
+def test_a_build_leaves_out_a_developer_s_tools_and_a_check_brings_them_once(npm: Npm, root: Path):
+    frontend.build(root)
+    assert "--omit=dev" in npm.last_install
+    assert frontend.lint(root) == 0
+    assert "--omit=dev" not in npm.last_install
+    assert frontend.lint(root) == 0
+    (root / "frontend" / "src" / "main.tsx").write_text("second")
+    frontend.build(root)
+    assert npm.calls == ["ci", "build", "ci", "lint", "lint", "build"]
+    npm.fails["lint"] = "src/main.tsx: a missing semicolon"
+    assert frontend.lint(root) == 1
+
+
+def test_without_node_a_check_says_so(monkeypatch: pytest.MonkeyPatch, capsys, root: Path):
+    monkeypatch.setattr(frontend.shutil, "which", lambda name: None)
+    assert frontend.lint(root) == 0
+    assert "not checked" in capsys.readouterr().err
+
+
+def test_the_page_s_types_are_those_of_the_server_s_models():
+    assert api.stamp_of(api.schemas()) in api.TYPES.read_text(), "run: python -m building.api"
+
+
+def test_a_changed_model_changes_the_stamp_and_a_title_does_not():
+    models = api.schemas()
+    changed = {**models, "Cell": {**models["Cell"], "required": ["query"]}}
+    assert api.stamp_of(changed) != api.stamp_of(models)
+    assert api._plain({"title": "A", "properties": {"title": {"title": "B", "type": "string"}}}) == {
+        "properties": {"title": {"type": "string"}}
+    }
+
+
 def test_a_changed_source_is_built_without_installing_again(npm: Npm, root: Path):
     frontend.build(root)
     npm.calls.clear()
@@ -138,7 +172,7 @@ def test_a_registry_out_of_reach_is_said_with_what_to_do(npm: Npm, root: Path):
         frontend.build(root)
     assert str(caught.value) == (
         "the viewer's page needs packages from npm's registry, and "
-        "'npm ci --no-audit --no-fund --ignore-scripts' cannot reach it.\n"
+        "'npm ci --no-audit --no-fund --ignore-scripts --omit=dev' cannot reach it.\n"
         "Connect to the network once, or name a mirror (npm config set registry URL), and install again."
     )
 
@@ -185,7 +219,9 @@ def test_node_from_pypi_is_put_on_the_path_of_npm(monkeypatch: pytest.MonkeyPatc
     assert Path(npm[0]).parent == Path(path.split(os.pathsep)[0])
 
 
-@pytest.mark.skipif(not (ROOT / "frontend/node_modules").is_dir(), reason="the page was not built here")
+@pytest.mark.skipif(
+    not (ROOT / "frontend/node_modules/vitest").is_dir(), reason="no tools: make lint installs them"
+)
 def test_the_pages_own_tests_pass():
     npm, path = frontend._node()
     done = run(*npm, "test", cwd=ROOT / "frontend", env={**os.environ, "PATH": path, "NO_COLOR": "1"})

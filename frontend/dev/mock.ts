@@ -104,8 +104,26 @@ export class MockTransport implements Transport {
   private recording(): unknown {
     const layers = [0, 1, 2, 3, 4, 5, 6, 7];
     const windows = Object.fromEntries(layers.map((layer) => [layer, this.window]));
-    const stack = { role: "self", layers, heads: 8, kv_heads: 4, queries: this.n, keys: this.n, windows, documents: [0, Math.floor(this.n / 3)] };
-    return { ...(this.entry() as object), kind: "decoder", tokenizer: null, complete: true, live: false, stacks: [stack], levels: 12, tile: 256 };
+    const stack = {
+      role: "self",
+      layers,
+      heads: 8,
+      kv_heads: 4,
+      queries: this.n,
+      keys: this.n,
+      windows,
+      documents: [0, Math.floor(this.n / 3)],
+    };
+    return {
+      ...(this.entry() as object),
+      kind: "decoder",
+      tokenizer: null,
+      complete: true,
+      live: false,
+      stacks: [stack],
+      levels: 12,
+      tile: 256,
+    };
   }
 
   private tokens(): unknown {

@@ -10,9 +10,10 @@ import { HeadPicker } from "./parts/heads";
 import { ThemeSwitch } from "./parts/theme";
 import type { PathSource } from "./source/paths";
 import type { RecordingEntry, Source } from "./source/source";
-import { StateProvider, type View, VIEWS, type ViewState } from "./state";
-import { CheckView } from "./views/check/CheckView";
+import { StateProvider, VIEWS, type View, type ViewState } from "./state";
 import { AtlasView } from "./views/atlas/AtlasView";
+import { CheckView } from "./views/check/CheckView";
+import { CompareView } from "./views/compare/CompareView";
 import { MapView } from "./views/map/MapView";
 import { MatterView } from "./views/matter/MatterView";
 import { StepsView } from "./views/steps/StepsView";
@@ -25,6 +26,7 @@ const TABS: Record<View, { name: string; hint: string; component: ComponentType<
   text: { name: "Text", hint: "The document, lit up by weight", component: TextView },
   token: { name: "One token", hint: "One word in every head", component: TokenView },
   atlas: { name: "Atlas", hint: "All heads and what they do", component: AtlasView },
+  compare: { name: "Compare", hint: "Two texts, or two models, beside each other", component: CompareView },
   steps: { name: "Steps", hint: "One query, one step at a time", component: StepsView },
   matter: { name: "Does it matter?", hint: "Block it and see what changes", component: MatterView },
   try: { name: "Try it", hint: "Your own text", component: TryView },
@@ -35,7 +37,15 @@ const TABS: Record<View, { name: string; hint: string; component: ComponentType<
 const PER_HEAD: readonly View[] = ["map", "text", "steps", "matter"];
 
 /** `views`: those offered; an exported page has but one. */
-export function App({ source, state, views = VIEWS }: { source: PathSource; state: ViewState; views?: readonly View[] }) {
+export function App({
+  source,
+  state,
+  views = VIEWS,
+}: {
+  source: PathSource;
+  state: ViewState;
+  views?: readonly View[];
+}) {
   return (
     <StateProvider value={state}>
       <Shell source={source} state={state} views={views} />
@@ -60,11 +70,25 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
         </div>
       </header>
       <div class="app-tools" role="group" aria-label="What is shown">
-        {source.kind === "static" ? open && <Exported open={open} state={state} view={view} /> : <RecordingPicker entries={entries} state={state} />}
+        {source.kind === "static" ? (
+          open && <Exported open={open} state={state} view={view} />
+        ) : (
+          <RecordingPicker entries={entries} state={state} />
+        )}
         {source.kind !== "static" && open && PER_HEAD.includes(view) && <Where open={open} state={state} />}
-        {open && <span class="app-note">{formatCount(open.recording.tokens)} tokens · {open.recording.model}</span>}
+        {open && (
+          <span class="app-note">
+            {formatCount(open.recording.tokens)} tokens · {open.recording.model}
+          </span>
+        )}
       </div>
-      <main id="view" class={`view view-${view}`} role="tabpanel" aria-labelledby={`tab-${view}`} data-testid={`view-${view}`}>
+      <main
+        id="view"
+        class={`view view-${view}`}
+        role="tabpanel"
+        aria-labelledby={`tab-${view}`}
+        data-testid={`view-${view}`}
+      >
         {failure && <Failure text={failure} onRetry={retry} />}
         {view === "try" ? (
           // Needs no recording, and makes one: what is being typed is left alone when another opens meanwhile.
@@ -76,7 +100,11 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
             <Active key={`${view} ${open.recording.id} ${open.stack.role}`} source={source} />
           </OpenProvider>
         ) : (
-          !failure && <p class="notice" role="status">Opening the recording…</p>
+          !failure && (
+            <p class="notice" role="status">
+              Opening the recording…
+            </p>
+          )
         )}
       </main>
     </div>
@@ -136,7 +164,8 @@ function useRecording(source: Source, state: ViewState): Loaded {
 
   // A link may name a layer or head that this recording lacks, or none; views see only what there is.
   const known = open !== null && open.recording.id === rec && ["", open.stack.role].includes(role);
-  const settled = known && role !== "" && open.stack.layers.includes(state.layer.value) && state.head.value < open.stack.heads;
+  const settled =
+    known && role !== "" && open.stack.layers.includes(state.layer.value) && state.head.value < open.stack.heads;
   useEffect(() => {
     if (known && !settled) settle(state, open.stack);
   }, [state, open, known, settled]);
@@ -190,8 +219,7 @@ function Tabs({ state, views }: { state: ViewState; views: readonly View[] }) {
 
 function RecordingPicker({ entries, state }: { entries: RecordingEntry[]; state: ViewState }) {
   if (entries.length === 0) return null;
-  const choose = (rec: string): void =>
-    state.go({ rec, role: "", x: null, y: null, z: null, query: null, key: null });
+  const choose = (rec: string): void => state.go({ rec, role: "", x: null, y: null, z: null, query: null, key: null });
   return (
     <label class="picker">
       <span class="picker-name">Recording</span>
@@ -236,7 +264,17 @@ function Where({ open, state }: { open: Open; state: ViewState }) {
             onChange={(event) => {
               const role = event.currentTarget.value;
               const next = recording.stacks.find((s) => s.role === role);
-              if (next) state.go({ role, layer: next.layers[0] ?? 0, head: 0, x: null, y: null, z: null, query: null, key: null });
+              if (next)
+                state.go({
+                  role,
+                  layer: next.layers[0] ?? 0,
+                  head: 0,
+                  x: null,
+                  y: null,
+                  z: null,
+                  query: null,
+                  key: null,
+                });
             }}
           >
             {recording.stacks.map((s) => (

@@ -25,7 +25,8 @@ export async function openStack(source: Source, recording: Recording, role: stri
   if (!stack) throw new Error("Nothing was recorded. Run the model inside the watch block, and record again.");
   const apart = stack.role === "cross";
   const shift = apart ? 0 : Math.max(0, stack.keys - stack.queries);
-  const side = async (name: "queries" | "keys"): Promise<TokenTable> => new TokenTable(await source.tokens(recording.id, stack.role, name));
+  const side = async (name: "queries" | "keys"): Promise<TokenTable> =>
+    new TokenTable(await source.tokens(recording.id, stack.role, name));
   const [tokens, others] = await Promise.all([side("keys"), apart ? side("queries") : null]);
   return { recording, stack, tokens, queryTokens: others ?? tokens.from(shift), apart, shift };
 }

@@ -7,8 +7,8 @@ import type { Archive } from "./export/archive";
 import { HttpSource } from "./source/http";
 import { StaticSource, StaticTransport } from "./source/static";
 import { createState, type ViewState } from "./state";
-import { tries } from "./views/matter/tries";
 import type { MapHooks } from "./views/map/hooks";
+import { tries } from "./views/matter/tries";
 
 declare global {
   interface Window {

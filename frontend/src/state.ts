@@ -6,7 +6,7 @@ import type { How, MapRef } from "./source/source";
 
 /** Where the reader is: one signal per field, all of them in the address bar, so that a link is a view. */
 
-export const VIEWS = ["map", "text", "token", "atlas", "steps", "matter", "try", "check"] as const;
+export const VIEWS = ["map", "text", "token", "atlas", "compare", "steps", "matter", "try", "check"] as const;
 export type View = (typeof VIEWS)[number];
 export type ScaleName = "linear" | "log";
 export const PALETTES = ["viridis", "cividis", "inferno", "magma", "greys"] as const;
@@ -186,7 +186,7 @@ function followAddress(print: () => string, read: (hash: string) => void, place:
     const here = place();
     clearTimeout(timer);
     // What a page fills in by itself, such as the default recording, is no step: back must leave the page.
-    const step = last !== null && last.settled && last.name !== here.name;
+    const step = last?.settled && last.name !== here.name;
     // Browsers refuse more than a few hundred address changes a minute, and a drag makes sixty a second.
     if (step) write(address, true);
     else timer = setTimeout(() => write(address, false), last?.settled ? 250 : 0);

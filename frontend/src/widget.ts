@@ -33,8 +33,14 @@ function show({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const transport = new CommTransport(model);
   const state = createState({ url: false });
   const stops = [bind(state, model), followNotebook(el), () => transport.dispose(), () => state.dispose()];
-  stops.push(effect(() => void (root.dataset.theme = isDark() ? "dark" : "light")));
-  const size = (): void => void (root.style.height = `${Number(model.get("height"))}px`);
+  stops.push(
+    effect(() => {
+      root.dataset.theme = isDark() ? "dark" : "light";
+    }),
+  );
+  const size = (): void => {
+    root.style.height = `${Number(model.get("height"))}px`;
+  };
   size();
   model.on("change:height", size);
   stops.push(() => model.off("change:height", size));

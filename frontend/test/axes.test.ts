@@ -4,7 +4,15 @@ import { tick, ticks } from "../src/parts/axes";
 
 describe("tick", () => {
   it("writes short numbers", () => {
-    expect([0, 0.01, 0.25, 12, 250, 10_000, 131_072].map(tick)).toEqual(["0", "0.01", "0.25", "12", "250", "10k", "131k"]);
+    expect([0, 0.01, 0.25, 12, 250, 10_000, 131_072].map(tick)).toEqual([
+      "0",
+      "0.01",
+      "0.25",
+      "12",
+      "250",
+      "10k",
+      "131k",
+    ]);
   });
   it("raises ten to a power where zeros would not fit", () => {
     expect([1e-5, 2e-4, 1e6].map(tick)).toEqual(["10⁻⁵", "2·10⁻⁴", "10⁶"]);

@@ -6,7 +6,11 @@ const decay = distance.map((d) => 0.3 * d ** -0.8);
 
 describe("logBins", () => {
   it("keeps a short curve as it is", () => {
-    expect(logBins([1, 2, 3], [0.5, 0.2, 0.1])).toEqual([{ x: 1, y: 0.5 }, { x: 2, y: 0.2 }, { x: 3, y: 0.1 }]);
+    expect(logBins([1, 2, 3], [0.5, 0.2, 0.1])).toEqual([
+      { x: 1, y: 0.5 },
+      { x: 2, y: 0.2 },
+      { x: 3, y: 0.1 },
+    ]);
   });
   it("leaves out what has no place on a log axis", () => {
     expect(logBins([0, 1, 2], [0.9, 0.5, 0])).toEqual([{ x: 1, y: 0.5 }]);
@@ -25,7 +29,11 @@ describe("logBins", () => {
 
 describe("evenBins", () => {
   it("keeps the mean and the number of bins", () => {
-    expect(evenBins([0, 1, 2, 3, 4], [1, 3, 5, 7, 9], 3)).toEqual([{ x: 0.5, y: 2 }, { x: 2.5, y: 6 }, { x: 4, y: 9 }]);
+    expect(evenBins([0, 1, 2, 3, 4], [1, 3, 5, 7, 9], 3)).toEqual([
+      { x: 0.5, y: 2 },
+      { x: 2.5, y: 6 },
+      { x: 4, y: 9 },
+    ]);
     expect(evenBins(distance, decay)).toHaveLength(63);
     expect(evenBins([], [])).toEqual([]);
   });

@@ -14,7 +14,9 @@ interface Question {
 type Heard = (content: unknown, buffers: readonly BufferSource[]) => void;
 
 /** A notebook's channel with a kernel that the test plays. */
-function channel(kernel: (question: Question, reply: (status: number, result: unknown, buffer?: BufferSource) => void) => void) {
+function channel(
+  kernel: (question: Question, reply: (status: number, result: unknown, buffer?: BufferSource) => void) => void,
+) {
   const listeners = new Set<Heard>();
   const sent: Question[] = [];
   const made: Channel = {
@@ -23,7 +25,9 @@ function channel(kernel: (question: Question, reply: (status: number, result: un
       sent.push(question);
       kernel(question, (status, result, buffer) => {
         const answer = { id: question.id, status, result };
-        queueMicrotask(() => listeners.forEach((heard) => heard(answer, buffer ? [buffer] : [])));
+        queueMicrotask(() => {
+          for (const heard of listeners) heard(answer, buffer ? [buffer] : []);
+        });
       });
     },
     on: (_, heard) => void listeners.add(heard),
@@ -46,7 +50,10 @@ describe("questions over a notebook's channel", () => {
 
   test("a refusal becomes an error with the kernel's sentence", async () => {
     const { made } = channel((_, reply) => reply(404, { error: "no such head." }));
-    await expect(new CommTransport(made).json("/api/x")).rejects.toMatchObject({ message: "no such head.", status: 404 });
+    await expect(new CommTransport(made).json("/api/x")).rejects.toMatchObject({
+      message: "no such head.",
+      status: 404,
+    });
   });
 
   test("an aborted question is taken back and its late answer ignored", async () => {

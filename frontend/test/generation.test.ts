@@ -3,12 +3,23 @@ import type { Job } from "../src/source/source";
 import { chance, grown, recordingOf } from "../src/views/try/generation";
 
 const event = (extra: Partial<Job>): Job => ({
-  id: "1", kind: "generate", state: "running", done: 1, total: 3, seconds_left: null, result: null, error: null, ...extra,
+  id: "1",
+  kind: "generate",
+  state: "running",
+  done: 1,
+  total: 3,
+  seconds_left: null,
+  result: null,
+  error: null,
+  ...extra,
 });
-const top = [{ token: " cat", probability: 0.6 }, { token: " dog", probability: 0.3 }];
+const top = [
+  { token: " cat", id: 1, probability: 0.6 },
+  { token: " dog", id: 2, probability: 0.3 },
+];
 
 it("grows by one token per event that brings one", () => {
-  const one = grown([], event({ token: " dog", top, attended: [{ key: 2, weight: 0.4 }] }));
+  const one = grown([], event({ token: " dog", top, attended: [{ key: 2, token: "a", weight: 0.4 }] }));
   expect(grown(one, event({}))).toBe(one);
   expect(grown(one, event({ token: "." }))).toEqual([one[0], { token: ".", top: [], attended: [] }]);
 });

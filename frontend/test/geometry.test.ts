@@ -16,7 +16,14 @@ import {
 const causal: MaskShape = { queries: 65, keys: 65, causal: true, window: null };
 
 describe("levels", () => {
-  it.each([[1, 0], [256, 0], [257, 1], [512, 1], [513, 2], [100_000, 9]])("%i tokens need level %i", (n, level) => {
+  it.each([
+    [1, 0],
+    [256, 0],
+    [257, 1],
+    [512, 1],
+    [513, 2],
+    [100_000, 9],
+  ])("%i tokens need level %i", (n, level) => {
     expect(topLevel(n, 1)).toBe(level);
     expect(topLevel(1, n)).toBe(level);
   });
@@ -46,7 +53,10 @@ describe("mask", () => {
   });
   it("puts the last query on the last key", () => {
     const cached: MaskShape = { queries: 2, keys: 5, causal: true, window: null };
-    expect([0, 1].map((q) => allowedKeys(cached, q, q + 1))).toEqual([[0, 4], [0, 5]]);
+    expect([0, 1].map((q) => allowedKeys(cached, q, q + 1))).toEqual([
+      [0, 4],
+      [0, 5],
+    ]);
   });
   it("counts the query's own key in a window", () => {
     expect(allowedKeys({ ...causal, window: 2 }, 10, 11)).toEqual([9, 11]);

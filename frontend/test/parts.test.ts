@@ -51,7 +51,14 @@ describe("colours", () => {
     expect(inkOn(colourOf(0, log))).toBe("#fff");
   });
   it("labels decades on a log scale", () => {
-    expect(legendTicks(log, 6).map((tick) => tickLabel(tick, log))).toEqual(["10⁻⁵", "10⁻⁴", "10⁻³", "0.01", "0.1", "1"]);
+    expect(legendTicks(log, 6).map((tick) => tickLabel(tick, log))).toEqual([
+      "10⁻⁵",
+      "10⁻⁴",
+      "10⁻³",
+      "0.01",
+      "0.1",
+      "1",
+    ]);
     expect(legendTicks(linear)).toEqual([0, 0.2, 0.4]);
   });
   it("is not dimmed by the first query's lone weight of 1", () => {
@@ -63,11 +70,19 @@ describe("colours", () => {
 });
 
 describe("numbers", () => {
-  it.each([[0, "0"], [0.12345, "0.123"], [-2, "−2"], [1.6e-5, "1.60·10⁻⁵"], [Number.NaN, "–"], [-Infinity, "−∞"]])("%d is %s", (value, text) => {
+  it.each([
+    [0, "0"],
+    [0.12345, "0.123"],
+    [-2, "−2"],
+    [1.6e-5, "1.60·10⁻⁵"],
+    [Number.NaN, "–"],
+    [-Infinity, "−∞"],
+  ])("%d is %s", (value, text) => {
     expect(formatNumber(value)).toBe(text);
   });
   it("keeps four places of a weight", () => expect(formatWeight(0.25)).toBe("0.2500"));
-  it("shortens long counts", () => expect([999, 131_072, 2_500_000].map(formatShort)).toEqual(["999", "131.1k", "2.5M"]));
+  it("shortens long counts", () =>
+    expect([999, 131_072, 2_500_000].map(formatShort)).toEqual(["999", "131.1k", "2.5M"]));
 });
 
 describe("tokens", () => {
@@ -79,13 +94,18 @@ describe("tokens", () => {
     expect(tokens.find("#2")).toEqual([2]);
     expect(tokens.find("fox")).toEqual([]);
   });
-  it("starts at the first query where a cache holds earlier keys", () => expect(table(["a", "b", "c"]).from(2).raw(0)).toBe("c"));
+  it("starts at the first query where a cache holds earlier keys", () =>
+    expect(table(["a", "b", "c"]).from(2).raw(0)).toBe("c"));
 });
 
 describe("axes", () => {
   const tokens = table(["One", " day", "\n\n", "Two", " days", ".", "\n\n", "End"]);
   it("finds paragraphs by their first words", () => {
-    expect(findSections(tokens, []).map(({ at, title }) => [at, title])).toEqual([[0, "One day"], [3, "Two days."], [7, "End"]]);
+    expect(findSections(tokens, []).map(({ at, title }) => [at, title])).toEqual([
+      [0, "One day"],
+      [3, "Two days."],
+      [7, "End"],
+    ]);
   });
   it("shows single tokens where there is room and sections where not", () => {
     const sections = findSections(tokens, []);
@@ -127,7 +147,17 @@ describe("exported files", () => {
     const map = { rec: "a b", role: "self", layer: 0, head: 1 };
     const path = "/api/recordings/a%20b/stacks/self/layers/0/heads/1/tile?level=0&row=0&col=0&how=mean";
     archive.grids[path] = await pack({ rows: 2, cols: 2, values: Float32Array.of(1, 0, 0.25, 0.75) });
-    const stack = { role: "self", layers: [0], heads: 2, kv_heads: 2, queries: 301, keys: 301, windows: {}, documents: [], causal: true };
+    const stack = {
+      role: "self",
+      layers: [0],
+      heads: 2,
+      kv_heads: 2,
+      queries: 301,
+      keys: 301,
+      windows: {},
+      documents: [],
+      causal: true,
+    };
     archive.json["/api/recordings/a%20b"] = { stacks: [stack] };
     const source = new StaticSource(new StaticTransport(archive));
     expect(await source.cell(map, 0, 1)).toMatchObject({ weight: 0, visible: false });

@@ -9,7 +9,9 @@ const cell = (query: number, key: number): number => Math.fround(((query * 7919 
 
 function tile(row: number, col: number): Grid {
   const [rows, cols] = [Math.min(TILE, 301 - row * TILE), Math.min(TILE, 263 - col * TILE)];
-  const values = Float32Array.from({ length: rows * cols }, (_, i) => cell(row * TILE + Math.floor(i / cols), col * TILE + (i % cols)));
+  const values = Float32Array.from({ length: rows * cols }, (_, i) =>
+    cell(row * TILE + Math.floor(i / cols), col * TILE + (i % cols)),
+  );
   return { rows, cols, values };
 }
 
@@ -19,8 +21,17 @@ it.each<How>(["max", "mean"])("pools exact tiles to what every block of cells ha
   expect(parts.length).toBe(4);
   const grid = joined(mask, at, parts);
   expect([grid.rows, grid.cols]).toEqual([151, 132]);
-  for (const [r, c] of [[0, 0], [127, 128], [128, 3], [150, 131], [150, 0], [3, 131]] as const) {
-    const cells = [0, 1].flatMap((dq) => [0, 1].map((dk) => [2 * r + dq, 2 * c + dk] as const)).filter(([q, k]) => q < 301 && k < 263);
+  for (const [r, c] of [
+    [0, 0],
+    [127, 128],
+    [128, 3],
+    [150, 131],
+    [150, 0],
+    [3, 131],
+  ] as const) {
+    const cells = [0, 1]
+      .flatMap((dq) => [0, 1].map((dk) => [2 * r + dq, 2 * c + dk] as const))
+      .filter(([q, k]) => q < 301 && k < 263);
     const values = cells.map(([q, k]) => cell(q, k));
     const wanted = how === "max" ? Math.max(...values) : values.reduce((sum, value) => sum + value, 0) / values.length;
     expect(grid.values[r * grid.cols + c]).toBeCloseTo(wanted, 6);

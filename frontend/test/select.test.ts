@@ -7,7 +7,12 @@ const card = (layer: number, head: number, scores: Record<string, number | null>
   role: "decoder",
   layer,
   head,
-  kinds: Object.fromEntries(Object.entries(scores).map(([kind, score]) => [kind, { score, bar: kind === "uniform" ? 0.99 : 0.5, evidence: null }])),
+  kinds: Object.fromEntries(
+    Object.entries(scores).map(([kind, score]) => [
+      kind,
+      { score, bar: kind === "uniform" ? 0.99 : 0.5, evidence: null },
+    ]),
+  ),
   statistics: entropy === undefined ? {} : { entropy },
   notes: {},
 });
@@ -51,7 +56,10 @@ describe("kinds", () => {
     expect(kindsOf(card(0, 0, { sink: 0 }), 0)).toEqual([]);
   });
   it("counts heads per kind", () => {
-    expect([...counts(cards, ["induction", "sink"], null)]).toEqual([["induction", 1], ["sink", 2]]);
+    expect([...counts(cards, ["induction", "sink"], null)]).toEqual([
+      ["induction", 1],
+      ["sink", 2],
+    ]);
   });
   it("knows the extent of a statistic", () => {
     expect(extent(cards, "entropy")).toEqual([0.5, 2]);
@@ -62,18 +70,23 @@ describe("kinds", () => {
 describe("readCards", () => {
   it("reads findings with their bar and evidence, and keeps numbers apart from words", () => {
     const head = {
-      stack: "decoder", layer: 2, head: 3, kinds: ["local"],
-      findings: { local: { score: 0.6, bar: 0.25, evidence: "near" }, induction: { score: null, bar: 0.25, evidence: "no repeats" } },
+      role: "decoder",
+      layer: 2,
+      head: 3,
+      kinds: ["local"],
+      findings: {
+        local: { score: 0.6, bar: 0.25, evidence: "near" },
+        induction: { score: null, bar: 0.25, evidence: "no repeats" },
+      },
       statistics: { gamma: 1.2, decay_better: "power law", decay_note: null },
     };
-    const { cards: [read], kinds, statistics } = readCards({ heads: [head] } as unknown as Atlas);
+    const {
+      cards: [read],
+      kinds,
+      statistics,
+    } = readCards({ heads: [head] } as unknown as Atlas);
     expect(read).toMatchObject({ role: "decoder", statistics: { gamma: 1.2 }, notes: { decay_better: "power law" } });
-    expect(read!.kinds["local"]).toEqual({ score: 0.6, bar: 0.25, evidence: "near" });
+    expect(read!.kinds.local).toEqual({ score: 0.6, bar: 0.25, evidence: "near" });
     expect([kinds, statistics]).toEqual([["local", "induction"], ["gamma"]]);
-  });
-  it("reads bare scores", () => {
-    const head = { role: "cross", layer: 0, head: 0, kinds: { local: 0.4 }, statistics: { entropy: 1 } };
-    const { cards: [read] } = readCards({ heads: [head], kinds: ["local"], statistics: ["entropy"] });
-    expect(read).toMatchObject({ role: "cross", kinds: { local: { score: 0.4, bar: 0.3, evidence: null } } });
   });
 });

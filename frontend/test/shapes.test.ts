@@ -8,7 +8,10 @@ const size = { width: 800, height: 600 };
 describe("a dashed line", () => {
   it("is left whole where it is on the screen", () => {
     expect(dashed([10, 20], [700, 500], size, [2, 3])).toEqual({
-      points: [[10, 20], [700, 500]],
+      points: [
+        [10, 20],
+        [700, 500],
+      ],
       dash: { steps: [2, 3], phase: 0 },
     });
   });
@@ -27,10 +30,22 @@ describe("a dashed line", () => {
   });
 
   it.each([
-    [[-50, 5], [-20, 900]],
-    [[5, -50], [900, -20]],
-    [[-500, 100], [100, -500]],
-    [[-20, -20], [-20, 900]],
+    [
+      [-50, 5],
+      [-20, 900],
+    ],
+    [
+      [5, -50],
+      [900, -20],
+    ],
+    [
+      [-500, 100],
+      [100, -500],
+    ],
+    [
+      [-20, -20],
+      [-20, 900],
+    ],
   ] as const)("that passes beside the screen is not drawn", (from, to) => {
     expect(dashed(from, to, size, [2, 3])).toBeNull();
   });
@@ -38,7 +53,18 @@ describe("a dashed line", () => {
 
 it("no line over a long map, close up, reaches far beyond the screen", () => {
   const ink = "#000";
-  const inks = { ink, soft: ink, line: ink, query: ink, key: ink, accent: ink, hatch: ink, hatchGround: ink, surface: ink, sunken: ink };
+  const inks = {
+    ink,
+    soft: ink,
+    line: ink,
+    query: ink,
+    key: ink,
+    accent: ink,
+    hatch: ink,
+    hatchGround: ink,
+    surface: ink,
+    sunken: ink,
+  };
   const n = 131_072;
   const shapes = overlayShapes(
     {
@@ -49,7 +75,8 @@ it("no line over a long map, close up, reaches far beyond the screen", () => {
       overlays: { window: true, sink: false, documents: true },
       hover: null,
       pinned: null,
-      box: null, marks: [],
+      box: null,
+      marks: [],
     },
     inks,
   );

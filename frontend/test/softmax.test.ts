@@ -39,7 +39,7 @@ describe("spread", () => {
 describe("a sink", () => {
   it("keeps its share when weights do not add up to one", () => {
     const scores = withSink([1, 2], [0.2, 0.3]);
-    expect(softmax(scores)[2]).toBeCloseTo(0.3 / 0.3 * 0.5 / (Math.exp(-1) * 0.3 + 0.3 + 0.5), 6);
+    expect(softmax(scores)[2]).toBeCloseTo(((0.3 / 0.3) * 0.5) / (Math.exp(-1) * 0.3 + 0.3 + 0.5), 6);
   });
   it("is not invented where they do", () => {
     expect(withSink([0, 0], [0.5, 0.5])).toEqual([0, 0]);

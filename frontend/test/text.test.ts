@@ -20,14 +20,21 @@ describe("layout", () => {
   });
   it("does not tear a word of several tokens", () => {
     const { lines } = layOut(words(["aaaa", " bb", "cc", " d"]), 7, byLength);
-    expect(lines).toEqual([{ start: 0, stop: 1 }, { start: 1, stop: 4 }]);
+    expect(lines).toEqual([
+      { start: 0, stop: 1 },
+      { start: 1, stop: 4 },
+    ]);
   });
   it("cuts a word that is longer than a line", () => {
     expect(layOut(words(["aaaa", "bbbb"]), 6, byLength).lines).toHaveLength(2);
   });
   it("leaves an empty line after a blank one", () => {
     const { lines } = layOut(words(["a", "\n\n", "b"]), 9, byLength);
-    expect(lines).toEqual([{ start: 0, stop: 2 }, { start: 2, stop: 2 }, { start: 2, stop: 3 }]);
+    expect(lines).toEqual([
+      { start: 0, stop: 2 },
+      { start: 2, stop: 2 },
+      { start: 2, stop: 3 },
+    ]);
   });
   it("shows a line end as a sign and an empty token too", () => {
     expect(printed(".\n")).toBe(".↵");

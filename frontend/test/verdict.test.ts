@@ -22,8 +22,14 @@ describe("verdict", () => {
 });
 
 describe("pairs", () => {
-  const before = [{ token: "a", probability: 0.6 }, { token: "b", probability: 0.3 }];
-  const after = [{ token: "c", probability: 0.5 }, { token: "a", probability: 0.4 }];
+  const before = [
+    { token: "a", probability: 0.6 },
+    { token: "b", probability: 0.3 },
+  ];
+  const after = [
+    { token: "c", probability: 0.5 },
+    { token: "a", probability: 0.4 },
+  ];
   it("joins both lists, heaviest first, and leaves unknown what a list does not hold", () => {
     expect(pairs(before, after)).toEqual([
       { token: "a", before: 0.6, after: 0.4 },
@@ -41,7 +47,10 @@ describe("pairs", () => {
     expect(firstGuess([], after)).toBe("");
   });
   it("keeps tokens apart that read the same", () => {
-    const twins = [{ token: "a", id: 1, probability: 0.6 }, { token: "a", id: 2, probability: 0.3 }];
+    const twins = [
+      { token: "a", id: 1, probability: 0.6 },
+      { token: "a", id: 2, probability: 0.3 },
+    ];
     expect(pairs(twins, twins)).toHaveLength(2);
   });
 });

@@ -4,8 +4,15 @@ import type { Transport } from "../src/source/paths";
 import { type Job, SourceError } from "../src/source/source";
 import { WaitingTransport } from "../src/source/waiting";
 
-const job = (state: string, done = 0): Job => ({
-  id: "j", kind: "pyramid", state, done, total: 4, seconds_left: null, result: null, error: state === "failed" ? "No room." : null,
+const job = (state: Job["state"], done = 0): Job => ({
+  id: "j",
+  kind: "pyramid",
+  state,
+  done,
+  total: 4,
+  seconds_left: null,
+  result: null,
+  error: state === "failed" ? "No room." : null,
 });
 
 /** A server that needs job "j" before it answers. */

@@ -3,7 +3,15 @@ import { type Job, type Source, SourceError } from "../src/source/source";
 import * as work from "../src/views/try/work";
 
 const event = (extra: Partial<Job>): Job => ({
-  id: "7", kind: "generate", state: "running", done: 0, total: 2, seconds_left: null, result: null, error: null, ...extra,
+  id: "7",
+  kind: "generate",
+  state: "running",
+  done: 0,
+  total: 2,
+  seconds_left: null,
+  result: null,
+  error: null,
+  ...extra,
 });
 const request = { kind: "generate", text: "Once", model: "bundled", new_tokens: 2, temperature: 0 } as const;
 

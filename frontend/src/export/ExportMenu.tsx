@@ -33,7 +33,9 @@ export function ExportMenu({ transport, state, open }: { transport: Transport; s
     try {
       const name = fileName(state, open);
       const blob =
-        kind === "html" ? await wholePage(transport, state, open) : await (kind === "png" ? pngFile : svgFile)(await pictureOf(state));
+        kind === "html"
+          ? await wholePage(transport, state, open)
+          : await (kind === "png" ? pngFile : svgFile)(await pictureOf(state));
       download(blob, `${name}.${kind}`);
       said.value = `${name}.${kind}`;
       if (menu.current) menu.current.open = false;
@@ -56,15 +58,23 @@ export function ExportMenu({ transport, state, open }: { transport: Transport; s
       <summary aria-label="Export this view">Export</summary>
       <div class="menu-sheet" role="group" aria-label="Export this view as">
         {kindsOf(transport, state.view.value).map(([kind, label, hint]) => (
-          <button key={kind} type="button" disabled={busy.value !== null} data-testid={`export-${kind}`} onClick={() => void run(kind)}>
+          <button
+            key={kind}
+            type="button"
+            disabled={busy.value !== null}
+            data-testid={`export-${kind}`}
+            onClick={() => void run(kind)}
+          >
             <b>{busy.value === kind ? "Working…" : label}</b>
             <span>{hint}</span>
           </button>
         ))}
-        {transport.kind !== "static" && <button type="button" onClick={() => void copy()}>
-          <b>Copy link</b>
-          <span>brings you back to exactly this</span>
-        </button>}
+        {transport.kind !== "static" && (
+          <button type="button" onClick={() => void copy()}>
+            <b>Copy link</b>
+            <span>brings you back to exactly this</span>
+          </button>
+        )}
         <p class="small soft" role="status" data-testid="export-said">
           {said.value}
         </p>
@@ -83,7 +93,8 @@ function closeOutside(menu: { current: HTMLDetailsElement | null }): () => void 
   const close = (event: Event): void => {
     const element = menu.current;
     if (!element?.open) return;
-    if (event instanceof KeyboardEvent ? event.key === "Escape" : !element.contains(event.target as Node)) element.open = false;
+    if (event instanceof KeyboardEvent ? event.key === "Escape" : !element.contains(event.target as Node))
+      element.open = false;
   };
   addEventListener("pointerdown", close);
   addEventListener("keydown", close);
@@ -94,7 +105,9 @@ function closeOutside(menu: { current: HTMLDetailsElement | null }): () => void 
 }
 
 function fileName(state: ViewState, open: Open): string {
-  const head = ["map", "text", "steps"].includes(state.view.value) ? `-layer${state.layer.value}-head${state.head.value}` : "";
+  const head = ["map", "text", "steps"].includes(state.view.value)
+    ? `-layer${state.layer.value}-head${state.head.value}`
+    : "";
   return `${open.recording.name}-${state.view.value}${head}`.replace(/[^\p{L}\p{N}._-]+/gu, "-");
 }
 
@@ -113,22 +126,32 @@ async function wholePage(transport: Transport, state: ViewState, open: Open): Pr
   const source = new PathSource(new CollectingTransport(transport, archive));
   const { id, name, model, tokens, stacks } = open.recording;
   await openStack(source, await source.recording(id), open.stack.role);
-  archive.json["/api/recordings"] = {
-    recordings: [{ id, name, model, tokens, stacks: stacks.map((stack) => stack.role) }],
-    default: id,
-  };
+  const other = view === "compare" ? state.param("with").peek() : "";
+  const known = [{ id, name, model, tokens, stacks: stacks.map((stack) => stack.role) }];
+  if (other !== "" && other !== id) {
+    const beside = await source.recording(other);
+    await openStack(source, beside, open.stack.role);
+    known.push({ ...beside, stacks: beside.stacks.map((stack) => stack.role) });
+  }
+  archive.json["/api/recordings"] = { recordings: known, default: id };
   archive.json["/api/info"] = { version: "", models: [], can_run_models: false };
   const exporter = exporterOf(state).value;
   await exporter?.gather?.(source);
   // The map and the text ask for far more than they show; what they need they gather.
-  if (!exporter?.picture && transport instanceof MemoryTransport) await remember(transport, archive, id);
+  if (!exporter?.picture && transport instanceof MemoryTransport)
+    await remember(transport, archive, other === "" ? [id] : [id, other]);
   if (view === "matter") archive.tries = tries.value.filter((one) => one.rec === id);
   return htmlFile(archive, `${name}: ${view}`);
 }
 
 /** A view that is pictured as it stands takes along all it has asked for about its recording. */
-async function remember(memory: MemoryTransport, archive: ReturnType<typeof emptyArchive>, rec: string): Promise<void> {
-  const about = (path: string): boolean => path.includes(encodeURIComponent(rec)) || path.startsWith("/api/worked");
+async function remember(
+  memory: MemoryTransport,
+  archive: ReturnType<typeof emptyArchive>,
+  recs: readonly string[],
+): Promise<void> {
+  const about = (path: string): boolean =>
+    recs.some((rec) => path.includes(encodeURIComponent(rec))) || path.startsWith("/api/worked");
   for (const [path, answer] of memory.answers) if (about(path)) archive.json[path] ??= answer;
   for (const [path, grid] of memory.grids) {
     if (about(path) && !path.includes("/tile?")) archive.grids[path] ??= await pack(grid);

@@ -25,7 +25,10 @@ export function emptyArchive(hash: string, views: View[]): Archive {
   return { hash, views, json: {}, grids: {}, tries: [] };
 }
 
-async function through(bytes: Uint8Array<ArrayBuffer>, stream: CompressionStream | DecompressionStream): Promise<ArrayBuffer> {
+async function through(
+  bytes: Uint8Array<ArrayBuffer>,
+  stream: CompressionStream | DecompressionStream,
+): Promise<ArrayBuffer> {
   return new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer();
 }
 

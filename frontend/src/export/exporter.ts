@@ -49,6 +49,7 @@ const ENTITIES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;
 export function xml(text: string): string {
   return (
     text
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what XML refuses
       .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "")
       .replace(/[&<>"']/g, (letter) => ENTITIES[letter]!)
   );

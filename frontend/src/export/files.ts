@@ -22,7 +22,10 @@ export async function pngFile(picture: Picture, scale = 2): Promise<Blob> {
   context.imageSmoothingEnabled = false;
   context.drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((done, fail) => {
-    canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error("The picture is too large for this browser."))), "image/png");
+    canvas.toBlob(
+      (blob) => (blob ? done(blob) : fail(new Error("The picture is too large for this browser."))),
+      "image/png",
+    );
   });
 }
 
@@ -43,11 +46,15 @@ export function insideScript(text: string): string {
 }
 
 export function insideJson(value: unknown): string {
-  return JSON.stringify(value).replaceAll("<", "\\u003c").replaceAll("\u2028", "\\u2028").replaceAll("\u2029", "\\u2029");
+  return JSON.stringify(value)
+    .replaceAll("<", "\\u003c")
+    .replaceAll("\u2028", "\\u2028")
+    .replaceAll("\u2029", "\\u2029");
 }
 
 /** What an exported page may do: run what is in it, draw, and reach nothing. */
-const POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'";
+const POLICY =
+  "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'";
 
 /** One file with everything in it: style, data, script. */
 export async function htmlFile(archive: Archive, title: string): Promise<Blob> {

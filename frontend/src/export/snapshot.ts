@@ -9,7 +9,10 @@ export function snapshot(element: HTMLElement): Picture {
   const page = document.createElement("div");
   page.setAttribute("xmlns", "http://www.w3.org/1999/xhtml");
   const { background, color, font } = getComputedStyle(document.body);
-  page.setAttribute("style", `width:${width}px;height:${height}px;background:${background};color:${color};font:${font}`);
+  page.setAttribute(
+    "style",
+    `width:${width}px;height:${height}px;background:${background};color:${color};font:${font}`,
+  );
   copy.style.overflow = "visible";
   page.append(copy);
   const body = new XMLSerializer().serializeToString(page);
@@ -31,7 +34,10 @@ function freezeCanvases(from: HTMLElement, to: HTMLElement): void {
     const image = document.createElement("img");
     image.src = canvas.toDataURL();
     image.className = copy.className;
-    image.setAttribute("style", `${copy.getAttribute("style") ?? ""};width:${canvas.clientWidth}px;height:${canvas.clientHeight}px`);
+    image.setAttribute(
+      "style",
+      `${copy.getAttribute("style") ?? ""};width:${canvas.clientWidth}px;height:${canvas.clientHeight}px`,
+    );
     copy.replaceWith(image);
   });
   const fields = to.querySelectorAll("input, textarea");

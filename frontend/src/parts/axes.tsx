@@ -31,10 +31,17 @@ export function AxisX({ frame, scale, label, log }: AxisProps) {
       {ticks(scale, log, 5).map((value) => (
         <g key={value} transform={`translate(${scale(value)},${floor})`}>
           <line y2={4} />
-          <text y={15} text-anchor="middle">{tick(value)}</text>
+          <text y={15} text-anchor="middle">
+            {tick(value)}
+          </text>
         </g>
       ))}
-      <text class="chart-label" x={(frame.left + frame.width - frame.right) / 2} y={frame.height - 4} text-anchor="middle">
+      <text
+        class="chart-label"
+        x={(frame.left + frame.width - frame.right) / 2}
+        y={frame.height - 4}
+        text-anchor="middle"
+      >
         {label}
       </text>
     </g>
@@ -48,10 +55,16 @@ export function AxisY({ frame, scale, label, log }: AxisProps) {
       {ticks(scale, log, 4).map((value) => (
         <g key={value} transform={`translate(0,${scale(value)})`}>
           <line class="chart-rule" x1={frame.left} x2={right} />
-          <text x={frame.left - 6} dy="0.32em" text-anchor="end">{tick(value)}</text>
+          <text x={frame.left - 6} dy="0.32em" text-anchor="end">
+            {tick(value)}
+          </text>
         </g>
       ))}
-      <text class="chart-label" transform={`translate(11,${(frame.top + frame.height - frame.bottom) / 2}) rotate(-90)`} text-anchor="middle">
+      <text
+        class="chart-label"
+        transform={`translate(11,${(frame.top + frame.height - frame.bottom) / 2}) rotate(-90)`}
+        text-anchor="middle"
+      >
         {label}
       </text>
     </g>

@@ -46,19 +46,43 @@ export function Bars({ title, rows, names, top, format = figure, more = 0, testi
         </tr>
       </thead>
       <tbody>
-        {rows.map((row, i) => <Row key={`${i} ${row.label}`} row={row} full={full} paired={names !== undefined} format={format} />)}
-        {more > 0 && <tr><td class="grid-more" colSpan={3}>… and {more.toLocaleString("en")} more</td></tr>}
+        {rows.map((row, i) => (
+          <Row key={`${i} ${row.label}`} row={row} full={full} paired={names !== undefined} format={format} />
+        ))}
+        {more > 0 && (
+          <tr>
+            <td class="grid-more" colSpan={3}>
+              … and {more.toLocaleString("en")} more
+            </td>
+          </tr>
+        )}
       </tbody>
     </table>
   );
 }
 
-function Row({ row, full, paired, format }: { row: Bar; full: number; paired: boolean; format: (value: number) => string }) {
+function Row({
+  row,
+  full,
+  paired,
+  format,
+}: {
+  row: Bar;
+  full: number;
+  paired: boolean;
+  format: (value: number) => string;
+}) {
   const label = <Token text={row.label} position={row.position ?? null} />;
   return (
     <tr class={row.marked ? "bars-marked" : undefined}>
       <th scope="row">
-        {row.onPick ? <button type="button" class="bars-pick" aria-pressed={row.marked ?? false} onClick={row.onPick}>{label}</button> : label}
+        {row.onPick ? (
+          <button type="button" class="bars-pick" aria-pressed={row.marked ?? false} onClick={row.onPick}>
+            {label}
+          </button>
+        ) : (
+          label
+        )}
       </th>
       <td class="bars-track" aria-hidden="true">
         {paired && <Stroke kind="before" value={row.before ?? null} full={full} />}

@@ -27,9 +27,25 @@ export function Chooser({ role, name, tokens, value, last, onChange }: ChooserPr
     <div class={`chooser chooser-${role}`} role="group" aria-label={name} data-testid={`choose-${role}`}>
       <div class="chooser-bar">
         <span class="chooser-name">{name}</span>
-        <button type="button" class="icon-button" aria-label={`${name}: one token back`} disabled={value <= 0} onClick={() => move(value - 1)}>‹</button>
+        <button
+          type="button"
+          class="icon-button"
+          aria-label={`${name}: one token back`}
+          disabled={value <= 0}
+          onClick={() => move(value - 1)}
+        >
+          ‹
+        </button>
         <TokenLabel tokens={tokens} i={value} role={role} />
-        <button type="button" class="icon-button" aria-label={`${name}: one token on`} disabled={value >= last} onClick={() => move(value + 1)}>›</button>
+        <button
+          type="button"
+          class="icon-button"
+          aria-label={`${name}: one token on`}
+          disabled={value >= last}
+          onClick={() => move(value + 1)}
+        >
+          ›
+        </button>
         <Find name={name} tokens={tokens} from={value + 1} last={last} onFound={move} />
       </div>
       <Strip tokens={tokens} value={value} last={last} onChange={move} />
@@ -37,7 +53,19 @@ export function Chooser({ role, name, tokens, value, last, onChange }: ChooserPr
   );
 }
 
-function Find({ name, tokens, from, last, onFound }: { name: string; tokens: TokenTable; from: number; last: number; onFound(i: number): void }) {
+function Find({
+  name,
+  tokens,
+  from,
+  last,
+  onFound,
+}: {
+  name: string;
+  tokens: TokenTable;
+  from: number;
+  last: number;
+  onFound(i: number): void;
+}) {
   const [missing, setMissing] = useState(false);
   const find = (event: Event & { currentTarget: HTMLFormElement }): void => {
     event.preventDefault();
@@ -48,25 +76,56 @@ function Find({ name, tokens, from, last, onFound }: { name: string; tokens: Tok
   };
   return (
     <form onSubmit={find} role="search">
-      <input type="search" name="wanted" placeholder="find…" title="A word, or the number of a token" aria-label={`Find ${name.toLowerCase()}`} aria-invalid={missing} onInput={() => setMissing(false)} />
-      {missing && <span class="small soft" role="status"> not found</span>}
+      <input
+        type="search"
+        name="wanted"
+        placeholder="find…"
+        title="A word, or the number of a token"
+        aria-label={`Find ${name.toLowerCase()}`}
+        aria-invalid={missing}
+        onInput={() => setMissing(false)}
+      />
+      {missing && (
+        <span class="small soft" role="status">
+          {" "}
+          not found
+        </span>
+      )}
     </form>
   );
 }
 
-function Strip({ tokens, value, last, onChange }: { tokens: TokenTable; value: number; last: number; onChange(i: number): void }) {
+function Strip({
+  tokens,
+  value,
+  last,
+  onChange,
+}: {
+  tokens: TokenTable;
+  value: number;
+  last: number;
+  onChange(i: number): void;
+}) {
   const start = Math.max(0, Math.min(value - AROUND, last - 2 * AROUND));
   const stop = Math.min(last, start + 2 * AROUND);
   const near = Array.from({ length: stop - start + 1 }, (_, i) => start + i);
   const strip = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     const chosen = strip.current?.querySelector<HTMLElement>("[aria-pressed=true]");
-    if (strip.current && chosen) strip.current.scrollLeft = chosen.offsetLeft + (chosen.offsetWidth - strip.current.clientWidth) / 2;
+    if (strip.current && chosen)
+      strip.current.scrollLeft = chosen.offsetLeft + (chosen.offsetWidth - strip.current.clientWidth) / 2;
   });
   return (
     <div class="chooser-strip" ref={strip}>
       {near.map((i) => (
-        <button key={i} type="button" tabIndex={-1} aria-pressed={i === value} aria-label={`token ${i}: ${tokens.label(i)}`} onClick={() => onChange(i)}>
+        <button
+          key={i}
+          type="button"
+          tabIndex={-1}
+          aria-pressed={i === value}
+          aria-label={`token ${i}: ${tokens.label(i)}`}
+          onClick={() => onChange(i)}
+        >
           {tokens.label(i)}
         </button>
       ))}

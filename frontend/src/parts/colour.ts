@@ -68,7 +68,7 @@ export function colourTable(palette: PaletteName): Uint32Array {
 export function fraction(value: number, { scale, low, high }: ColourScale): number {
   if (!(value > 0)) return 0;
   const t = scale === "log" ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
-  return t < 0 ? 0 : t > 1 ? 1 : t;
+  return t < 0 ? 0 : Math.min(t, 1);
 }
 
 /** The weight at a fraction of the scale; the inverse of `fraction`. */

@@ -29,24 +29,54 @@ const FRAME: Frame = { width: 320, height: 190, left: 56, right: 16, top: 10, bo
 
 export function Curve({ title, x, y, points, fit = [], fitLabel, empty = "No data" }: CurveProps) {
   const shown = points.filter((p) => (!x.log || p.x > 0) && (!y.log || p.y > 0));
-  if (shown.length === 0) return <Titled title={title}><p class="chart-empty">{empty}</p></Titled>;
-  const across = scale(x, shown.map((p) => p.x), [FRAME.left, FRAME.width - FRAME.right]);
-  const up = scale(y, [...shown, ...fit].map((p) => p.y), [FRAME.height - FRAME.bottom, FRAME.top]).nice();
-  const draw = path<Point>((p) => across(p.x), (p) => up(p.y));
+  if (shown.length === 0)
+    return (
+      <Titled title={title}>
+        <p class="chart-empty">{empty}</p>
+      </Titled>
+    );
+  const across = scale(
+    x,
+    shown.map((p) => p.x),
+    [FRAME.left, FRAME.width - FRAME.right],
+  );
+  const up = scale(
+    y,
+    [...shown, ...fit].map((p) => p.y),
+    [FRAME.height - FRAME.bottom, FRAME.top],
+  ).nice();
+  const draw = path<Point>(
+    (p) => across(p.x),
+    (p) => up(p.y),
+  );
   return (
     <Titled title={title} note={fitLabel}>
-      <svg class="chart" viewBox={`0 0 ${FRAME.width} ${FRAME.height}`} role="img" aria-label={summary(title, x, y, shown)}>
+      <svg
+        class="chart"
+        viewBox={`0 0 ${FRAME.width} ${FRAME.height}`}
+        role="img"
+        aria-label={summary(title, x, y, shown)}
+      >
         <AxisX frame={FRAME} scale={across} label={x.label} log={x.log ?? false} />
         <AxisY frame={FRAME} scale={up} label={y.label} log={y.log ?? false} />
         <path class="chart-line" d={draw([...shown]) ?? ""} />
-        {shown.length <= 64 && shown.map((p) => <circle key={p.x} class="chart-dot" cx={across(p.x)} cy={up(p.y)} r={1.8} />)}
+        {shown.length <= 64 &&
+          shown.map((p) => <circle key={p.x} class="chart-dot" cx={across(p.x)} cy={up(p.y)} r={1.8} />)}
         {fit.length > 1 && <path class="chart-fit" d={draw([...fit]) ?? ""} />}
       </svg>
     </Titled>
   );
 }
 
-function Titled({ title, note, children }: { title: string; note?: string | undefined; children: preact.ComponentChildren }) {
+function Titled({
+  title,
+  note,
+  children,
+}: {
+  title: string;
+  note?: string | undefined;
+  children: preact.ComponentChildren;
+}) {
   return (
     <figure class="chart-figure">
       <figcaption>

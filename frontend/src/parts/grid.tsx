@@ -34,7 +34,11 @@ export function Grid(props: GridProps) {
           <thead>
             <tr>
               <td />
-              {columns.slice(0, width).map((name, i) => <th key={i} scope="col"><Token text={name} /></th>)}
+              {columns.slice(0, width).map((name, i) => (
+                <th key={i} scope="col">
+                  <Token text={name} />
+                </th>
+              ))}
               {moreColumns > 0 && <td class="grid-more">… {moreColumns} more</td>}
             </tr>
           </thead>
@@ -42,14 +46,20 @@ export function Grid(props: GridProps) {
         <tbody>
           {values.map((row, i) => (
             <tr key={i} class={marked.includes(i) ? "grid-marked" : undefined}>
-              <th scope="row"><Token text={rows[i] ?? ""} /></th>
-              {row.map((value, j) => <Cell key={j} value={value} top={top} digits={digits} />)}
+              <th scope="row">
+                <Token text={rows[i] ?? ""} />
+              </th>
+              {row.map((value, j) => (
+                <Cell key={j} value={value} top={top} digits={digits} />
+              ))}
               {moreColumns > 0 && !columns && <td class="grid-more">{i === 0 ? `… ${moreColumns} more` : "…"}</td>}
             </tr>
           ))}
           {moreRows > 0 && (
             <tr>
-              <td class="grid-more" colSpan={width + 2}>… and {moreRows.toLocaleString("en")} more rows</td>
+              <td class="grid-more" colSpan={width + 2}>
+                … and {moreRows.toLocaleString("en")} more rows
+              </td>
             </tr>
           )}
         </tbody>
@@ -60,7 +70,11 @@ export function Grid(props: GridProps) {
 
 function Cell({ value, top, digits }: { value: number | null; top: number; digits: number }) {
   if (value === null || value === -Infinity) {
-    return <td class="grid-hidden" aria-label="not allowed">{value === null ? "" : "−∞"}</td>;
+    return (
+      <td class="grid-hidden" aria-label="not allowed">
+        {value === null ? "" : "−∞"}
+      </td>
+    );
   }
   const heat = top > 0 ? Math.min(1, Math.abs(value) / top) : 0;
   return (

@@ -31,7 +31,14 @@ export function HeadGrid({ title, layers, heads, colour, label, note, chosen, on
   const row = Math.max(0, layers.indexOf(chosen?.layer ?? layers[0] ?? 0));
   const column = Math.min(heads - 1, chosen?.head ?? 0);
   const move = (event: KeyboardEvent): void => {
-    const steps: Record<string, [number, number]> = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -heads], End: [0, heads] };
+    const steps: Record<string, [number, number]> = {
+      ArrowUp: [-1, 0],
+      ArrowDown: [1, 0],
+      ArrowLeft: [0, -1],
+      ArrowRight: [0, 1],
+      Home: [0, -heads],
+      End: [0, heads],
+    };
     const by = steps[event.key];
     if (!by) return;
     event.preventDefault();
@@ -42,23 +49,44 @@ export function HeadGrid({ title, layers, heads, colour, label, note, chosen, on
   return (
     <div class="head-grid-scroll">
       <div
-        ref={grid} class={`head-grid${heads > ROOM ? " head-grid-small" : ""}`} role="grid" aria-label={title} data-testid="head-grid"
-        style={{ "--heads": heads }} onKeyDown={move}
+        ref={grid}
+        class={`head-grid${heads > ROOM ? " head-grid-small" : ""}`}
+        role="grid"
+        aria-label={title}
+        data-testid="head-grid"
+        style={{ "--heads": heads }}
+        onKeyDown={move}
       >
         <div role="row" class="head-grid-row">
-          <span role="columnheader" class="head-grid-name">layer</span>
-          {Array.from({ length: heads }, (_, h) => <span key={h} role="columnheader" class="head-grid-name">{h}</span>)}
+          <span role="columnheader" class="head-grid-name">
+            layer
+          </span>
+          {Array.from({ length: heads }, (_, h) => (
+            <span key={h} role="columnheader" class="head-grid-name">
+              {h}
+            </span>
+          ))}
         </div>
         {layers.map((layer, i) => (
           <div key={layer} role="row" class="head-grid-row">
-            <span role="rowheader" class="head-grid-name">{layer}</span>
+            <span role="rowheader" class="head-grid-name">
+              {layer}
+            </span>
             {Array.from({ length: heads }, (_, h) => {
               const here = chosen?.layer === layer && chosen.head === h;
               const back = colour(i, h);
               return (
                 <button
-                  key={h} type="button" role="gridcell" class="head-cell" data-at={`${i}.${h}`} data-testid={`cell-${layer}-${h}`}
-                  aria-selected={here} aria-label={label(i, h)} title={label(i, h)} tabIndex={i === row && h === column ? 0 : -1}
+                  key={h}
+                  type="button"
+                  role="gridcell"
+                  class="head-cell"
+                  data-at={`${i}.${h}`}
+                  data-testid={`cell-${layer}-${h}`}
+                  aria-selected={here}
+                  aria-label={label(i, h)}
+                  title={label(i, h)}
+                  tabIndex={i === row && h === column ? 0 : -1}
                   style={{ background: back }}
                   onPointerEnter={(event) => event.pointerType === "mouse" && onLook({ layer, head: h })}
                   onFocus={() => onLook({ layer, head: h })}

@@ -40,7 +40,11 @@ export function Legend({ scale, title, forbidden }: { scale: ColourScale; title:
     }
   }, [scale.palette]);
   return (
-    <figure class="legend" data-testid="legend" aria-label={`${title}: colours from ${formatNumber(scale.low)} to ${formatNumber(scale.high)}`}>
+    <figure
+      class="legend"
+      data-testid="legend"
+      aria-label={`${title}: colours from ${formatNumber(scale.low)} to ${formatNumber(scale.high)}`}
+    >
       <figcaption>{title}</figcaption>
       <div class="legend-bar">
         <canvas ref={canvas} width={256} height={1} aria-hidden="true" />

@@ -22,7 +22,11 @@ export function Progress({ label, done, total, secondsLeft, onCancel }: Progress
         <span class="progress-left">{[share, time].filter(Boolean).join(", ")}</span>
       </div>
       <progress aria-label={label} {...(known ? { value: done, max: total } : {})} />
-      {onCancel && <button type="button" data-testid="cancel" onClick={onCancel}>Cancel</button>}
+      {onCancel && (
+        <button type="button" data-testid="cancel" onClick={onCancel}>
+          Cancel
+        </button>
+      )}
     </div>
   );
 }

@@ -19,7 +19,9 @@ export function TokenSearch({
   const turn = useSignal(-1);
   const text = wanted.value.trim();
   const found = useMemo(() => (text === "" ? [] : tokens.find(text, 0, 999)), [tokens, text]);
-  useEffect(() => void (turn.value = -1), [tokens]);
+  useEffect(() => {
+    turn.value = -1;
+  }, [tokens]);
   const go = (by: number): void => {
     if (found.length === 0) return;
     turn.value = (Math.max(turn.value, by < 0 ? 0 : -1) + by + found.length) % found.length;

@@ -2,7 +2,15 @@
 
 import { visible } from "./tokens";
 
-export function Token({ text, role, position }: { text: string; role?: "query" | "key" | undefined; position?: number | null }) {
+export function Token({
+  text,
+  role,
+  position,
+}: {
+  text: string;
+  role?: "query" | "key" | undefined;
+  position?: number | null;
+}) {
   return (
     <span class={`token ${role ?? ""}`}>
       <span class="token-text">{visible(text)}</span>

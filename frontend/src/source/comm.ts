@@ -68,7 +68,10 @@ export class CommTransport implements Transport {
     };
   }
 
-  private async ask(path: string, request: Request = {}): Promise<{ answer: Answer; buffers: readonly BufferSource[] }> {
+  private async ask(
+    path: string,
+    request: Request = {},
+  ): Promise<{ answer: Answer; buffers: readonly BufferSource[] }> {
     const found = await this.once(path, request);
     const { status, result } = found.answer;
     if (status < 400) return found;
@@ -76,7 +79,10 @@ export class CommTransport implements Transport {
     throw new SourceError(error ?? `The kernel answered ${status}.`, status, job ?? null);
   }
 
-  private once(path: string, { method = "GET", body, signal }: Request): Promise<{ answer: Answer; buffers: readonly BufferSource[] }> {
+  private once(
+    path: string,
+    { method = "GET", body, signal }: Request,
+  ): Promise<{ answer: Answer; buffers: readonly BufferSource[] }> {
     const id = `${this.name}-${this.asked++}`;
     return new Promise((resolve, reject) => {
       if (signal?.aborted) return reject(signal.reason);

@@ -39,9 +39,7 @@ export class HttpTransport implements Transport {
         method,
         credentials: "same-origin",
         ...(signal ? { signal } : {}),
-        ...(body === undefined
-          ? {}
-          : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }),
+        ...(body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }),
       });
     } catch (error) {
       if (signal?.aborted) throw error;

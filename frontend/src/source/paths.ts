@@ -1,16 +1,18 @@
 import { signal } from "@preact/signals";
 
 import {
+  type Alignment,
   type Atlas,
   type Box,
   type Cell,
   type CheckReport,
   type Column,
-  type Evidence,
+  type Distances,
   type Everywhere,
+  type Evidence,
   type Grid,
-  hasEnded,
   type How,
+  hasEnded,
   type Info,
   type Job,
   type JobRequest,
@@ -62,6 +64,10 @@ function stackPath(rec: string, role: string): string {
 
 function layerPath(rec: string, role: string, layer: number): string {
   return `${stackPath(rec, role)}/layers/${layer}`;
+}
+
+function comparePath(rec: string, role: string, other: string): string {
+  return `${stackPath(rec, role)}/compare/${encodeURIComponent(other)}`;
 }
 
 export function mapPath(map: MapRef): string {
@@ -177,6 +183,19 @@ export class PathSource implements Source {
 
   everywhere(rec: string, role: string, { query, key }: Pair, signal?: AbortSignal): Promise<Everywhere> {
     return this.json(withQuery(`${stackPath(rec, role)}/everywhere`, { query, key }), { signal });
+  }
+
+  alignment(rec: string, role: string, other: string, signal?: AbortSignal): Promise<Alignment> {
+    return this.json(comparePath(rec, role, other), { signal });
+  }
+
+  distances(rec: string, role: string, other: string, signal?: AbortSignal): Promise<Distances> {
+    return this.json(`${comparePath(rec, role, other)}/heads`, { signal });
+  }
+
+  difference(map: MapRef, other: string, box: Box, signal?: AbortSignal): Promise<Grid> {
+    const path = `${comparePath(map.rec, map.role, other)}/layers/${map.layer}/heads/${map.head}/difference`;
+    return this.transport.grid(withQuery(path, { ...box }), { signal });
   }
 
   async atlas(rec: string): Promise<Atlas | Pending> {

@@ -1,6 +1,41 @@
 import type { ReadonlySignal } from "@preact/signals";
 
+import type { components } from "./api";
+
 /** Everything the page can ask about recordings, whoever answers: a server, a notebook, or the page itself. */
+
+type Models = components["schemas"];
+
+export type Info = Models["Info"];
+export type RecordingEntry = Models["RecordingEntry"];
+export type Recordings = Models["Recordings"];
+export type Stack = Models["Stack"];
+export type Recording = Models["Described"];
+export type Tokens = Models["Tokens"];
+export type Cell = Models["Cell"];
+export type Row = Models["Row"];
+export type Column = Models["Column"];
+export type Region = Models["Region"];
+export type Statistics = Models["Statistics"];
+export type Step = Models["Step"];
+export type Steps = Models["Steps"];
+export type TokenProbability = Models["TokenProbability"];
+export type AtlasHead = Models["AtlasHead"];
+export type Atlas = Models["Atlas"];
+/** What the server says while an atlas is still being made. */
+export type Pending = Models["Pending"];
+export type KnockoutRequest = Models["KnockoutRequest"];
+export type Knockout = Models["KnockoutResult"];
+export type Evidence = Models["Evidence"];
+export type Everywhere = Models["Everywhere"];
+export type Alignment = Models["Alignment"];
+export type Distances = Models["Distances"];
+export type Verdict = CheckedCell["verdict"];
+export type CheckedCell = Models["CheckedCell"];
+export type CheckedStep = Models["CheckedStep"];
+export type CheckReport = Models["CheckReport"];
+export type Job = Models["JobState"];
+export type JobRequest = Models["RecordJob"] | Models["GenerateJob"] | Models["PyramidJob"] | Models["AtlasJob"];
 
 export type How = "mean" | "max";
 
@@ -10,66 +45,6 @@ export interface MapRef {
   role: string;
   layer: number;
   head: number;
-}
-
-export interface Info {
-  version: string;
-  models: { name: string; bundled: boolean }[];
-  can_run_models: boolean;
-}
-
-export interface RecordingEntry {
-  id: string;
-  name: string;
-  model: string;
-  tokens: number;
-  stacks: string[];
-  /** Why it cannot be opened, where it cannot. */
-  error?: string | null;
-}
-
-export interface Recordings {
-  recordings: RecordingEntry[];
-  default: string | null;
-}
-
-export interface Stack {
-  role: string;
-  layers: number[];
-  heads: number;
-  kv_heads: number;
-  queries: number;
-  keys: number;
-  /** Keys each query of a layer sees; null where it sees all that came before. Keyed by layer number. */
-  windows: Record<string, number | null>;
-  /** Token positions where a new document starts. */
-  documents: number[];
-  /** Whether a query never sees later keys; where it is missing, one cell is asked. */
-  causal?: boolean;
-}
-
-export interface Recording {
-  id: string;
-  name: string;
-  model: string;
-  kind: string;
-  tokenizer: string | null;
-  tokens: number;
-  complete: boolean;
-  /** The model can be run: knock-outs and new texts are possible. */
-  live: boolean;
-  stacks: Stack[];
-  levels: number;
-  tile: number;
-}
-
-export interface Tokens {
-  text: string;
-  ids: number[];
-  /** Offsets into `text`, in code points. */
-  starts: number[];
-  stops: number[];
-  pieces: string[];
 }
 
 /** A matrix of float32 values, row by row. */
@@ -86,31 +61,6 @@ export interface TileAddress {
   how: How;
 }
 
-export interface Cell {
-  query: number;
-  key: number;
-  weight: number;
-  score: number | null;
-  log_weight: number | null;
-  rank: number | null;
-  visible: boolean;
-  distance: number;
-}
-
-export interface Row {
-  query: number;
-  top: { key: number; weight: number }[];
-  entropy: number;
-  lse: number | null;
-  mass_shown: number;
-}
-
-export interface Column {
-  key: number;
-  top: { query: number; weight: number }[];
-  mass: number;
-}
-
 /** Ranges are half open: queries q0 … q1 − 1, keys k0 … k1 − 1. */
 export interface Box {
   q0: number;
@@ -119,163 +69,10 @@ export interface Box {
   k1: number;
 }
 
-export interface Region {
-  cells: number;
-  visible: number;
-  mass: number;
-  share: number;
-  mean: number;
-  max: number;
-  max_at: [number, number] | null;
-  entropy_mean: number | null;
-}
-
-export interface Statistics {
-  names: string[];
-  rows: Record<string, number[]>;
-  curves: {
-    decay?: { distance: number[]; weight: number[]; [extra: string]: unknown };
-    profile?: { position: number[]; mass: number[]; [extra: string]: unknown };
-    [extra: string]: unknown;
-  };
-  numbers: Record<string, number>;
-}
-
-export interface TokenProbability {
-  token: string;
-  probability: number;
-}
-
-export interface Step {
-  name: string;
-  sentence: string;
-  shape?: number[];
-  [field: string]: unknown;
-}
-
-export interface Steps {
-  tokens: unknown[];
-  steps: Step[];
-  next?: TokenProbability[];
-  [field: string]: unknown;
-}
-
 export interface StepsOptions {
   query: number;
   temperature?: number;
   scaled?: boolean;
-}
-
-export interface AtlasHead {
-  role: string;
-  layer: number;
-  head: number;
-  kinds: Record<string, number>;
-  statistics: Record<string, number>;
-  [field: string]: unknown;
-}
-
-export interface Atlas {
-  heads: AtlasHead[];
-  kinds: string[];
-  statistics: string[];
-  [field: string]: unknown;
-}
-
-/** What the server says while an atlas is still being made. */
-export interface Pending {
-  job: string;
-}
-
-export interface KnockoutRequest {
-  heads?: [layer: number, head: number][];
-  edges?: { layer: number; head: number; query: number; key: number }[];
-  keys?: number[];
-  at?: number;
-}
-
-export interface Knockout {
-  kl: number;
-  before: TokenProbability[];
-  after: TokenProbability[];
-  loss_change: number | null;
-  [field: string]: unknown;
-}
-
-/** What speaks for a kind in one head: where the keys are that it looks for, and what they get along the text. */
-export interface Evidence {
-  kind: string;
-  looks_for: string;
-  /** Queries that see such a key, and those of them that have no heavier one. */
-  queries: number;
-  hits: number;
-  mean: number;
-  /** Every so many queries one was looked at. */
-  step: number;
-  along: { position: number[]; weight: number[]; hits: number[] };
-  places: { query: number; key: number; weight: number; source: number | null }[];
-}
-
-/** One query in every head of a stack, or one key: lists are layers × heads. */
-export interface Everywhere {
-  query: number | null;
-  key: number | null;
-  layers: number[];
-  heads: number;
-  top: number[][];
-  top_weight: number[][];
-  entropy: number[][] | null;
-  mass: number[][] | null;
-  weight: number[][] | null;
-  others: { position: number; weight: number }[];
-}
-
-export type Verdict = "given" | "right" | "rounded" | "inherited" | "wrong";
-
-export interface CheckedCell {
-  printed: string;
-  verdict: Verdict;
-  right: string;
-  cause: string;
-}
-
-export interface CheckedStep {
-  name: string;
-  formula: string;
-  verdict: Verdict;
-  rows: string[];
-  columns: string[];
-  cells: CheckedCell[][];
-  causes: string[];
-}
-
-/** What `regard check` says about one paste. */
-export interface CheckReport {
-  ok: boolean;
-  examples: { name: string; checked: number; wrong: number; notes: string[]; steps: CheckedStep[] }[];
-}
-
-export type JobRequest =
-  | { kind: "record"; text: string; model: string; bound?: boolean }
-  | { kind: "generate"; text: string; model: string; new_tokens: number; temperature: number; bound?: boolean }
-  | { kind: "pyramid"; recording: string; bound?: boolean }
-  | { kind: "atlas"; recording: string; bound?: boolean };
-
-export interface GeneratedToken {
-  token: string;
-  top: TokenProbability[];
-  attended: { key: number; weight: number }[];
-}
-
-export interface Job extends Partial<GeneratedToken> {
-  id: string;
-  kind: string;
-  state: "waiting" | "running" | "done" | "failed" | "cancelled" | (string & {});
-  done: number;
-  total: number | null;
-  seconds_left: number | null;
-  result: { recording?: string; [field: string]: unknown } | null;
-  error: string | null;
 }
 
 /** One row of a map (`query`) or one column (`key`). */
@@ -321,6 +118,13 @@ export interface Source {
   evidence(map: MapRef, kind: string, signal?: AbortSignal): Promise<Evidence>;
   /** A query in every head of a stack; without a query, a key. */
   everywhere(rec: string, role: string, at: Pair, signal?: AbortSignal): Promise<Everywhere>;
+
+  /** Which tokens a stack of another recording has in common with this one. */
+  alignment(rec: string, role: string, other: string, signal?: AbortSignal): Promise<Alignment>;
+  /** How far every head is from the same head of another recording. */
+  distances(rec: string, role: string, other: string, signal?: AbortSignal): Promise<Distances>;
+  /** A head's map minus that of another recording, over a rectangle of common tokens, in blocks. */
+  difference(map: MapRef, other: string, box: Box, signal?: AbortSignal): Promise<Grid>;
 
   atlas(rec: string): Promise<Atlas | Pending>;
   knockout(rec: string, request: KnockoutRequest, signal?: AbortSignal): Promise<Knockout>;

@@ -62,7 +62,8 @@ export class StaticSource extends PathSource {
 
   override async region(map: MapRef, box: Box, signal?: AbortSignal): Promise<Region> {
     const { q0, q1, k0, k1 } = box;
-    if (this.archive.has(withQuery(`${mapPath(map)}/region`, { q0, q1, k0, k1 }))) return super.region(map, box, signal);
+    if (this.archive.has(withQuery(`${mapPath(map)}/region`, { q0, q1, k0, k1 })))
+      return super.region(map, box, signal);
     const stack = await this.stackOf(map);
     const block = await this.block(map, box, stack);
     if (block) return block;
@@ -93,7 +94,8 @@ export class StaticSource extends PathSource {
     if (Number.isNaN(values.mean) && Number.isNaN(values.max)) return null;
     const cells = (q1 - q0) * (k1 - k0);
     let seen = 0;
-    for (let query = q0; query < q1; query++) for (let key = k0; key < k1; key++) seen += Number(visible(stack, map.layer, query, key));
+    for (let query = q0; query < q1; query++)
+      for (let key = k0; key < k1; key++) seen += Number(visible(stack, map.layer, query, key));
     const mass = values.mean * cells;
     return { cells, visible: seen, mass, share: mass / (q1 - q0), ...values, max_at: null, entropy_mean: null };
   }

@@ -42,7 +42,13 @@ export function Frame({ source, state, views, onAlive }: FrameProps) {
           {views.length > 1 && (
             <span class="segmented" role="group" aria-label="View">
               {views.map((name) => (
-                <button key={name} type="button" aria-pressed={name === view} data-testid={`tab-${name}`} onClick={() => (state.view.value = name)}>
+                <button
+                  key={name}
+                  type="button"
+                  aria-pressed={name === view}
+                  data-testid={`tab-${name}`}
+                  onClick={() => (state.view.value = name)}
+                >
                   {VIEWS[name].name}
                 </button>
               ))}
@@ -101,7 +107,8 @@ function Where({ open, state }: { open: Open; state: ViewState }) {
   const { recording, stack } = open;
   const turn = (role: string): void => {
     const next = recording.stacks.find((one) => one.role === role);
-    if (next) state.go({ role, layer: next.layers[0] ?? 0, head: 0, x: null, y: null, z: null, query: null, key: null });
+    if (next)
+      state.go({ role, layer: next.layers[0] ?? 0, head: 0, x: null, y: null, z: null, query: null, key: null });
   };
   return (
     <>
@@ -117,7 +124,12 @@ function Where({ open, state }: { open: Open; state: ViewState }) {
           </select>
         </label>
       )}
-      <HeadPicker stack={stack} layer={state.layer.value} head={state.head.value} onChange={({ layer, head }) => state.go({ layer, head })} />
+      <HeadPicker
+        stack={stack}
+        layer={state.layer.value}
+        head={state.head.value}
+        onChange={({ layer, head }) => state.go({ layer, head })}
+      />
     </>
   );
 }

@@ -33,7 +33,8 @@ function groundOf(element: HTMLElement): string {
     const { backgroundColor } = getComputedStyle(at);
     if (!/^(transparent|rgba\(.*, 0\))$/.test(backgroundColor)) return backgroundColor;
   }
-  return matchMedia("(prefers-color-scheme: dark)").matches && getComputedStyle(document.documentElement).colorScheme.includes("dark")
+  return matchMedia("(prefers-color-scheme: dark)").matches &&
+    getComputedStyle(document.documentElement).colorScheme.includes("dark")
     ? "rgb(0, 0, 0)"
     : "rgb(255, 255, 255)";
 }

@@ -18,7 +18,9 @@ export function bind(state: ViewState, traits: Traits): () => void {
   const agreed = new Map<string, unknown>();
   const read = (): void => {
     // Only what the kernel has changed: the reader may have moved on in the rest, and not have said so yet.
-    const told = NAMES.map((name) => [name, traits.get(name)] as const).filter(([name, value]) => agreed.get(name) !== value);
+    const told = NAMES.map((name) => [name, traits.get(name)] as const).filter(
+      ([name, value]) => agreed.get(name) !== value,
+    );
     for (const [name, value] of told) agreed.set(name, value);
     state.go(Object.fromEntries(told) as Parameters<ViewState["go"]>[0]);
   };

@@ -2,9 +2,372 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel
 
-__all__ = ["Everywhere", "Evidence", "EvidencePlace", "Looked"]
+__all__ = [
+    "Alignment",
+    "AlignmentRun",
+    "Atlas",
+    "Cell",
+    "CheckReport",
+    "Column",
+    "Curve",
+    "Described",
+    "Distances",
+    "Everywhere",
+    "Evidence",
+    "EvidencePlace",
+    "Info",
+    "JobState",
+    "KnockoutResult",
+    "Looked",
+    "Pending",
+    "Recordings",
+    "Region",
+    "Row",
+    "Started",
+    "Statistics",
+    "Steps",
+    "Tokens",
+    "Worked",
+]
+
+
+class ModelEntry(BaseModel):
+    """A model that the server can run."""
+
+    name: str
+    bundled: bool
+
+
+class Info(BaseModel):
+    version: str
+    models: list[ModelEntry]
+    can_run_models: bool
+
+
+class RecordingEntry(BaseModel):
+    """One line of the list; `error`: why it cannot be opened, where it cannot."""
+
+    id: str
+    name: str
+    model: str
+    tokens: int
+    stacks: list[str]
+    error: str | None = None
+
+
+class Recordings(BaseModel):
+    recordings: list[RecordingEntry]
+    default: str | None
+
+
+class Stack(BaseModel):
+    """Layers with maps of one shape.
+
+    `windows`: how many keys each query of a layer sees, null where it sees all that came before. `documents`:
+    the tokens at which a new document starts.
+    """
+
+    role: str
+    layers: list[int]
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    windows: dict[int, int | None]
+    documents: list[int]
+    causal: bool
+    levels: int
+
+
+class Described(BaseModel):
+    """A recording; `live`: its model can be run, for knock-outs and new texts."""
+
+    id: str
+    name: str
+    model: str
+    kind: str
+    tokenizer: str | None
+    tokens: int
+    complete: bool
+    live: bool
+    stacks: list[Stack]
+    levels: int
+    tile: int
+
+
+class Tokens(BaseModel):
+    """Token ids, and where each stands in the text, in code points."""
+
+    text: str
+    ids: list[int]
+    starts: list[int]
+    stops: list[int]
+    pieces: list[str]
+
+
+class Cell(BaseModel):
+    query: int
+    key: int
+    weight: float
+    score: float | None
+    log_weight: float | None
+    rank: int | None
+    visible: bool
+    distance: int
+
+
+class KeyWeight(BaseModel):
+    key: int
+    weight: float
+
+
+class QueryWeight(BaseModel):
+    query: int
+    weight: float
+
+
+class Row(BaseModel):
+    query: int
+    top: list[KeyWeight]
+    entropy: float
+    lse: float | None
+    mass_shown: float
+
+
+class Column(BaseModel):
+    key: int
+    top: list[QueryWeight]
+    mass: float
+
+
+class Region(BaseModel):
+    """Sums over a rectangle of a map; `share` is the mass of one query, on average."""
+
+    cells: int
+    visible: int
+    mass: float
+    share: float
+    mean: float
+    max: float
+    max_at: tuple[int, int] | None
+    entropy_mean: float | None
+
+
+class DecayCurve(BaseModel):
+    distance: list[float]
+    weight: list[float]
+
+
+class ProfileCurve(BaseModel):
+    position: list[float]
+    mass: list[float]
+
+
+class Curves(BaseModel):
+    decay: DecayCurve | None = None
+    profile: ProfileCurve | None = None
+
+
+class Statistics(BaseModel):
+    names: list[str]
+    rows: dict[str, list[float | None]]
+    curves: Curves
+    numbers: dict[str, float | None]
+
+
+class TokenProbability(BaseModel):
+    token: str
+    id: int
+    probability: float
+
+
+class Part(BaseModel):
+    """A table of numbers with names along both sides; `shape` is that of all there is."""
+
+    name: str
+    shape: list[int]
+    rows: list[str]
+    columns: list[str]
+    data: list[list[float | None]]
+
+
+class Step(BaseModel):
+    name: str
+    title: str
+    formula: str
+    sentence: str
+    parts: list[Part]
+
+
+class Steps(BaseModel):
+    """One query walked through; a worked example has neither a layer nor a group of heads."""
+
+    query: int
+    token: str
+    layer: int | None = None
+    head: int
+    keys: list[int]
+    tokens: list[str]
+    visible: int
+    more: int
+    dim: int
+    group: int | None = None
+    scale: float
+    temperature: float
+    scaled: bool
+    entropy: float | None
+    steps: list[Step]
+    next: list[TokenProbability]
+
+
+class Worked(BaseModel):
+    names: list[str]
+
+
+class Finding(BaseModel):
+    """How well a kind describes a head, from 0 to 1; found from `bar` on. Null: it makes no sense there."""
+
+    kind: str
+    score: float | None
+    bar: float
+    evidence: str
+    weight: float | None
+    chance: float | None
+    queries: int | None
+
+
+class AtlasHead(BaseModel):
+    """Some statistics are words: why there is no number, or which curve fits better."""
+
+    role: str
+    layer: int
+    head: int
+    kinds: dict[str, float]
+    findings: dict[str, Finding]
+    statistics: dict[str, float | str]
+
+
+class Atlas(BaseModel):
+    heads: list[AtlasHead]
+    kinds: list[str]
+    statistics: list[str]
+
+
+class Pending(BaseModel):
+    """It is being made by this job."""
+
+    job: str
+
+
+class AlignmentRun(BaseModel):
+    """Equal tokens of two texts: where the run begins in each, and its length."""
+
+    first: int
+    second: int
+    length: int
+
+
+class Alignment(BaseModel):
+    queries: list[AlignmentRun]
+    keys: list[AlignmentRun]
+
+
+class Distances(BaseModel):
+    """How far every head's rows are apart, on so many of the `shared` queries; layers × heads."""
+
+    layers: list[int]
+    heads: int
+    distance: list[list[float]]
+    queries: int
+    shared: int
+
+
+class Chance(BaseModel):
+    """How likely a token is; null where the model's numbers are none."""
+
+    token: str
+    id: int
+    probability: float | None
+
+
+class KnockoutResult(BaseModel):
+    """What comes next before and after a cut, the divergence between the two, and what the loss becomes."""
+
+    at: int
+    kl: float | None
+    before: list[Chance]
+    after: list[Chance]
+    loss_change: float | None
+
+
+Verdict = Literal["given", "right", "rounded", "inherited", "wrong"]
+
+
+class CheckedCell(BaseModel):
+    printed: str
+    verdict: Verdict
+    right: str
+    cause: str
+
+
+class CheckedStep(BaseModel):
+    name: str
+    formula: str
+    verdict: Verdict
+    rows: list[str]
+    columns: list[str]
+    cells: list[list[CheckedCell]]
+    causes: list[str]
+
+
+class CheckedExample(BaseModel):
+    name: str
+    checked: int
+    wrong: int
+    notes: list[str]
+    steps: list[CheckedStep]
+
+
+class CheckReport(BaseModel):
+    ok: bool
+    examples: list[CheckedExample]
+
+
+class JobResult(BaseModel):
+    """What a job has made: a recording, or the overviews of so many heads."""
+
+    recording: str | None = None
+    heads: int | None = None
+
+
+class Attended(BaseModel):
+    key: int
+    token: str
+    weight: float
+
+
+class JobState(BaseModel):
+    """How far a job is; while a text grows also the new token, what else it might be, and what it saw."""
+
+    id: str
+    kind: str
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    done: int
+    total: int
+    seconds_left: float | None
+    result: JobResult | None
+    error: str | None
+    token: str | None = None
+    top: list[TokenProbability] | None = None
+    attended: list[Attended] | None = None
+
+
+class Started(BaseModel):
+    id: str
 
 
 class EvidencePlace(BaseModel):
@@ -25,7 +388,7 @@ class Curve(BaseModel):
 
 
 class Evidence(BaseModel):
-    """What speaks for a kind in one head: `queries` see such a key, `hits` of them have no heavier one."""
+    """What speaks for a kind in one head: `queries` see such a key, `hits` have no heavier one."""
 
     kind: str
     looks_for: str

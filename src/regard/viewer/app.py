@@ -64,7 +64,14 @@ def create_app(settings: Settings | None = None, session: Session | None = None)
         lifespan=lifespan,
     )
     app.state.session = kept
-    for router in (routes.recordings, routes.maps, routes.findings, routes.work, routes.checking):
+    for router in (
+        routes.recordings,
+        routes.maps,
+        routes.findings,
+        routes.comparing,
+        routes.work,
+        routes.checking,
+    ):
         app.include_router(router)
     _answer_errors(app)
     _serve_page(app, settings)

@@ -13,10 +13,12 @@ from fastapi import HTTPException
 
 from regard.errors import RegardError
 from regard.models import Layer
+from regard.viewer.comparing import Aligned, align
 from regard.viewer.heads import Head
 from regard.viewer.jobs import Job, Jobs
 from regard.viewer.library import Entry, Library
 from regard.viewer.making import generate, last_only, likeliest, record_text
+from regard.viewer.names import axis_names
 from regard.viewer.pruning import prune, touch
 from regard.viewer.pyramid import Pyramid
 from regard.viewer.settings import Settings
@@ -43,6 +45,7 @@ class Session:
         self._ready: set[tuple[str, str, int, int]] = set()
         self._next: dict[tuple[str, int], list[dict[str, Any]]] = {}
         self._checked: set[str] = set()
+        self._aligned: dict[tuple[str, str, str], tuple[Aligned, Aligned]] = {}
         self._words: dict[tuple[str, str], Any] = {}
         self._scratch: Path | None = None
         self._lock = threading.Lock()
@@ -154,6 +157,18 @@ class Session:
         if name not in self._words:
             self._words[name] = words_of(entry.recording, layer)
         return self._words[name]
+
+    def aligned(self, first: Entry, second: Entry, role: str) -> tuple[Aligned, Aligned]:
+        """The tokens of a stack's queries, and those of its keys, that two recordings have in common."""
+        key = first.id, second.id, role
+        if key not in self._aligned:
+            sides = []
+            for entry in (first, second):
+                shape = self.shape(entry, role)
+                sides.append(axis_names(entry.recording, role, shape.queries, shape.keys))
+            found = align(sides[0][0], sides[1][0]), align(sides[0][1], sides[1][1])
+            self._aligned = dict(list(self._aligned.items())[-15:]) | {key: found}
+        return self._aligned[key]
 
     def model_of(self, entry: Entry) -> str:
         """Which model made a recording; 409 where it is not at hand."""

@@ -1,19 +1,19 @@
 import { Fragment } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useOpen } from "../../context";
-import { sentence } from "../../parts/answer";
-import { brightest, scaleFor } from "../../parts/colour";
 import { useExporter } from "../../export/exporter";
+import { useAtlas } from "../../parts/atlas";
+import { brightest, scaleFor } from "../../parts/colour";
 import { Failure } from "../../parts/failure";
 import { formatNumber } from "../../parts/format";
 import { kindColour, spoken } from "../../parts/kinds";
 import { Legend } from "../../parts/legend";
 import { Progress } from "../../parts/progress";
-import { type Atlas, isPending, type Job, type Recording, type Source } from "../../source/source";
+import type { Recording, Source } from "../../source/source";
 import { useViewState, type ViewState } from "../../state";
 import type { MaskShape } from "../map/geometry";
-import { type Card, type Cards, readCards } from "./cards";
 import { Controls } from "./Controls";
+import { type Card, type Cards, readCards } from "./cards";
 import { Details } from "./Details";
 import { atlasExporter } from "./exporting";
 import { type Choice, kindsOf, passes, reading, score, select } from "./select";
@@ -29,42 +29,15 @@ export function AtlasView({ source }: { source: Source }) {
   if (!cards) {
     return (
       <div class="atlas-wait">
-        {job ? <Progress label="Looking at every head…" done={job.done} total={job.total} secondsLeft={job.seconds_left} /> : <p role="status">Looking at every head…</p>}
+        {job ? (
+          <Progress label="Looking at every head…" done={job.done} total={job.total} secondsLeft={job.seconds_left} />
+        ) : (
+          <p role="status">Looking at every head…</p>
+        )}
       </div>
     );
   }
   return <Shown source={source} atlas={cards} />;
-}
-
-/** The atlas, once it is made; while it is being made, how far that is. */
-function useAtlas(source: Source, rec: string): { atlas: Atlas | null; job: Job | null; failure: string | null } {
-  const [atlas, setAtlas] = useState<Atlas | null>(null);
-  const [job, setJob] = useState<Job | null>(null);
-  const [failure, setFailure] = useState<string | null>(null);
-  useEffect(() => {
-    let current = true;
-    const fail = (error: unknown): void => {
-      if (current) setFailure(sentence(error));
-    };
-    const ask = async (): Promise<void> => {
-      const answer = await source.atlas(rec);
-      if (!current) return;
-      if (!isPending(answer)) return setAtlas(answer);
-      // Listened to until its end, whatever view the reader goes to meanwhile: the server ends a job that nobody
-      // listens to, as when the page is closed.
-      source.watchJob(answer.job, (now) => {
-        if (!current) return;
-        setJob(now);
-        if (now.state === "done") ask().catch(fail);
-        if (now.state === "failed" || now.state === "cancelled") fail(now.error ?? "The atlas was cancelled.");
-      }, fail);
-    };
-    ask().catch(fail);
-    return () => {
-      current = false;
-    };
-  }, [source, rec]);
-  return { atlas, job, failure };
 }
 
 function Shown({ source, atlas }: { source: Source; atlas: Cards }) {
@@ -74,21 +47,45 @@ function Shown({ source, atlas }: { source: Source; atlas: Cards }) {
   const { cards } = atlas;
   const stacks = recording.stacks.map(({ role }) => role).filter((role) => cards.some((card) => card.role === role));
   const chosen = select(cards, choice);
-  const at = cards.find((c) => c.role === state.role.value && c.layer === state.layer.value && c.head === state.head.value);
+  const at = cards.find(
+    (c) => c.role === state.role.value && c.layer === state.layer.value && c.head === state.head.value,
+  );
   const [looked, look] = useLook();
   const shown = looked ?? at ?? chosen[0] ?? cards[0];
-  const open = (card: Card): void => state.go({ view: "map", role: card.role, layer: card.layer, head: card.head, x: null, y: null, z: null });
+  const open = (card: Card): void =>
+    state.go({ view: "map", role: card.role, layer: card.layer, head: card.head, x: null, y: null, z: null });
   const [all, setAll] = useState(false);
-  useExporter(state, useMemo(() => atlasExporter(recording, cards, state, () => setAll(true)), [recording, cards, state]));
+  useExporter(
+    state,
+    useMemo(() => atlasExporter(recording, cards, state, () => setAll(true)), [recording, cards, state]),
+  );
   // The colours chosen on the map; left to us, one scale up to 1 for all heads, so that they can be compared.
   const bright = brightest(useMemo(() => state.param("bright"), [state]).value) ?? 1;
-  const scale = scaleFor(Math.max(...recording.stacks.map((stack) => stack.keys)), state.palette.value, state.scale.value, bright);
+  const scale = scaleFor(
+    Math.max(...recording.stacks.map((stack) => stack.keys)),
+    state.palette.value,
+    state.scale.value,
+    bright,
+  );
   const picture = (card: Card) => (
     <Picture
-      key={`${card.role} ${card.layer} ${card.head}`} card={card} kinds={atlas.kinds} choice={choice}
-      dim={!passes(card, choice)} chosen={card === shown} onLook={look} onOpen={source.kind === "static" ? look : open}
+      key={`${card.role} ${card.layer} ${card.head}`}
+      card={card}
+      kinds={atlas.kinds}
+      choice={choice}
+      dim={!passes(card, choice)}
+      chosen={card === shown}
+      onLook={look}
+      onOpen={source.kind === "static" ? look : open}
     >
-      <Thumb source={source} map={{ rec: recording.id, role: card.role, layer: card.layer, head: card.head }} mask={maskOf(recording, card)} how={state.how.value} scale={scale} now={all} />
+      <Thumb
+        source={source}
+        map={{ rec: recording.id, role: card.role, layer: card.layer, head: card.head }}
+        mask={maskOf(recording, card)}
+        how={state.how.value}
+        scale={scale}
+        now={all}
+      />
     </Picture>
   );
   return (
@@ -96,12 +93,31 @@ function Shown({ source, atlas }: { source: Source; atlas: Cards }) {
       <div class="atlas-main">
         <Controls cards={cards} kinds={atlas.kinds} statistics={atlas.statistics} choice={choice} onChange={change} />
         <p class="small soft" role="status" data-testid="atlas-count">
-          {chosen.length} of {cards.length} heads. A kind is a pattern of weights, not a function: “Does it matter?” asks what a head is good for.
+          {chosen.length} of {cards.length} heads. A kind is a pattern of weights, not a function: “Does it matter?”
+          asks what a head is good for.
         </p>
         <Legend scale={scale} title="weight" />
-        {choice.sort === "layer" ? <Matrix stacks={stacks} cards={cards} picture={picture} /> : <div class="atlas-list" data-testid="atlas-list">{chosen.map(picture)}</div>}
+        {choice.sort === "layer" ? (
+          <Matrix stacks={stacks} cards={cards} picture={picture} />
+        ) : (
+          <div class="atlas-list" data-testid="atlas-list">
+            {chosen.map(picture)}
+          </div>
+        )}
       </div>
-      {shown && <aside class="atlas-side"><Details key={`${shown.role} ${shown.layer} ${shown.head}`} source={source} rec={recording.id} card={shown} least={choice.least} stack={stacks.length > 1 ? shown.role : null} onOpen={() => open(shown)} /></aside>}
+      {shown && (
+        <aside class="atlas-side">
+          <Details
+            key={`${shown.role} ${shown.layer} ${shown.head}`}
+            source={source}
+            rec={recording.id}
+            card={shown}
+            least={choice.least}
+            stack={stacks.length > 1 ? shown.role : null}
+            onOpen={() => open(shown)}
+          />
+        </aside>
+      )}
     </div>
   );
 }
@@ -125,7 +141,15 @@ function maskOf(recording: Recording, { role, layer }: Card): MaskShape {
 }
 
 /** Layers down, heads across, stack by stack: what is filtered out stays in its place and fades. */
-function Matrix({ stacks, cards, picture }: { stacks: readonly string[]; cards: readonly Card[]; picture(card: Card): preact.VNode }) {
+function Matrix({
+  stacks,
+  cards,
+  picture,
+}: {
+  stacks: readonly string[];
+  cards: readonly Card[];
+  picture(card: Card): preact.VNode;
+}) {
   const inOrder = cards.toSorted(reading);
   const rows = stacks.flatMap((role) => {
     const own = inOrder.filter((card) => card.role === role);
@@ -139,7 +163,11 @@ function Matrix({ stacks, cards, picture }: { stacks: readonly string[]; cards: 
         {rows.map(({ role, layer, row, first }) => (
           <Fragment key={`${role} ${layer}`}>
             {first && stacks.length > 1 && <h3 class="atlas-stack">{role}</h3>}
-            <div class="atlas-row" role="group" aria-label={stacks.length > 1 ? `${role}, layer ${layer}` : `Layer ${layer}`}>
+            <div
+              class="atlas-row"
+              role="group"
+              aria-label={stacks.length > 1 ? `${role}, layer ${layer}` : `Layer ${layer}`}
+            >
               <span class="atlas-layer">{layer}</span>
               {row.map(picture)}
             </div>
@@ -169,8 +197,10 @@ function Picture({ card, kinds, choice, dim, chosen, onLook, onOpen, children }:
   const what = found.length ? found.map(spoken).join(", ") : "no kind";
   return (
     <button
-      type="button" class={`head${dim ? " head-dim" : ""}${chosen ? " head-chosen" : ""}`}
-      data-testid={`head-${card.layer}-${card.head}`} data-passes={!dim}
+      type="button"
+      class={`head${dim ? " head-dim" : ""}${chosen ? " head-chosen" : ""}`}
+      data-testid={`head-${card.layer}-${card.head}`}
+      data-passes={!dim}
       aria-label={`Layer ${card.layer}, head ${card.head}: ${what}. Open in Map.`}
       onPointerDown={(event) => (touch.current = event.pointerType === "touch")}
       onPointerEnter={(event) => event.pointerType === "mouse" && onLook(card)}
@@ -179,9 +209,14 @@ function Picture({ card, kinds, choice, dim, chosen, onLook, onOpen, children }:
     >
       {children}
       <span class="head-marks" aria-hidden="true">
-        {found.slice(0, 4).map((kind) => <i key={kind} style={{ background: kindColour(kinds, kind) }} />)}
+        {found.slice(0, 4).map((kind) => (
+          <i key={kind} style={{ background: kindColour(kinds, kind) }} />
+        ))}
       </span>
-      <span class="head-name">{choice.sort === "layer" ? "" : `L${card.layer} · H${card.head}`}{note(card, choice)}</span>
+      <span class="head-name">
+        {choice.sort === "layer" ? "" : `L${card.layer} · H${card.head}`}
+        {note(card, choice)}
+      </span>
     </button>
   );
 }
@@ -195,13 +230,16 @@ function note(card: Card, { sort }: Choice): preact.VNode | null {
 
 /** The reader's choice, kept in the address. */
 function useChoice(state: ViewState): [Choice, (changes: Partial<Choice>) => void] {
-  const own = useMemo(() => ({
-    kind: state.param("kind"),
-    least: state.param("least"),
-    stat: state.param("stat"),
-    above: state.param("above"),
-    sort: state.param("sort", "layer"),
-  }), [state]);
+  const own = useMemo(
+    () => ({
+      kind: state.param("kind"),
+      least: state.param("least"),
+      stat: state.param("stat"),
+      above: state.param("above"),
+      sort: state.param("sort", "layer"),
+    }),
+    [state],
+  );
   const choice: Choice = {
     kind: own.kind.value || null,
     least: Number(own.least.value) || null,

@@ -1,9 +1,9 @@
 /** One head's whole map as a small picture, fetched when it comes into view. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { type ColourScale, paint } from "../../parts/colour";
 import { keyOf } from "../../parts/keyed";
 import { Queue } from "../../parts/queue";
-import { type ColourScale, paint } from "../../parts/colour";
 import type { Grid, How, MapRef, Source } from "../../source/source";
 import { allowedKeys, type MaskShape } from "../map/geometry";
 
@@ -39,7 +39,9 @@ export function Thumb({ source, map, mask, how, scale, now }: ThumbProps) {
         () => !stop.signal.aborted && setAnswered({ question, grid: null }),
       );
     };
-    const watcher = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && fetch(), { rootMargin: "120px" });
+    const watcher = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && fetch(), {
+      rootMargin: "120px",
+    });
     if (now) fetch();
     else watcher.observe(element);
     return () => {
@@ -53,7 +55,16 @@ export function Thumb({ source, map, mask, how, scale, now }: ThumbProps) {
   }, [grid, scale.palette, scale.scale, scale.low, scale.high]);
 
   const state = failed ? "failed" : grid ? "ready" : "waiting";
-  return <canvas ref={canvas} class="thumb" data-state={state} width={grid?.cols ?? 1} height={grid?.rows ?? 1} aria-hidden="true" />;
+  return (
+    <canvas
+      ref={canvas}
+      class="thumb"
+      data-state={state}
+      width={grid?.cols ?? 1}
+      height={grid?.rows ?? 1}
+      aria-hidden="true"
+    />
+  );
 }
 
 /** At most four at once: of a long text each may need an overview first, and a server lets few jobs wait. */
@@ -61,7 +72,10 @@ const queue = new Queue(4);
 
 function fetchThumb(source: Source, map: MapRef, how: How, signal: AbortSignal): Promise<Grid> {
   let known = kept.get(source);
-  if (!known) kept.set(source, (known = new Map()));
+  if (!known) {
+    known = new Map();
+    kept.set(source, known);
+  }
   const key = `${map.rec} ${map.role} ${map.layer} ${map.head} ${how}`;
   let found = known.get(key);
   if (!found) {

@@ -27,8 +27,6 @@ export interface Cards {
   statistics: string[];
 }
 
-const BAR = 0.3;
-
 export function readCards(atlas: Atlas): Cards {
   const cards = atlas.heads.map(readCard);
   return { cards, kinds: named(cards, (card) => card.kinds), statistics: named(cards, (card) => card.statistics) };
@@ -37,7 +35,7 @@ export function readCards(atlas: Atlas): Cards {
 function readCard(head: AtlasHead): Card {
   const values = Object.entries(head.statistics) as [string, unknown][];
   return {
-    role: String(head.role ?? head["stack"] ?? ""),
+    role: head.role,
     layer: head.layer,
     head: head.head,
     kinds: Object.fromEntries(fits(head)),
@@ -46,16 +44,8 @@ function readCard(head: AtlasHead): Card {
   };
 }
 
-/** With its evidence where the source tells it, else the bare scores. */
 function fits(head: AtlasHead): [string, Fit][] {
-  const findings = head["findings"];
-  if (typeof findings === "object" && findings !== null) {
-    return Object.entries(findings as Record<string, Partial<Fit>>).map(([kind, { score, bar, evidence }]) => [
-      kind,
-      { score: score ?? null, bar: bar ?? BAR, evidence: evidence ?? null },
-    ]);
-  }
-  return Object.entries(head.kinds).map(([kind, score]) => [kind, { score: score ?? null, bar: BAR, evidence: null }]);
+  return Object.entries(head.findings).map(([kind, { score, bar, evidence }]) => [kind, { score, bar, evidence }]);
 }
 
 function named(cards: readonly Card[], of: (card: Card) => object): string[] {

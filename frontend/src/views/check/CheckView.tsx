@@ -51,12 +51,35 @@ export function CheckView({ source }: { source: Source }) {
       <section class="panel check-form" aria-label="Printed numbers">
         <label class="check-text">
           <span>Printed numbers</span>
-          <textarea rows={9} value={text} spellcheck={false} data-testid="check-text" onInput={(event) => setText(event.currentTarget.value)} />
+          <textarea
+            rows={9}
+            value={text}
+            spellcheck={false}
+            data-testid="check-text"
+            onInput={(event) => setText(event.currentTarget.value)}
+          />
         </label>
-        <p class="small soft">A worked example with its names, as printed: JSON, a Markdown or LaTeX table, printed arrays, plain text. Digits count: 0.40 is known to ±0.005.</p>
-        <div><button type="button" class="primary" data-testid="check-ask" disabled={text.trim() === ""} onClick={() => void ask()}>Check the numbers</button></div>
+        <p class="small soft">
+          A worked example with its names, as printed: JSON, a Markdown or LaTeX table, printed arrays, plain text.
+          Digits count: 0.40 is known to ±0.005.
+        </p>
+        <div>
+          <button
+            type="button"
+            class="primary"
+            data-testid="check-ask"
+            disabled={text.trim() === ""}
+            onClick={() => void ask()}
+          >
+            Check the numbers
+          </button>
+        </div>
       </section>
-      {failure && <p class="notice failure" role="alert" data-testid="check-failure">{failure}</p>}
+      {failure && (
+        <p class="notice failure" role="alert" data-testid="check-failure">
+          {failure}
+        </p>
+      )}
       {report && <Result report={report} />}
     </div>
   );
@@ -67,14 +90,25 @@ function Result({ report }: { report: CheckReport }) {
     <section class="panel check-result" aria-label="What was found" data-testid="check-result">
       {report.examples.map((example, i) => (
         <div key={i} class="check-example">
-          <h2 data-testid="check-summary">{example.name && `${example.name}: `}{summary(example.wrong, example.checked)}</h2>
-          {example.notes.map((note) => <p key={note} class="soft">{note}</p>)}
-          {example.steps.map((step) => <Step key={step.name} step={step} />)}
+          <h2 data-testid="check-summary">
+            {example.name && `${example.name}: `}
+            {summary(example.wrong, example.checked)}
+          </h2>
+          {example.notes.map((note) => (
+            <p key={note} class="soft">
+              {note}
+            </p>
+          ))}
+          {example.steps.map((step) => (
+            <Step key={step.name} step={step} />
+          ))}
         </div>
       ))}
       <p class="check-legend small soft">
         {(Object.keys(SIGNS) as Verdict[]).map((verdict) => (
-          <span key={verdict}><b class={`check-cell check-${verdict}`}>0.5{SIGNS[verdict]}</b> {MEANS[verdict]}</span>
+          <span key={verdict}>
+            <b class={`check-cell check-${verdict}`}>0.5{SIGNS[verdict]}</b> {MEANS[verdict]}
+          </span>
         ))}
       </p>
     </section>
@@ -83,20 +117,39 @@ function Result({ report }: { report: CheckReport }) {
 
 function Step({ step }: { step: CheckedStep }) {
   const wrong = (cause: string) =>
-    step.cells.flatMap((row, i) => row.map((cell, j) => ({ cell, where: place(step, i, j) })).filter(({ cell }) => cell.cause === cause));
+    step.cells.flatMap((row, i) =>
+      row.map((cell, j) => ({ cell, where: place(step, i, j) })).filter(({ cell }) => cell.cause === cause),
+    );
   return (
     <div class="check-step" data-testid={`check-${step.name}`}>
-      <h3><code>{step.formula}</code>{step.verdict === "given" && <span class="soft small"> given</span>}</h3>
+      <h3>
+        <code>{step.formula}</code>
+        {step.verdict === "given" && <span class="soft small"> given</span>}
+      </h3>
       <div class="grid-scroll" tabIndex={0} role="group" aria-label={step.name}>
         <table>
-          {step.columns.length > 0 && <thead><tr>{step.rows.length > 0 && <td />}{step.columns.map((name, j) => <th key={j} scope="col">{name}</th>)}</tr></thead>}
+          {step.columns.length > 0 && (
+            <thead>
+              <tr>
+                {step.rows.length > 0 && <td />}
+                {step.columns.map((name, j) => (
+                  <th key={j} scope="col">
+                    {name}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+          )}
           <tbody>
             {step.cells.map((row, i) => (
               <tr key={i}>
                 {step.rows.length > 0 && <th scope="row">{step.rows[i]}</th>}
                 {row.map((cell, j) => (
                   <td key={j} class={`check-cell check-${cell.verdict}`} title={cell.cause || MEANS[cell.verdict]}>
-                    {cell.printed}<span aria-label={MEANS[cell.verdict]}>{SIGNS[cell.verdict]}</span>
+                    {cell.printed}
+                    <span role="img" aria-label={MEANS[cell.verdict]}>
+                      {SIGNS[cell.verdict]}
+                    </span>
                     {cell.cause && cell.right && <small>{cell.right}</small>}
                   </td>
                 ))}
@@ -108,7 +161,10 @@ function Step({ step }: { step: CheckedStep }) {
       {step.causes.map((cause) => (
         <p key={cause} class="check-cause" data-testid="check-cause">
           <b>{cause.charAt(0).toUpperCase() + cause.slice(1)}.</b>{" "}
-          {wrong(cause).slice(0, 6).map(({ cell, where }) => `${where}: ${cell.printed}${cell.right && `, right is ${cell.right}`}`).join("; ")}
+          {wrong(cause)
+            .slice(0, 6)
+            .map(({ cell, where }) => `${where}: ${cell.printed}${cell.right && `, right is ${cell.right}`}`)
+            .join("; ")}
         </p>
       ))}
     </div>
@@ -122,5 +178,7 @@ function place(step: CheckedStep, i: number, j: number): string {
 }
 
 function summary(wrong: number, checked: number): string {
-  return wrong === 0 ? `all ${checked} checked numbers are right` : `${wrong} of ${checked} checked numbers are not right`;
+  return wrong === 0
+    ? `all ${checked} checked numbers are right`
+    : `${wrong} of ${checked} checked numbers are not right`;
 }

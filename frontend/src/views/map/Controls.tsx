@@ -15,11 +15,30 @@ export function ColourCard({ model }: { model: MapModel }) {
     <section class="card" aria-label="Colours">
       <Legend scale={colours} title="weight" forbidden={model.causal.value === true} />
       <div class="rows">
-        {model.bothWays && <Choice name="One colour for many cells" label="blocks" value={how.value} values={["max", "mean"]} onChange={(v) => (how.value = v)} />}
-        <Choice name="Colour scale" label="scale" value={scale.value} values={["log", "linear"]} onChange={(v) => (scale.value = v)} />
+        {model.bothWays && (
+          <Choice
+            name="One colour for many cells"
+            label="blocks"
+            value={how.value}
+            values={["max", "mean"]}
+            onChange={(v) => (how.value = v)}
+          />
+        )}
+        <Choice
+          name="Colour scale"
+          label="scale"
+          value={scale.value}
+          values={["log", "linear"]}
+          onChange={(v) => (scale.value = v)}
+        />
         <label class="row">
           <span>colours</span>
-          <select aria-label="Colours" data-testid="palette" value={palette.value} onChange={(e) => (palette.value = e.currentTarget.value as PaletteName)}>
+          <select
+            aria-label="Colours"
+            data-testid="palette"
+            value={palette.value}
+            onChange={(e) => (palette.value = e.currentTarget.value as PaletteName)}
+          >
             {PALETTES.map((name) => (
               <option key={name}>{name}</option>
             ))}
@@ -61,7 +80,13 @@ function Choice<T extends string>({
       <span>{label}</span>
       <span class="segmented">
         {values.map((each) => (
-          <button key={each} type="button" aria-pressed={value === each} data-testid={`${label}-${each}`} onClick={() => onChange(each)}>
+          <button
+            key={each}
+            type="button"
+            aria-pressed={value === each}
+            data-testid={`${label}-${each}`}
+            onClick={() => onChange(each)}
+          >
             {each}
           </button>
         ))}
@@ -87,7 +112,8 @@ export function OverlayCard({ model }: { model: MapModel }) {
           ([line, name, on, offered]) =>
             offered && (
               <label key={line}>
-                <input type="checkbox" checked={on} data-testid={`line-${line}`} onChange={() => model.toggle(line)} /> {name}
+                <input type="checkbox" checked={on} data-testid={`line-${line}`} onChange={() => model.toggle(line)} />{" "}
+                {name}
               </label>
             ),
         )}
@@ -119,7 +145,13 @@ function Choose({ model }: { model: MapModel }) {
   }
   return (
     <div class="beside">
-      <HeadPicker stack={stack} layer={second.layer} head={second.head} label="beside" onChange={({ layer, head }) => (beside.value = `${layer}.${head}`)} />
+      <HeadPicker
+        stack={stack}
+        layer={second.layer}
+        head={second.head}
+        label="beside"
+        onChange={({ layer, head }) => (beside.value = `${layer}.${head}`)}
+      />
       <button type="button" data-testid="compare-stop" onClick={() => (beside.value = "")}>
         Close
       </button>

@@ -1,8 +1,8 @@
 import { useEffect } from "preact/hooks";
 
 import { EvidencePanel } from "../../parts/evidence";
-import { KINDS } from "../../parts/kinds";
 import { keyOf } from "../../parts/keyed";
+import { KINDS } from "../../parts/kinds";
 import type { Evidence, MapRef } from "../../source/source";
 import type { View } from "../../state";
 import type { MapModel } from "./model";
@@ -11,7 +11,9 @@ import type { MapModel } from "./model";
 export function EvidenceCard({ model, map }: { model: MapModel; map: MapRef }) {
   const { source, state } = model;
   const kind = model.kind.value;
-  const offered = KINDS.filter((one) => source.offersEvidence(map, one) && (map.role !== "cross" || !BY_DISTANCE.has(one)));
+  const offered = KINDS.filter(
+    (one) => source.offersEvidence(map, one) && (map.role !== "cross" || !BY_DISTANCE.has(one)),
+  );
   const known = offered.find((one) => one === kind);
   useEffect(() => {
     if (!known) model.marked.clear();
@@ -28,9 +30,16 @@ export function EvidenceCard({ model, map }: { model: MapModel; map: MapRef }) {
     <section class="card" aria-label="Evidence for a kind">
       <label class="row">
         <span>mark what speaks for</span>
-        <select aria-label="Mark what speaks for a kind" data-testid="mark" value={known ?? ""} onChange={(event) => (model.kind.value = event.currentTarget.value)}>
+        <select
+          aria-label="Mark what speaks for a kind"
+          data-testid="mark"
+          value={known ?? ""}
+          onChange={(event) => (model.kind.value = event.currentTarget.value)}
+        >
           <option value="">nothing</option>
-          {offered.map((one) => <option key={one}>{one}</option>)}
+          {offered.map((one) => (
+            <option key={one}>{one}</option>
+          ))}
         </select>
       </label>
       {known && <EvidencePanel source={source} map={map} kind={known} onGo={go} onFound={mark} />}

@@ -9,8 +9,8 @@ import { Failure } from "../../parts/failure";
 import { Progress } from "../../parts/progress";
 import type { MapRef, Source } from "../../source/source";
 import { mapRef, useViewState } from "../../state";
-import { EvidenceCard } from "./EvidenceCard";
 import { ColourCard, OverlayCard } from "./Controls";
+import { EvidenceCard } from "./EvidenceCard";
 import { mapExporter } from "./exporting";
 import { offerHooks } from "./hooks";
 import { Jump } from "./Jump";
@@ -40,7 +40,10 @@ export function MapView({ source }: { source: Source }) {
   });
   useFollow(model);
   const panes = useRef<HTMLDivElement>(null);
-  useExporter(state, useMemo(() => mapExporter(model, () => panes.current), [model]));
+  useExporter(
+    state,
+    useMemo(() => mapExporter(model, () => panes.current), [model]),
+  );
   useEffect(() => offerHooks(model), [model]);
 
   return (
@@ -84,7 +87,14 @@ function Waiting({ source }: { source: Source }) {
   return (
     <section class="card" aria-label="Work under way">
       {jobs.map(({ id, done, total, seconds_left }) => (
-        <Progress key={id} label="Making the overview…" done={done} total={total} secondsLeft={seconds_left} onCancel={() => void source.cancelJob(id)} />
+        <Progress
+          key={id}
+          label="Making the overview…"
+          done={done}
+          total={total}
+          secondsLeft={seconds_left}
+          onCancel={() => void source.cancelJob(id)}
+        />
       ))}
     </section>
   );
@@ -156,7 +166,14 @@ function ZoomButtons({ model }: { model: MapModel }) {
       <button type="button" class="icon-button" aria-label="Zoom out" onClick={() => leader()?.zoomBy(0.5, at())}>
         −
       </button>
-      <button type="button" class="icon-button" aria-label="Show the whole map" title="Whole map (0)" data-testid="whole" onClick={() => leader()?.moveTo(leader()!.whole())}>
+      <button
+        type="button"
+        class="icon-button"
+        aria-label="Show the whole map"
+        title="Whole map (0)"
+        data-testid="whole"
+        onClick={() => leader()?.moveTo(leader()!.whole())}
+      >
         <svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true">
           <path d="M2 6V2h4M10 2h4v4M14 10v4h-4M6 14H2v-4" fill="none" stroke="currentColor" stroke-width="1.6" />
         </svg>

@@ -73,7 +73,15 @@ export function Pane({ model, map, label }: { model: MapModel; map: MapRef; labe
 
   useSignalEffect(() => {
     // Everything that is drawn around the tiles, whatever of it changed.
-    void [model.hover.value, model.pinned.value, model.box.value, model.overlays.value, model.causal.value, model.marks(latest.current), isDark()];
+    void [
+      model.hover.value,
+      model.pinned.value,
+      model.box.value,
+      model.overlays.value,
+      model.causal.value,
+      model.marks(latest.current),
+      isDark(),
+    ];
     const camera = model.camera.value;
     if (camera && stage.current && model.leader !== stage.current && model.leader) stage.current.moveTo(camera, true);
     redraw(camera);
@@ -105,7 +113,15 @@ function showTiles(model: MapModel, map: MapRef, stage: MapStage): () => void {
   };
   const show = (coarse: boolean): void => {
     if (!current) return;
-    const tiles = new MapTiles(model.store, map, model.mask(map), model.state.how.peek(), model.colours.peek(), coarse, fail);
+    const tiles = new MapTiles(
+      model.store,
+      map,
+      model.mask(map),
+      model.state.how.peek(),
+      model.colours.peek(),
+      coarse,
+      fail,
+    );
     stage.show(tiles, model.camera.peek() ?? cameraOf(model));
   };
   stage.blank();
@@ -129,7 +145,12 @@ function cameraOf(model: MapModel): Camera | null {
   return { x: x.peek()!, y: y.peek()!, scale: 2 ** z.peek()! };
 }
 
-function createStage(host: HTMLElement, model: MapModel, shown: () => MapRef, redraw: (camera: Camera) => void): MapStage {
+function createStage(
+  host: HTMLElement,
+  model: MapModel,
+  shown: () => MapRef,
+  redraw: (camera: Camera) => void,
+): MapStage {
   const lead = (): void => {
     model.leader = stage;
   };
@@ -197,7 +218,13 @@ function drawAround(model: MapModel, map: MapRef, camera: Camera, host: HTMLElem
   const spot = scene.hover ?? scene.pinned;
   const axis = { camera, size, spot };
   const top = sheets.top && prepare(sheets.top);
-  if (top) paintAxis(top, sheets.top!.clientHeight, { ...axis, side: "top", count: stack.keys, tokens, sections: model.sections }, inks);
+  if (top)
+    paintAxis(
+      top,
+      sheets.top!.clientHeight,
+      { ...axis, side: "top", count: stack.keys, tokens, sections: model.sections },
+      inks,
+    );
   const queries: AxisScene = {
     ...axis,
     side: "left",

@@ -43,14 +43,23 @@ export function Readout({ model }: { model: MapModel }) {
   const answer = answered.get(question);
   const failure = failed.get(question);
   return (
-    <section class="card readout" aria-label="Cell at the cross-hair" data-testid="readout" aria-busy={aim !== null && !answer && !failure}>
+    <section
+      class="card readout"
+      aria-label="Cell at the cross-hair"
+      data-testid="readout"
+      aria-busy={aim !== null && !answer && !failure}
+    >
       {aim === null ? (
         <p class="soft">Point at the map to read a cell. Click, or press Enter, to keep the cross-hair there.</p>
       ) : (
         <>
           {aim.block ? <BlockName block={aim.block} /> : <Pair model={model} spot={aim.spot} />}
           {failure && <p class="small bad">{failure}</p>}
-          {aim.block ? <BlockNumbers model={model} regions={answer?.blocks ?? []} /> : <CellNumbers model={model} cells={answer?.cells ?? []} />}
+          {aim.block ? (
+            <BlockNumbers model={model} regions={answer?.blocks ?? []} />
+          ) : (
+            <CellNumbers model={model} cells={answer?.cells ?? []} />
+          )}
         </>
       )}
     </section>
@@ -74,8 +83,12 @@ function mapsOf(model: MapModel): MapRef[] {
 }
 
 async function ask(model: MapModel, maps: MapRef[], { spot, block }: Aim, stop: AbortSignal): Promise<Answer> {
-  if (block) return { cells: null, blocks: await Promise.all(maps.map((map) => model.source.region(map, block, stop))) };
-  return { cells: await Promise.all(maps.map((map) => model.source.cell(map, spot.query, spot.key, stop))), blocks: null };
+  if (block)
+    return { cells: null, blocks: await Promise.all(maps.map((map) => model.source.region(map, block, stop))) };
+  return {
+    cells: await Promise.all(maps.map((map) => model.source.cell(map, spot.query, spot.key, stop))),
+    blocks: null,
+  };
 }
 
 function Pair({ model, spot }: { model: MapModel; spot: Spot }) {
@@ -114,10 +127,22 @@ function BlockNumbers({ model, regions }: { model: MapModel; regions: Region[] }
         model={model}
         of={regions}
         lines={[
-          ["maximum", "block-max", (one) => (one.visible === 0 ? "not allowed" : formatWeight(one.max)), (one) => one.max],
+          [
+            "maximum",
+            "block-max",
+            (one) => (one.visible === 0 ? "not allowed" : formatWeight(one.max)),
+            (one) => one.max,
+          ],
           ["where", "block-where", place],
           ["mean", "block-mean", (one) => formatWeight(one.mean), (one) => one.mean],
-          ["cells", "block-cells", (one) => (one.visible === one.cells ? formatCount(one.cells) : `${formatCount(one.cells)}, ${formatCount(one.visible)} allowed`)],
+          [
+            "cells",
+            "block-cells",
+            (one) =>
+              one.visible === one.cells
+                ? formatCount(one.cells)
+                : `${formatCount(one.cells)}, ${formatCount(one.visible)} allowed`,
+          ],
         ]}
       />
       <p class="small soft">A click goes to the maximum.</p>
@@ -127,7 +152,12 @@ function BlockNumbers({ model, regions }: { model: MapModel; regions: Region[] }
 
 function CellNumbers({ model, cells }: { model: MapModel; cells: Cell[] }) {
   const lines: Line<Cell>[] = [
-    ["weight", "cell-weight", (cell) => (cell.visible ? formatWeight(cell.weight) : "not allowed"), (cell) => cell.weight],
+    [
+      "weight",
+      "cell-weight",
+      (cell) => (cell.visible ? formatWeight(cell.weight) : "not allowed"),
+      (cell) => cell.weight,
+    ],
     ["score", "cell-score", (cell) => formatNumber(cell.score, 4)],
     ["rank in its row", "cell-rank", (cell) => (cell.rank === null || !cell.visible ? "–" : formatCount(cell.rank))],
   ];

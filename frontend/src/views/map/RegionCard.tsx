@@ -42,15 +42,17 @@ export function RegionCard({ model }: { model: MapModel }) {
     <section class="card" aria-label="Region" data-testid="region">
       <div class="card-head">
         <h3>Region</h3>
-        {model.exact && <button
-          type="button"
-          aria-pressed={model.brushing.value}
-          data-testid="brush"
-          title="Mark a rectangle (or hold Shift and drag)"
-          onClick={() => (model.brushing.value = !model.brushing.value)}
-        >
-          {model.brushing.value ? "Drag on the map…" : "Mark"}
-        </button>}
+        {model.exact && (
+          <button
+            type="button"
+            aria-pressed={model.brushing.value}
+            data-testid="brush"
+            title="Mark a rectangle (or hold Shift and drag)"
+            onClick={() => (model.brushing.value = !model.brushing.value)}
+          >
+            {model.brushing.value ? "Drag on the map…" : "Mark"}
+          </button>
+        )}
         {box && model.exact && (
           <button type="button" onClick={() => (model.box.value = null)}>
             Clear

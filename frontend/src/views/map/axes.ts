@@ -1,5 +1,5 @@
-import type { TokenTable } from "../../parts/tokens";
 import { formatShort } from "../../parts/format";
+import type { TokenTable } from "../../parts/tokens";
 
 /** What to write along an axis at the present zoom: single tokens where they fit, else sections and positions. */
 

@@ -52,7 +52,13 @@ function panePicture(model: MapModel, map: MapRef, index: number): PanePicture {
       marks: model.marks(map),
     },
     top: { ...axis, side: "top", count: stack.keys, tokens, sections: model.sections },
-    left: { ...axis, side: "left", count: stack.queries, tokens: model.open.queryTokens, sections: model.querySections },
+    left: {
+      ...axis,
+      side: "left",
+      count: stack.queries,
+      tokens: model.open.queryTokens,
+      sections: model.querySections,
+    },
   };
 }
 

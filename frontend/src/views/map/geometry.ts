@@ -39,18 +39,12 @@ export interface Size {
 }
 
 export function toScreen(camera: Camera, size: Size, query: number, key: number): [x: number, y: number] {
-  return [
-    (key - camera.x) * camera.scale + size.width / 2,
-    (query - camera.y) * camera.scale + size.height / 2,
-  ];
+  return [(key - camera.x) * camera.scale + size.width / 2, (query - camera.y) * camera.scale + size.height / 2];
 }
 
 /** The place under a point of the screen, in fractional cells. */
 export function toCell(camera: Camera, size: Size, px: number, py: number): [query: number, key: number] {
-  return [
-    (py - size.height / 2) / camera.scale + camera.y,
-    (px - size.width / 2) / camera.scale + camera.x,
-  ];
+  return [(py - size.height / 2) / camera.scale + camera.y, (px - size.width / 2) / camera.scale + camera.x];
 }
 
 /** The camera that shows all of a map with a little air around it. */
@@ -61,7 +55,9 @@ export function fit(queries: number, keys: number, size: Size, air = 0.98): Came
 
 /** Whether two cameras show the same, to a pixel. */
 export function isNear(a: Camera, b: Camera): boolean {
-  return Math.abs(a.x - b.x) * b.scale < 1 && Math.abs(a.y - b.y) * b.scale < 1 && Math.abs(a.scale / b.scale - 1) < 0.002;
+  return (
+    Math.abs(a.x - b.x) * b.scale < 1 && Math.abs(a.y - b.y) * b.scale < 1 && Math.abs(a.scale / b.scale - 1) < 0.002
+  );
 }
 
 /** Whether all of a map is on screen. */
@@ -95,14 +91,21 @@ export function isAllowed(mask: MaskShape, query: number, key: number): boolean 
 }
 
 /** What is on screen of the forbidden cells, row by row, as rectangles; nothing where a cell is less than a pixel. */
-export function forbiddenRects(camera: Camera, size: Size, mask: MaskShape): { x: number; y: number; width: number; height: number }[] {
+export function forbiddenRects(
+  camera: Camera,
+  size: Size,
+  mask: MaskShape,
+): { x: number; y: number; width: number; height: number }[] {
   if (!mask.causal || camera.scale < 1) return [];
   const [top] = toCell(camera, size, 0, 0);
   const [bottom] = toCell(camera, size, size.width, size.height);
   const rects = [];
   for (let query = Math.max(0, Math.floor(top)); query < Math.min(mask.queries, bottom); query++) {
     const [start, stop] = allowedKeys(mask, query, query + 1);
-    for (const [from, to] of [[0, Math.min(start, mask.keys)], [Math.max(0, stop), mask.keys]] as const) {
+    for (const [from, to] of [
+      [0, Math.min(start, mask.keys)],
+      [Math.max(0, stop), mask.keys],
+    ] as const) {
       if (from >= to) continue;
       const [x, y] = toScreen(camera, size, query, from);
       const [left, right] = [Math.max(0, x), Math.min(size.width, x + (to - from) * camera.scale)];

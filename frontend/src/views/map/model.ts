@@ -66,7 +66,9 @@ export class MapModel {
       return open.stack.layers.includes(layer) && head < open.stack.heads ? { ...mapRef(state), layer, head } : null;
     });
     const bright = state.param("bright");
-    this.colours = computed(() => scaleFor(open.stack.keys, state.palette.value, state.scale.value, brightest(bright.value) ?? this.peak.value));
+    this.colours = computed(() =>
+      scaleFor(open.stack.keys, state.palette.value, state.scale.value, brightest(bright.value) ?? this.peak.value),
+    );
   }
 
   /** Whether later keys are hidden from a query: said by the recording, or read off one cell. */
@@ -117,7 +119,9 @@ export class MapModel {
 
   toggle(line: "w" | "s" | "d"): void {
     const lines = this.state.param("lines", "w");
-    lines.value = lines.value.includes(line) ? lines.value.replace(line, "") || "-" : lines.value.replace("-", "") + line;
+    lines.value = lines.value.includes(line)
+      ? lines.value.replace(line, "") || "-"
+      : lines.value.replace("-", "") + line;
   }
 
   /** The block that one colour stands for where a cell is less than a pixel; null where cells can be told apart. */
@@ -131,7 +135,12 @@ export class MapModel {
       // An exported page may lack the finer tiles: then a coarser block is what is on screen.
       const map = mapRef(this.state);
       const how = this.state.how.value;
-      const at = (l: number) => ({ level: l, row: Math.floor(query / (TILE << l)), col: Math.floor(key / (TILE << l)), how });
+      const at = (l: number) => ({
+        level: l,
+        row: Math.floor(query / (TILE << l)),
+        col: Math.floor(key / (TILE << l)),
+        how,
+      });
       while (level < top && !this.store.offers(map, this.mask(map), at(level))) level++;
     }
     return level === 0 ? null : blockOf(query, key, level, queries, keys);
@@ -202,7 +211,9 @@ export function robustPeak(values: Float32Array): number {
 function spotOf(state: ViewState, open: Open): Spot | null {
   const { query, key } = state;
   if (query.value === null || key.value === null) return null;
-  return query.value < open.stack.queries && key.value < open.stack.keys ? { query: query.value, key: key.value } : null;
+  return query.value < open.stack.queries && key.value < open.stack.keys
+    ? { query: query.value, key: key.value }
+    : null;
 }
 
 export function parseBox(text: string): Box | null {

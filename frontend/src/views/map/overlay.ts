@@ -90,7 +90,16 @@ function markShapes({ camera, size, marks }: OverlayScene): Shape[] {
   for (const { query, key } of marks) {
     const [x, y] = toScreen(camera, size, query + 0.5, key + 0.5);
     if (x < -side || y < -side || x > size.width + side || y > size.height + side) continue;
-    shapes.push({ kind: "rect", x: x - side / 2, y: y - side / 2, width: side, height: side, colour: "#ff4fd8", line: 1.5, halo: "rgb(0 0 0 / 60%)" });
+    shapes.push({
+      kind: "rect",
+      x: x - side / 2,
+      y: y - side / 2,
+      width: side,
+      height: side,
+      colour: "#ff4fd8",
+      line: 1.5,
+      halo: "rgb(0 0 0 / 60%)",
+    });
   }
   return shapes;
 }
@@ -100,7 +109,17 @@ function boxShapes({ camera, size, box }: OverlayScene, inks: Inks): Shape[] {
   const [x, y] = toScreen(camera, size, box.q0, box.k0);
   const [right, bottom] = toScreen(camera, size, box.q1, box.k1);
   return [
-    { kind: "rect", x, y, width: right - x, height: bottom - y, colour: "#fff", line: 1.5, fill: "rgb(255 255 255 / 14%)", halo: inks.accent },
+    {
+      kind: "rect",
+      x,
+      y,
+      width: right - x,
+      height: bottom - y,
+      colour: "#fff",
+      line: 1.5,
+      fill: "rgb(255 255 255 / 14%)",
+      halo: inks.accent,
+    },
   ];
 }
 
@@ -118,17 +137,56 @@ function crossHair(camera: Camera, size: Size, spot: Spot, inks: Inks, width: nu
   const [x, y] = toScreen(camera, size, spot.query + 0.5, spot.key + 0.5);
   const halo = "rgb(255 255 255 / 55%)";
   const gap = Math.max(7, camera.scale / 2);
-  const line = (points: [number, number][], colour: string): Shape => ({ kind: "line", points, colour, width: width + 0.5, halo });
+  const line = (points: [number, number][], colour: string): Shape => ({
+    kind: "line",
+    points,
+    colour,
+    width: width + 0.5,
+    halo,
+  });
   return [
-    line([[0, y], [x - gap, y]], inks.query),
-    line([[x + gap, y], [size.width, y]], inks.query),
-    line([[x, 0], [x, y - gap]], inks.key),
-    line([[x, y + gap], [x, size.height]], inks.key),
+    line(
+      [
+        [0, y],
+        [x - gap, y],
+      ],
+      inks.query,
+    ),
+    line(
+      [
+        [x + gap, y],
+        [size.width, y],
+      ],
+      inks.query,
+    ),
+    line(
+      [
+        [x, 0],
+        [x, y - gap],
+      ],
+      inks.key,
+    ),
+    line(
+      [
+        [x, y + gap],
+        [x, size.height],
+      ],
+      inks.key,
+    ),
   ];
 }
 
 function cellFrame(camera: Camera, size: Size, spot: Spot): Shape {
   const side = Math.max(9, camera.scale);
   const [x, y] = toScreen(camera, size, spot.query + 0.5, spot.key + 0.5);
-  return { kind: "rect", x: x - side / 2, y: y - side / 2, width: side, height: side, colour: "#fff", line: 1.5, halo: "#000" };
+  return {
+    kind: "rect",
+    x: x - side / 2,
+    y: y - side / 2,
+    width: side,
+    height: side,
+    colour: "#fff",
+    line: 1.5,
+    halo: "#000",
+  };
 }

@@ -70,9 +70,17 @@ function allowedPath(camera: Camera, size: Size, mask: MaskShape): Path2D {
   const { queries, keys, window } = mask;
   const offset = keys - queries;
   const path = new Path2D();
-  const corners: [query: number, key: number][] = [[0, offset], [queries, keys]];
+  const corners: [query: number, key: number][] = [
+    [0, offset],
+    [queries, keys],
+  ];
   if (window === null) corners.push([queries, 0], [0, 0]);
-  else corners.push([queries, Math.max(0, keys - window + 2)], [Math.max(0, window - 2 - offset), 0], [0, Math.max(0, offset - window + 2)]);
+  else
+    corners.push(
+      [queries, Math.max(0, keys - window + 2)],
+      [Math.max(0, window - 2 - offset), 0],
+      [0, Math.max(0, offset - window + 2)],
+    );
   corners.forEach(([query, key], i) => {
     const [x, y] = toScreen(camera, size, query, Math.max(0, key));
     if (i === 0) path.moveTo(x, y);
@@ -104,7 +112,13 @@ export function paintGround(
 }
 
 /** Hatch forbidden cells over tiles that are coarser than the screen: their blocks reach across the diagonal. */
-export function paintForbidden(context: CanvasRenderingContext2D, camera: Camera, size: Size, mask: MaskShape, inks: Inks): void {
+export function paintForbidden(
+  context: CanvasRenderingContext2D,
+  camera: Camera,
+  size: Size,
+  mask: MaskShape,
+  inks: Inks,
+): void {
   context.fillStyle = hatchPattern(context, inks);
   for (const { x, y, width, height } of forbiddenRects(camera, size, mask)) context.fillRect(x, y, width, height);
 }

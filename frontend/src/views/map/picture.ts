@@ -2,7 +2,7 @@ import { type Picture, xml } from "../../export/exporter";
 import { type ColourScale, colourAt, fraction } from "../../parts/colour";
 import { legendTicks, tickLabel } from "../../parts/legend";
 import { type Camera, forbiddenRects, type MaskShape, type Size, toScreen } from "./geometry";
-import { type Inks, overlayShapes, type OverlayScene } from "./overlay";
+import { type Inks, type OverlayScene, overlayShapes } from "./overlay";
 import { type AxisScene, axisFont, clip, FONT, sceneMarks } from "./paper";
 import { printShapes } from "./shapes";
 
@@ -58,7 +58,12 @@ function printPane(pane: PanePicture, index: number, x: number, inks: Inks): str
 <g clip-path="url(#pane${index})">
 <rect x="${left}" y="${top}" width="${right - left}" height="${bottom - top}" fill="${ground}" stroke="${inks.line}"/>
 <image href="${pane.cells}" width="${size.width}" height="${size.height}" preserveAspectRatio="none" style="image-rendering:pixelated"/>
-<path d="${forbiddenRects(camera, size, mask).map(({ x, y, width, height }) => `M${x.toFixed(1)},${y.toFixed(1)}h${width.toFixed(1)}v${height.toFixed(1)}h${(-width).toFixed(1)}z`).join("")}" fill="url(#hatch)"/>
+<path d="${forbiddenRects(camera, size, mask)
+    .map(
+      ({ x, y, width, height }) =>
+        `M${x.toFixed(1)},${y.toFixed(1)}h${width.toFixed(1)}v${height.toFixed(1)}h${(-width).toFixed(1)}z`,
+    )
+    .join("")}" fill="url(#hatch)"/>
 ${printShapes(overlayShapes(pane.overlay, inks))}
 </g>
 <g>${printAxis(pane.top, inks)}</g>
@@ -83,7 +88,13 @@ function printAxis(scene: AxisScene, inks: Inks): string {
     .filter(({ px }) => px >= 0 && px <= (scene.side === "top" ? scene.size.width : scene.size.height))
     .map((mark) => {
       const bold = mark.kind === "token" && mark.index === chosen;
-      const colour = bold ? (scene.side === "top" ? inks.key : inks.query) : mark.kind === "position" ? inks.soft : inks.ink;
+      const colour = bold
+        ? scene.side === "top"
+          ? inks.key
+          : inks.query
+        : mark.kind === "position"
+          ? inks.soft
+          : inks.ink;
       const tick = mark.kind === "token" ? 0 : mark.kind === "section" ? 8 : 5;
       const style = `fill="${colour}"${bold ? ' font-weight="600"' : ""}`;
       const px = mark.px.toFixed(1);
@@ -101,7 +112,10 @@ function printAxis(scene: AxisScene, inks: Inks): string {
 
 function printLegend(x: number, y: number, colours: ColourScale, inks: Inks, forbidden: boolean): string {
   const width = 240;
-  const stops = Array.from({ length: 17 }, (_, i) => `<stop offset="${i / 16}" stop-color="${colourAt(i / 16, colours.palette)}"/>`);
+  const stops = Array.from(
+    { length: 17 },
+    (_, i) => `<stop offset="${i / 16}" stop-color="${colourAt(i / 16, colours.palette)}"/>`,
+  );
   const ticks = legendTicks(colours).map((value) => {
     const at = (fraction(value, colours) * width).toFixed(1);
     return `<text x="${at}" y="24" text-anchor="middle" fill="${inks.soft}">${xml(tickLabel(value, colours))}</text>`;

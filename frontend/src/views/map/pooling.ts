@@ -5,7 +5,12 @@ import { type MaskShape, TILE, tileShape } from "./geometry";
 
 /** The tiles of the next finer level under a tile, those inside the map. */
 export function quarters(mask: MaskShape, { level, row, col, how }: TileAddress): TileAddress[] {
-  return [[0, 0], [0, 1], [1, 0], [1, 1]]
+  return [
+    [0, 0],
+    [0, 1],
+    [1, 0],
+    [1, 1],
+  ]
     .map(([down, right]) => ({ level: level - 1, row: 2 * row + down!, col: 2 * col + right!, how }))
     .filter((at) => {
       const { rows, cols } = tileShape(mask, at.level, at.row, at.col);

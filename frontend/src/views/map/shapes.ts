@@ -2,7 +2,17 @@
 
 export type Shape =
   | { kind: "line"; points: [number, number][]; colour: string; width: number; dash?: Dash; halo?: string }
-  | { kind: "rect"; x: number; y: number; width: number; height: number; colour: string; line: number; fill?: string; halo?: string };
+  | {
+      kind: "rect";
+      x: number;
+      y: number;
+      width: number;
+      height: number;
+      colour: string;
+      line: number;
+      fill?: string;
+      halo?: string;
+    };
 
 const round = (value: number): string => String(Math.round(value * 100) / 100);
 
@@ -23,7 +33,10 @@ export function dashed(
   const air = 8;
   const [dx, dy] = [x2 - x1, y2 - y1];
   let [from, to] = [0, 1];
-  for (const [run, start, most] of [[dx, x1, size.width], [dy, y1, size.height]] as const) {
+  for (const [run, start, most] of [
+    [dx, x1, size.width],
+    [dy, y1, size.height],
+  ] as const) {
     const [a, b] = [(-air - start) / run, (most + air - start) / run];
     if (run === 0) {
       if (start < -air || start > most + air) return null;
@@ -35,7 +48,10 @@ export function dashed(
   if (from >= to) return null;
   const period = steps.reduce((sum, step) => sum + step, 0);
   return {
-    points: [[x1 + from * dx, y1 + from * dy], [x1 + to * dx, y1 + to * dy]],
+    points: [
+      [x1 + from * dx, y1 + from * dy],
+      [x1 + to * dx, y1 + to * dy],
+    ],
     dash: { steps, phase: (from * Math.hypot(dx, dy)) % period },
   };
 }
@@ -49,7 +65,10 @@ export function paintShapes(context: CanvasRenderingContext2D, shapes: readonly 
 
 function paintLine(context: CanvasRenderingContext2D, shape: Extract<Shape, { kind: "line" }>): void {
   const path = new Path2D();
-  shape.points.forEach(([x, y], i) => (i === 0 ? path.moveTo(x, y) : path.lineTo(x, y)));
+  shape.points.forEach(([x, y], i) => {
+    if (i === 0) path.moveTo(x, y);
+    else path.lineTo(x, y);
+  });
   context.setLineDash(shape.dash?.steps ?? []);
   context.lineDashOffset = shape.dash?.phase ?? 0;
   if (shape.halo) stroke(context, path, shape.halo, shape.width + 2);
@@ -80,7 +99,9 @@ export function printShapes(shapes: readonly Shape[]): string {
 
 function printLine(shape: Extract<Shape, { kind: "line" }>): string {
   const points = shape.points.map(([x, y]) => `${round(x)},${round(y)}`).join(" ");
-  const dash = shape.dash ? ` stroke-dasharray="${shape.dash.steps.join(" ")}" stroke-dashoffset="${round(shape.dash.phase)}"` : "";
+  const dash = shape.dash
+    ? ` stroke-dasharray="${shape.dash.steps.join(" ")}" stroke-dashoffset="${round(shape.dash.phase)}"`
+    : "";
   const one = (colour: string, width: number): string =>
     `<polyline points="${points}" fill="none" stroke="${colour}" stroke-width="${width}"${dash}/>`;
   return (shape.halo ? one(shape.halo, shape.width + 2) : "") + one(shape.colour, shape.width);

@@ -2,7 +2,7 @@ import OpenSeadragon from "openseadragon";
 
 import type { ColourScale } from "../../parts/colour";
 import type { Box } from "../../source/source";
-import { type Camera, fit, showsAll, type Size, toCell, toScreen } from "./geometry";
+import { type Camera, fit, type Size, showsAll, toCell, toScreen } from "./geometry";
 import type { Spot } from "./overlay";
 import type { MapTiles } from "./tiles";
 

@@ -83,7 +83,10 @@ export class TileStore {
       const { rows, cols } = tileShape(mask, at.level, at.row, at.col);
       return Promise.resolve({ rows, cols, values: new Float32Array(rows * cols) });
     }
-    if (this.source.kind === "static" && !this.source.offersTile(map, { ...at, how: at.level === 0 ? "mean" : at.how })) {
+    if (
+      this.source.kind === "static" &&
+      !this.source.offersTile(map, { ...at, how: at.level === 0 ? "mean" : at.how })
+    ) {
       if (this.offers(map, mask, at)) return this.pooled(map, mask, at);
     }
     this.fetched++;
@@ -93,7 +96,11 @@ export class TileStore {
   private async pooled(map: MapRef, mask: MaskShape, at: TileAddress): Promise<Grid> {
     const parts = quarters(mask, at);
     const grids = await Promise.all(parts.map((part) => this.get(map, mask, part)));
-    return joined(mask, at, parts.map((part, i) => ({ part, grid: grids[i]! })));
+    return joined(
+      mask,
+      at,
+      parts.map((part, i) => ({ part, grid: grids[i]! })),
+    );
   }
 
   private keep(key: string, grid: Grid): void {

@@ -2,7 +2,7 @@ import OpenSeadragon from "openseadragon";
 
 import { type ColourScale, paint } from "../../parts/colour";
 import type { Grid, How, MapRef, TileAddress } from "../../source/source";
-import { clearForbidden, COARSE, type MaskShape, TILE, tileAllowed, topLevel } from "./geometry";
+import { COARSE, clearForbidden, type MaskShape, TILE, tileAllowed, topLevel } from "./geometry";
 import type { TileStore } from "./store";
 
 type Job = OpenSeadragon.ImageJob & {
@@ -106,7 +106,8 @@ export class MapTiles extends OpenSeadragon.TileSource {
   recolour(colours: ColourScale): void {
     this.colours = colours;
     for (const [key, entry] of this.painted) {
-      if (entry.context.canvas.width === 0) this.painted.delete(key); // OpenSeadragon has let it go
+      if (entry.context.canvas.width === 0)
+        this.painted.delete(key); // OpenSeadragon has let it go
       else this.fill(entry);
     }
   }

@@ -7,7 +7,7 @@ import type { Source } from "../../source/source";
 import { useViewState, type ViewState } from "../../state";
 import { History } from "./History";
 import { Result } from "./Result";
-import { type Mode, MODES, request, type Target, tries, type Try } from "./tries";
+import { MODES, type Mode, request, type Target, type Try, tries } from "./tries";
 import "./matter.css";
 
 const NAMES: Record<Mode, string> = { edge: "An edge", token: "A token", head: "A head" };
@@ -28,30 +28,57 @@ export function MatterView({ source }: { source: Source }) {
   if (!open.recording.live) {
     return (
       <p class="notice" data-testid="matter-not-live">
-        To block something the model must run again, and this recording is here without its model. Start with <code>regard view --model</code> to have both.
+        To block something the model must run again, and this recording is here without its model. Start with{" "}
+        <code>regard view --model</code> to have both.
       </p>
     );
   }
   return (
     <div class="matter">
-      <p class="matter-why soft">A weight says where a head looked, not whether it mattered. To find out, take it away and run the model again.</p>
+      <p class="matter-why soft">
+        A weight says where a head looked, not whether it mattered. To find out, take it away and run the model again.
+      </p>
       <div class="matter-columns">
         <Aim source={source} open={open} target={target} onChange={setTarget}>
           {source.kind === "static" ? (
-            <p class="small soft">This is an exported page: it shows what was blocked when it was made. To block more, open the recording with <code>regard view</code>.</p>
+            <p class="small soft">
+              This is an exported page: it shows what was blocked when it was made. To block more, open the recording
+              with <code>regard view</code>.
+            </p>
           ) : (
-            <button type="button" class="primary matter-go" data-testid="block" disabled={busy} onClick={() => void block(target)}>
+            <button
+              type="button"
+              class="primary matter-go"
+              data-testid="block"
+              disabled={busy}
+              onClick={() => void block(target)}
+            >
               {busy ? "Running the model…" : "Block it"}
             </button>
           )}
-          {failure && <p class="failure" role="alert">{failure}</p>}
+          {failure && (
+            <p class="failure" role="alert">
+              {failure}
+            </p>
+          )}
         </Aim>
         <div class="panel matter-result">
-          {last ? <Result made={last} /> : <p class="notice">{source.kind === "static" ? "Nothing was blocked." : "Choose what to block, then press “Block it”: what the model says next, before and after, appears here."}</p>}
+          {last ? (
+            <Result made={last} />
+          ) : (
+            <p class="notice">
+              {source.kind === "static"
+                ? "Nothing was blocked."
+                : "Choose what to block, then press “Block it”: what the model says next, before and after, appears here."}
+            </p>
+          )}
         </div>
       </div>
       {mine.length > 0 && <History tries={mine} onAgain={setTarget} />}
-      <p class="small soft">One cut, one place in one text: other heads may stand in for what you took away, so “it did not matter” is about this prediction only.</p>
+      <p class="small soft">
+        One cut, one place in one text: other heads may stand in for what you took away, so “it did not matter” is about
+        this prediction only.
+      </p>
     </div>
   );
 }
@@ -71,23 +98,64 @@ function Aim({ source, open, target, onChange, children }: AimProps) {
   const change = (changes: Partial<Target>): void => onChange({ ...target, ...changes });
   return (
     <div class="panel aim">
-      {source.kind !== "static" && <div class="segmented" role="group" aria-label="What to block">
-        {MODES.map((one) => (
-          <button key={one} type="button" aria-pressed={one === mode} data-testid={`mode-${one}`} onClick={() => change({ mode: one })}>{NAMES[one]}</button>
-        ))}
-      </div>}
+      {source.kind !== "static" && (
+        <div class="segmented" role="group" aria-label="What to block">
+          {MODES.map((one) => (
+            <button
+              key={one}
+              type="button"
+              aria-pressed={one === mode}
+              data-testid={`mode-${one}`}
+              onClick={() => change({ mode: one })}
+            >
+              {NAMES[one]}
+            </button>
+          ))}
+        </div>
+      )}
       <p class="soft small">{HINTS[mode]}</p>
-      {source.kind !== "static" && <Chooser
-        role="query" name={mode === "edge" ? "Query" : "Look at"} tokens={queryTokens} value={query} last={stack.queries - 1}
-        onChange={(i) => change({ query: i, at: i, key: Math.min(target.key, i) })}
-      />}
-      {source.kind !== "static" && mode !== "head" && <Chooser role="key" name="Key" tokens={tokens} value={target.key} last={Math.min(query, stack.keys - 1)} onChange={(i) => change({ key: i })} />}
-      {mode === "head" && <p>Layer {layer}, head {head}{source.kind === "static" ? "." : ", chosen in the bar above."}</p>}
-      {mode !== "head" && <Heaviest source={source} target={target} open={open} fresh={state.key.value === null} onPick={(key) => change({ key })} />}
+      {source.kind !== "static" && (
+        <Chooser
+          role="query"
+          name={mode === "edge" ? "Query" : "Look at"}
+          tokens={queryTokens}
+          value={query}
+          last={stack.queries - 1}
+          onChange={(i) => change({ query: i, at: i, key: Math.min(target.key, i) })}
+        />
+      )}
+      {source.kind !== "static" && mode !== "head" && (
+        <Chooser
+          role="key"
+          name="Key"
+          tokens={tokens}
+          value={target.key}
+          last={Math.min(query, stack.keys - 1)}
+          onChange={(i) => change({ key: i })}
+        />
+      )}
+      {mode === "head" && (
+        <p>
+          Layer {layer}, head {head}
+          {source.kind === "static" ? "." : ", chosen in the bar above."}
+        </p>
+      )}
+      {mode !== "head" && (
+        <Heaviest
+          source={source}
+          target={target}
+          open={open}
+          fresh={state.key.value === null}
+          onPick={(key) => change({ key })}
+        />
+      )}
       {source.kind !== "static" && mode === "edge" && query < stack.queries - 1 && (
         <label class="picker">
           <span class="soft small">Look at what is said</span>
-          <select value={target.at === query ? "here" : "end"} onChange={(event) => change({ at: event.currentTarget.value === "here" ? query : stack.queries - 1 })}>
+          <select
+            value={target.at === query ? "here" : "end"}
+            onChange={(event) => change({ at: event.currentTarget.value === "here" ? query : stack.queries - 1 })}
+          >
             <option value="here">after the query</option>
             <option value="end">at the end of the text</option>
           </select>
@@ -111,7 +179,10 @@ function Heaviest({ source, target, open, fresh, onPick }: HeaviestProps) {
   const { id: rec } = open.recording;
   const { role } = open.stack;
   const { layer, head, query, key } = target;
-  const row = useAnswer((signal) => source.row({ rec, role, layer, head }, query, 6, signal), [source, rec, role, layer, head, query]);
+  const row = useAnswer(
+    (signal) => source.row({ rec, role, layer, head }, query, 6, signal),
+    [source, rec, role, layer, head, query],
+  );
   const heaviest = row.value?.query === query ? row.value.top[0] : undefined;
   useEffect(() => {
     if (fresh && heaviest) onPick(heaviest.key);
@@ -122,7 +193,13 @@ function Heaviest({ source, target, open, fresh, onPick }: HeaviestProps) {
       title="Where it looks most"
       testid="heaviest"
       top={1}
-      rows={(row.value?.top ?? []).map((one) => ({ label: open.tokens.raw(one.key), position: one.key, value: one.weight, marked: one.key === key, ...(source.kind === "static" ? {} : { onPick: () => onPick(one.key) }) }))}
+      rows={(row.value?.top ?? []).map((one) => ({
+        label: open.tokens.raw(one.key),
+        position: one.key,
+        value: one.weight,
+        marked: one.key === key,
+        ...(source.kind === "static" ? {} : { onPick: () => onPick(one.key) }),
+      }))}
       format={(value) => value.toFixed(3)}
     />
   );
@@ -173,7 +250,12 @@ function useBlock(source: Source, { recording, stack }: Open) {
 }
 
 /** The weight that a cut takes away: of an edge its own, of a token the layer's mean over heads, of a head none. */
-async function removed(source: Source, rec: string, role: string, { mode, layer, head, query, key }: Target): Promise<number | null> {
+async function removed(
+  source: Source,
+  rec: string,
+  role: string,
+  { mode, layer, head, query, key }: Target,
+): Promise<number | null> {
   if (mode === "head") return null;
   if (mode === "edge") return (await source.cell({ rec, role, layer, head }, query, key)).weight;
   const grid = await source.layerWeights(rec, role, layer, { query });

@@ -10,20 +10,37 @@ export function Result({ made }: { made: Try }) {
   const change = result.loss_change;
   return (
     <section class="result" data-testid="result">
-      <p class={`verdict verdict-${size(result.kl)}`} role="status" data-testid="verdict">{verdict({ what: named(target), weight, kl: result.kl })}</p>
+      <p class={`verdict verdict-${size(result.kl ?? Infinity)}`} role="status" data-testid="verdict">
+        {verdict({ what: named(target), weight, kl: result.kl ?? Infinity })}
+      </p>
       <dl class="facts">
-        <div><dt>KL(before ‖ after)</dt><dd data-testid="kl">{small(result.kl)} nats</dd></div>
-        <div><dt>Weight removed</dt><dd>{weight === null ? "–" : number(weight)}</dd></div>
-        <div><dt>Loss on the whole text</dt><dd>{change === null ? "–" : `${change >= 1e-6 ? "+" : ""}${small(change)} nats`}</dd></div>
+        <div>
+          <dt>KL(before ‖ after)</dt>
+          <dd data-testid="kl">{small(result.kl ?? Infinity)} nats</dd>
+        </div>
+        <div>
+          <dt>Weight removed</dt>
+          <dd>{weight === null ? "–" : number(weight)}</dd>
+        </div>
+        <div>
+          <dt>Loss on the whole text</dt>
+          <dd>{change === null ? "–" : `${change >= 1e-6 ? "+" : ""}${small(change)} nats`}</dd>
+        </div>
       </dl>
       <Bars
         title={`What comes after token ${target.at}`}
         testid="before-after"
         names={["before", "after"]}
-        rows={pairs(result.before, result.after).map(({ token, before, after }) => ({ label: token, before, value: after }))}
+        rows={pairs(result.before, result.after).map(({ token, before, after }) => ({
+          label: token,
+          before,
+          value: after,
+        }))}
         format={formatPercent}
       />
-      <p class="small soft">{firstGuess(result.before, result.after)} {change !== null && lossSentence(change)}</p>
+      <p class="small soft">
+        {firstGuess(result.before, result.after)} {change !== null && lossSentence(change)}
+      </p>
     </section>
   );
 }
@@ -35,5 +52,7 @@ function small(value: number): string {
 
 function lossSentence(change: number): string {
   if (Math.abs(change) < 5e-4) return "Over the whole text the loss hardly moved.";
-  return change > 0 ? "Over the whole text the model does worse without it." : "Over the whole text the model does better without it.";
+  return change > 0
+    ? "Over the whole text the model does worse without it."
+    : "Over the whole text the model does better without it.";
 }

@@ -28,11 +28,15 @@ function meaning(weight: number | null, kl: number): string {
   const mattered = effect === "clear" || effect === "strong";
   if (weight !== null && weight >= LARGE) {
     if (mattered) return "the weight was large and it mattered here.";
-    return effect === "little" ? "the weight was large and it mattered little." : "the weight was large and it did not matter.";
+    return effect === "little"
+      ? "the weight was large and it mattered little."
+      : "the weight was large and it did not matter.";
   }
   if (weight !== null && weight <= SMALL) {
     if (mattered) return "the weight was small and it mattered all the same.";
-    return effect === "little" ? "the weight was small, yet something moved." : "the weight was small and it did not matter.";
+    return effect === "little"
+      ? "the weight was small, yet something moved."
+      : "the weight was small and it did not matter.";
   }
   return {
     none: "for this prediction it did not matter.",
@@ -44,6 +48,7 @@ function meaning(weight: number | null, kl: number): string {
 
 /** Three significant digits, without an exponent for the numbers people meet here. */
 export function number(value: number): string {
+  if (!Number.isFinite(value)) return "∞";
   if (value === 0) return "0";
   if (Math.abs(value) < 0.0005) return "below 0.0005";
   return String(Number(value.toPrecision(value < 0.01 ? 1 : 2)));
@@ -51,7 +56,7 @@ export function number(value: number): string {
 
 export interface Share {
   token: string;
-  probability: number;
+  probability: number | null;
   /** Different tokens may read the same. */
   id?: number;
 }
@@ -85,5 +90,5 @@ export function firstGuess(before: readonly Share[], after: readonly Share[]): s
 }
 
 function likeliest(shares: readonly Share[]): Share | undefined {
-  return shares.toSorted((a, b) => b.probability - a.probability)[0];
+  return shares.toSorted((a, b) => (b.probability ?? 0) - (a.probability ?? 0))[0];
 }

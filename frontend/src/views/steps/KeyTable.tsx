@@ -30,15 +30,35 @@ export function KeyTable({ walk, at, most, focus, onFocus }: KeyTableProps) {
       <thead>
         <tr>
           <th scope="col">key</th>
-          {columns.map((name) => <th key={name} scope="col" class={name === at ? "now" : "past"}>{HEADS[name]}</th>)}
+          {columns.map((name) => (
+            <th key={name} scope="col" class={name === at ? "now" : "past"}>
+              {HEADS[name]}
+            </th>
+          ))}
           <td class="ladder-bar" />
         </tr>
       </thead>
       <tbody>
         {shown.map((i, n) => (
-          <Line key={i} walk={walk} i={i} columns={columns} at={at} top={top} gap={gapBefore(walk, shown, n)} focused={i === focus} onFocus={onFocus} />
+          <Line
+            key={i}
+            walk={walk}
+            i={i}
+            columns={columns}
+            at={at}
+            top={top}
+            gap={gapBefore(walk, shown, n)}
+            focused={i === focus}
+            onFocus={onFocus}
+          />
         ))}
-        {more > 0 && <tr><td class="grid-more" colSpan={columns.length + 2}>… and {more.toLocaleString("en")} more keys</td></tr>}
+        {more > 0 && (
+          <tr>
+            <td class="grid-more" colSpan={columns.length + 2}>
+              … and {more.toLocaleString("en")} more keys
+            </td>
+          </tr>
+        )}
       </tbody>
     </table>
   );
@@ -61,17 +81,34 @@ function Line({ walk, i, columns, at, top, gap, focused, onFocus }: LineProps) {
   const share = Number.isFinite(value) ? Math.abs(value) / top : 0;
   const forbidden = !key.allowed && (at === "masked" || at === "weights");
   return (
-    <tr class={`${focused ? "ladder-focus" : ""}${forbidden ? " ladder-forbidden" : ""}`} data-gap={gap > 0 ? gap : undefined} onPointerEnter={(event) => event.pointerType === "mouse" && onFocus(i)}>
+    <tr
+      class={`${focused ? "ladder-focus" : ""}${forbidden ? " ladder-forbidden" : ""}`}
+      data-gap={gap > 0 ? gap : undefined}
+      onPointerEnter={(event) => event.pointerType === "mouse" && onFocus(i)}
+    >
       <th scope="row">
-        <button type="button" class="bars-pick" aria-pressed={focused} aria-label={`work out ${key.token}`} onClick={() => onFocus(i)} onFocus={() => onFocus(i)}>
+        <button
+          type="button"
+          class="bars-pick"
+          aria-pressed={focused}
+          aria-label={`work out ${key.token}`}
+          onClick={() => onFocus(i)}
+          onFocus={() => onFocus(i)}
+        >
           <Token text={key.token} role={i === walk.self ? "query" : "key"} position={key.position} />
         </button>
       </th>
       {columns.map((name) => (
-        <td key={name} class={name === at ? "now" : "past"}>{figure(walk[name][i] ?? NaN, name === "weights" ? 3 : 2)}</td>
+        <td key={name} class={name === at ? "now" : "past"}>
+          {figure(walk[name][i] ?? NaN, name === "weights" ? 3 : 2)}
+        </td>
       ))}
       <td class="ladder-bar" aria-hidden="true">
-        {forbidden ? <span class="hatched">not allowed</span> : <i class={`bar${value < 0 ? " bar-minus" : ""}`} style={{ "--share": share.toFixed(4) }} />}
+        {forbidden ? (
+          <span class="hatched">not allowed</span>
+        ) : (
+          <i class={`bar${value < 0 ? " bar-minus" : ""}`} style={{ "--share": share.toFixed(4) }} />
+        )}
       </td>
     </tr>
   );

@@ -10,8 +10,8 @@ import { HeadsFigure, MixFigure, NextFigure, ParallelFigure, TokensFigure, Vecto
 import { type Column, KeyTable } from "./KeyTable";
 import { readWalk } from "./read";
 import { withSink } from "./softmax";
-import { heaviest, type StepName, stepsOf, type Walk } from "./walk";
 import { WhatIf } from "./WhatIf";
+import { heaviest, type StepName, stepsOf, type Walk } from "./walk";
 import { words } from "./words";
 import "./steps.css";
 
@@ -34,24 +34,55 @@ export function StepsView({ source }: { source: Source }) {
     },
     [source, example.value, rec, role, layer, head, query],
   );
-  const walk = useMemo(() => (answer.value ? readWalk(answer.value, row.value === "" ? null : Number(row.value)) : null), [answer.value, row.value]);
+  const walk = useMemo(
+    () => (answer.value ? readWalk(answer.value, row.value === "" ? null : Number(row.value)) : null),
+    [answer.value, row.value],
+  );
   return (
     <div class="steps">
       <div class="steps-what">
-        {source.kind !== "static" && <label class="picker">
-          <span>Follow</span>
-          <select data-testid="pick-example" value={example.value} onChange={(event) => { example.value = event.currentTarget.value; row.value = ""; }}>
-            <option value="">a query of this head</option>
-            {(names.value ?? []).map((name) => <option key={name} value={name}>textbook example: {name}</option>)}
-          </select>
-        </label>}
+        {source.kind !== "static" && (
+          <label class="picker">
+            <span>Follow</span>
+            <select
+              data-testid="pick-example"
+              value={example.value}
+              onChange={(event) => {
+                example.value = event.currentTarget.value;
+                row.value = "";
+              }}
+            >
+              <option value="">a query of this head</option>
+              {(names.value ?? []).map((name) => (
+                <option key={name} value={name}>
+                  textbook example: {name}
+                </option>
+              ))}
+            </select>
+          </label>
+        )}
         {!example.value && source.kind !== "static" && (
-          <Chooser role="query" name="Query" tokens={queryTokens} value={query} last={stack.queries - 1} onChange={(i) => (state.query.value = i)} />
+          <Chooser
+            role="query"
+            name="Query"
+            tokens={queryTokens}
+            value={query}
+            last={stack.queries - 1}
+            onChange={(i) => (state.query.value = i)}
+          />
         )}
         {walk && walk.queries.length > 1 && <Rows walk={walk} onChange={(i) => (row.value = String(i))} />}
       </div>
-      {answer.failure && <p class="notice failure" role="alert">{answer.failure}</p>}
-      {!walk && !answer.failure && <p class="notice" role="status">Working it out…</p>}
+      {answer.failure && (
+        <p class="notice failure" role="alert">
+          {answer.failure}
+        </p>
+      )}
+      {!walk && !answer.failure && (
+        <p class="notice" role="status">
+          Working it out…
+        </p>
+      )}
       {walk && <Stage source={source} state={state} walk={walk} query={example.value ? null : query} />}
     </div>
   );
@@ -62,7 +93,15 @@ function Rows({ walk, onChange }: { walk: Walk; onChange(row: number): void }) {
   return (
     <div class="segmented" role="group" aria-label="Query">
       {walk.queries.map((token, i) => (
-        <button key={i} type="button" aria-pressed={i === walk.parallelRow} data-testid={`row-${i}`} onClick={() => onChange(i)}>{token}</button>
+        <button
+          key={i}
+          type="button"
+          aria-pressed={i === walk.parallelRow}
+          data-testid={`row-${i}`}
+          onClick={() => onChange(i)}
+        >
+          {token}
+        </button>
       ))}
     </div>
   );
@@ -90,7 +129,12 @@ function Stage({ source, state, walk, query }: { source: Source; state: ViewStat
         <ol>
           {steps.map((one, i) => (
             <li key={one} class={i < at ? "rail-done" : undefined}>
-              <button type="button" aria-current={i === at ? "step" : undefined} data-testid={`step-${one}`} onClick={() => go(i)}>
+              <button
+                type="button"
+                aria-current={i === at ? "step" : undefined}
+                data-testid={`step-${one}`}
+                onClick={() => go(i)}
+              >
                 <i aria-hidden="true">{i + 1}</i>
                 <span>{words(one, walk).short}</span>
               </button>
@@ -100,16 +144,35 @@ function Stage({ source, state, walk, query }: { source: Source; state: ViewStat
       </nav>
       <article class={`stage panel${back ? " stage-back" : ""}`} key={name}>
         <header aria-live="polite" data-testid="step-words">
-          <h2><span class="stage-count">{at + 1} of {steps.length}</span> {text.title}</h2>
-          {text.formula && <p class="stage-formula"><code>{text.formula}</code></p>}
+          <h2>
+            <span class="stage-count">
+              {at + 1} of {steps.length}
+            </span>{" "}
+            {text.title}
+          </h2>
+          {text.formula && (
+            <p class="stage-formula">
+              <code>{text.formula}</code>
+            </p>
+          )}
           <p class="stage-sentence">{text.sentence}</p>
         </header>
         <Figure source={source} state={state} walk={walk} name={name} query={query} />
       </article>
       <div class="stage-buttons">
-        <button type="button" data-testid="back" disabled={at === 0} onClick={() => move(-1)}>← Back</button>
+        <button type="button" data-testid="back" disabled={at === 0} onClick={() => move(-1)}>
+          ← Back
+        </button>
         <span class="soft small stage-hint">← and → on the keyboard</span>
-        <button type="button" class="primary" data-testid="next" disabled={at === steps.length - 1} onClick={() => move(1)}>Next →</button>
+        <button
+          type="button"
+          class="primary"
+          data-testid="next"
+          disabled={at === steps.length - 1}
+          onClick={() => move(1)}
+        >
+          Next →
+        </button>
       </div>
     </>
   );
@@ -152,7 +215,12 @@ function Worked({ walk, at }: { walk: Walk; at: Column }) {
   return (
     <>
       <KeyTable walk={walk} at={at} most={MOST} focus={focus} onFocus={setFocus} />
-      {line && <p class="worked-line" data-testid="worked-line"><Token text={walk.keys[focus]?.token ?? ""} role={focus === walk.self ? "query" : "key"} /> <span>{line}</span></p>}
+      {line && (
+        <p class="worked-line" data-testid="worked-line">
+          <Token text={walk.keys[focus]?.token ?? ""} role={focus === walk.self ? "query" : "key"} />{" "}
+          <span>{line}</span>
+        </p>
+      )}
     </>
   );
 }
@@ -172,21 +240,34 @@ function Softmax({ source, state, walk, query }: Omit<FigureProps, "name">) {
   const root = useMemo(() => state.param("root", "yes"), [state]);
   const { rec, role, layer, head } = mapRef(state);
   const complete = query === null || walk.keys.filter((key) => key.allowed).length >= walk.visible;
-  const row = useAnswer(
-    complete ? null : (signal) => source.weights({ rec, role, layer, head }, { query }, signal),
-    [source, rec, role, layer, head, query, complete],
-  );
+  const row = useAnswer(complete ? null : (signal) => source.weights({ rec, role, layer, head }, { query }, signal), [
+    source,
+    rec,
+    role,
+    layer,
+    head,
+    query,
+    complete,
+  ]);
   // Weights determine scores up to a constant, which softmax forgets: no need to send every score.
   const logits = useMemo(
-    () => (row.value ? withSink(Array.from(row.value, Math.log), Array.from(row.value)) : withSink(walk.masked, walk.weights)),
+    () =>
+      row.value
+        ? withSink(Array.from(row.value, Math.log), Array.from(row.value))
+        : withSink(walk.masked, walk.weights),
     [row.value, walk],
   );
   const places = row.value ? walk.keys.map((key) => key.position) : walk.keys.map((_, i) => i);
   return (
     <div class="two">
-      <div><Worked walk={walk} at="weights" /></div>
+      <div>
+        <Worked walk={walk} at="weights" />
+      </div>
       <WhatIf
-        walk={walk} logits={logits} places={places} most={MOST}
+        walk={walk}
+        logits={logits}
+        places={places}
+        most={MOST}
         temperature={Math.min(10, Math.max(0.1, Number(temperature.value) || 1))}
         scaled={root.value !== "no"}
         onTemperature={(value) => (temperature.value = String(value))}

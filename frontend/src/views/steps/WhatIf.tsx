@@ -30,23 +30,59 @@ export function WhatIf({ walk, logits, places, most, temperature, scaled, onTemp
     <section class="what-if" aria-label="What if: temperature and scale">
       <div class="what-if-controls">
         <label>
-          <span>Temperature <output data-testid="temperature-shown">{temperature.toFixed(2)}</output></span>
+          <span>
+            Temperature <output data-testid="temperature-shown">{temperature.toFixed(2)}</output>
+          </span>
           <input
-            type="range" min={Math.log(COLD)} max={Math.log(HOT)} step="0.01" value={Math.log(temperature)}
-            aria-valuetext={`temperature ${temperature.toFixed(2)}`} data-testid="temperature"
+            type="range"
+            min={Math.log(COLD)}
+            max={Math.log(HOT)}
+            step="0.01"
+            value={Math.log(temperature)}
+            aria-valuetext={`temperature ${temperature.toFixed(2)}`}
+            data-testid="temperature"
             onInput={(event) => onTemperature(snapped(Math.exp(Number(event.currentTarget.value))))}
           />
-          <span class="what-if-ends small soft"><i>sharp</i><i>even</i></span>
+          <span class="what-if-ends small soft">
+            <i>sharp</i>
+            <i>even</i>
+          </span>
         </label>
         <label class="switch">
-          <input type="checkbox" role="switch" checked={!scaled} data-testid="no-root" onChange={(event) => onScaled(!event.currentTarget.checked)} />
+          <input
+            type="checkbox"
+            role="switch"
+            aria-checked={!scaled}
+            checked={!scaled}
+            data-testid="no-root"
+            onChange={(event) => onScaled(!event.currentTarget.checked)}
+          />
           <span>without ÷ √d</span>
         </label>
-        <button type="button" disabled={!changed} onClick={() => { onTemperature(1); onScaled(true); }}>Reset</button>
+        <button
+          type="button"
+          disabled={!changed}
+          onClick={() => {
+            onTemperature(1);
+            onScaled(true);
+          }}
+        >
+          Reset
+        </button>
       </div>
       <dl class="facts" role="status" data-testid="spread">
-        <Fact name="Entropy" now={entropy(now)} was={changed ? entropy(own) : null} format={(v) => `${v.toFixed(2)} nats`} />
-        <Fact name="Acts like" now={effectiveKeys(now)} was={changed ? effectiveKeys(own) : null} format={(v) => `${v.toFixed(1)} keys`} />
+        <Fact
+          name="Entropy"
+          now={entropy(now)}
+          was={changed ? entropy(own) : null}
+          format={(v) => `${v.toFixed(2)} nats`}
+        />
+        <Fact
+          name="Acts like"
+          now={effectiveKeys(now)}
+          was={changed ? effectiveKeys(own) : null}
+          format={(v) => `${v.toFixed(1)} keys`}
+        />
         <Fact name="Largest" now={largest(now)} was={changed ? largest(own) : null} format={formatPercent} />
       </dl>
       <p class="small soft">{spread(now)}</p>
@@ -55,7 +91,11 @@ export function WhatIf({ walk, logits, places, most, temperature, scaled, onTemp
         testid="what-if-bars"
         top={Math.max(0.3, largest(own), largest(now))}
         {...(changed ? { names: ["as computed", "with your change"] as const } : {})}
-        rows={shown.map((i) => ({ label: walk.keys[i]!.token, value: now[places[i]!] ?? 0, ...(changed ? { before: own[places[i]!] ?? 0 } : {}) }))}
+        rows={shown.map((i) => ({
+          label: walk.keys[i]!.token,
+          value: now[places[i]!] ?? 0,
+          ...(changed ? { before: own[places[i]!] ?? 0 } : {}),
+        }))}
         format={(value) => value.toFixed(3)}
         more={left(walk, shown)}
       />
@@ -63,11 +103,23 @@ export function WhatIf({ walk, logits, places, most, temperature, scaled, onTemp
   );
 }
 
-function Fact({ name, now, was, format }: { name: string; now: number; was: number | null; format(value: number): string }) {
+function Fact({
+  name,
+  now,
+  was,
+  format,
+}: {
+  name: string;
+  now: number;
+  was: number | null;
+  format(value: number): string;
+}) {
   return (
     <div>
       <dt>{name}</dt>
-      <dd>{format(now)} {was !== null && <s>{format(was)}</s>}</dd>
+      <dd>
+        {format(now)} {was !== null && <s>{format(was)}</s>}
+      </dd>
     </div>
   );
 }

@@ -19,7 +19,11 @@ export function TokensFigure({ walk }: { walk: Walk }) {
         const { token, position, allowed } = walk.keys[i]!;
         return (
           <Fragment key={i}>
-            {gap > 0 && <span class="token-gap" title={`${gap} tokens between`}>⋯ {gap} more ⋯</span>}
+            {gap > 0 && (
+              <span class="token-gap" title={`${gap} tokens between`}>
+                ⋯ {gap} more ⋯
+              </span>
+            )}
             <span class={allowed ? undefined : "token-forbidden"}>
               <Token text={token} role={i === walk.self ? "query" : allowed ? "key" : undefined} position={position} />
             </span>
@@ -29,7 +33,11 @@ export function TokensFigure({ walk }: { walk: Walk }) {
       {walk.self < 0 && <Token text={walk.query} role="query" />}
       <p class="small soft token-legend">
         <span class="token query">asks</span> <span class="token key">may answer</span>{" "}
-        {shown.some((i) => !walk.keys[i]!.allowed) && <span class="token-forbidden"><span class="token">may not be seen</span></span>}
+        {shown.some((i) => !walk.keys[i]!.allowed) && (
+          <span class="token-forbidden">
+            <span class="token">may not be seen</span>
+          </span>
+        )}
       </p>
     </div>
   );
@@ -43,10 +51,22 @@ export function VectorsFigure({ walk, most }: { walk: Walk; most: number }) {
   return (
     <div class="vectors">
       <div class="vectors-q">
-        <Grid title="q: what it looks for" values={[cut(walk.q)]} rows={[walk.query]} columnsInAll={walk.dim} marked={[0]} />
+        <Grid
+          title="q: what it looks for"
+          values={[cut(walk.q)]}
+          rows={[walk.query]}
+          columnsInAll={walk.dim}
+          marked={[0]}
+        />
       </div>
       <Grid title="k: found by" values={rows(walk.k)} rows={names} rowsInAll={walk.visible} columnsInAll={walk.dim} />
-      <Grid title="v: handed over" values={rows(walk.v)} rows={names} rowsInAll={walk.visible} columnsInAll={walk.valueDim} />
+      <Grid
+        title="v: handed over"
+        values={rows(walk.v)}
+        rows={names}
+        rowsInAll={walk.visible}
+        columnsInAll={walk.valueDim}
+      />
     </div>
   );
 }
@@ -62,23 +82,56 @@ export function MixFigure({ walk, most }: { walk: Walk; most: number }) {
         <tbody>
           {shown.map((i) => (
             <tr key={i} style={{ "--weight": ((walk.weights[i] ?? 0) / top).toFixed(3) }}>
-              <th scope="row"><Token text={walk.keys[i]!.token} role={i === walk.self ? "query" : "key"} position={walk.keys[i]!.position} /></th>
-              <td class="mix-weight"><i class="bar" style={{ "--share": ((walk.weights[i] ?? 0) / top).toFixed(4) }} /><span>{(walk.weights[i] ?? 0).toFixed(3)}</span></td>
-              <td class="mix-times" aria-label="times">×</td>
-              {(walk.v[i] ?? []).slice(0, WIDER).map((x, j) => <td key={j} class="mix-number">{figure(x)}</td>)}
+              <th scope="row">
+                <Token
+                  text={walk.keys[i]!.token}
+                  role={i === walk.self ? "query" : "key"}
+                  position={walk.keys[i]!.position}
+                />
+              </th>
+              <td class="mix-weight">
+                <i class="bar" style={{ "--share": ((walk.weights[i] ?? 0) / top).toFixed(4) }} />
+                <span>{(walk.weights[i] ?? 0).toFixed(3)}</span>
+              </td>
+              <td class="mix-times" aria-label="times">
+                ×
+              </td>
+              {(walk.v[i] ?? []).slice(0, WIDER).map((x, j) => (
+                <td key={j} class="mix-number">
+                  {figure(x)}
+                </td>
+              ))}
             </tr>
           ))}
-          {more > 0 && <tr><td class="grid-more" colSpan={WIDER + 3}>… and {more.toLocaleString("en")} more, added in as well</td></tr>}
+          {more > 0 && (
+            <tr>
+              <td class="grid-more" colSpan={WIDER + 3}>
+                … and {more.toLocaleString("en")} more, added in as well
+              </td>
+            </tr>
+          )}
         </tbody>
         <tfoot>
           <tr>
-            <th scope="row"><Token text={walk.query} role="query" /></th>
-            <td colSpan={2} class="mix-equals">output =</td>
-            {walk.output.slice(0, WIDER).map((x, j) => <td key={j} class="mix-number mix-sum">{figure(x)}</td>)}
+            <th scope="row">
+              <Token text={walk.query} role="query" />
+            </th>
+            <td colSpan={2} class="mix-equals">
+              output =
+            </td>
+            {walk.output.slice(0, WIDER).map((x, j) => (
+              <td key={j} class="mix-number mix-sum">
+                {figure(x)}
+              </td>
+            ))}
           </tr>
         </tfoot>
       </table>
-      {walk.valueDim > WIDER && <p class="small soft">The first {WIDER} of {walk.valueDim} numbers of each value.</p>}
+      {walk.valueDim > WIDER && (
+        <p class="small soft">
+          The first {WIDER} of {walk.valueDim} numbers of each value.
+        </p>
+      )}
     </div>
   );
 }

@@ -14,29 +14,32 @@ interface Part {
 
 /** `row` follows another query where the source sent several, as worked examples do. */
 export function readWalk(steps: Steps, row: number | null = null): Walk {
-  const find = (step: string, part = step): Part | undefined =>
-    partsOf(steps, step).find((one) => one.name === part);
+  const find = (step: string, part = step): Part | undefined => partsOf(steps, step).find((one) => one.name === part);
   const vectors = (name: string) => find("projections", name) ?? find(name);
   const line = (name: string): number[] => pickRow(find(name), at);
   const weights = find("weights");
   const queries = weights && weights.rows.length > 1 ? weights.rows : [];
   const at = Math.min(row ?? queries.length - 1, queries.length - 1);
-  const places = numbersOf(steps["keys"]);
+  const places = numbersOf(steps.keys);
   const masked = find("masked") ? line("masked") : line("scaled");
   const q = vectors("q");
-  const dim = Number(steps["dim"]) || (q?.shape[1] ?? 1);
-  const query = queries[at] ?? String(steps["token"] ?? "");
-  const self = queries.length > 0 ? at : places.indexOf(Number(steps["query"]));
+  const dim = Number(steps.dim) || (q?.shape[1] ?? 1);
+  const query = queries[at] ?? String(steps.token ?? "");
+  const self = queries.length > 0 ? at : places.indexOf(Number(steps.query));
   return {
     query,
     queries,
     self: steps.tokens[self] === query ? self : -1,
-    keys: steps.tokens.map((token, i) => ({ token: String(token), position: places[i] ?? i, allowed: masked[i] !== -Infinity })),
-    visible: queries.length > 0 ? masked.filter((s) => s > -Infinity).length : Number(steps["visible"] ?? places.length),
+    keys: steps.tokens.map((token, i) => ({
+      token: String(token),
+      position: places[i] ?? i,
+      allowed: masked[i] !== -Infinity,
+    })),
+    visible: queries.length > 0 ? masked.filter((s) => s > -Infinity).length : Number(steps.visible ?? places.length),
     dim,
     valueDim: vectors("v")?.shape[1] ?? dim,
-    group: Number(steps["group"]) || 1,
-    scale: Number(steps["scale"]) || 1 / Math.sqrt(dim),
+    group: Number(steps.group) || 1,
+    scale: Number(steps.scale) || 1 / Math.sqrt(dim),
     q: pickRow(q, at),
     k: table(vectors("k")),
     v: table(vectors("v")),
@@ -46,14 +49,21 @@ export function readWalk(steps: Steps, row: number | null = null): Walk {
     weights: line("weights"),
     output: pickRow(find("mix", "output") ?? find("output"), at),
     hasMask: find("masked") !== undefined,
-    ...(queries.length > 1 ? together(weights, at, 0, places) : together(find("parallel", "weights"), null, Number(steps["query"]), places)),
+    ...(queries.length > 1
+      ? together(weights, at, 0, places)
+      : together(find("parallel", "weights"), null, Number(steps.query), places)),
     heads: find("heads") ? table(find("heads")).map((head) => head[0] ?? 0) : null,
     next: steps.next && steps.next.length > 0 ? steps.next : null,
   };
 }
 
 /** Weights of several queries; `last` is where the last of them stands where only the last few were sent. */
-function together(part: Part | undefined, row: number | null, last: number, places: number[]): Pick<Walk, "parallel" | "parallelRow"> {
+function together(
+  part: Part | undefined,
+  row: number | null,
+  last: number,
+  places: number[],
+): Pick<Walk, "parallel" | "parallelRow"> {
   if (!part) return { parallel: null, parallelRow: -1 };
   const first = row === null ? last - part.rows.length + 1 : 0;
   const later = (r: number, c: number): boolean => (places[c] ?? c) > first + r;
@@ -64,7 +74,7 @@ function together(part: Part | undefined, row: number | null, last: number, plac
 }
 
 function partsOf(steps: Steps, name: string): Part[] {
-  const parts = steps.steps.find((step) => step.name === name)?.["parts"];
+  const parts = steps.steps.find((step) => step.name === name)?.parts;
   return Array.isArray(parts) ? (parts as Part[]) : [];
 }
 

@@ -12,7 +12,9 @@ export interface Words {
 
 export function words(name: StepName, walk: Walk): Words {
   const root = isRoot(walk);
-  const by = root ? `Dividing by √${walk.dim} ≈ ${Math.sqrt(walk.dim).toFixed(2)}` : `Multiplying by ${short(walk.scale)}`;
+  const by = root
+    ? `Dividing by √${walk.dim} ≈ ${Math.sqrt(walk.dim).toFixed(2)}`
+    : `Multiplying by ${short(walk.scale)}`;
   const table: Record<StepName, Words> = {
     tokens: {
       short: "Tokens",
@@ -23,7 +25,10 @@ export function words(name: StepName, walk: Walk): Words {
     projections: {
       short: "q, k, v",
       title: "Every token becomes three vectors",
-      formula: walk.queries.length > 0 ? "q = x W_q     k = x W_k     v = x W_v" : "q, k = x W_q, x W_k, then positions     v = x W_v",
+      formula:
+        walk.queries.length > 0
+          ? "q = x W_q     k = x W_k     v = x W_v"
+          : "q, k = x W_q, x W_k, then positions     v = x W_v",
       sentence: `The query says what a token is looking for, the key what it can be found by, the value what it hands over${made(walk)}.`,
     },
     scores: {
@@ -56,25 +61,29 @@ export function words(name: StepName, walk: Walk): Words {
       short: "Mix",
       title: "Take a share of every value",
       formula: "output = sum of weight × v",
-      sentence: "The output is the average of the values, each counted with its weight: this is what the token takes home.",
+      sentence:
+        "The output is the average of the values, each counted with its weight: this is what the token takes home.",
     },
     parallel: {
       short: "All tokens",
       title: "Every token does this at once",
       formula: root ? "weights = softmax(Q Kᵀ / √d)" : "weights = softmax(Q Kᵀ × scale)",
-      sentence: "No token waits for another: all queries are rows of one matrix, and the one you followed is in orange.",
+      sentence:
+        "No token waits for another: all queries are rows of one matrix, and the one you followed is in orange.",
     },
     heads: {
       short: "Heads",
       title: "All heads, side by side",
       formula: "concat(head 0, head 1, …) W_o",
-      sentence: "Each head of the layer did the same with its own q, k and v; laid end to end, their outputs are mixed once more.",
+      sentence:
+        "Each head of the layer did the same with its own q, k and v; laid end to end, their outputs are mixed once more.",
     },
     next: {
       short: "Next token",
       title: "What the model says next",
       formula: "probability = softmax(logits)",
-      sentence: "After the last layer the vector is compared with every token the model knows: these are its best guesses.",
+      sentence:
+        "After the last layer the vector is compared with every token the model knows: these are its best guesses.",
     },
   };
   return table[name];

@@ -64,7 +64,11 @@ export function blocksOf({ queries, keys }: { queries: Range; keys: Range }): { 
 }
 
 /** The heaviest edges of a part of the map, read off level-0 tiles. */
-export function edgesOf(tiles: { grid: Grid; row: number; col: number; head: number }[], queries: Range, keys: Range): Edge[] {
+export function edgesOf(
+  tiles: { grid: Grid; row: number; col: number; head: number }[],
+  queries: Range,
+  keys: Range,
+): Edge[] {
   const edges: Edge[] = [];
   for (const { grid, row, col, head } of tiles) {
     const q0 = Math.max(queries[0], row * TILE);
@@ -137,7 +141,8 @@ export function Bipartite({ model }: { model: TextModel }) {
     Array.from({ length: stop - start }, (_, offset) => {
       const i = start + offset;
       const own = side === (back ? "key" : "query");
-      const place = side === "query" ? { x: LEFT - 8, y: from(i), "text-anchor": "end" as const } : { x: RIGHT + 8, y: to(i) };
+      const place =
+        side === "query" ? { x: LEFT - 8, y: from(i), "text-anchor": "end" as const } : { x: RIGHT + 8, y: to(i) };
       return (
         <text key={`${side} ${i}`} {...place} class={`end ${own && i === chosen ? "chosen" : ""}`} {...pick(side, i)}>
           {(side === "query" ? queryTokens : tokens).label(i)}
@@ -146,15 +151,33 @@ export function Bipartite({ model }: { model: TextModel }) {
     });
   return (
     <div class="bipartite" data-testid="lines">
-      <label class="bipartite-length">
+      <div class="bipartite-length">
         {high} tokens
-        {model.source.kind !== "static" && <input type="range" min={10} max={Math.min(MOST, Math.max(stack.queries, stack.keys))} value={length.value} aria-label="Tokens shown" onInput={(event) => (length.value = Number(event.currentTarget.value))} />}
+        {model.source.kind !== "static" && (
+          <input
+            type="range"
+            min={10}
+            max={Math.min(MOST, Math.max(stack.queries, stack.keys))}
+            value={length.value}
+            aria-label="Tokens shown"
+            onInput={(event) => (length.value = Number(event.currentTarget.value))}
+          />
+        )}
         {all && <span class="soft small">a colour for each head</span>}
-      </label>
+      </div>
       {failed.get(question) && <p class="small failure">{failed.get(question)}</p>}
-      <svg viewBox={`0 -24 ${WIDTH} ${high * STEP + 30}`} width={WIDTH} role="img" aria-label={`Lines from queries ${queries[0]} to ${queries[1] - 1} to keys ${keys[0]} to ${keys[1] - 1}`}>
-        <text x={LEFT - 8} y={-8} class="column-name query" text-anchor="end">query</text>
-        <text x={RIGHT + 8} y={-8} class="column-name key">key</text>
+      <svg
+        viewBox={`0 -24 ${WIDTH} ${high * STEP + 30}`}
+        width={WIDTH}
+        role="img"
+        aria-label={`Lines from queries ${queries[0]} to ${queries[1] - 1} to keys ${keys[0]} to ${keys[1] - 1}`}
+      >
+        <text x={LEFT - 8} y={-8} class="column-name query" text-anchor="end">
+          query
+        </text>
+        <text x={RIGHT + 8} y={-8} class="column-name key">
+          key
+        </text>
         {shown.map(({ query, key, weight, head }) => (
           <path
             key={`${head} ${query} ${key}`}

@@ -2,7 +2,8 @@ import { useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import type { TokenTable } from "../../parts/tokens";
-import { type TextLayout, layOut, printed } from "./layout";
+import { HeatStrip } from "./HeatStrip";
+import { layOut, printed, type TextLayout } from "./layout";
 import { brightness, type Lit } from "./light";
 import type { TextModel } from "./model";
 
@@ -41,48 +42,70 @@ export function Page({ model, part, label, onLayout }: PageProps) {
   }, []);
 
   const tokens = part === "lit" ? model.lit : model.picked;
-  const layout = useMemo(() => (width > 0 ? layOut(tokens, width - 2 * MARGIN, measurer(scroller.current!)) : null), [tokens, width]);
+  const layout = useMemo(
+    () => (width > 0 ? layOut(tokens, width - 2 * MARGIN, measurer(scroller.current!)) : null),
+    [tokens, width],
+  );
   useScrollTo(part === "lit" ? brightest(model) : model.chosen, layout, scroller, height);
 
   const first = Math.max(0, Math.floor(top.value / LINE_HEIGHT) - OVERSCAN);
   const last = Math.min(layout?.lines.length ?? 0, Math.ceil((top.value + height) / LINE_HEIGHT) + OVERSCAN);
   useEffect(() => {
     const onScreen = Math.ceil((top.peek() + height) / LINE_HEIGHT);
-    onLayout(layout && { layout, tokens, part, first: Math.floor(top.peek() / LINE_HEIGHT), last: Math.min(last, onScreen), width });
+    onLayout(
+      layout && {
+        layout,
+        tokens,
+        part,
+        first: Math.floor(top.peek() / LINE_HEIGHT),
+        last: Math.min(last, onScreen),
+        width,
+      },
+    );
   }, [layout, first, last]);
 
+  const go = (share: number): void => {
+    if (scroller.current) scroller.current.scrollTop = share * scroller.current.scrollHeight - height / 2;
+  };
   return (
-    <div
-      ref={scroller}
-      class="page"
-      data-testid={part === "lit" ? "page-lit" : "page"}
-      tabIndex={0}
-      role="listbox"
-      aria-label={`${label}. Arrow keys move from token to token.`}
-      aria-activedescendant={part === "lit" || model.chosen.value === null ? undefined : `token-${model.chosen.value}`}
-      onScroll={(event) => (top.value = event.currentTarget.scrollTop)}
-      onKeyDown={(event) => part !== "lit" && onKey(event, model, layout)}
-      onPointerLeave={() => (model.hover.value = null)}
-      onClick={(event) => {
-        const token = tokenOf(event.target);
-        if (token === null) return;
-        if (part === "lit") model.follow(token);
-        else model.choose(token);
-      }}
-      onPointerMove={(event) => {
-        if (event.pointerType === "touch" || part === "lit") return;
-        const token = tokenOf(event.target);
-        model.hover.value = token !== null && model.offers(token) ? token : null;
-      }}
-    >
-      {layout && (
-        <div class="page-sheet" style={{ height: `${layout.lines.length * LINE_HEIGHT + 2 * MARGIN}px` }}>
-          {Array.from({ length: Math.max(0, last - first) }, (_, i) => (
-            <TextLine key={first + i} model={model} part={part} tokens={tokens} layout={layout} line={first + i} />
-          ))}
-          {model.arcs.value === "on" && part === "both" && <Arcs model={model} layout={layout} first={first} last={last} />}
-        </div>
-      )}
+    <div class="page-frame">
+      <div
+        ref={scroller}
+        class="page"
+        data-testid={part === "lit" ? "page-lit" : "page"}
+        tabIndex={0}
+        role="listbox"
+        aria-label={`${label}. Arrow keys move from token to token.`}
+        aria-activedescendant={
+          part === "lit" || model.chosen.value === null ? undefined : `token-${model.chosen.value}`
+        }
+        onScroll={(event) => (top.value = event.currentTarget.scrollTop)}
+        onKeyDown={(event) => part !== "lit" && onKey(event, model, layout)}
+        onPointerLeave={() => (model.hover.value = null)}
+        onClick={(event) => {
+          const token = tokenOf(event.target);
+          if (token === null) return;
+          if (part === "lit") model.follow(token);
+          else model.choose(token);
+        }}
+        onPointerMove={(event) => {
+          if (event.pointerType === "touch" || part === "lit") return;
+          const token = tokenOf(event.target);
+          model.hover.value = token !== null && model.offers(token) ? token : null;
+        }}
+      >
+        {layout && (
+          <div class="page-sheet" style={{ height: `${layout.lines.length * LINE_HEIGHT + 2 * MARGIN}px` }}>
+            {Array.from({ length: Math.max(0, last - first) }, (_, i) => (
+              <TextLine key={first + i} model={model} part={part} tokens={tokens} layout={layout} line={first + i} />
+            ))}
+            {model.arcs.value === "on" && part === "both" && (
+              <Arcs model={model} layout={layout} first={first} last={last} />
+            )}
+          </div>
+        )}
+      </div>
+      {layout && part !== "picked" && <HeatStrip model={model} layout={layout} height={height} onGo={go} />}
     </div>
   );
 }
@@ -120,7 +143,7 @@ interface LineProps {
 
 function TextLine({ model, part, tokens, layout, line }: LineProps) {
   const { start, stop } = layout.lines[line]!;
-  const weights = part === "picked" ? null : model.weights.value;
+  const weights = part === "picked" ? null : model.light.value;
   const most = model.top.value[0]?.weight ?? 0;
   const shown = part === "lit" ? null : model.shown.value;
   const scale = model.state.scale.value;
@@ -138,7 +161,11 @@ function TextLine({ model, part, tokens, layout, line }: LineProps) {
             aria-selected={part !== "lit" && i === model.chosen.value}
             data-i={i}
             data-weight={weights?.[i]}
-            style={{ left: `${MARGIN + layout.lefts[i]!}px`, width: `${layout.widths[i]!}px`, ...(light > 0.004 ? { "--light": light.toFixed(3) } : {}) }}
+            style={{
+              left: `${MARGIN + layout.lefts[i]!}px`,
+              width: `${layout.widths[i]!}px`,
+              ...(light > 0.004 ? { "--light": light.toFixed(3) } : {}),
+            }}
           >
             {printed(tokens.raw(i))}
           </span>
@@ -167,7 +194,7 @@ export function arcPath([x1, y1]: [number, number], [x2, y2]: [number, number]):
 }
 
 function Arcs({ model, layout, first, last }: { model: TextModel; layout: TextLayout; first: number; last: number }) {
-  const from = (model.weights.value ? model.shown.value : null);
+  const from = model.light.value ? model.shown.value : null;
   if (from === null || from >= model.open.tokens.count) return null;
   const near = (lit: Lit): boolean => {
     const line = layout.lineOf[lit.index] ?? 0;
@@ -208,7 +235,8 @@ function useScrollTo(
     const element = scroller.current;
     if (!element || !layout || token === null || token >= layout.lineOf.length) return;
     const y = MARGIN + layout.lineOf[token]! * LINE_HEIGHT;
-    if (y < element.scrollTop || y + LINE_HEIGHT > element.scrollTop + height) element.scrollTop = Math.max(0, y - height / 3);
+    if (y < element.scrollTop || y + LINE_HEIGHT > element.scrollTop + height)
+      element.scrollTop = Math.max(0, y - height / 3);
   };
   useEffect(() => bring(wanted.peek()), [layout]);
   useSignalEffect(() => bring(wanted.value));

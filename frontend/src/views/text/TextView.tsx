@@ -7,7 +7,8 @@ import { useOpen } from "../../context";
 import { useExporter } from "../../export/exporter";
 import { formatNumber, formatPercent, formatWeight } from "../../parts/format";
 import { TokenSearch } from "../../parts/search";
-import { TokenLabel } from "../../parts/tokens";
+import { TokenLabel, visible } from "../../parts/tokens";
+import { around, wordAt } from "../../parts/words";
 import type { Source } from "../../source/source";
 import { useViewState } from "../../state";
 import { Bipartite } from "./Bipartite";
@@ -24,10 +25,21 @@ export function TextView({ source }: { source: Source }) {
   const pages = useRef(new Map<Part, PageLayout>());
   const main = useRef<HTMLDivElement>(null);
   const lines = (): SVGSVGElement | null => main.current?.querySelector<SVGSVGElement>(".bipartite svg") ?? null;
-  useExporter(state, useMemo(() => textExporter(model, () => [...pages.current.values()], lines), [model]));
+  useExporter(
+    state,
+    useMemo(() => textExporter(model, () => [...pages.current.values()], lines), [model]),
+  );
   useSignalEffect(() => {
     // Read here what the question depends on; ask after the pointer has rested a moment.
-    const deps = [model.shown.value, model.heads.value, model.direction.value, state.rec.value, state.role.value, state.layer.value, state.head.value];
+    const deps = [
+      model.shown.value,
+      model.heads.value,
+      model.direction.value,
+      state.rec.value,
+      state.role.value,
+      state.layer.value,
+      state.head.value,
+    ];
     let forget = (): void => undefined;
     const timer = setTimeout(() => (forget = model.ask()), deps[0] === model.chosen.peek() ? 0 : 50);
     return () => {
@@ -50,11 +62,16 @@ export function TextView({ source }: { source: Source }) {
 
 /** One text, or, where queries and keys are of two, both: the one to pick in above the one that lights up. */
 function Pages({ model, pages }: { model: TextModel; pages: Map<Part, PageLayout> }) {
-  const keep = (part: Part) => (layout: PageLayout | null): void => void (layout ? pages.set(part, layout) : pages.delete(part));
+  const keep =
+    (part: Part) =>
+    (layout: PageLayout | null): void =>
+      void (layout ? pages.set(part, layout) : pages.delete(part));
   useEffect(() => () => pages.clear(), [pages]);
   if (!model.open.apart) return <Page model={model} part="both" label="The text" onLayout={keep("both")} />;
   const back = model.direction.value === "queries";
-  const names = back ? ["What the encoder read", "What the decoder wrote"] : ["What the decoder wrote", "What the encoder read"];
+  const names = back
+    ? ["What the encoder read", "What the decoder wrote"]
+    : ["What the decoder wrote", "What the encoder read"];
   return (
     <div class="two-texts">
       {(["picked", "lit"] as const).map((part, i) => (
@@ -72,31 +89,53 @@ function Bar({ model }: { model: TextModel }) {
   // An exported page holds the direction and the heads that were on screen.
   const live = model.source.kind !== "static";
   const lines = live || model.arcs.value === "lines";
-  const arcs = [["off", "light"], ...(model.open.apart ? [] : [["on", "arcs"]]), ...(lines ? [["lines", "lines"]] : [])] as [string, string][];
+  const arcs = [
+    ["off", "light"],
+    ...(model.open.apart ? [] : [["on", "arcs"]]),
+    ...(lines ? [["lines", "lines"]] : []),
+  ] as [string, string][];
   return (
     <div class="text-bar" role="group" aria-label="How to look">
-      {live && <Segmented<Direction>
-        name="Direction"
-        value={model.direction.value as Direction}
-        values={[["keys", "what it looks at"], ["queries", "what looks at it"]]}
-        onChange={(value) => model.turn(value)}
-      />}
-      {live && <Segmented<Heads>
-        name="Heads"
-        value={model.heads.value as Heads}
-        values={[["one", "this head"], ["mean", "layer mean"], ["max", "layer max"]]}
-        onChange={(value) => (model.heads.value = value)}
-      />}
+      {live && (
+        <Segmented<Direction>
+          name="Direction"
+          value={model.direction.value as Direction}
+          values={[
+            ["keys", "what it looks at"],
+            ["queries", "what looks at it"],
+          ]}
+          onChange={(value) => model.turn(value)}
+        />
+      )}
+      {live && (
+        <Segmented<Heads>
+          name="Heads"
+          value={model.heads.value as Heads}
+          values={[
+            ["one", "this head"],
+            ["mean", "layer mean"],
+            ["max", "layer max"],
+          ]}
+          onChange={(value) => (model.heads.value = value)}
+        />
+      )}
+      <Segmented name="Arcs" value={model.arcs.value} values={arcs} onChange={(value) => (model.arcs.value = value)} />
       <Segmented
-        name="Arcs"
-        value={model.arcs.value}
-        values={arcs}
-        onChange={(value) => (model.arcs.value = value)}
+        name="Units"
+        value={model.words.value}
+        values={[
+          ["", "tokens"],
+          ["on", "words"],
+        ]}
+        onChange={(value) => (model.words.value = value)}
       />
       <Segmented
         name="Brightness"
         value={scale.value}
-        values={[["log", "log"], ["linear", "linear"]]}
+        values={[
+          ["log", "log"],
+          ["linear", "linear"],
+        ]}
         onChange={(value) => (scale.value = value)}
       />
     </div>
@@ -117,7 +156,13 @@ function Segmented<T extends string>({
   return (
     <span class="segmented" role="group" aria-label={name}>
       {values.map(([each, label]) => (
-        <button key={each} type="button" aria-pressed={value === each} data-testid={`${name.toLowerCase()}-${each}`} onClick={() => onChange(each)}>
+        <button
+          key={each}
+          type="button"
+          aria-pressed={value === each}
+          data-testid={`${name.toLowerCase()}-${each}`}
+          onClick={() => onChange(each)}
+        >
           {label}
         </button>
       ))}
@@ -151,17 +196,28 @@ function Summary({ model }: { model: TextModel }) {
             <ol class="top-list">
               {top.map(({ index, weight }) => (
                 <li key={index}>
-                  <button type="button" class="top-item" disabled={model.open.apart ? model.source.kind === "static" : !model.offers(index)} onClick={() => model.follow(index)} aria-label={`${lit.label(index)}, token ${index}, weight ${formatWeight(weight)}`}>
-                    <TokenLabel tokens={lit} i={index} role={back ? "query" : "key"} />
+                  <button
+                    type="button"
+                    class="top-item"
+                    disabled={model.open.apart ? model.source.kind === "static" : !model.offers(index)}
+                    onClick={() => model.follow(index)}
+                    aria-label={`${lit.label(index)}, token ${index}, weight ${formatWeight(weight)}`}
+                  >
+                    <Fragment model={model} i={index} />
                     <span class="top-bar" aria-hidden="true">
                       <i style={{ width: `${(weight / (top[0]?.weight ?? 1)) * 100}%` }} />
                     </span>
-                    <span class="number" data-testid="top-weight">{formatWeight(weight)}</span>
+                    <span class="number" data-testid="top-weight">
+                      {formatWeight(weight)}
+                    </span>
                   </button>
                 </li>
               ))}
             </ol>
-            {weights && <Totals weights={weights} listed={top.reduce((sum, lit) => sum + lit.weight, 0)} model={model} />}
+            <Light model={model} />
+            {weights && (
+              <Totals weights={weights} listed={top.reduce((sum, lit) => sum + lit.weight, 0)} model={model} />
+            )}
           </>
         )}
       </section>
@@ -169,16 +225,57 @@ function Summary({ model }: { model: TextModel }) {
   );
 }
 
+/** A token, or its whole word, with the words around it: a piece such as “ng” says nothing by itself. */
+function Fragment({ model, i }: { model: TextModel; i: number }) {
+  const { lit } = model;
+  const whole = model.words.value === "on" ? visible(wordAt(lit, model.starts.value, i)) : lit.label(i);
+  const [before, after] = around(lit, i);
+  return (
+    <span class="fragment">
+      <span class={`token ${model.direction.value === "queries" ? "query" : "key"}`} title={`token ${i}`}>
+        <span class="token-text">{whole}</span>
+        <span class="token-index">{i}</span>
+      </span>
+      <span class="fragment-around small soft">
+        {before}
+        <b>{lit.raw(i).trim() || "␣"}</b>
+        {after}
+      </span>
+    </span>
+  );
+}
+
+/** What a light means: from nothing to the heaviest token. */
+function Light({ model }: { model: TextModel }) {
+  const most = model.top.value[0]?.weight;
+  if (!most) return null;
+  const log = model.state.scale.value === "log";
+  return (
+    <figure class="light-legend small soft" data-testid="light-legend">
+      <figcaption>weight of a {model.words.value === "on" ? "word" : "token"}</figcaption>
+      <i aria-hidden="true" class={`look-${model.direction.value}`} />
+      <span>{log ? `below ${formatWeight(most / 1000)}` : "0"}</span>
+      <span>{formatWeight(most)}</span>
+    </figure>
+  );
+}
+
 function Totals({ weights, listed, model }: { weights: Float32Array; listed: number; model: TextModel }) {
   const mass = weights.reduce((sum, weight) => sum + weight, 0);
   if (model.direction.value === "queries") {
-    return <p class="small soft">It receives {formatNumber(mass, 4)} in all; those listed give {formatPercent(mass > 0 ? listed / mass : 0)} of it.</p>;
+    return (
+      <p class="small soft">
+        It receives {formatNumber(mass, 4)} in all; those listed give {formatPercent(mass > 0 ? listed / mass : 0)} of
+        it.
+      </p>
+    );
   }
-  if (model.heads.value === "max") return <p class="small soft">The heaviest of all heads of this layer, token by token.</p>;
+  if (model.heads.value === "max")
+    return <p class="small soft">The heaviest of all heads of this layer, token by token.</p>;
   return (
     <p class="small soft">
-      Those listed hold {formatPercent(listed)} of the weight. Entropy {formatNumber(entropy(weights), 3)} nats: as spread as{" "}
-      {formatNumber(Math.exp(entropy(weights)), 3)} equal tokens.
+      Those listed hold {formatPercent(listed)} of the weight. Entropy {formatNumber(entropy(weights), 3)} nats: as
+      spread as {formatNumber(Math.exp(entropy(weights)), 3)} equal tokens.
     </p>
   );
 }

@@ -71,7 +71,7 @@ ${drawn.join("\n")}
 }
 
 function printPage(model: TextModel, { layout, tokens, part, first, last }: PageLayout, inks: Inks): string[] {
-  const weights = part === "picked" ? null : model.weights.peek();
+  const weights = part === "picked" ? null : model.light.peek();
   const most = model.top.peek()[0]?.weight ?? 0;
   const shown = part === "lit" ? null : model.chosen.peek();
   const parts: string[] = [];
@@ -84,14 +84,24 @@ function printPage(model: TextModel, { layout, tokens, part, first, last }: Page
       const box = `x="${x.toFixed(1)}" y="${(middle - 14).toFixed(1)}" width="${layout.widths[i]!.toFixed(1)}" height="28" rx="4"`;
       if (light > 0.004) parts.push(`<rect ${box} fill="${inks.glow}" fill-opacity="${(light * 0.78).toFixed(3)}"/>`);
       if (i === shown) parts.push(`<rect ${box} fill="none" stroke="${inks.mark}" stroke-width="2"/>`);
-      parts.push(`<text xml:space="preserve" x="${x.toFixed(1)}" y="${(middle + 6).toFixed(1)}" fill="${i === shown ? inks.mark : inks.ink}">${xml(printed(tokens.raw(i)))}</text>`);
+      parts.push(
+        `<text xml:space="preserve" x="${x.toFixed(1)}" y="${(middle + 6).toFixed(1)}" fill="${i === shown ? inks.mark : inks.ink}">${xml(printed(tokens.raw(i)))}</text>`,
+      );
     }
   }
-  if (part === "both" && model.arcs.peek() === "on" && shown !== null) parts.push(...arcs(model, layout, first, last, shown, inks));
+  if (part === "both" && model.arcs.peek() === "on" && shown !== null)
+    parts.push(...arcs(model, layout, first, last, shown, inks));
   return parts;
 }
 
-function arcs(model: TextModel, layout: PageLayout["layout"], first: number, last: number, from: number, inks: Inks): string[] {
+function arcs(
+  model: TextModel,
+  layout: PageLayout["layout"],
+  first: number,
+  last: number,
+  from: number,
+  inks: Inks,
+): string[] {
   const most = model.top.peek()[0]?.weight ?? 1;
   return model.top
     .peek()

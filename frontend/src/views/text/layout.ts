@@ -72,7 +72,9 @@ export function layOut(tokens: Words, width: number, measure: (text: string) => 
     }
   }
   if (start < tokens.count) close(tokens.count);
-  lines.forEach((line, at) => lineOf.fill(at, line.start, line.stop));
+  lines.forEach((line, at) => {
+    lineOf.fill(at, line.start, line.stop);
+  });
   return { lines, lefts, widths, lineOf };
 }
 

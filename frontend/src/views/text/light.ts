@@ -1,4 +1,5 @@
 import type { Grid } from "../../source/source";
+import type { TextLayout } from "./layout";
 
 /** How brightly tokens light up. */
 
@@ -40,6 +41,26 @@ export function brightness(weight: number, most: number, scale: "linear" | "log"
   if (!(weight > 0) || !(most > 0)) return 0;
   const share = Math.min(1, weight / most);
   return scale === "linear" ? share : Math.max(0, 1 + Math.log10(share) / 3);
+}
+
+/** The brightest token of every line that falls on one of so many rows of pixels. */
+export function heat(
+  layout: TextLayout,
+  light: Float32Array,
+  most: number,
+  scale: "linear" | "log",
+  rows: number,
+): Float32Array {
+  const found = new Float32Array(rows);
+  const lines = layout.lines.length;
+  for (let i = 0; i < layout.lineOf.length; i++) {
+    const bright = brightness(light[i] ?? 0, most, scale);
+    if (bright === 0) continue;
+    const first = Math.floor((layout.lineOf[i]! * rows) / lines);
+    const last = Math.max(first + 1, Math.ceil(((layout.lineOf[i]! + 1) * rows) / lines));
+    for (let row = first; row < Math.min(rows, last); row++) found[row] = Math.max(found[row]!, bright);
+  }
+  return found;
 }
 
 export function entropy(weights: Float32Array): number {

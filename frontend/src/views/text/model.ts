@@ -2,8 +2,10 @@ import { computed, type ReadonlySignal, type Signal, signal } from "@preact/sign
 
 import type { Open } from "../../context";
 import { sentence } from "../../parts/answer";
+import { startAt } from "../../parts/chooser";
 import { Keyed, keyOf } from "../../parts/keyed";
 import type { TokenTable } from "../../parts/tokens";
+import { byWord, wordStarts } from "../../parts/words";
 import type { Line, Source } from "../../source/source";
 import { mapRef, type ViewState } from "../../state";
 import { combine, heaviest, type Lit } from "./light";
@@ -24,6 +26,12 @@ export class TextModel {
   private readonly answered = new Keyed<Float32Array>();
   private readonly failed = new Keyed<string>();
   private readonly question: ReadonlySignal<string | null>;
+  /** "on" where the pieces of a word count as one. */
+  readonly words: Signal<string>;
+  /** The first token of each token's word, in the text that lights up. */
+  readonly starts: ReadonlySignal<Uint32Array>;
+  /** What lights up: the weights, or those of whole words. */
+  readonly light: ReadonlySignal<Float32Array | null>;
   readonly chosen: ReadonlySignal<number | null>;
   readonly shown: ReadonlySignal<number | null>;
   readonly top: ReadonlySignal<Lit[]>;
@@ -35,10 +43,13 @@ export class TextModel {
     this.direction = state.param("look", "keys");
     this.heads = state.param("heads", "one");
     this.arcs = state.param("arcs", "off");
+    this.words = state.param("words");
     this.chosen = computed(() => {
+      // A view that lights nothing up explains nothing: without a choice, a token early in the text is shown.
       const { query, key } = state;
-      if (this.direction.value === "queries") return key.value;
-      return query.value === null ? null : query.value + this.shift;
+      const start = startAt(open.stack.queries);
+      if (this.direction.value === "queries") return this.known(key.value ?? Math.min(start, open.stack.keys - 1));
+      return this.known((query.value ?? start) + this.shift);
     });
     this.shown = computed(() => this.hover.value ?? this.chosen.value);
     this.question = computed(() => {
@@ -50,7 +61,20 @@ export class TextModel {
     });
     this.weights = computed(() => this.answered.get(this.question.value));
     this.failure = computed(() => this.failed.get(this.question.value));
-    this.top = computed(() => (this.weights.value ? heaviest(this.weights.value, 12) : []));
+    this.starts = computed(() => wordStarts(this.lit));
+    this.light = computed(() => {
+      const weights = this.weights.value;
+      return weights && this.words.value === "on" ? byWord(weights, this.starts.value) : weights;
+    });
+    this.top = computed(() => {
+      const light = this.light.value;
+      if (!light) return [];
+      // Of a word its first token stands for all.
+      return heaviest(
+        this.words.value === "on" ? light.map((w, i) => (this.starts.value[i] === i ? w : 0)) : light,
+        12,
+      );
+    });
   }
 
   /** Token of query 0: with a cache the first tokens are keys only. */
@@ -70,6 +94,13 @@ export class TextModel {
   private tokensOf(side: "query" | "key"): TokenTable {
     const { apart, queryTokens, tokens } = this.open;
     return apart && side === "query" ? queryTokens : tokens;
+  }
+
+  /** A token that was chosen for the reader, unless it is not there: an exported page holds some. */
+  private known(token: number): number | null {
+    const { query, key } = this.state;
+    const asked = this.direction.value === "queries" ? key.value : query.value;
+    return asked !== null || this.offers(token) ? token : null;
   }
 
   /** Go on from a token that is lit: pick it; where it is of the other text, that is to look the other way. */

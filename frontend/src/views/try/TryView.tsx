@@ -3,8 +3,8 @@ import { useAnswer } from "../../parts/answer";
 import { Progress } from "../../parts/progress";
 import type { Job, JobRequest, Source } from "../../source/source";
 import { useViewState, type ViewState } from "../../state";
-import { recordingOf } from "./generation";
 import { Growing } from "./Growing";
+import { recordingOf } from "./generation";
 import * as work from "./work";
 import "./try.css";
 
@@ -17,15 +17,27 @@ export function TryView({ source }: { source: Source }) {
   const state = useViewState();
   const info = useAnswer(() => source.info(), [source]);
   if (info.value && !info.value.can_run_models) {
-    return <p class="notice" data-testid="try-no-models">There is no model here to run. Start with <code>regard view</code> to have the bundled one.</p>;
+    return (
+      <p class="notice" data-testid="try-no-models">
+        There is no model here to run. Start with <code>regard view</code> to have the bundled one.
+      </p>
+    );
   }
-  const show = (rec: string): void => state.go({ view: "map", rec, role: "", x: null, y: null, z: null, query: null, key: null });
+  const show = (rec: string): void =>
+    state.go({ view: "map", rec, role: "", x: null, y: null, z: null, query: null, key: null });
   const job = work.job.value;
   return (
     <div class="try">
       <Form source={source} state={state} models={info.value?.models ?? []} failure={info.failure} onRecorded={show} />
       {work.made.value.length > 0 && (
-        <Growing source={source} made={work.made.value} text={work.given.value} busy={work.busy.value} recorded={job && recordingOf(job)} onOpen={show} />
+        <Growing
+          source={source}
+          made={work.made.value}
+          text={work.given.value}
+          busy={work.busy.value}
+          recorded={job && recordingOf(job)}
+          onOpen={show}
+        />
       )}
     </div>
   );
@@ -56,23 +68,66 @@ function Form({ source, state, models, failure, onRecorded }: FormProps) {
     <section class="panel try-form" aria-label="Your text">
       <label class="try-text">
         <span>Your text</span>
-        <textarea rows={4} value={text} data-testid="try-text" spellcheck={false} onInput={(event) => settings.setText(event.currentTarget.value)} />
+        <textarea
+          rows={4}
+          value={text}
+          data-testid="try-text"
+          spellcheck={false}
+          onInput={(event) => settings.setText(event.currentTarget.value)}
+        />
       </label>
       <div class="try-row">
         <label class="picker">
           <span>Model</span>
-          <select value={model} data-testid="try-model" onChange={(event) => (settings.model.value = event.currentTarget.value)}>
-            {models.map((one) => <option key={one.name} value={one.name}>{one.bundled ? "the bundled model" : one.name}</option>)}
+          <select
+            value={model}
+            data-testid="try-model"
+            onChange={(event) => (settings.model.value = event.currentTarget.value)}
+          >
+            {models.map((one) => (
+              <option key={one.name} value={one.name}>
+                {one.bundled ? "the bundled model" : one.name}
+              </option>
+            ))}
           </select>
         </label>
-        <Slider name="New tokens" testid="try-length" value={length} min={1} max={200} step={1} onChange={(value) => (settings.n.value = String(value))} />
-        <Slider name="Temperature" testid="try-temperature" value={temperature} min={0} max={2} step={0.05} onChange={(value) => (settings.t.value = String(value))} />
+        <Slider
+          name="New tokens"
+          testid="try-length"
+          value={length}
+          min={1}
+          max={200}
+          step={1}
+          onChange={(value) => (settings.n.value = String(value))}
+        />
+        <Slider
+          name="Temperature"
+          testid="try-temperature"
+          value={temperature}
+          min={0}
+          max={2}
+          step={0.05}
+          onChange={(value) => (settings.t.value = String(value))}
+        />
       </div>
       <div class="try-row">
-        <button type="button" class="primary" data-testid="generate" disabled={!ready} onClick={() => begin({ kind: "generate", text, model, new_tokens: length, temperature, bound: true })}>
+        <button
+          type="button"
+          class="primary"
+          data-testid="generate"
+          disabled={!ready}
+          onClick={() => begin({ kind: "generate", text, model, new_tokens: length, temperature, bound: true })}
+        >
           Continue the text
         </button>
-        <button type="button" data-testid="record" disabled={!ready} onClick={() => begin({ kind: "record", text, model, bound: true })}>Record it as it is</button>
+        <button
+          type="button"
+          data-testid="record"
+          disabled={!ready}
+          onClick={() => begin({ kind: "record", text, model, bound: true })}
+        >
+          Record it as it is
+        </button>
       </div>
       <Under source={source} failure={failure ?? work.failure.value} />
     </section>
@@ -84,15 +139,23 @@ function Under({ source, failure }: { source: Source; failure: string | null }) 
   const job = work.job.value;
   return (
     <>
-      {failure && <p class="failure" role="alert" data-testid="try-failure">{failure}</p>}
+      {failure && (
+        <p class="failure" role="alert" data-testid="try-failure">
+          {failure}
+        </p>
+      )}
       {work.busy.value && (
         <Progress
           label={job?.kind === "generate" ? "The model is writing…" : job ? "Recording…" : "Starting…"}
-          done={job?.done ?? 0} total={job?.total ?? null} secondsLeft={job?.seconds_left ?? null}
+          done={job?.done ?? 0}
+          total={job?.total ?? null}
+          secondsLeft={job?.seconds_left ?? null}
           onCancel={job ? () => work.stop(source) : undefined}
         />
       )}
-      <p role="status" class="small soft try-said">{job?.state === "cancelled" ? "Stopped." : ""}</p>
+      <p role="status" class="small soft try-said">
+        {job?.state === "cancelled" ? "Stopped." : ""}
+      </p>
     </>
   );
 }
@@ -110,19 +173,32 @@ interface SliderProps {
 function Slider({ name, testid, value, min, max, step, onChange }: SliderProps) {
   return (
     <label class="try-slider">
-      <span>{name} <output>{value}</output></span>
-      <input type="range" min={min} max={max} step={step} value={value} data-testid={testid} onInput={(event) => onChange(Number(event.currentTarget.value))} />
+      <span>
+        {name} <output>{value}</output>
+      </span>
+      <input
+        type="range"
+        min={min}
+        max={max}
+        step={step}
+        value={value}
+        data-testid={testid}
+        onInput={(event) => onChange(Number(event.currentTarget.value))}
+      />
     </label>
   );
 }
 
 function useSettings(state: ViewState) {
-  const own = useMemo(() => ({
-    text: state.param("text"),
-    model: state.param("model"),
-    n: state.param("n", "40"),
-    t: state.param("temperature", "0.7"),
-  }), [state]);
+  const own = useMemo(
+    () => ({
+      text: state.param("text"),
+      model: state.param("model"),
+      n: state.param("n", "40"),
+      t: state.param("temperature", "0.7"),
+    }),
+    [state],
+  );
   return {
     model: own.model,
     n: own.n,

@@ -25,7 +25,11 @@ function fail(error: unknown): void {
 }
 
 /** Start a job and follow it to its end. */
-export async function start(source: Source, request: JobRequest & { text: string }, onEnd: (job: Job) => void): Promise<void> {
+export async function start(
+  source: Source,
+  request: JobRequest & { text: string },
+  onEnd: (job: Job) => void,
+): Promise<void> {
   leave();
   batch(() => {
     given.value = request.text;

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from regard.checking import check
+from regard.viewer.answers import CheckReport
 from regard.viewer.routes.common import PROBLEMS
 
 __all__ = ["router"]
@@ -21,7 +22,7 @@ class CheckRequest(BaseModel):
     text: str = Field(min_length=1, max_length=200_000)
 
 
-@router.post("")
+@router.post("", response_model=CheckReport)
 def judge(wanted: CheckRequest) -> dict[str, Any]:
     """Which printed numbers follow from the others, which do not, and why."""
     return check(wanted.text).to_dict()

@@ -8,6 +8,7 @@ import torch
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 
 from regard.errors import MapError
+from regard.viewer.answers import Cell, Column, Region, Row, Statistics, Steps
 from regard.viewer.heads import Head
 from regard.viewer.names import axis_names
 from regard.viewer.readings import REGION, cell, column, line, region, row
@@ -120,19 +121,19 @@ def thumb(
     return array(request, key, kept[0])
 
 
-@router.get(HEAD + "/cell")
+@router.get(HEAD + "/cell", response_model=Cell)
 def read_cell(site: SiteDep, query: Place, key: Place) -> dict[str, Any]:
     """One pair: its weight, score, rank and distance."""
     return cell(site.head, query, key)
 
 
-@router.get(HEAD + "/row")
+@router.get(HEAD + "/row", response_model=Row)
 def read_row(site: SiteDep, query: Place, k: Count = 10) -> dict[str, Any]:
     """The heaviest keys of one query."""
     return row(site.head, query, k)
 
 
-@router.get(HEAD + "/column")
+@router.get(HEAD + "/column", response_model=Column)
 def read_column(site: SiteDep, key: Place, k: Count = 10) -> dict[str, Any]:
     """The queries that look at one key the most."""
     return column(site.head, key, k)
@@ -148,7 +149,7 @@ def weights(
     return array(request, (*site.key, "weights", query, key), values)
 
 
-@router.get(HEAD + "/region")
+@router.get(HEAD + "/region", response_model=Region)
 def read_region(site: SiteDep, q0: Place, q1: Place, k0: Place, k1: Place) -> dict[str, Any]:
     """Sums over a rectangle; ends are not included."""
     head, rows, cols = site.head, range(q0, q1), range(k0, k1)
@@ -161,7 +162,7 @@ def read_region(site: SiteDep, q0: Place, q1: Place, k0: Place, k1: Place) -> di
     return {**said, "entropy_mean": row_entropy(layer, site.number, rows)}
 
 
-@router.get(HEAD + "/statistics")
+@router.get(HEAD + "/statistics", response_model=Statistics)
 def read_statistics(site: SiteDep) -> dict[str, Any]:
     """Statistics by row, curves by distance and position, and single numbers."""
     shape, head = site.shape, site.head
@@ -171,7 +172,7 @@ def read_statistics(site: SiteDep) -> dict[str, Any]:
     return statistics(site.entry.layer(site.role, site.layer), head, site.number, curves)
 
 
-@router.get(HEAD + "/steps")
+@router.get(HEAD + "/steps", response_model=Steps)
 def steps(
     site: SiteDep,
     query: Place,

@@ -9,6 +9,17 @@ from pydantic import BaseModel, Field
 
 from regard._version import __version__
 from regard.errors import RegardError
+from regard.viewer.answers import (
+    Atlas,
+    Described,
+    Info,
+    KnockoutResult,
+    Pending,
+    Recordings,
+    Steps,
+    Tokens,
+    Worked,
+)
 from regard.viewer.library import Entry
 from regard.viewer.names import SIDES, sides_of, tokens_of
 from regard.viewer.pooling import TILE
@@ -39,7 +50,7 @@ class KnockoutRequest(BaseModel):
     at: int = -1
 
 
-@router.get("/info")
+@router.get("/info", response_model=Info)
 def info(session: SessionDep) -> dict[str, Any]:
     """The version, and which models can be run."""
     names = session.shelf.names
@@ -47,7 +58,7 @@ def info(session: SessionDep) -> dict[str, Any]:
     return {"version": __version__, "models": models, "can_run_models": bool(names)}
 
 
-@router.get("/recordings")
+@router.get("/recordings", response_model=Recordings)
 def list_recordings(session: SessionDep) -> dict[str, Any]:
     """Every recording there is; one that cannot be read says why."""
     entries, broken = session.library.entries()
@@ -60,7 +71,7 @@ def list_recordings(session: SessionDep) -> dict[str, Any]:
     return {"recordings": listed, "default": usable[0]["id"] if usable else None}
 
 
-@router.get("/recordings/{recording}")
+@router.get("/recordings/{recording}", response_model=Described)
 def describe(entry: EntryDep, session: SessionDep) -> dict[str, Any]:
     """What a page must know before it asks for any map."""
     shapes = list(entry.shapes.values())
@@ -80,7 +91,7 @@ def describe(entry: EntryDep, session: SessionDep) -> dict[str, Any]:
     }
 
 
-@router.get("/recordings/{recording}/tokens")
+@router.get("/recordings/{recording}/tokens", response_model=Tokens)
 def tokens(
     entry: EntryDep,
     session: SessionDep,
@@ -102,8 +113,8 @@ def tokens(
 
 @router.get(
     "/recordings/{recording}/atlas",
-    responses={202: {"description": "It is being made: `job` says how far it is."}},
-    response_model=None,
+    response_model=Atlas,
+    responses={202: {"model": Pending, "description": "It is being made: `job` says how far it is."}},
 )
 def atlas(entry: EntryDep, session: SessionDep) -> Any:
     """What kind of head each head is; 202 and a job while that is being found out."""
@@ -115,7 +126,7 @@ def atlas(entry: EntryDep, session: SessionDep) -> Any:
     return JSONResponse({"job": session.start_atlas(entry, bound=True).id}, 202)
 
 
-@router.post("/recordings/{recording}/knockout")
+@router.post("/recordings/{recording}/knockout", response_model=KnockoutResult)
 def knock_out(wanted: KnockoutRequest, entry: EntryDep, session: SessionDep) -> dict[str, Any]:
     """Cut heads, edges or keys out, run the model, and compare its next-token predictions."""
     from regard.viewer.causes import cut
@@ -127,13 +138,13 @@ def knock_out(wanted: KnockoutRequest, entry: EntryDep, session: SessionDep) -> 
         return cut(loaded, entry.recording, wanted.model_dump())
 
 
-@router.get("/worked")
+@router.get("/worked", response_model=Worked)
 def list_worked() -> dict[str, list[str]]:
     """The names of the worked examples."""
     return {"names": worked_names()}
 
 
-@router.get("/worked/{name}")
+@router.get("/worked/{name}", response_model=Steps)
 def worked(name: str) -> dict[str, Any]:
     """Every step of a worked example."""
     with found():

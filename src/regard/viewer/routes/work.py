@@ -12,6 +12,7 @@ from fastapi import APIRouter, Body, Depends, HTTPException
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
+from regard.viewer.answers import JobState, Started
 from regard.viewer.jobs import ENDED, Job
 from regard.viewer.routes.common import PROBLEMS, SessionDep, found
 from regard.viewer.session import Session
@@ -76,20 +77,20 @@ def job_of(session: SessionDep, job: str) -> Job:
 JobDep = Annotated[Job, Depends(job_of)]
 
 
-@router.post("")
+@router.post("", response_model=Started)
 def start(wanted: Wanted, session: SessionDep) -> dict[str, Any]:
     """Queue a job; its id is what all else is asked with."""
     with found():
         return {"id": _start(wanted, session).id}
 
 
-@router.get("/{job}")
+@router.get("/{job}", response_model=JobState)
 def look(job: JobDep) -> dict[str, Any]:
     """How far a job is."""
     return job.to_dict()
 
 
-@router.delete("/{job}")
+@router.delete("/{job}", response_model=JobState)
 def cancel(job: JobDep) -> dict[str, Any]:
     """Ask a job to end."""
     job.cancel()

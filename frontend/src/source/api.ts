@@ -1,0 +1,412 @@
+// Made by `python -m building.api` from the models in src/regard/viewer/answers.py and routes/; do not edit.
+// schema 2de75b7d871f5559
+
+export interface components {
+    schemas: {
+        Alignment: {
+            queries: components["schemas"]["AlignmentRun"][];
+            keys: components["schemas"]["AlignmentRun"][];
+        };
+        /** @description Equal tokens of two texts: where the run begins in each, and its length. */
+        AlignmentRun: {
+            first: number;
+            second: number;
+            length: number;
+        };
+        Atlas: {
+            heads: components["schemas"]["AtlasHead"][];
+            kinds: string[];
+            statistics: string[];
+        };
+        /** @description Some statistics are words: why there is no number, or which curve fits better. */
+        AtlasHead: {
+            role: string;
+            layer: number;
+            head: number;
+            kinds: {
+                [key: string]: number;
+            };
+            findings: {
+                [key: string]: components["schemas"]["Finding"];
+            };
+            statistics: {
+                [key: string]: number | string;
+            };
+        };
+        /** @description Survey every head of a recording. */
+        AtlasJob: {
+            /** @constant */
+            kind: "atlas";
+            recording: string;
+            bound?: boolean;
+        };
+        Attended: {
+            key: number;
+            token: string;
+            weight: number;
+        };
+        Cell: {
+            query: number;
+            key: number;
+            weight: number;
+            score: number | null;
+            log_weight: number | null;
+            rank: number | null;
+            visible: boolean;
+            distance: number;
+        };
+        /** @description How likely a token is; null where the model's numbers are none. */
+        Chance: {
+            token: string;
+            id: number;
+            probability: number | null;
+        };
+        CheckReport: {
+            ok: boolean;
+            examples: components["schemas"]["CheckedExample"][];
+        };
+        /** @description Printed numbers with their names, in any form that `regard check` reads. */
+        CheckRequest: {
+            text: string;
+        };
+        CheckedCell: {
+            printed: string;
+            /** @enum {string} */
+            verdict: "given" | "right" | "rounded" | "inherited" | "wrong";
+            right: string;
+            cause: string;
+        };
+        CheckedExample: {
+            name: string;
+            checked: number;
+            wrong: number;
+            notes: string[];
+            steps: components["schemas"]["CheckedStep"][];
+        };
+        CheckedStep: {
+            name: string;
+            formula: string;
+            /** @enum {string} */
+            verdict: "given" | "right" | "rounded" | "inherited" | "wrong";
+            rows: string[];
+            columns: string[];
+            cells: components["schemas"]["CheckedCell"][][];
+            causes: string[];
+        };
+        Column: {
+            key: number;
+            top: components["schemas"]["QueryWeight"][];
+            mass: number;
+        };
+        /** @description Along the text, in bins of queries: the mean weight on what a kind looks for, and the share of hits. */
+        Curve: {
+            position: number[];
+            weight: number[];
+            hits: number[];
+        };
+        Curves: {
+            decay?: components["schemas"]["DecayCurve"] | null;
+            profile?: components["schemas"]["ProfileCurve"] | null;
+        };
+        DecayCurve: {
+            distance: number[];
+            weight: number[];
+        };
+        /** @description A recording; `live`: its model can be run, for knock-outs and new texts. */
+        Described: {
+            id: string;
+            name: string;
+            model: string;
+            kind: string;
+            tokenizer: string | null;
+            tokens: number;
+            complete: boolean;
+            live: boolean;
+            stacks: components["schemas"]["Stack"][];
+            levels: number;
+            tile: number;
+        };
+        /** @description How far every head's rows are apart, on so many of the `shared` queries; layers × heads. */
+        Distances: {
+            layers: number[];
+            heads: number;
+            distance: number[][];
+            queries: number;
+            shared: number;
+        };
+        /** @description One pair of a query and a key, in one head; null stands for all. */
+        EdgeCut: {
+            layer?: number | null;
+            head?: number | null;
+            query?: number | null;
+            key?: number | null;
+        };
+        /**
+         * @description One query in every head of a stack, or one key; lists are layers × heads.
+         *
+         *     Of a query: `top` is the heaviest key, `entropy` in nats. Of a key: `top` is the query that gives it most,
+         *     `mass` all that it receives. `weight` is there where both were named.
+         */
+        Everywhere: {
+            query: number | null;
+            key: number | null;
+            layers: number[];
+            heads: number;
+            top: number[][];
+            top_weight: number[][];
+            entropy: number[][] | null;
+            mass: number[][] | null;
+            weight: number[][] | null;
+            others: components["schemas"]["Looked"][];
+        };
+        /** @description What speaks for a kind in one head: `queries` see such a key, `hits` have no heavier one. */
+        Evidence: {
+            kind: string;
+            looks_for: string;
+            queries: number;
+            hits: number;
+            mean: number;
+            step: number;
+            along: components["schemas"]["Curve"];
+            places: components["schemas"]["EvidencePlace"][];
+        };
+        /** @description A cell that a kind looks for; `source`: an earlier place of the query's token, where that matters. */
+        EvidencePlace: {
+            query: number;
+            key: number;
+            weight: number;
+            source: number | null;
+        };
+        /** @description How well a kind describes a head, from 0 to 1; found from `bar` on. Null: it makes no sense there. */
+        Finding: {
+            kind: string;
+            score: number | null;
+            bar: number;
+            evidence: string;
+            weight: number | null;
+            chance: number | null;
+            queries: number | null;
+        };
+        /** @description Continue a text with a model; temperature 0 always takes the likeliest token. */
+        GenerateJob: {
+            /** @constant */
+            kind: "generate";
+            text: string;
+            model?: string | null;
+            new_tokens?: number;
+            temperature?: number;
+            bound?: boolean;
+        };
+        Info: {
+            version: string;
+            models: components["schemas"]["ModelEntry"][];
+            can_run_models: boolean;
+        };
+        /** @description What a job has made: a recording, or the overviews of so many heads. */
+        JobResult: {
+            recording?: string | null;
+            heads?: number | null;
+        };
+        /** @description How far a job is; while a text grows also the new token, what else it might be, and what it saw. */
+        JobState: {
+            id: string;
+            kind: string;
+            /** @enum {string} */
+            state: "waiting" | "running" | "done" | "failed" | "cancelled";
+            done: number;
+            total: number;
+            seconds_left: number | null;
+            result: components["schemas"]["JobResult"] | null;
+            error: string | null;
+            token?: string | null;
+            top?: components["schemas"]["TokenProbability"][] | null;
+            attended?: components["schemas"]["Attended"][] | null;
+        };
+        KeyWeight: {
+            key: number;
+            weight: number;
+        };
+        /** @description What to cut, and at which token to look; -1 is the last. */
+        KnockoutRequest: {
+            heads?: [
+                number,
+                number
+            ][];
+            edges?: components["schemas"]["EdgeCut"][];
+            keys?: number[];
+            at?: number;
+        };
+        /** @description What comes next before and after a cut, the divergence between the two, and what the loss becomes. */
+        KnockoutResult: {
+            at: number;
+            kl: number | null;
+            before: components["schemas"]["Chance"][];
+            after: components["schemas"]["Chance"][];
+            loss_change: number | null;
+        };
+        /** @description A token, and its mean weight over all heads. */
+        Looked: {
+            position: number;
+            weight: number;
+        };
+        /** @description A model that the server can run. */
+        ModelEntry: {
+            name: string;
+            bundled: boolean;
+        };
+        /** @description A table of numbers with names along both sides; `shape` is that of all there is. */
+        Part: {
+            name: string;
+            shape: number[];
+            rows: string[];
+            columns: string[];
+            data: (number | null)[][];
+        };
+        /** @description It is being made by this job. */
+        Pending: {
+            job: string;
+        };
+        /** @description What went wrong, in one sentence; `job` where waiting for that job helps. */
+        Problem: {
+            error: string;
+            job?: string | null;
+        };
+        ProfileCurve: {
+            position: number[];
+            mass: number[];
+        };
+        /** @description Make the stored overviews of a recording: of all its heads, of a layer's, or of one. */
+        PyramidJob: {
+            /** @constant */
+            kind: "pyramid";
+            recording: string;
+            role?: string | null;
+            layer?: number | null;
+            head?: number | null;
+            bound?: boolean;
+        };
+        QueryWeight: {
+            query: number;
+            weight: number;
+        };
+        /** @description Record a text with a model. */
+        RecordJob: {
+            /** @constant */
+            kind: "record";
+            text: string;
+            model?: string | null;
+            /** @enum {string} */
+            too_long?: "refuse" | "truncate" | "windows";
+            bound?: boolean;
+        };
+        /** @description One line of the list; `error`: why it cannot be opened, where it cannot. */
+        RecordingEntry: {
+            id: string;
+            name: string;
+            model: string;
+            tokens: number;
+            stacks: string[];
+            error?: string | null;
+        };
+        Recordings: {
+            recordings: components["schemas"]["RecordingEntry"][];
+            default: string | null;
+        };
+        /** @description Sums over a rectangle of a map; `share` is the mass of one query, on average. */
+        Region: {
+            cells: number;
+            visible: number;
+            mass: number;
+            share: number;
+            mean: number;
+            max: number;
+            max_at: [
+                number,
+                number
+            ] | null;
+            entropy_mean: number | null;
+        };
+        Row: {
+            query: number;
+            top: components["schemas"]["KeyWeight"][];
+            entropy: number;
+            lse: number | null;
+            mass_shown: number;
+        };
+        /**
+         * @description Layers with maps of one shape.
+         *
+         *     `windows`: how many keys each query of a layer sees, null where it sees all that came before. `documents`:
+         *     the tokens at which a new document starts.
+         */
+        Stack: {
+            role: string;
+            layers: number[];
+            heads: number;
+            kv_heads: number;
+            queries: number;
+            keys: number;
+            windows: {
+                [key: string]: number | null;
+            };
+            documents: number[];
+            causal: boolean;
+            levels: number;
+        };
+        Started: {
+            id: string;
+        };
+        Statistics: {
+            names: string[];
+            rows: {
+                [key: string]: (number | null)[];
+            };
+            curves: components["schemas"]["Curves"];
+            numbers: {
+                [key: string]: number | null;
+            };
+        };
+        Step: {
+            name: string;
+            title: string;
+            formula: string;
+            sentence: string;
+            parts: components["schemas"]["Part"][];
+        };
+        /** @description One query walked through; a worked example has neither a layer nor a group of heads. */
+        Steps: {
+            query: number;
+            token: string;
+            layer?: number | null;
+            head: number;
+            keys: number[];
+            tokens: string[];
+            visible: number;
+            more: number;
+            dim: number;
+            group?: number | null;
+            scale: number;
+            temperature: number;
+            scaled: boolean;
+            entropy: number | null;
+            steps: components["schemas"]["Step"][];
+            next: components["schemas"]["TokenProbability"][];
+        };
+        TokenProbability: {
+            token: string;
+            id: number;
+            probability: number;
+        };
+        /** @description Token ids, and where each stands in the text, in code points. */
+        Tokens: {
+            text: string;
+            ids: number[];
+            starts: number[];
+            stops: number[];
+            pieces: string[];
+        };
+        Worked: {
+            names: string[];
+        };
+    };
+}
