@@ -1,8 +1,9 @@
 // Made by `python -m building.api` from the models in src/regard/viewer/answers.py and routes/; do not edit.
-// schema 2de75b7d871f5559
+// schema 9dd357fdf54c2dcb
 
 export interface components {
     schemas: {
+        /** @description Which tokens two texts have in common, on either side of a stack. */
         Alignment: {
             queries: components["schemas"]["AlignmentRun"][];
             keys: components["schemas"]["AlignmentRun"][];
@@ -13,6 +14,7 @@ export interface components {
             second: number;
             length: number;
         };
+        /** @description Every head, and which kinds and statistics they have. */
         Atlas: {
             heads: components["schemas"]["AtlasHead"][];
             kinds: string[];
@@ -45,6 +47,7 @@ export interface components {
             token: string;
             weight: number;
         };
+        /** @description One pair of a query and a key; `rank` 1 is the heaviest key of the row. */
         Cell: {
             query: number;
             key: number;
@@ -61,6 +64,7 @@ export interface components {
             id: number;
             probability: number | null;
         };
+        /** @description Whether printed numbers follow from each other, example by example. */
         CheckReport: {
             ok: boolean;
             examples: components["schemas"]["CheckedExample"][];
@@ -93,6 +97,7 @@ export interface components {
             cells: components["schemas"]["CheckedCell"][][];
             causes: string[];
         };
+        /** @description The queries that look at a key the most, and all that it receives. */
         Column: {
             key: number;
             top: components["schemas"]["QueryWeight"][];
@@ -197,6 +202,7 @@ export interface components {
             temperature?: number;
             bound?: boolean;
         };
+        /** @description What the server is, and which models it can run. */
         Info: {
             version: string;
             models: components["schemas"]["ModelEntry"][];
@@ -308,6 +314,7 @@ export interface components {
             stacks: string[];
             error?: string | null;
         };
+        /** @description Every recording there is, and the one to open first. */
         Recordings: {
             recordings: components["schemas"]["RecordingEntry"][];
             default: string | null;
@@ -326,6 +333,7 @@ export interface components {
             ] | null;
             entropy_mean: number | null;
         };
+        /** @description The heaviest keys of a query, and how spread its weights are. */
         Row: {
             query: number;
             top: components["schemas"]["KeyWeight"][];
@@ -353,9 +361,11 @@ export interface components {
             causal: boolean;
             levels: number;
         };
+        /** @description The id of a job; all else is asked with it. */
         Started: {
             id: string;
         };
+        /** @description Of one head: values by row, curves by distance and position, single numbers. */
         Statistics: {
             names: string[];
             rows: {
@@ -366,6 +376,7 @@ export interface components {
                 [key: string]: number | null;
             };
         };
+        /** @description One step of the arithmetic, with its tables. */
         Step: {
             name: string;
             title: string;
@@ -392,6 +403,7 @@ export interface components {
             steps: components["schemas"]["Step"][];
             next: components["schemas"]["TokenProbability"][];
         };
+        /** @description A token that may come next. */
         TokenProbability: {
             token: string;
             id: number;
@@ -405,6 +417,7 @@ export interface components {
             stops: number[];
             pieces: string[];
         };
+        /** @description The names of the worked examples. */
         Worked: {
             names: string[];
         };

@@ -43,6 +43,8 @@ class ModelEntry(BaseModel):
 
 
 class Info(BaseModel):
+    """What the server is, and which models it can run."""
+
     version: str
     models: list[ModelEntry]
     can_run_models: bool
@@ -60,6 +62,8 @@ class RecordingEntry(BaseModel):
 
 
 class Recordings(BaseModel):
+    """Every recording there is, and the one to open first."""
+
     recordings: list[RecordingEntry]
     default: str | None
 
@@ -110,6 +114,8 @@ class Tokens(BaseModel):
 
 
 class Cell(BaseModel):
+    """One pair of a query and a key; `rank` 1 is the heaviest key of the row."""
+
     query: int
     key: int
     weight: float
@@ -131,6 +137,8 @@ class QueryWeight(BaseModel):
 
 
 class Row(BaseModel):
+    """The heaviest keys of a query, and how spread its weights are."""
+
     query: int
     top: list[KeyWeight]
     entropy: float
@@ -139,6 +147,8 @@ class Row(BaseModel):
 
 
 class Column(BaseModel):
+    """The queries that look at a key the most, and all that it receives."""
+
     key: int
     top: list[QueryWeight]
     mass: float
@@ -173,6 +183,8 @@ class Curves(BaseModel):
 
 
 class Statistics(BaseModel):
+    """Of one head: values by row, curves by distance and position, single numbers."""
+
     names: list[str]
     rows: dict[str, list[float | None]]
     curves: Curves
@@ -180,6 +192,8 @@ class Statistics(BaseModel):
 
 
 class TokenProbability(BaseModel):
+    """A token that may come next."""
+
     token: str
     id: int
     probability: float
@@ -196,6 +210,8 @@ class Part(BaseModel):
 
 
 class Step(BaseModel):
+    """One step of the arithmetic, with its tables."""
+
     name: str
     title: str
     formula: str
@@ -225,6 +241,8 @@ class Steps(BaseModel):
 
 
 class Worked(BaseModel):
+    """The names of the worked examples."""
+
     names: list[str]
 
 
@@ -252,6 +270,8 @@ class AtlasHead(BaseModel):
 
 
 class Atlas(BaseModel):
+    """Every head, and which kinds and statistics they have."""
+
     heads: list[AtlasHead]
     kinds: list[str]
     statistics: list[str]
@@ -272,6 +292,8 @@ class AlignmentRun(BaseModel):
 
 
 class Alignment(BaseModel):
+    """Which tokens two texts have in common, on either side of a stack."""
+
     queries: list[AlignmentRun]
     keys: list[AlignmentRun]
 
@@ -333,6 +355,8 @@ class CheckedExample(BaseModel):
 
 
 class CheckReport(BaseModel):
+    """Whether printed numbers follow from each other, example by example."""
+
     ok: bool
     examples: list[CheckedExample]
 
@@ -367,6 +391,8 @@ class JobState(BaseModel):
 
 
 class Started(BaseModel):
+    """The id of a job; all else is asked with it."""
+
     id: str
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -16,7 +17,7 @@ CHANGED = TEXT.replace("young dog went", "young fox went")
 
 
 @pytest.fixture(scope="module")
-def pair(server) -> tuple[httpx.Client, str, str]:
+def pair(server: str) -> Iterator[tuple[httpx.Client, str, str]]:
     with httpx.Client(base_url=server, timeout=None) as client:
         first = recorded(client)
         job = client.post("/api/jobs", json={"kind": "record", "text": CHANGED}).json()["id"]
@@ -50,7 +51,7 @@ def test_two_prompts_are_aligned_and_a_difference_is_that_of_the_weights(page: P
         ).json()["weight"]
         for rec, p in zip((first, second), at, strict=True)
     ]
-    shown = float(said.locator("[data-value]").get_attribute("data-value"))
+    shown = float(said.locator("[data-value]").get_attribute("data-value") or "nan")
     assert shown == pytest.approx(cells[0] - cells[1], abs=1e-6)
 
 
