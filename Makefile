@@ -10,6 +10,7 @@
 #   make bench    every benchmark, in turn
 #   make tritons  kernels' tests with other releases of Triton   make tritons TRITONS=3.9.0
 #   make matrix   the lowest and the newest releases of what regard needs   make matrix MATRIX="lowest --smoke"
+#   make readme   README and docs against an installed wheel   make readme README_ARGS="--borrow README.md"
 #   make clean    remove what make made
 #
 # Another Python: make test PYTHON=/path/to/python
@@ -27,7 +28,7 @@ PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do 
 	if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo $$candidate; break; fi; done)
 
-.PHONY: help view test suite kernels long check lint types page chromium frontend docs bench tritons matrix clean
+.PHONY: help view test suite kernels long check lint types page chromium frontend docs bench tritons matrix readme clean
 .DELETE_ON_ERROR:
 
 help:
@@ -116,6 +117,12 @@ MATRIX ?=
 matrix: $(VENV)/.created
 	$(PIP_INSTALL) --quiet uv
 	$(BIN)/python -m building.matrix $(MATRIX)
+
+# What a new user does: a wheel, a fresh environment, every block and command of README and docs.
+README_ARGS ?=
+readme: $(VENV)/.created
+	$(PIP_INSTALL) --quiet uv
+	$(BIN)/python -m building.readme $(README_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis frontend/node_modules src/regard/viewer/static

@@ -5,6 +5,7 @@ mkdocs.yml names this file as a hook. It adds
 - a reference page for every public package, from its docstrings, and one that lists the names at the root;
 - a page for every file of the repository that a page links to, so that `../src/...` leads somewhere on the
   site as it does in a checkout; a link whose text is a name leads to the line that defines it;
+- `llms.txt` and a Markdown copy of every page, for language-model agents;
 - a check, at the end, that every public name has its entry and that no page loads anything from elsewhere.
 """
 
@@ -20,12 +21,16 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from building import llms
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "regard"
 # The commands are documented by their --help, and reached through the program.
 NOT_PUBLIC = {"commands"}
 LINK = re.compile(r"\[(?P<text>[^\]\n]*)\]\((?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
 LINE = re.compile(r'data-line="(?P<line>\d+)" href="(?P<href>[^"#]+)"')
+# The Markdown of each page, as it came out.
+PAGES: dict[str, str] = {}
 CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
 LOADED = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed|object|link)\b[^>]*?"
@@ -199,7 +204,10 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
         attribute = "" if line is None else f'{{ data-line="{line}" }}'
         return f"[{link['text']}]({posixpath.relpath(f'code/{target}.md', here or '.')}){attribute}"
 
-    return LINK.sub(led, markdown)
+    found = LINK.sub(led, markdown)
+    if not page.file.src_uri.startswith("reference/"):
+        PAGES[page.file.src_uri] = found
+    return found
 
 
 def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
@@ -220,8 +228,19 @@ def loaded_from_elsewhere(text: str, suffix: str) -> list[str]:
     return (LOADED_BY_CSS if suffix == ".css" else LOADED).findall(text)
 
 
+def reference_text(package: str) -> str:
+    """A package's names with the first sentence of each, for those who read Markdown alone."""
+    homes = homes_of(package)
+    lines = [f"- `{name}`: {sentence_of(home, name)}" for name, home in sorted(homes.items())]
+    return "\n".join(
+        [f"# regard.{package}", "", ast.get_docstring(ast.parse(source_of(package))) or "", "", *lines, ""]
+    )
+
+
 def on_post_build(config: Any) -> None:
-    """Refuse a site that would load something from elsewhere, or that leaves a public name out."""
+    """Add what agents read; refuse a site that would load something from elsewhere, or leaves a name out."""
+    reference = {f"reference/{package}.md": reference_text(package) for package in packages()}
+    llms.write(Path(config.site_dir), PAGES, reference)
     site, complaints = Path(config.site_dir), []
     for path in sorted([*site.rglob("*.html"), *site.rglob("*.css")]):
         text = path.read_text(encoding="utf-8")

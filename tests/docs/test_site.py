@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import os
+import re
 import sys
 
 import pytest
@@ -14,7 +15,7 @@ from processes import python
 
 pytest.importorskip("mkdocs", reason="the docs extra is not installed")
 sys.path.insert(0, str(ROOT))
-from building import docstrings, site
+from building import docstrings, llms, site
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,29 @@ def test_doctests_are_code_and_not_quotations(built):
     assert "<blockquote" not in page
 
 
-@pytest.mark.parametrize("module", [docstrings, site], ids=lambda module: module.__name__)
+@pytest.mark.long
+def test_agents_find_every_page_in_markdown(built):
+    listed = re.findall(r"^- \[[^\]]+\]\(([^)]+)\)", (built / "llms.txt").read_text("utf-8"), re.MULTILINE)
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert pages <= set(listed)
+    assert [address for address in listed if not (built / address).is_file()] == []
+    assert "`observe`: `attention`, and all you want to know" in (built / "reference/maps.md").read_text(
+        "utf-8"
+    )
+    assert "data-line" not in (built / "tour.md").read_text("utf-8")
+
+
+def test_llms_txt_has_a_line_for_each_page():
+    pages = {"a.md": "# One\n\nIt says **this**. And that.", "b/c.md": "# Two\n\n| no | text |"}
+    assert llms.llms_txt(pages, {}).splitlines()[6:8] == ["- [One](a.md): It says this.", "- [Two](b/c.md)"]
+
+
+def test_a_copied_page_leads_to_the_sites_page_of_code():
+    page = 'See [it](../code/src/regard/x.py.md){ data-line="3" } and [that](b.md).'
+    assert llms.copied(page) == "See [it](../code/src/regard/x.py.html) and [that](b.md)."
+
+
+@pytest.mark.parametrize("module", [docstrings, llms, site], ids=lambda module: module.__name__)
 def test_the_examples_in_the_hooks_run(module):
     found = doctest.testmod(module)
     assert found.attempted
