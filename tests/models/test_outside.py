@@ -34,7 +34,7 @@ MADE = {
     "xlm": lambda: hf.XLMModel(hf.XLMConfig(vocab_size=96, emb_dim=32, n_layers=2, n_heads=4)),
     "deberta": lambda: hf.DebertaModel(hf.DebertaConfig(**RELATIVE, max_relative_positions=8)),
     "deberta-v2": lambda: hf.DebertaV2Model(hf.DebertaV2Config(**RELATIVE, position_buckets=8)),
-    # Its fused path adds the slopes unscaled, so it attends otherwise than the eager one, which returns maps.
+    # Its fused path gives other outputs than the eager one, which returns maps.
     "falcon with alibi": lambda: hf.FalconModel._from_config(
         hf.FalconConfig(
             vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=True
