@@ -69,6 +69,10 @@ def _sample(weight: Tensor) -> Tensor:
     """A few numbers of a weight, spread over it; a weight that is not there has none."""
     if weight.is_meta or not weight.numel():
         return torch.empty(0)
+    whole = getattr(weight, "full_tensor", None)
+    if whole is not None:
+        # A DTensor: the model is the same however its weights are spread, and all processes ask at once.
+        weight = whole()
     flat = weight.detach().reshape(-1)
     return flat[:: -(-flat.numel() // SAMPLES)]
 

@@ -13,6 +13,7 @@ from regard.extension import implements
 from regard.maps.damage import believing
 from regard.models.identity import ModelIdentity
 from regard.models.manifest import COMPLETE, PARTIAL, read_manifest
+from regard.models.parts import PARTS, joined_parts
 from regard.models.recording import Recording
 from regard.models.storage import check_file, layer_from
 from regard.models.tokens import Token
@@ -28,7 +29,13 @@ def read_recording(path: str | Path) -> Recording:
         raise RecordingError(f"{path} is a file; a recording is a folder. Make one with regard record.")
     if not path.is_dir():
         raise RecordingError(f"{path} is not a recording: there is no such folder. Check the name.")
+    if (path / PARTS).exists():
+        return joined_parts(path, read_recording)
     manifest = next((path / name for name in (COMPLETE, PARTIAL) if (path / name).exists()), None)
+    if manifest is None and any(path.glob("part-*")):
+        raise RecordingError(
+            f"{path} holds parts of a recording and no {PARTS}: some process did not finish. Record again."
+        )
     if manifest is None:
         raise RecordingError(f"{path} is not a recording: it holds neither {COMPLETE} nor {PARTIAL}.")
     about = read_manifest(manifest)

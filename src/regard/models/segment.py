@@ -30,6 +30,7 @@ __all__ = [
     "join_biases",
     "join_rows",
     "joined",
+    "mapped",
     "placed",
     "row_of",
     "rows_only",
@@ -59,7 +60,7 @@ class Segment:
             x = getattr(self, name)
             shorter[name] = None if x is None else x[:, :, :size]
         stats = {
-            name: _mapped(value, lambda x: x[:, :, :rows])
+            name: mapped(value, lambda x: x[:, :, :rows])
             for name, value in self.stats.items()
             if name in row_stats
         }
@@ -159,7 +160,8 @@ def tensors_of(value: Any) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else [x for x in value if isinstance(x, Tensor)]
 
 
-def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A statistic with each of its tensors changed."""
     return change(value) if isinstance(value, Tensor) else type(value)(*(change(x) for x in value))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -27,6 +27,12 @@ from regard.models.sizes import spoken
 from regard.models.switch import asks_registry, check_watchable, switched
 from regard.models.writer import Writer
 from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass, Statistic, TopK, by_name
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from regard.models.sharded import ShardedSequence
 
 __all__ = ["watch"]
 
@@ -50,6 +56,7 @@ def watch(
     text: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     own_code: bool | None = None,
+    mesh: ProcessGroup | DeviceMesh | None = None,
 ) -> Iterator[Recording]:
     """Watch a transformers model: within the block every forward pass and `generate()` is recorded.
 
@@ -68,6 +75,12 @@ def watch(
     attention themselves (BLOOM, DeBERTa, GPT-J, MPNet, XLNet and others) runs its own code, of which fused
     calls and softmaxes are observed; `own_code=True` does so with any model. Scores are kept whole then,
     n × n, and statistics that read values are refused.
+
+    With `mesh`, a process group or a mesh of one dimension, the model's inputs are cut along the sequence:
+    rank r holds the tokens after those of rank r - 1, attention is exchanged, and each rank writes its part
+    to `store`. A model that was loaded with `tp_plan="auto"` has some of its heads on each rank, and is
+    recorded likewise. `Recording.open(store)` then sees one recording. Without `store` a rank's recording of
+    a tensor-parallel model has its own heads.
 
     >>> import torch, regard
     >>> from transformers import LlamaConfig, LlamaForCausalLM
@@ -91,6 +104,14 @@ def watch(
     if tokenizer is not None:
         recording.attach(tokenizer, text)
     with ExitStack() as stack:
+        if mesh is not None or (getattr(model, "_tp_size", None) or 1) > 1:
+            # Here, because most models run in one process and need none of it.
+            from regard.models.spread import spread_of
+
+            spread = spread_of(model, mesh, store, tuple(stats), resume)
+            watcher.sequence = stack.enter_context(spread.sequence(model))
+            if store is not None:
+                store = stack.enter_context(spread.written(Path(store), overwrite))
         if store is not None:
             watcher.writer = stack.enter_context(Writer(store, recording, resume=resume, overwrite=overwrite))
         stack.enter_context(observed_outside(model, watcher, stats) if own_code else switched(model))
@@ -121,6 +142,7 @@ class _Watcher:
         self.recording = Recording.of(model)
         self.passes = Passes(model, self.recording, progress)
         self.writer: Writer | None = None
+        self.sequence: ShardedSequence | None = None
         self.sites: dict[tuple[int, int], Site] = {}
         self.decoder_text: Tensor | None = None
         """Which queries of the decoder are text, (batch, q), if statistics of whole maps want to know."""
@@ -129,6 +151,8 @@ class _Watcher:
         if not self.passes.running:
             return attention(call.q, call.k, call.v, **call.options), None
         site = self._site(module)
+        if self.sequence is not None:
+            return self._attend_sharded(site, call, self.sequence), None
         if site.role == "decoder" and len(rows_only(self.stats)) < len(self.stats):
             self.decoder_text = self._real_queries(site, call)
         if self._wanted(site):
@@ -137,6 +161,23 @@ class _Watcher:
             out, seen = attention(call.q, call.k, call.v, **call.options), None
         self.passes.attended()
         return out, seen
+
+    def _attend_sharded(self, site: Site, call: AttentionCall, sequence: ShardedSequence) -> Tensor:
+        """A call of which this rank has some of the rows and keys."""
+        if not self._wanted(site):
+            out = sequence.attend(call)
+        else:
+            seen = sequence.observe(call, self.stats)
+            layer = Layer(site)
+            layer.row_stats = self.row_stats
+            sequence.fill(layer, call, seen, self.keep)
+            self._check_size(layer)
+            self.recording.put(layer)
+            if self.writer is not None:
+                self.writer.write(layer)
+            out = seen.out
+        self.passes.attended()
+        return out
 
     def leave(self) -> None:
         for module in self.modules:
