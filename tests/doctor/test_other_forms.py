@@ -133,6 +133,21 @@ def test_a_mask_that_scores_are_multiplied_with_is_weak():
     assert examine(times_mask).codes == ("mask-weak",)
 
 
+class MaskOfMinusTen(Fused):
+    def forward(self, x, mask=None):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        if mask is not None:
+            scores = scores + (1.0 - mask[:, None, None]) * -10
+        return self.proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+def test_a_mask_that_only_damps_is_weak_although_infinities_go_through_it():
+    found = examine(MaskOfMinusTen())
+    assert found.codes == ("mask-weak",), str(found)
+    assert "damps and does not forbid" in found.findings[0].evidence
+
+
 def squashed_mask(q, k, v, mask=None):
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     return (scores if mask is None else (scores * mask.float()).tanh() * 3).softmax(-1) @ v

@@ -215,12 +215,13 @@ class FunctionSubject(Subject):
             return
         candidates = forms(name, self.parameters.roles[name], self.options.mask)
 
-        def sees(form: MaskForm, allowed: Tensor) -> Tensor:
+        def sees(form: MaskForm, allowed: Tensor, tolerance: float) -> Tensor:
             self.mask = form
             # Every query may see a key: what gives NaN was not meant in this form.
             if not bool(self.run(state, allowed=allowed).isfinite().all()):
                 return torch.zeros(LENGTH, LENGTH, dtype=torch.bool)
-            return influence(lambda s: self.run(s, allowed=allowed), state, self._values, LENGTH)
+            run = lambda s: self.run(s, allowed=allowed)  # noqa: E731
+            return influence(run, state, self._values, LENGTH, tolerance)
 
         exact, possible = find_form(candidates, sees, BATCH, LENGTH, own=True)
         self.mask = exact or (possible[0] if possible else None)

@@ -8,7 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["difference", "influence", "rows_changed"]
+__all__ = ["CLOSE", "difference", "influence", "rows_changed"]
+
+# Smaller changes, as parts of the largest number, are rounding.
+CLOSE = 1e-5
 
 
 def difference(ours: Tensor, theirs: Tensor) -> float:
@@ -25,7 +28,7 @@ def difference(ours: Tensor, theirs: Tensor) -> float:
     return float((ours - theirs).abs().max()) / max(float(theirs.abs().max()), 1e-12)
 
 
-def rows_changed(before: Tensor, after: Tensor, tolerance: float = 1e-5) -> Tensor:
+def rows_changed(before: Tensor, after: Tensor, tolerance: float = CLOSE) -> Tensor:
     """Which rows of `(batch, length, width)` differ, in any sequence of the batch."""
     size = max(float(before.nan_to_num(0.0).abs().max()), 1e-12)
     moved = (before - after).nan_to_num(0.0, posinf=size).abs() > tolerance * size
@@ -38,7 +41,7 @@ def influence(
     state: Any,
     change: Callable[[Any, int], Any],
     keys: int,
-    tolerance: float = 1e-5,
+    tolerance: float = CLOSE,
 ) -> Tensor:
     """A `(q, k)` matrix: does output q move when token k is changed?
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from regard.doctor.influence import CLOSE
 from regard.doctor.recipe import pattern
 from regard.errors import RegardError
 
-__all__ = ["MEANINGS", "MaskForm", "find_form", "forms", "holed"]
+__all__ = ["MEANINGS", "WEAK", "MaskForm", "find_form", "forms", "holed"]
 
 MEANINGS = {
     "allowed": "bool, True may attend",
@@ -102,8 +103,13 @@ def holed(form: MaskForm, batch: int, q: int, k: int) -> Tensor:
     return allowed.expand(batch, 1, q, k).clone()
 
 
+# Of a mask of ones that is turned into -10, less than this is left.
+WEAK = 1e-2
+Sees = Callable[[MaskForm, Tensor, float], Tensor]
+
+
 def find_form(
-    candidates: Iterator[MaskForm], sees: Callable[[MaskForm, Tensor], Tensor], batch: int, n: int, own: bool
+    candidates: Iterator[MaskForm], sees: Sees, batch: int, n: int, own: bool
 ) -> tuple[MaskForm | None, list[MaskForm]]:
     """The form under which just the allowed keys reach each query, and all forms that can be passed.
 
@@ -111,13 +117,26 @@ def find_form(
     """
     possible = []
     rows = torch.ones(n, n, dtype=torch.bool) if own else ~torch.eye(n, dtype=torch.bool)
-    for form in candidates:
+
+    def holds(form: MaskForm, tolerance: float) -> bool:
         allowed = holed(form, batch, n, n)
+        return torch.equal(sees(form, allowed, tolerance) & rows, allowed[0, 0] & rows)
+
+    for form in candidates:
         try:
-            seen = sees(form, allowed)
+            exact = holds(form, CLOSE)
         except Exception:
             continue
         possible.append(form)
-        if torch.equal(seen & rows, allowed[0, 0] & rows):
-            return form, possible
+        if exact:
+            return _of_ones(form, holds), possible
     return None, possible
+
+
+def _of_ones(form: MaskForm, holds: Callable[[MaskForm, float], bool]) -> MaskForm:
+    """(1 - mask) * -10 takes -inf as if it were added, and is meant for ones."""
+    ones = replace(form, meaning="ones")
+    try:
+        return ones if form.meaning == "additive" and holds(ones, WEAK) else form
+    except Exception:
+        return form

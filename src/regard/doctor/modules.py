@@ -187,9 +187,9 @@ class ModuleSubject(Subject):
                 continue
             candidates = forms(name, self.parameters.roles[name], self.options.mask)
 
-            def sees(form: MaskForm, allowed: Tensor) -> Tensor:
+            def sees(form: MaskForm, allowed: Tensor, tolerance: float) -> Tensor:
                 run = lambda s: self.run(s, allowed=allowed, form=form)  # noqa: E731
-                return influence(run, state, self.change, self.length)
+                return influence(run, state, self.change, self.length, tolerance)
 
             exact, possible = find_form(candidates, sees, self.batch, self.length, own=False)
             form = exact or (possible[0] if possible else None)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from regard.doctor.case import Case, larger
 from regard.doctor.fit import Fitting
-from regard.doctor.influence import difference, rows_changed
+from regard.doctor.influence import CLOSE, difference, rows_changed
+from regard.doctor.masks import WEAK
 from regard.doctor.recipe import pattern
 from regard.doctor.subject import Scenario, Subject
 
@@ -28,7 +29,7 @@ def holes(subject: Subject) -> Tensor:
     return keep
 
 
-def leak(case: Case, size: float = 1.0) -> tuple[Tensor, Tensor]:
+def leak(case: Case, size: float = 1.0, tolerance: float = CLOSE) -> tuple[Tensor, Tensor]:
     """Which of the tokens that count notice a change of padding, and the output."""
     subject = case.subject
     keep, state = holes(subject), larger(subject.sample(), size)
@@ -36,7 +37,7 @@ def leak(case: Case, size: float = 1.0) -> tuple[Tensor, Tensor]:
     for j in (~keep[0]).nonzero()[:, 0].tolist():
         other = subject.change(other, j)
     after = subject.run(other, keep=keep)
-    return rows_changed(before, after)[keep[0]], before
+    return rows_changed(before, after, tolerance)[keep[0]], before
 
 
 def padding(case: Case) -> None:
@@ -62,6 +63,8 @@ def padding(case: Case) -> None:
         case.find(code, f"{evidence}; the output equals the formula with {words}")
     elif subject.own:
         case.note(f"{evidence}: tokens meet outside attention too (convolution, recurrence, compressed keys)")
+    elif not bool(leak(case, tolerance=WEAK)[0].any()):
+        case.find("mask-weak", f"{evidence}, by less than {WEAK:.0%}: its mask damps and does not forbid")
     else:
         case.find("padding-leak", evidence)
 
