@@ -317,6 +317,17 @@ def test_what_is_printed_elsewhere_is_read_whole_and_judged(case):
     assert [found for found in report.causes if cause in found] == report.causes[:1]
 
 
+def test_vectors_may_stand_behind_their_words():
+    report = check(
+        'Query for "love": [1, 1]\nKeys: I → [1, 0], love → [0, 1], AI → [1, 1]\n'
+        "Values: I = [10, 0], love = [0, 10], AI = [5, 5]\nDot products: 1, 1, 2\nScaled: 0.71, 0.71, 1.41\n"
+        "Softmax: 0.25, 0.25, 0.50\nWeighted sum: [5.0, 5.0]"
+    )
+    assert report.ok
+    assert report.examples[0].checked == 11
+    assert report.examples[0].notes == ()
+
+
 @pytest.mark.parametrize("sign", [" ", ", ", "; "])
 def test_steps_may_follow_each_other_on_one_line(sign):
     report = check(f"scores: 1 2{sign}attention weights: 0.27 0.73")

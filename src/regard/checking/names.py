@@ -111,6 +111,7 @@ def step_named(label: str) -> str | None:
     'output'
     >>> step_named("the cat sat")
     """
+    label = re.sub(r"\s+(?:for|of)\s+(?:the\s+)?(?:word\s+|token\s+)?['\"“‘]\w+['\"”’]\s*$", "", label)
     text = _squashed(label)
     # attn_weights_2 is the weights of one query.
     for name in (text, re.sub(r"(?<=\w{3})\d+$", "", text)):

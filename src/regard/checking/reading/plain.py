@@ -26,6 +26,10 @@ _INDEXED = re.compile(
     r"(\d+|(?<=_)\w+|(?<=_\{)\w+)\}?$",
     re.IGNORECASE,
 )
+# A word in front of its vector, the first one after the name of the table.
+_OWNED = re.compile(
+    r"^[\s,;]*(?:and\s+)?(?:(?P<step>[^:=→\x01]+):\s*)?(?P<word>['\"“]?\w[\w'’-]*['\"”]?)\s*(?:→|->|=>|=|:)\s*$"
+)
 _HEAD = re.compile(r"^(?:attention\s+)?head[\s_]*\d+(?:\s*(?:output|out|result))?$", re.IGNORECASE)
 # A heading that begins an example of its own.
 _PART = re.compile(
@@ -98,8 +102,14 @@ class _Text:
         self._finish()
         at, before = 0, ""
         named: list[tuple[str, list[str]]] = []
+        group: str | None = None
         for found in HELD.finditer(line):
             words, text = line[at : found.start()], self.held[int(found[1])]
+            owned = _OWNED.match(words)
+            if owned and (group := self._group(owned, group)):
+                at = found.end()
+                self.draft.add_row(group, owned["word"].strip("'\"“”"), rows_of(text)[0])
+                continue
             name = self._name(words, before) or self._divided(words, line[found.end() :])
             at = found.end()
             if name is None and named and re.fullmatch(r"[\s,;]*(?:and\s*)?", words) and _is_vector(text):
@@ -120,6 +130,14 @@ class _Text:
         self.pending = (
             "weights" if re.fullmatch(r"(?i)softmax\s*\(\s*\x01\d+\x02\s*\)", line.strip()) else None
         )
+
+    @staticmethod
+    def _group(owned: re.Match[str], before: str | None) -> str | None:
+        """The table that a vector with its word belongs to: Keys: cat → [1, 0], dog → [0, 1]."""
+        if owned["step"]:
+            name = _named(owned["step"])
+            return name if name in ("q", "k", "v", "x") else None
+        return None if _named(owned["word"]) in TABLES else before
 
     def _name(self, words: str, before: str) -> str | None:
         """The step that the words before a list name."""
