@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from regard.errors import ModelError
 from regard.models.hook import NAME, register
 
-__all__ = ["check_model", "switched"]
+__all__ = ["asks_registry", "check_model", "switched", "unwrapped"]
 
 
 @contextmanager
@@ -48,20 +50,42 @@ def switched(model: Any) -> Iterator[None]:
             generation.disable_compile = compiles
 
 
-def check_watchable(model: Any) -> None:
-    """Raise ModelError unless this is a transformers model."""
+def unwrapped(model: Any) -> Any:
+    """The transformers model that is to be watched: the model itself, or the one that others wrap.
+
+    PEFT, torch.compile, DistributedDataParallel and modules of your own hold one as a part; libraries that
+    trace models hold it beside them.
+    """
     from transformers import PreTrainedModel
 
-    if not isinstance(model, PreTrainedModel):
+    if isinstance(model, PreTrainedModel):
+        return model
+    if not isinstance(model, torch.nn.Module):
+        beside = (getattr(model, name, None) for name in ("_model", "_module", "original_model", "model"))
+        model = next((part for part in beside if isinstance(part, torch.nn.Module)), model)
+    parts = model.modules() if isinstance(model, torch.nn.Module) else ()
+    models = [part for part in parts if isinstance(part, PreTrainedModel)]
+    inner = {id(part) for whole in models for part in whole.modules() if part is not whole}
+    outer = [part for part in models if id(part) not in inner]
+    if len(outer) == 1:
+        return outer[0]
+    if outer:
+        kinds = ", ".join(type(part).__name__ for part in outer)
         raise ModelError(
-            f"watch got a {type(model).__name__}; it needs a transformers model (a PreTrainedModel). For "
-            "layers of your own call regard.observe(q, k, v) where they attend."
+            f"watch got a {type(model).__name__} that holds {len(outer)} transformers models ({kinds}); give "
+            "the one to watch."
         )
+    raise ModelError(
+        f"watch got a {type(model).__name__}; it needs a transformers model (a PreTrainedModel). For "
+        "layers of your own call regard.observe(q, k, v) where they attend."
+    )
 
 
 def check_model(model: Any) -> None:
     """Raise ModelError, and say what is missing, unless this model's attention can be replaced."""
-    check_watchable(model)
+    inner = unwrapped(model)
+    if inner is not model:
+        raise ModelError(f"{type(model).__name__} wraps a {type(inner).__name__}; give that one itself.")
     if not asks_registry(model):
         raise ModelError(_outside(model))
 

@@ -24,7 +24,7 @@ from regard.models.recording import Recording
 from regard.models.segment import in_text, rows_only
 from regard.models.sites import Site, index_of, role_of
 from regard.models.sizes import spoken
-from regard.models.switch import asks_registry, check_watchable, switched
+from regard.models.switch import asks_registry, switched, unwrapped
 from regard.models.writer import Writer
 from regard.stats import Entropy, MaxScore, MeanDistance, SinkMass, Statistic, TopK, by_name
 
@@ -95,7 +95,7 @@ def watch(
     >>> recording.maps[1][0, 3].shape, recording.layers[1].entropy.shape
     (torch.Size([9, 9]), torch.Size([1, 4, 9]))
     """
-    check_watchable(model)
+    model = unwrapped(model)
     if any(id(module) in watchers for module in model.modules()):
         raise ModelError(f"{type(model).__name__} is being watched already; leave that block first.")
     own_code = not asks_registry(model) if own_code is None else own_code
