@@ -8,6 +8,7 @@ import torch
 import regard
 from maps.cases import cases, tensors
 from regard import Causal, ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK, observe
+from regard.engine.riding import may_ride
 from regard.errors import StatisticError
 from regard.masks import Dense
 from regard.stats import (
@@ -252,3 +253,11 @@ def test_repr_names_the_statistics_and_shapes():
     assert "out=[1, 2, 9, 16]" in text
     assert "entropy=[1, 2, 9]" in text
     assert "top_k=TopKeys(weight, key)" in text
+
+
+def test_statistics_of_rows_ride_in_the_forward_pass_and_no_others_do():
+    class Mine(Entropy):
+        """May mean something else, so it does not ride."""
+
+    assert all(may_ride(statistic) for statistic in ROWS)
+    assert not any(may_ride(s) for s in (Mine(), ColumnMass(), Decay(), Pooled(4), TopK(2), HeadDivergence()))

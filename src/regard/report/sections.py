@@ -1,11 +1,10 @@
-"""The sections of a report: each a function from the draft to HTML, empty where it has nothing to say."""
+"""The sections of a report: each a function that renders a template with what the draft holds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,11 +15,13 @@ from torch import Tensor
 from regard.atlas import Atlas, DecayFit, HeadCard, Profile, decay, position_profile
 from regard.models import Layer, Recording
 from regard.plots import curves
+from regard.report.page import render
 from regard.report.pictures import block_of, labels_of, png_of, svg_of, thumbnail, zoomed
 from regard.report.words import CAVEATS, KIND_SENTENCES
 from regard.stats import ColumnMass, Pooled
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from matplotlib.figure import Figure
 
 __all__ = ["SECTIONS", "Draft"]
@@ -32,6 +33,7 @@ GRID_LAYERS = 24
 # Kinds whose heavy cells lie far from the diagonal and from the first keys.
 FAR = ("duplicate token", "induction", "retrieval", "strided")
 EXCERPT = 280
+DECAY = "Decay with distance"
 
 
 class Overview(NamedTuple):
@@ -95,7 +97,7 @@ class Draft:
     def layer(self, index: int) -> Layer:
         return self.recording.layers[index]
 
-    def figure(self, name: str, figure: Figure, caption: str, *, raster: bool = False) -> str:
+    def figure(self, name: str, figure: Figure, caption: str, *, raster: bool = False) -> Markup:
         """A figure in the page, and in the folder of figures where there is one."""
         self.drawn.append(name)
         if self.figures is not None:
@@ -103,11 +105,11 @@ class Draft:
                 figure.savefig(self.figures / f"{name}.{ending}")
                 # Laying out takes as long as drawing, and the first time is good for all.
                 figure.set_layout_engine("none")
-        body = f'<img src="{png_of(figure)}" alt="{escape(caption)}">' if raster else svg_of(figure)
-        return f"<figure>{body}<figcaption>{escape(caption)}</figcaption></figure>\n"
+        given = {"png": png_of(figure), "svg": ""} if raster else {"png": "", "svg": svg_of(figure)}
+        return render("figure.html", caption=caption, **given)
 
 
-def header(draft: Draft) -> str:
+def header(draft: Draft) -> Markup:
     """What the model is and what it read."""
     recording, atlas = draft.recording, draft.atlas
     heads = sorted({draft.layer(index).map.shape[1] for index in recording.layers})
@@ -118,59 +120,34 @@ def header(draft: Draft) -> str:
         "heads per layer": " or ".join(map(str, heads)),
         "tokens": f"{atlas.tokens:,}",
     }
-    cells = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items()
-    )
-    text = recording.text or ""
-    quote = f"<blockquote>{escape(_excerpt(text))}</blockquote>" if text.strip() else ""
-    partial = "" if recording.complete else "<p><b>The recording is partial: the run was cut short.</b></p>"
-    return f"<h1>{escape(draft.title)}</h1>\n{partial}<dl class=facts>{cells}</dl>\n{quote}\n"
+    text = _excerpt(recording.text or "")
+    return render("header.html", title=draft.title, complete=recording.complete, facts=facts, text=text)
 
 
-def at_a_glance(draft: Draft) -> str:
+def at_a_glance(draft: Draft) -> Markup:
     """The kinds that were found, in sentences made of counts."""
     kinds = {kind: [c for c in cards if c.stack == draft.stack] for kind, cards in draft.atlas.kinds.items()}
     kinds = {kind: cards for kind, cards in kinds.items() if cards}
-    if not kinds:
-        return (
-            "<h2>At a glance</h2><p>No head of this model has a kind that regard knows: none looks mostly at "
-            "one place or one sort of token. Untrained models look like this.</p>\n"
-        )
     rows = [
         [kind, str(len(cards)), f"{cards[0].layer}.{cards[0].head}", cards[0].evidence[kind]]
         for kind, cards in sorted(kinds.items(), key=lambda item: -len(item[1]))
     ]
-    none = sum(not card.kinds for card in draft.cards)
-    return (
-        f"<h2>At a glance</h2><p>Of {len(draft.cards)} heads {len(draft.cards) - none} are of a kind that "
-        "regard knows; a head may be of several. 5.3 is layer 5, head 3, counted from 0.</p>"
-        + _table(["kind", "heads", "clearest", "its evidence"], rows, words=(0, 3))
-    )
+    of_a_kind = sum(bool(card.kinds) for card in draft.cards)
+    return render("at_a_glance.html", rows=rows, heads=len(draft.cards), of_a_kind=of_a_kind)
 
 
-def grid(draft: Draft) -> str:
+def grid(draft: Draft) -> Markup:
     """The atlas: every head as a thumbnail."""
     layers = list(draft.recording.layers)
-    shown = layers[:GRID_LAYERS]
     rows = []
-    for index in shown:
+    for index in layers[:GRID_LAYERS]:
         pooled = _thumbs(draft.overviews[index].pooled)
-        cells = (_cell(draft.atlas.of(index, head, draft.stack), pooled[head]) for head in range(len(pooled)))
-        rows.append(f'<tr><th scope="row">{index}</th>{"".join(cells)}</tr>')
-    note = (
-        ""
-        if len(shown) == len(layers)
-        else f"<p class=soft>The first {len(shown)} of {len(layers)} layers.</p>"
-    )
-    return (
-        "<h2>Every head</h2><p>One map per head: a row per query from top to bottom, a column per key from "
-        "left to right; darker is more weight, on a logarithmic scale. Each pixel is the largest weight of "
-        "its block.</p>"
-        f"<div class=grid><table><tbody>{''.join(rows)}</tbody></table></div>{note}\n"
-    )
+        cards = [draft.atlas.of(index, head, draft.stack) for head in range(len(pooled))]
+        rows.append((index, [(c, _title(c), thumbnail(x)) for c, x in zip(cards, pooled, strict=True)]))
+    return render("grid.html", rows=rows, layers=len(layers))
 
 
-def telling_heads(draft: Draft) -> str:
+def telling_heads(draft: Draft) -> Markup:
     """The clearest head of each kind, large."""
     parts = []
     for kind, cards in draft.atlas.kinds.items():
@@ -183,18 +160,17 @@ def telling_heads(draft: Draft) -> str:
         )
         sentence = KIND_SENTENCES.get(kind, "")
         picture = draft.figure(name, _large(draft, best, kind), caption, raster=True)
-        parts.append(f"<h3>{escape(kind.capitalize())}</h3><p>{escape(sentence)}</p>{picture}")
-    return f"<h2>The most telling heads</h2>{''.join(parts)}" if parts else ""
+        parts.append((kind.capitalize(), sentence, picture))
+    return render("telling_heads.html", heads=parts)
 
 
-def distances(draft: Draft) -> str:
+def distances(draft: Draft) -> Markup:
     """How weight falls off with distance."""
     fits = [fit for fit in draft.fits if fit.gamma is not None]
     if not fits:
         why = draft.fits[0].refused if draft.fits else None
-        return (
-            f"<h2>Decay with distance</h2><p>No decay was fitted: {escape(why or 'there are no heads')}.</p>"
-        )
+        sentence = f"No decay was fitted: {why or 'there are no heads'}."
+        return render("sentence.html", title=DECAY, sentence=sentence, picture="")
     lines = {_name(fit): _thinned(fit) for fit in fits}
     ordered = sorted(fits, key=lambda fit: fit.gamma or 0.0)
     telling = [_name(ordered[place]) for place in dict.fromkeys((0, len(ordered) // 2, len(ordered) - 1))]
@@ -210,14 +186,15 @@ def distances(draft: Draft) -> str:
         f"{gammas[-1]:.2f}, with {gammas[len(gammas) // 2]:.2f} in the middle."
     )
     caption = f"Mean weight by distance, over the last {fits[0].queries} queries; one line per head."
-    return f"<h2>Decay with distance</h2><p>{sentence}</p>{draft.figure('decay', figure, caption)}"
+    picture = draft.figure("decay", figure, caption)
+    return render("sentence.html", title=DECAY, sentence=sentence, picture=picture)
 
 
-def positions(draft: Draft) -> str:
-    """Where in the context the last queries look."""
+def positions(draft: Draft) -> Markup | None:
+    """Where in the context the last queries look; nothing for fewer than four keys."""
     profile = draft.profile
     if profile is None:
-        return ""
+        return None
     middle = [100 * (a + b) / 2 for a, b in zip(profile.edges, profile.edges[1:], strict=False)]
     lines = {
         f"{layer}.{head}": (middle, row)
@@ -239,10 +216,11 @@ def positions(draft: Draft) -> str:
         f"context, {parts[1]:.0%} to the middle and {parts[2]:.0%} to the last, on average over heads."
     )
     caption = "Share of weight by position, one pale line per head."
-    return f"<h2>Position in the context</h2><p>{sentence}</p>{draft.figure('positions', figure, caption)}"
+    picture = draft.figure("positions", figure, caption)
+    return render("sentence.html", title="Position in the context", sentence=sentence, picture=picture)
 
 
-def heavy_tokens(draft: Draft) -> str:
+def heavy_tokens(draft: Draft) -> Markup:
     """Sinks and heavy hitters: the keys that get most weight."""
     seen = [draft.layer(index).map for index in draft.overviews]
     masses = [
@@ -261,26 +239,16 @@ def heavy_tokens(draft: Draft) -> str:
         ]
         for mass, key in zip(top.values.tolist(), top.indices.tolist(), strict=True)
     ]
-    sinks = sorted(draft.cards, key=lambda card: -card.statistics["sink_mass"])[:1]
-    strongest = "".join(
-        f" The strongest sink is head {c.layer}.{c.head}: its queries give {c.statistics['sink_mass']:.0%} "
-        "of their weight to the first four tokens."
-        for c in sinks
-    )
-    return (
-        "<h2>Sinks and heavy tokens</h2><p>The keys that get most weight, over all heads and queries, and "
-        f"how much that is next to an even share.{strongest}</p>"
-        + _table(["token", "position", "share of all weight", "next to even"], rows)
-    )
+    sink = max(draft.cards, key=lambda card: card.statistics["sink_mass"], default=None)
+    return render("heavy_tokens.html", rows=rows, sink=sink)
 
 
-def caveats(draft: Draft) -> str:
+def caveats(draft: Draft) -> Markup:
     """What the report does not show."""
-    items = "".join(f"<li>{escape(text)}</li>" for text in CAVEATS)
-    return f"<h2>What this page does not tell</h2><ul>{items}</ul>\n"
+    return render("caveats.html", caveats=CAVEATS)
 
 
-SECTIONS: tuple[Callable[[Draft], str], ...] = (
+SECTIONS: tuple[Callable[[Draft], Markup | None], ...] = (
     header,
     at_a_glance,
     grid,
@@ -292,13 +260,8 @@ SECTIONS: tuple[Callable[[Draft], str], ...] = (
 )
 
 
-def _cell(card: HeadCard, pooled) -> str:
-    kinds = [f"<b>{escape(kind)}</b> {card.score(kind):.2f}" for kind in card.kinds[:2]]
-    title = f"layer {card.layer}, head {card.head}: {', '.join(card.kinds) or 'no kind'}"
-    return (
-        f'<td title="{escape(title)}"><img src="{thumbnail(pooled)}" alt="{escape(title)}">'
-        f"<div class=kinds>{card.layer}.{card.head} {'<br>'.join(kinds)}</div></td>"
-    )
+def _title(card: HeadCard) -> str:
+    return f"layer {card.layer}, head {card.head}: {', '.join(card.kinds) or 'no kind'}"
 
 
 def place_of(kind: str, pooled: Float[Tensor, "rows columns"], size: int, shift: int) -> tuple[int, int]:
@@ -346,21 +309,6 @@ def _thinned(fit: DecayFit) -> tuple[list[float], list[float]]:
 
 def _name(fit: DecayFit) -> str:
     return f"{fit.layer}.{fit.head}, γ = {fit.gamma:.2f}"
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[int] = (0,)) -> str:
-    """A table whose columns of `words` stand to the left, and numbers to the right."""
-    sides = [' class="word"' if place in words else "" for place in range(len(columns))]
-    head = "".join(
-        f'<th scope="col"{side}>{escape(name)}</th>' for side, name in zip(sides, columns, strict=True)
-    )
-    lines = (
-        "".join(f"<td{side}>{escape(cell)}</td>" for side, cell in zip(sides, row, strict=True))
-        for row in rows
-    )
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
-    table = f"<table class=plain><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<div class=scroll>{table}</div>\n"
 
 
 def _excerpt(text: str) -> str:
