@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from regard.checking.equations import Equation, equations_in
 from regard.checking.verdict import Cell, CheckedStep, Verdict
 
@@ -18,7 +20,8 @@ def checked_calculations(text: str) -> CheckedStep | None:
     >>> [(cell.printed.text, cell.verdict.value, cell.right) for cell in step]
     [('6.017', 'rounded', '6.015'), ('1.5', 'right', '1.5')]
     """
-    found = equations_in(text)
+    # The dash of a list is no minus.
+    found = equations_in(re.sub(r"(?m)^[ \t]*[-*•][ \t]+", "", text))
     if not found:
         return None
     cells = tuple((_cell(row, each),) for row, each in enumerate(found))

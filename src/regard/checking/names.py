@@ -41,7 +41,8 @@ q: q query queries xwq x@wq
 k: k key keys xwk x@wk
 k_t: kt keyt keyst ktranspose ktransposed transposedk transposedkeys transposeofk
 v: v value values xwv x@wv
-scores: s score scores rawscores rawscore attentionscores attentionscore unscaledscores dotproduct
+scores: xxt x@xt x·xt s score scores rawscores rawscore attentionscores attentionscore unscaledscores
+    dotproduct
     dotproducts qkt qk q·k q·kt q@kt q*kt qkscores logits logit similarity similarities alignment
     alignmentscores energies
 scaled: scaled scaledscores scaledscore scaledlogits scaledattentionscores scaleddotproducts
@@ -132,7 +133,9 @@ def _squashed(label: str) -> str:
     text = re.sub(r"\\(?:text|mathrm|mathbf|operatorname|mathsf)\s*\{([^}]*)\}", r"\1", label.strip(" *_#"))
     text = re.sub(r"\\(?:sqrt)\s*\{([^}]*)\}", r"√\1", text).replace("\\top", "ᵀ").replace("\\alpha", "α")
     text = re.sub(
-        r"\(?\b\d+\s*[×xX,]\s*\d+\b\)?|\[\d+\s*,\s*\d+\]|\(rounded[^)]*\)|\s\([^()]*\s[^()]*\)$", "", text
+        r"\(?\b\d+\s*[×xX,]\s*\d+\b\)?|\[\d+\s*,\s*\d+\]|\(rounded[^)]*\)|\s\([^()]*\s[^()]*\)$|\s\((?:causal|masked|softmax|scaled|raw|self)\)\W*$",
+        "",
+        text,
     )
     text = re.sub(r"[\s$*#`_{}\\:=≈~.…]+(?=t\b)", ".", text.lower()) if ".t" in text.lower() else text.lower()
     for sign, plain in _SIGNS.items():

@@ -18,6 +18,10 @@ def build(draft: Draft) -> Example:
     """The example that a draft describes; raises where its tables do not fit together."""
     tables = dict(draft.tables)
     notes = list(draft.notes)
+    if draft.own and {"x", "scores"} <= tables.keys() and not {"q", "k"} & tables.keys():
+        # x xᵀ: every vector asks, and every vector is asked.
+        tables["q"] = tables["k"] = tables["x"]
+        draft.scale = draft.scale or Scale(1.0, "times 1.000")
     keys = _keys(tables)
     # Values and sums printed as a plain list are one number per key, or per query.
     for name, wanted in (("v", keys), ("total", _queries(tables)), ("x", None)):

@@ -34,6 +34,7 @@ class Draft:
     ignored: list[str] = field(default_factory=list)
     indexed: dict[str, list[str]] = field(default_factory=dict)
     maps: dict[str, list[Table]] = field(default_factory=dict)
+    own: bool = False
     heads: list[list[list[str]]] = field(default_factory=list)
 
     def add(
@@ -50,6 +51,8 @@ class Draft:
         if name == "mask":
             self.set_mask(texts)
             return
+        if name in MAPS:
+            texts = _with_hidden(name, texts)
         if name == "k_t":
             if "k" in self.tables:
                 return  # kᵀ says again what k says
@@ -59,11 +62,14 @@ class Draft:
             _check_rows(name, texts, rows)
             texts, rows, columns = list(zip(*texts, strict=True)), columns, rows
             self.notes.append(f"{name} stands with its keys in rows, and is read with its queries in rows.")
+        table = self._table(name, texts, flat, rows, columns, trimmed)
         if name in self.tables:
+            if self.tables[name].values == table.values:
+                return  # said again
             raise RegardError(
                 f"{name} is given twice; give each table once, or check the two examples one after the other."
             )
-        self.tables[name] = self._table(name, texts, flat, rows, columns, trimmed)
+        self.tables[name] = table
 
     def add_head(self, rows: list[list[str]]) -> None:
         """Keep the output of one head; side by side they are what W_o multiplies."""
@@ -182,6 +188,16 @@ def scale_in(text: str) -> Scale | None:
         return Scale(1 / float(warm[1]), f"divided by {warm[1]}")
     by = re.search(rf"(?:divided? by|dividing by|scaled by 1/|1\s*/)\s*{number}", plain)
     return Scale(1 / float(by[1]), f"divided by {by[1]}") if by and float(by[1]) else None
+
+
+def _with_hidden(name: str, texts: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+    """A map whose cells above the diagonal are left open, as causal ones are printed."""
+    opened = [[str(cell).strip() in ("", "-", "—", "–", ".", "·") for cell in row] for row in texts]
+    square = all(len(row) == len(texts) for row in texts) and len(texts) > 1
+    if not square or any(x != (j > i) for i, row in enumerate(opened) for j, x in enumerate(row)):
+        return texts
+    hidden = "0" if name in ("weights", "exps") else "-∞"
+    return [[hidden if j > i else cell for j, cell in enumerate(row)] for i, row in enumerate(texts)]
 
 
 def _turned(rows: Sequence[str], columns: Sequence[str]) -> bool:

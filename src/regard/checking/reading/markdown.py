@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from regard.checking.names import TABLES as STEPS
 from regard.checking.names import step_named
-from regard.checking.reading.draft import Draft
+from regard.checking.reading.draft import MAPS, Draft
 from regard.checking.reading.numbers import is_cell, only_numbers
 from regard.errors import RegardError
 
@@ -74,6 +74,10 @@ def _add_matrix(draft: Draft, name: str, table: _Table) -> None:
     skip = 1 if labels else 0
     rows = [row[skip:] for row in table.body]
     columns = [cell for cell in table.header[skip:] if cell]
+    if name in MAPS and columns and re.fullmatch(r"(?i)(?:row\s*)?(?:sum|total)|[Σ∑]\w*", columns[-1]):
+        # Beside weights stands what they add up to.
+        rows, columns = [row[: len(columns) - 1] for row in rows], columns[:-1]
+        draft.notes.append("The column of sums is left out.")
     width = max(map(len, rows))
     rows = [row + [""] * (width - len(row)) for row in rows]
     keys = columns if len(columns) == width else []

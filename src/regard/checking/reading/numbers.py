@@ -10,6 +10,7 @@ __all__ = ["CELL", "cleaned", "is_cell", "maps_of", "only_numbers", "pairs_in", 
 
 CELL = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?%?|[-+]?(?:inf|∞)|nan|[-+]?\d+/\d+"
 _WORDS = r"True|False|nan|None|null"
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 
@@ -19,7 +20,13 @@ def cleaned(text: str) -> str:
     >>> cleaned("tensor([[1., 0.]], dtype=torch.float64)"), cleaned("−2.1×10⁻⁹")
     ('[[1., 0.]]', '-2.1e-9')
     """
-    text = text.replace("−", "-").replace("–", "-").replace("\u00a0", " ").replace("\\infty", "∞")
+    text = (
+        text.translate(_SUBSCRIPTS)
+        .replace("−", "-")
+        .replace("–", "-")
+        .replace("\u00a0", " ")
+        .replace("\\infty", "∞")
+    )
     text = re.sub(r"\b-?Infinity\b|\bINF\b", "inf", text)
     text = re.sub(
         r"\s*(?:×|\\times|\\cdot|·|\*|x)\s*10\s*(?:\^|\*\*)?\s*\{?\s*([-⁻]?[\d⁰¹²³⁴⁵⁶⁷⁸⁹]+)(?:\s*\})?",

@@ -26,6 +26,8 @@ _INDEXED = re.compile(
     r"(\d+|(?<=_)\w+|(?<=_\{)\w+)\}?$",
     re.IGNORECASE,
 )
+# Vectors that meet themselves, without projections.
+_OWN = re.compile(r"\bX\s*[@·*]?\s*X\s*(?:ᵀ|⊤|\^\{?T|\.T\b)")
 # A word in front of its vector, the first one after the name of the table.
 _OWNED = re.compile(
     r"^[\s,;]*(?:and\s+)?(?:(?P<step>[^:=→\x01]+):\s*)?(?P<word>['\"“]?\w[\w'’-]*['\"”]?)\s*(?:→|->|=>|=|:)\s*$"
@@ -46,6 +48,7 @@ class _Text:
         self.draft = Draft()
         plain = cleaned(with_columns(without_dialects(without_latex(without_prompts(text)))))
         plain = without_entries(plain, self.draft)
+        self.draft.own = _OWN.search(plain) is not None
         self.text = held_lists(plain, self.held)
         self.pending: str | None = None
         self.rows: list[list[str]] = []
@@ -77,6 +80,9 @@ class _Text:
                 self._finish()
                 self.pending = None
             return
+        if re.match(r"(?i)#{1,6}\s|\W*step\s*\d", line):
+            self._finish()
+            self.pending = None
         if HELD.search(line):
             self._bracketed(line)
         elif self._said(line) or self._row(line) or self._sentence(line):
@@ -141,7 +147,7 @@ class _Text:
 
     def _name(self, words: str, before: str) -> str | None:
         """The step that the words before a list name."""
-        label = re.sub(r"^[\s,;.)]+|[\s:=≈(]+$|^and\s+", "", re.sub(r"[*`]+", "", words))
+        label = re.sub(r"^[\s,;.)•-]+|[\s:=≈(]+$|^and\s+", "", re.sub(r"[*`]+", "", words))
         if re.search(r"softmax\s*\(\s*$", words, re.IGNORECASE):
             return "scores"
         if before == "scores" and re.search(r"[=≈→]\s*$", words):
