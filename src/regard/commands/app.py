@@ -13,6 +13,5 @@ app = typer.Typer(
     help="Exact attention you can look at, at any length.",
     epilog="Example: regard view",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )

@@ -49,10 +49,21 @@ def print_json(value: Any) -> None:
 
 
 def show(*parts: Any) -> None:
-    """Tables in colour on a terminal, as plain text elsewhere; strings are printed as they are."""
+    """Tables in colour on a terminal, as plain text elsewhere; strings are printed as they are.
+
+    A table that is wider than the terminal is printed as lines.
+    """
+    from rich.console import Group
+    from rich.table import Table
+
+    from regard.commands.narrow import as_lines, width_of
+
     out = console()
-    for part in parts:
-        if isinstance(part, str):
+    single = [one for part in parts for one in (part.renderables if isinstance(part, Group) else [part])]
+    for part in single:
+        if isinstance(part, Table) and width_of(part) > out.width:
+            out.print(as_lines(part, out.width), markup=False, highlight=False)
+        elif isinstance(part, str):
             out.print(part, markup=False, highlight=False)
         else:
             out.print(part)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.commands.app import LOOK, app
-from regard.commands.output import figure_file, save_figure
-from regard.commands.sources import RecordingArgument, check_head, recording_at
+from regard.commands.output import figure_file, print_json, save_figure
+from regard.commands.sources import JsonOption, RecordingArgument, check_head, recording_at
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def plot(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf file.")
     ] = Path("map.png"),
+    as_json: JsonOption = False,
 ) -> None:
     """Draw one head's map: cell by cell where it is short, pooled with a part enlarged where it is long."""
     figure_file(output)
@@ -50,7 +51,10 @@ def plot(
     _, _, q, k = found.maps[layer].shape
     rows, columns = _range("--queries", queries, q), _range("--keys", keys, k)
     save_figure(figure_of(found, layer, head, rows, columns, how=how, at=_place(at, q, k)), output)
-    typer.echo(f"Wrote {output}")
+    if as_json:
+        print_json({"path": str(output), "layer": layer, "head": head, "queries": q, "keys": k})
+    else:
+        typer.echo(f"Wrote {output}")
 
 
 def figure_of(

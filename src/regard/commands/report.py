@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from regard.commands.app import LOOK, app
-from regard.commands.output import progress, writable, written
-from regard.commands.sources import RecordingArgument, recording_at
+from regard.commands.output import print_json, progress, writable, written
+from regard.commands.sources import JsonOption, RecordingArgument, recording_at
 from regard.errors import RegardError
 
 __all__ = ["report"]
@@ -24,6 +24,7 @@ def report(
     figures: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write its figures there too, as PNG and SVG.")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write one page about a recording, for reading: no server, no network, nothing but the file."""
     from regard.report import report as write
@@ -39,4 +40,7 @@ def report(
         page = write(found, figures=figures, progress=step)
     with written(output) as draft:
         draft.write_text(page, encoding="utf-8")
-    typer.echo(f"Wrote {output} ({len(page.encode()) / 1e6:.1f} MB)")
+    if as_json:
+        print_json({"path": str(output), "bytes": len(page.encode())})
+    else:
+        typer.echo(f"Wrote {output} ({len(page.encode()) / 1e6:.1f} MB)")
