@@ -164,7 +164,8 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
         "hopper_argmax_kernel": argmax,
         "hopper_candidates_kernel": topk,
         "hopper_threshold_kernel": topk,
-        "shared_tiles_kernel": topk,
+        "choose_tiles_kernel": topk,
+        "raise_thresholds_kernel": topk,
         "exhaustive_kernel": topk,
         "hopper_keys_kernel": hopper_backward,
         "hopper_queries_kernel": hopper_backward,
@@ -192,7 +193,8 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
             "hopper_threshold_kernel",
             "hopper_candidates_kernel",
         }
-        helpers = {"shared_tiles_kernel", "shares_kernel", "exhaustive_kernel", "select_kernel"}
+        helpers = {"choose_tiles_kernel", "raise_thresholds_kernel", "shares_kernel", "exhaustive_kernel"}
+        helpers.add("select_kernel")
         for other in (kernels | helpers) - {name}:
             recorded(topk, other)
         if module is topk:

@@ -20,7 +20,7 @@ from regard.engine.triton.forward.tile_maxima import TileMaxima
 from regard.engine.triton.hopper.topk.candidates import hopper_candidates_kernel
 from regard.engine.triton.hopper.topk.candidates_ptx import MAX_CANDIDATES
 from regard.engine.triton.hopper.topk.exhaustive import exhaustive_kernel
-from regard.engine.triton.hopper.topk.shared_tiles import shared_tiles_kernel
+from regard.engine.triton.hopper.topk.shared_tiles import CHOSEN, choose_tiles_kernel, raise_thresholds_kernel
 from regard.engine.triton.hopper.topk.shares import shares_kernel
 from regard.engine.triton.hopper.topk.threshold import hopper_threshold_kernel
 from regard.engine.triton.hopper.topk.threshold_two_pass import (
@@ -51,6 +51,13 @@ SEARCH_BLOCKS = 4
 SHARED = 48
 # Tiles whose bits or counts a program looks at together.
 CHUNK = 32
+# What a kernel takes that chooses tiles and multiplies none.
+CHOOSING = ("LOW", "HIGH", "mask_b", "mask_h", "scale", "q_len", "k_len", "heads", "first_row", "band_rows")
+CHOOSING += ("lines", "GRAIN", "SIDE", "CHUNK")
+# How many such tiles, by grain.
+USED = {64: 3, 128: 2}
+# Registers of a thread that looks at whole blocks: four programs fit a multiprocessor.
+BLOCK_REGISTERS = 128
 # Tiles of which a program asks queries whether they want them.
 LINES = 16
 # Largest scores of so many tiles stay in registers while thresholds are found, of so many warps with so many
@@ -192,18 +199,29 @@ class TopKeys:
         self, maxima: TileMaxima, wanted: Int32[Tensor, "maps lines words"], count: Int32[Tensor, " lines"]
     ) -> None:
         """Better thresholds for rows that share tiles, fewer wanted tiles, and how many rows want each."""
+        grid = (maxima.scores.shape[2] // SIDE, self.maps)
+        tiles = count.new_empty(self.maps, grid[0], CHOSEN.value)
+        shared = {
+            "TILE_MAXIMA": maxima.scores,
+            "THRESHOLD": self.threshold,
+            "WANTED": wanted,
+            "COUNT": count,
+            "TILES": tiles,
+        }
+        arguments = self._search_arguments(maxima)
+        both = {name: arguments[name] for name in CHOOSING}
+        start(choose_tiles_kernel, grid, **shared, **both, SHARED=SHARED, num_warps=1)
         start(
-            shared_tiles_kernel,
-            (maxima.scores.shape[2] // SIDE, self.maps),
-            TILE_MAXIMA=maxima.scores,
+            raise_thresholds_kernel,
+            grid,
+            **shared,
+            **arguments,
             LSE=self.result.lse,
-            THRESHOLD=self.threshold,
-            WANTED=wanted,
-            COUNT=count,
             TOP=self.top,
             CLASSES=CLASSES,
-            SHARED=SHARED,
-            **self._search_arguments(maxima),
+            USED=USED[maxima.grain],
+            num_stages=1,
+            maxnreg=BLOCK_REGISTERS,
         )
 
     @property
@@ -347,5 +365,6 @@ class TopKeys:
             TOP=self.top,
             WIDE=max(2, 1 << (self.top - 1).bit_length()),
             COUNT=SEARCH_BLOCKS,
+            maxnreg=BLOCK_REGISTERS,
             **self._search_arguments(maxima),
         )

@@ -4,8 +4,8 @@ A threshold from tile maxima is good where a row's top keys are spread over tile
 (the last few tokens, a phrase) it is far too low: hundreds of keys reach it. Then nearly all rows of a block
 want the same tiles, and a few dense products tell a better threshold.
 
-Grid: (blocks of SIDE rows of a band, maps). In: tile maxima, thresholds, bits of wanted tiles. Out: raised
-thresholds, fewer bits, and how many rows want each tile.
+`choose_tiles_kernel` counts the rows that want each tile, and chooses tiles for each block of SIDE rows.
+`raise_thresholds_kernel` multiplies them with the block. Grids: (blocks of a band, maps).
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -17,120 +17,226 @@ import triton.language as tl
 from regard.engine.triton.hopper.topk.threshold_two_pass import BITS, FARTHEST, LOG2E, SLACK
 from regard.engine.triton.tiles import dot, rows
 
-__all__ = ["shared_tiles_kernel"]
+__all__ = ["choose_tiles_kernel", "raise_thresholds_kernel"]
 
 # By how much the same score differs, relatively, as a product and as a tile's maximum: float32's rounding.
 TIE = tl.constexpr(5e-7)
 # Above its threshold by so many powers of two, a maximum says no more about how useful a tile is.
 USEFUL = tl.constexpr(64.0)
+# No tile has a higher number.
+LAST = tl.constexpr(0x7FFFFFFF)
+# So many tiles are chosen for a block at most.
+CHOSEN = tl.constexpr(3)
 
 
 @triton.jit
-def _bits(WANTED, line, there, words, SIDE: tl.constexpr):
-    """Which rows of a block want each of some tiles: (lines, SIDE) of 0 and 1."""
+def _ones(x):
+    """How many bits of a word are set."""
+    x = x.to(tl.uint32, bitcast=True)
+    x = x - ((x >> 1) & 0x55555555)
+    x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
+    x = (x + (x >> 4)) & 0x0F0F0F0F
+    return ((x + (x >> 8) + (x >> 16) + (x >> 24)) & 0xFF).to(tl.int32)
+
+
+@triton.jit
+def _words(WANTED, line, stop, words):
+    """The two words of bits that say which rows of a block want some tiles."""
+    at = WANTED + line.to(tl.int64) * words
+    return tl.load(at, mask=line < stop, other=0), tl.load(at + 1, mask=line < stop, other=0)
+
+
+@triton.jit
+def _bits(one, other, SIDE: tl.constexpr):
+    """Two words as (lines, SIDE) of 0 and 1."""
     row = tl.arange(0, SIDE)[None, :]
-    word = tl.load(WANTED + line[:, None].to(tl.int64) * words + row // BITS, mask=there[:, None], other=0)
-    return (word >> (row % BITS)) & 1
+    return (tl.where(row < BITS, one[:, None], other[:, None]) >> (row % BITS)) & 1
+
+
+@triton.jit
+def _seen(LOW, HIGH, at, there, k_len, GRAIN: tl.constexpr, CHUNK: tl.constexpr):
+    """The interval of keys that each row sees, and the tiles of all: from a whole chunk on, and to."""
+    low, high = tl.load(LOW + at, mask=there, other=0), tl.load(HIGH + at, mask=there, other=0)
+    first = tl.min(tl.where(high > low, low, k_len), 0) // GRAIN // CHUNK * CHUNK
+    stop = (tl.max(tl.where(high > low, high, 0), 0) + GRAIN - 1) // GRAIN
+    return low, high, first, stop
+
+
+# fmt: off
+@triton.jit(do_not_specialize=["q_len", "k_len", "heads", "first_row", "band_rows", "lines"])
+def choose_tiles_kernel(
+    TILE_MAXIMA, THRESHOLD, WANTED, COUNT, TILES, LOW, HIGH, mask_b, mask_h,
+    scale, q_len, k_len, heads, first_row, band_rows, lines,
+    GRAIN: tl.constexpr, SIDE: tl.constexpr, CHUNK: tl.constexpr, SHARED: tl.constexpr,
+):
+# fmt: on
+    """Those three tiles, of the ones that SHARED rows of a block or more want, whose maxima exceed thresholds
+    the most, of equal ones the first; -1 where there is none. COUNT gets the rows that want each tile."""
+    at_map = tl.program_id(1).to(tl.int64)
+    in_band = tl.program_id(0) * SIDE + tl.arange(0, SIDE)
+    row = first_row + in_band
+    mask_at = at_map // heads * mask_b + at_map % heads * mask_h + row
+    _low, _high, first, stop = _seen(LOW, HIGH, mask_at, row < q_len, k_len, GRAIN, CHUNK)
+    words = band_rows // BITS
+    WANTED += at_map * lines * words + tl.program_id(0) * (SIDE // BITS)
+    # How useful in the upper half, and which one, counted from the end, in the lower.
+    best, second, third = at_map * 0 - 1, at_map * 0 - 1, at_map * 0 - 1
+    for start in range(first, stop, CHUNK):
+        line = start + tl.arange(0, CHUNK)
+        one, other = _words(WANTED, line, stop, words)
+        wanting = _ones(one) + _ones(other)
+        tl.atomic_add(COUNT + at_map * lines + line, wanting, mask=wanting > 0, sem="relaxed")
+        if tl.max(wanting, 0) >= SHARED:
+            some = (_bits(one, other, SIDE) > 0) & (wanting >= SHARED)[:, None]
+            threshold = tl.load(THRESHOLD + at_map * q_len + row, mask=row < q_len, other=0.0)
+            at = TILE_MAXIMA + (at_map * lines + line)[:, None] * band_rows + in_band[None, :]
+            above = tl.load(at, mask=some, other=0.0) - (threshold * (scale * LOG2E))[None, :]
+            useful = tl.sum(tl.where(some, tl.minimum(above, USEFUL), 0.0), 1)
+            # Numbers that are not negative have the order of their bits.
+            useful = tl.maximum(useful, 0.0).to(tl.int32, bitcast=True).to(tl.int64)
+            packed = tl.where(wanting >= SHARED, (useful << 32) | (LAST - line), -1)
+            for _ in range(CHOSEN):
+                found = tl.max(packed, 0)
+                packed = tl.where(packed == found, -1, packed)
+                third = tl.maximum(third, tl.minimum(second, found))
+                second = tl.maximum(second, tl.minimum(best, found))
+                best = tl.maximum(best, found)
+    to = TILES + (at_map * (band_rows // SIDE) + tl.program_id(0)) * CHOSEN
+    tl.store(to, tl.where(best < 0, -1, LAST - (best & LAST)).to(tl.int32))
+    tl.store(to + 1, tl.where(second < 0, -1, LAST - (second & LAST)).to(tl.int32))
+    tl.store(to + 2, tl.where(third < 0, -1, LAST - (third & LAST)).to(tl.int32))
+
+
+# fmt: off
+@triton.jit
+def _scores(
+    q, K, first, low, high, batch, kv_head, k_b, k_h, k_n, k_len, DIM: tl.constexpr, PART: tl.constexpr
+):
+# fmt: on
+    """The scores of a block with some keys, before they are scaled; -inf where a row doesn't see one."""
+    k = rows(K, batch, kv_head, first, k_b, k_h, k_n, k_len, DIM, PART, DIM, True, False)
+    key = first + tl.arange(0, PART)[None, :]
+    return tl.where((key >= low[:, None]) & (key < high[:, None]), dot(q, tl.trans(k)), float("-inf"))
+
+
+@triton.jit
+def _kth_largest(x, TOP: tl.constexpr):
+    """The TOP-th largest of each row's 32 numbers, or next to nothing less.
+
+    The last bits of a number make way for its place, so that of equal ones one goes at a time.
+    """
+    place = tl.arange(0, 32)[None, :]
+    bits = x.to(tl.int32, bitcast=True)
+    packed = ((bits ^ ((bits >> 31) & 0x7FFFFFFF)) & -32) | place
+    left = packed
+    for _ in range(TOP - 1):
+        left = tl.where(left == tl.max(left, 1)[:, None], -(2**31), left)
+    return tl.min(tl.where(packed >= tl.max(left, 1)[:, None], x, float("inf")), 1)
 
 
 # fmt: off
 @triton.jit(do_not_specialize=["q_len", "k_len", "heads", "group", "first_row", "band_rows", "lines"])
-def shared_tiles_kernel(
-    TILE_MAXIMA, LSE, THRESHOLD, WANTED, COUNT, Q, K, LOW, HIGH,
+def raise_thresholds_kernel(
+    TILE_MAXIMA, LSE, THRESHOLD, WANTED, COUNT, TILES, Q, K, LOW, HIGH,
     q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h,
     scale, q_len, k_len, heads, group, first_row, band_rows, lines,
     DIM: tl.constexpr, TOP: tl.constexpr, GRAIN: tl.constexpr, SIDE: tl.constexpr, CLASSES: tl.constexpr,
-    CHUNK: tl.constexpr, SHARED: tl.constexpr,
+    CHUNK: tl.constexpr, USED: tl.constexpr,
 ):
 # fmt: on
-    """Raise the thresholds of a block in which some tile is wanted by SHARED rows or more.
+    """Raise the thresholds of a block for which tiles were chosen, USED of them; fewer tiles are wanted then.
 
-    Of such tiles those three are multiplied whose maxima exceed thresholds the most. Every CLASSES-th of
-    their keys is of one class, and the TOP-th largest of a row's class maxima is no more than the TOP-th
-    largest of its scores. Of tiles whose maxima tie with that score the first TOP hold its keys.
+    Every CLASSES-th key of these tiles is of one class, and the TOP-th largest of a row's class maxima is no
+    more than the TOP-th largest of its scores. Among tiles whose maxima tie with that score the first TOP
+    hold its keys, and none behind a tile that holds as many by itself.
     """
+    tl.static_assert(CLASSES == 32)
     at_map = tl.program_id(1).to(tl.int64)
-    batch, head = at_map // heads, at_map % heads
+    TILES += (at_map * (band_rows // SIDE) + tl.program_id(0)) * CHOSEN
+    if tl.load(TILES) < 0:
+        return
+    batch, kv_head = at_map // heads, at_map % heads // group
     in_band = tl.program_id(0) * SIDE + tl.arange(0, SIDE)
     row = first_row + in_band
     there = row < q_len
-    mask_at = batch * mask_b + head * mask_h + row
-    low = tl.load(LOW + mask_at, mask=there, other=0)
-    high = tl.load(HIGH + mask_at, mask=there, other=0)
-    first = tl.min(tl.where(high > low, low, k_len), 0) // GRAIN // CHUNK * CHUNK
-    stop = (tl.max(tl.where(high > low, high, 0), 0) + GRAIN - 1) // GRAIN
+    mask_at = batch * mask_b + at_map % heads * mask_h + row
+    low, high, first, stop = _seen(LOW, HIGH, mask_at, there, k_len, GRAIN, CHUNK)
+    q = rows(Q, batch, at_map % heads, first_row + tl.program_id(0) * SIDE, q_b, q_h, q_n, q_len, DIM, SIDE,
+             DIM, True, False)
+    class_maxima = tl.full([SIDE, CLASSES], float("-inf"), tl.float32)
+    for turn in range(USED):
+        tile = tl.load(TILES + turn)
+        if tile >= 0:
+            # As many keys at once as rows: that leaves registers for four programs to a multiprocessor.
+            for part in range(GRAIN // SIDE):
+                first_key = tile * GRAIN + part * SIDE
+                s = _scores(q, K, first_key, low, high, batch, kv_head, k_b, k_h, k_n, k_len, DIM, SIDE)
+                of_classes = tl.max(tl.reshape(s, [SIDE, SIDE // CLASSES, CLASSES]), 1)
+                class_maxima = tl.maximum(class_maxima, of_classes)
+
     row_at = at_map * q_len + row
     threshold = tl.load(THRESHOLD + row_at, mask=there, other=float("inf")) * (scale * LOG2E)
-    words = band_rows // BITS
-    WANTED += at_map * lines * words + tl.program_id(0) * (SIDE // BITS)
-    TILE_MAXIMA += at_map * lines * band_rows
-    COUNT += at_map * lines
-
-    # The three best tiles so far: how useful in the upper half, which one in the lower, or -1.
-    one, two, three = at_map * 0 - 1, at_map * 0 - 1, at_map * 0 - 1
-    for start in range(first, stop, CHUNK):
-        line = start + tl.arange(0, CHUNK)
-        bits = _bits(WANTED, line, line < stop, words, SIDE)  # (CHUNK, SIDE)
-        wanting = tl.sum(bits, 1)
-        tl.atomic_add(COUNT + line, wanting, mask=wanting > 0, sem="relaxed")
-        if tl.max(wanting, 0) >= SHARED:
-            some = (bits > 0) & (wanting >= SHARED)[:, None]
-            at = TILE_MAXIMA + line[:, None].to(tl.int64) * band_rows + in_band[None, :]
-            above = tl.load(at, mask=some, other=float("-inf")) - threshold[None, :]
-            useful = tl.sum(tl.where(some, tl.minimum(above, USEFUL), 0.0), 1)
-            # Numbers that are not negative have the order of their bits.
-            packed = (tl.maximum(useful, 0.0).to(tl.int32, bitcast=True).to(tl.int64) << 32) | line
-            packed = tl.where(wanting >= SHARED, packed, -1)
-            for _ in range(3):
-                best = tl.max(packed, 0)
-                packed = tl.where(packed == best, -1, packed)
-                three = tl.maximum(three, tl.minimum(two, best))
-                two = tl.maximum(two, tl.minimum(one, best))
-                one = tl.maximum(one, best)
-    if one < 0:
-        return
-
-    q = rows(Q, batch, head, first_row + tl.program_id(0) * SIDE, q_b, q_h, q_n, q_len, DIM, SIDE, DIM,
-             True, False)
-    class_maxima = tl.full([SIDE, CLASSES], float("-inf"), tl.float32)
-    for turn in range(3):
-        chosen = tl.where(turn == 0, one, tl.where(turn == 1, two, three))
-        if chosen >= 0:
-            tile_key = (chosen & 0x7FFFFFFF).to(tl.int32) * GRAIN
-            k = rows(K, batch, head // group, tile_key, k_b, k_h, k_n, k_len, DIM, GRAIN, DIM, True, False)
-            key = tile_key + tl.arange(0, GRAIN)[None, :]
-            seen = (key >= low[:, None]) & (key < high[:, None])
-            s = tl.where(seen, dot(q, tl.trans(k)), float("-inf"))
-            of_classes = tl.max(tl.reshape(s, [SIDE, GRAIN // CLASSES, CLASSES]), 1)
-            class_maxima = tl.maximum(class_maxima, of_classes)
-    kind = tl.arange(0, CLASSES)[None, :]
-    for _ in range(TOP - 1):
-        # Of equal ones one goes.
-        gone = tl.argmax(class_maxima, 1)[:, None] == kind
-        class_maxima = tl.where(gone, float("-inf"), class_maxima)
-    level = tl.max(class_maxima, 1) * (scale * LOG2E)
-
     lse = tl.load(LSE + row_at, mask=there, other=0.0)
     away = tl.abs(tl.where(tl.abs(lse) < float("inf"), lse, 0.0)) * LOG2E
     sure = threshold < float("inf")
+    level = _kth_largest(class_maxima, TOP) * (scale * LOG2E)
     level = tl.maximum(level, threshold + SLACK * (tl.abs(threshold) + away + FARTHEST))
     level = tl.where(sure, level, 0.0)
     raised = tl.maximum(threshold, level - SLACK * (tl.abs(level) + away + FARTHEST))
     tl.store(THRESHOLD + row_at, raised / (scale * LOG2E), mask=there & sure)
     near = TIE * (tl.abs(level) + away + 1)
+
+    words = band_rows // BITS
+    WANTED += at_map * lines * words + tl.program_id(0) * (SIDE // BITS)
+    TILE_MAXIMA += at_map * lines * band_rows
+    COUNT += at_map * lines
     ties = tl.zeros([SIDE], tl.int32)
     for start in range(first, stop, CHUNK):
         line = start + tl.arange(0, CHUNK)
-        bits = _bits(WANTED, line, line < stop, words, SIDE)
-        if tl.max(tl.max(bits, 1), 0) > 0:
+        one, other = _words(WANTED, line, stop, words)
+        if tl.max(tl.maximum(one != 0, other != 0).to(tl.int32), 0) > 0:
+            bits = _bits(one, other, SIDE)
+            at = TILE_MAXIMA + line[:, None].to(tl.int64) * band_rows + in_band[None, :]
+            x = tl.load(at, mask=bits > 0, other=float("-inf"))
+            kept = ((bits > 0) & (x >= raised[None, :])).to(tl.int32)
+            ties += tl.sum(((kept > 0) & (tl.abs(x - level[None, :]) <= near[None, :])).to(tl.int32), 0)
+            _keep(WANTED, COUNT, line, stop, words, bits, kept, CHUNK, SIDE)
+    if tl.max(ties, 0) > 2:
+        # Bits that other warps wrote are read again.
+        tl.debug_barrier()
+        last = tl.full([SIDE], LAST, tl.int32)
+        least = (level - near) / (scale * LOG2E)
+        for turn in range(USED):
+            tile = tl.load(TILES + turn)
+            if tile >= 0:
+                held = tl.zeros([SIDE], tl.int32)
+                for part in range(GRAIN // SIDE):
+                    first_key = tile * GRAIN + part * SIDE
+                    s = _scores(q, K, first_key, low, high, batch, kv_head, k_b, k_h, k_n, k_len, DIM, SIDE)
+                    held += tl.sum((s >= least[:, None]).to(tl.int32), 1)
+                last = tl.where(held >= TOP, tl.minimum(last, tile), last)
+        ties = tl.zeros([SIDE], tl.int32)
+        for start in range(first, stop, CHUNK):
+            line = start + tl.arange(0, CHUNK)
+            one, other = _words(WANTED, line, stop, words)
+            bits = _bits(one, other, SIDE)
             at = TILE_MAXIMA + line[:, None].to(tl.int64) * band_rows + in_band[None, :]
             x = tl.load(at, mask=bits > 0, other=float("-inf"))
             tied = ((bits > 0) & (tl.abs(x - level[None, :]) <= near[None, :])).to(tl.int32)
             rank = ties[None, :] + tl.cumsum(tied, 0)
             ties += tl.sum(tied, 0)
-            kept = ((bits > 0) & (x >= raised[None, :]) & ((tied == 0) | (rank <= TOP))).to(tl.int32)
-            word = tl.reshape(kept << (tl.arange(0, SIDE) % BITS)[None, :], [CHUNK, SIDE // BITS, BITS])
-            to = line[:, None].to(tl.int64) * words + tl.arange(0, SIDE // BITS)[None, :]
-            tl.store(WANTED + to, tl.sum(word, 2), mask=(line < stop)[:, None])
-            fewer = tl.sum(kept - bits, 1)
-            tl.atomic_add(COUNT + line, fewer, mask=fewer < 0, sem="relaxed")
+            first_ties = (rank <= TOP) & (line[:, None] <= last[None, :])
+            kept = ((bits > 0) & ((tied == 0) | first_ties)).to(tl.int32)
+            _keep(WANTED, COUNT, line, stop, words, bits, kept, CHUNK, SIDE)
+
+
+# fmt: off
+@triton.jit
+def _keep(WANTED, COUNT, line, stop, words, bits, kept, CHUNK: tl.constexpr, SIDE: tl.constexpr):
+# fmt: on
+    """Write fewer bits, and count their rows out."""
+    word = tl.reshape(kept << (tl.arange(0, SIDE) % BITS)[None, :], [CHUNK, SIDE // BITS, BITS])
+    to = line[:, None].to(tl.int64) * words + tl.arange(0, SIDE // BITS)[None, :]
+    tl.store(WANTED + to, tl.sum(word, 2), mask=(line < stop)[:, None])
+    fewer = tl.sum(kept - bits, 1)
+    tl.atomic_add(COUNT + line, fewer, mask=fewer < 0, sem="relaxed")
