@@ -35,6 +35,9 @@ KERNELS = (
     "hopper_candidates_kernel",
     "hopper_candidates_kernel MASKED=0",
     "hopper_candidates_kernel GRAIN=128 maxnreg=168",
+    "raise_thresholds_kernel",
+    "raise_thresholds_kernel GRAIN=128 USED=2",
+    "exhaustive_kernel GRAIN=128",
     "hopper_keys_kernel",
     "hopper_queries_kernel",
 )

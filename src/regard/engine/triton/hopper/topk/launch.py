@@ -45,8 +45,9 @@ PROGRAMS = 128
 CLASSES = 32
 # Rows of which a warp chooses among the candidates.
 ROWS = 32
-# Blocks of queries of which a program asks whether they are to be searched.
-SEARCH_BLOCKS = 4
+# Blocks of queries of which a program asks whether they are to be searched. One after the other they take
+# long, and most often there are few.
+SEARCH_BLOCKS = 1
 # A tile that so many rows of a block want is multiplied with all of them, for a better threshold.
 SHARED = 48
 # Tiles whose bits or counts a program looks at together.

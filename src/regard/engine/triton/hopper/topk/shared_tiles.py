@@ -21,8 +21,6 @@ __all__ = ["choose_tiles_kernel", "raise_thresholds_kernel"]
 
 # By how much the same score differs, relatively, as a product and as a tile's maximum: float32's rounding.
 TIE = tl.constexpr(5e-7)
-# Above its threshold by so many powers of two, a maximum says no more about how useful a tile is.
-USEFUL = tl.constexpr(64.0)
 # No tile has a higher number.
 LAST = tl.constexpr(0x7FFFFFFF)
 # So many tiles are chosen for a block at most.
@@ -91,7 +89,7 @@ def choose_tiles_kernel(
             threshold = tl.load(THRESHOLD + at_map * q_len + row, mask=row < q_len, other=0.0)
             at = TILE_MAXIMA + (at_map * lines + line)[:, None] * band_rows + in_band[None, :]
             above = tl.load(at, mask=some, other=0.0) - (threshold * (scale * LOG2E))[None, :]
-            useful = tl.sum(tl.where(some, tl.minimum(above, USEFUL), 0.0), 1)
+            useful = tl.sum(tl.where(some, above, 0.0), 1)
             # Numbers that are not negative have the order of their bits.
             useful = tl.maximum(useful, 0.0).to(tl.int32, bitcast=True).to(tl.int64)
             packed = tl.where(wanting >= SHARED, (useful << 32) | (LAST - line), -1)
