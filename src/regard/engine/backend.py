@@ -1,4 +1,4 @@
-"""What a backend is: what it refuses, how it computes a call, and what it reads of a map.
+"""The backend protocol: which calls it refuses, how it computes one, and how it reads a map.
 
 A backend is a class in a folder of its own, and one line in `backends.py`. The rest of the engine asks these
 questions and knows no backend by name. Only `name`, `refusal` and `forward` are required; the defaults of the
@@ -54,17 +54,17 @@ class Gradients:
 class Backend(ABC):
     """One way to compute attention and to read its map."""
 
-    # What `backend=` calls it. Several may share a name, each for devices of its own.
+    # Its name in `backend=`. Several backends may share a name, each for its own devices.
     name: ClassVar[str]
-    # Types of devices it is for; None: all.
+    # The device types it supports; None for all.
     devices: ClassVar[tuple[str, ...] | None] = None
-    # Set where it only helps others to read a map or to observe, and `backend=` cannot name it.
+    # Set if it only reads maps or observes for other backends; `backend=` does not accept its name.
     helper: ClassVar[bool] = False
     # Whether `backward` computes gradients; where it does not, the reference backend does.
     has_backward: ClassVar[bool] = False
     # Whether it reads maps in a second pass.
     reads: ClassVar[bool] = True
-    # Set where an observation whose map it reads takes its forward too, whichever one is fastest alone.
+    # Set if it must also run the forward of an observation whose map it reads, even if another is faster.
     leads: ClassVar[bool] = False
     # Set where neither maps nor gradients are computed in float64 for rows of large scores.
     ignores_large_scores: ClassVar[bool] = False

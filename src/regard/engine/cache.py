@@ -52,7 +52,7 @@ class KVCache:
 
     @property
     def mask(self) -> Mask:
-        """What each of the newest queries may see of the kept keys."""
+        """The mask between the newest queries and the kept keys."""
         return Causal() if self.window is None else StreamingSinks(self.sinks, self.window)
 
     @property

@@ -68,7 +68,7 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
 
 
 def _prepared(q: Tensor, k: Tensor, mask: Mask | None, score: Score) -> tuple[Tensor, Tensor]:
-    """What a score function makes of q and k; rows that no visible pair uses are hidden from it."""
+    """Apply a score function's `prepare` to q and k, without the rows that no visible pair uses."""
     projects = type(score).prepare is not Score.prepare
     if projects and mask is not None and not (q.is_meta or is_wrapped(q) or is_wrapped(k)):
         q, k = hide_unused(q, k, mask)
@@ -271,7 +271,7 @@ def _check_score_mod(score_mod: Callable[..., Tensor] | None) -> None:
 
 
 def _captured(score_mod: Callable[..., Tensor]) -> dict[str, object]:
-    """What a function reads beside its arguments, by name; in a notebook these are globals."""
+    """The variables a function reads besides its arguments, by name; in a notebook these are globals."""
     if not inspect.isfunction(score_mod):
         return {"self": score_mod}
     seen = inspect.getclosurevars(score_mod)

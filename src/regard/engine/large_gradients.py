@@ -50,7 +50,7 @@ def _large(lse: Float[Tensor, "batch heads q"], group: int) -> Bool[Tensor, "bat
 
 
 def _only(heads: Tensor, up: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """What arrives for some heads, and zeros for the others."""
+    """The incoming gradients of some heads, and zeros for the others."""
     return [None if x is None else x.where(_beside(heads, x), 0.0) for x in up]
 
 

@@ -1,4 +1,4 @@
-"""What `observe` does behind its boundary: choose how each statistic is computed, then compute them all."""
+"""The implementation of `observe`: choose how each statistic is computed, then compute them all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine computes: one attention call in one layout, with nothing left to guess."""
+"""One attention call in a single layout, with every option resolved."""
 
 from __future__ import annotations
 

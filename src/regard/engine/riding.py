@@ -44,7 +44,7 @@ class Ride:
     def rest(
         self, statistics: Mapping[str, Statistic], found: Mapping[str, Any], result: Streamed
     ) -> dict[str, Statistic]:
-        """What is left to a second pass."""
+        """The statistics that need a second pass."""
         return {name: s for name, s in statistics.items() if name not in found}
 
     def join(self, found: Mapping[str, Any], more: Mapping[str, Any], result: Streamed) -> dict[str, Any]:

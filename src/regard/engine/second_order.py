@@ -26,7 +26,7 @@ __all__ = ["Inputs", "backward_twice"]
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a call is differentiated by."""
+    """The tensors that a call is differentiated by."""
 
     q: Tensor
     k: Tensor
@@ -66,7 +66,7 @@ def backward_twice(
 
 
 def _leaves(problem: Problem, inputs: Inputs, dtype: torch.dtype) -> Inputs:
-    """What to differentiate by, in the dtype of the sums."""
+    """The tensors to differentiate by, in the dtype of the sums."""
     q, k, v, sink, columns, *mine = (_leaf(x, dtype) for x in inputs.all())
     if not _replaceable(problem.scoring.bias):
         # Such a bias makes its tiles of its own parameters and of no others.
@@ -137,7 +137,7 @@ def _differentiated(
     given: Sequence[Tensor | None],
     wanted: Sequence[Tensor | None],
 ) -> Sequence[Tensor | None]:
-    """What one block of queries adds to the gradients of `wanted`."""
+    """The contribution of one block of queries to the gradients of `wanted`."""
     deeper = torch.is_grad_enabled()
     with torch.enable_grad():
         pairs = [(x, block.queries(y)) for x, y in zip(block.outputs(), up, strict=True) if y is not None]

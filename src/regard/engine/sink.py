@@ -15,7 +15,7 @@ __all__ = ["with_sink"]
 
 
 def with_sink(sink: Float[Tensor, "heads"], plain: Streamed, dtype: torch.dtype) -> Streamed:
-    """What a forward pass without the sink would have returned with it: every weight shrinks alike.
+    """Add a sink to the result of a forward pass without one: all weights of a row shrink by one factor.
 
     `dtype` is that of the output. Where it is half precision, give sums in float32: they are rounded once.
 

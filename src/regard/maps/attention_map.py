@@ -146,7 +146,7 @@ class AttentionMap:
 
     def __getstate__(self) -> dict[str, Any]:
         self._watch.check(values=True)
-        # A problem keeps what was found out about it; the new one has nothing of that.
+        # A problem caches facts about itself; the new one starts without them.
         return {"problem": replace(self.problem), "rows": self._rows}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -167,11 +167,11 @@ class AttentionMap:
         return array if dtype is None else array.astype(dtype)
 
     def row(self, batch: int, head: int, query: int) -> Float[Tensor, "k"]:
-        """What one query sees: its weight on every key."""
+        """The row of one query: its weight on every key."""
         return self[batch, head, query]
 
     def column(self, batch: int, head: int, key: int) -> Float[Tensor, "q"]:
-        """Who sees one key: every query's weight on it."""
+        """The column of one key: every query's weight on it."""
         return self[batch, head, :, key]
 
     def diagonal(self, batch: int, head: int, distance: int) -> Float[Tensor, "n"]:

@@ -1,4 +1,4 @@
-"""What a file says may be anything: whatever reading it raises becomes one error that names the file."""
+"""Damaged files: any exception raised while reading one becomes an error that names the file."""
 
 from __future__ import annotations
 

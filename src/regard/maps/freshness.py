@@ -131,7 +131,7 @@ def _field_names(kind: type) -> tuple[str, ...] | None:
 
 
 def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function reads beside its arguments: names around it, and defaults."""
+    """The values a function reads besides its arguments: closure, globals and defaults."""
     around = inspect.getclosurevars(function)
     yield from around.globals.items()
     yield from around.nonlocals.items()

@@ -1,4 +1,4 @@
-"""What the rows of a map are divided by, learned row by row."""
+"""The log-sum-exp of the rows of a map, computed when a row is first read."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Normalisers:
 
     @property
     def lse(self) -> Float[Tensor, "batch heads q"]:
-        """Of every row."""
+        """The log-sum-exp of every row."""
         self._learn(torch.arange(len(self.known)))
         return self._lse
 
     @property
     def norms(self) -> RowNorms | None:
-        """Of every row, if some of them are large."""
+        """The two-part log-sum-exp of every row, if some rows are large."""
         return self._learned_norms(torch.arange(len(self.known))) if are_large(self.lse) else None
 
     def some(self, rows: Int[Tensor, "n"]) -> tuple[Float[Tensor, "batch heads q"], RowNorms | None]:

@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Observation:
-    """What one attention call did: its output, every statistic asked for, and the map, lazy and exact.
+    """The result of one attention call: its output, the requested statistics, and the map, lazy and exact.
 
     Statistics are attributes by their names (`seen.entropy`) and entries of `seen.stats`. Type checkers know
     the type of a result where you index with the statistic or its class: `seen[Entropy]` is a tensor,

@@ -95,7 +95,7 @@ def _largest(x: Float[Tensor, "batch heads q"]) -> Float[Tensor, "parts"]:
 
 
 def _idle(device: torch.device, largest: Float[Tensor, "lse_and_score parts"]) -> list[_Courier]:
-    """Who brings numbers like these from a device, and is free to."""
+    """The couriers that are free to copy such numbers from a device."""
     return _couriers.setdefault((device, largest.dtype, largest.shape), [])
 
 

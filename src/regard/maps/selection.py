@@ -1,4 +1,4 @@
-"""What `map[…]` means: one index per axis, each on its own."""
+"""The indices of `map[…]`: one per axis, independent of each other."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _width(part: Any) -> int:
 
 
 def _part(entry: Any, sizes: tuple[int, ...], names: tuple[str, ...]) -> _Part:
-    """What an entry means where it stands: `sizes` and `names` are of the axes from there on."""
+    """Interpret one entry of an index; `sizes` and `names` are those of the axes from there on."""
     if entry is None:
         return _Part((), (1,))
     if isinstance(entry, Tensor) and entry.dtype == torch.bool and entry.ndim:

@@ -22,7 +22,7 @@ FORMAT = 1
 
 
 class Parts(NamedTuple):
-    """What an observation is made of, in the order its constructor takes."""
+    """The parts of an observation, in the order of its constructor."""
 
     out: Tensor
     lse: Tensor

@@ -1,4 +1,4 @@
-"""What every mask is: two vectorised questions about pairs of positions.
+"""The base class of masks: two vectorised questions about pairs of positions.
 
 A pair is a query and a key, each named by its **position**. Key j sits at position j. Queries are
 aligned with the *end* of the keys: of `q` queries against `k` keys, query i sits at position

@@ -103,7 +103,7 @@ def _runs(ids: Int64[Tensor, "*shape"]) -> dict[str, Any]:
 
 
 def _tensor(data: dict[str, Any]) -> Tensor:
-    """What `_packed` or `_runs` wrote."""
+    """Decode what `_packed` or `_runs` encoded."""
     size = math.prod(data["shape"])
     if "bits" in data:
         packed = torch.tensor(list(base64.b64decode(data["bits"], validate=True)), dtype=torch.uint8)

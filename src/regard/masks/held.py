@@ -1,4 +1,4 @@
-"""What masks that hold a tensor have in common."""
+"""Common code of masks that hold a tensor."""
 
 from __future__ import annotations
 

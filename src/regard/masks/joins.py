@@ -19,7 +19,7 @@ __all__ = ["And", "Not", "Or", "checked_part"]
 
 @dataclass(frozen=True, repr=False, init=False)
 class _Join(Mask):
-    """What And, Or and Not share: every question goes to each part."""
+    """The base class of And, Or and Not: every question goes to each part."""
 
     parts: tuple[Mask, ...]
 

@@ -1,4 +1,4 @@
-"""Where documents lie in a sequence, in tables that answer for many ranges at once."""
+"""The layout of documents in a sequence, as tables that are queried for many ranges at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Layout", "Stretch", "document_spans"]
 
 
 class Stretch(NamedTuple):
-    """What is known of the documents in ranges of positions, one row of answers per row of ids."""
+    """Facts about the documents in ranges of positions, one row of answers per row of ids."""
 
     only: Int64[Tensor, "rows *tiles"]
     """The one document that fills the range; -1 where there is none."""
@@ -47,7 +47,7 @@ class Layout:
         )  # (rows, 3, n)
 
     def stretch(self, start: Int64[Tensor, "*tiles"], stop: Int64[Tensor, "*tiles"]) -> Stretch:
-        """What is known of each half-open range of positions."""
+        """Facts about each half-open range of positions."""
         before = self.real_before[:, start.clamp(0, self.n)]
         count = self.real_before[:, stop.clamp(0, self.n)] - before
         row = torch.arange(len(before)).view(-1, *(1,) * start.ndim)

@@ -1,4 +1,4 @@
-"""What a map says, without the map: mergeable statistics of tiles."""
+"""Mergeable statistics of the tiles of a map."""
 
 from regard.stats.base import (
     Block,

@@ -1,4 +1,4 @@
-"""What every statistic is: a monoid over tiles of the map.
+"""The base class of statistics: a monoid over tiles of the map.
 
 `init` makes the empty state, `update` folds one tile in, `merge` joins two states, `finish` turns a state
 into what the user reads. Tiles come in any order and any split, each cell exactly once; `merge` is
@@ -225,7 +225,7 @@ def find_result(results: Mapping[str, Any], asked: Mapping[str, Statistic], want
 
 
 def _hint(given: object) -> str:
-    """What was probably meant instead of something that is not a statistic."""
+    """Suggest a statistic in place of an object that is none."""
     if isinstance(given, type):
         return f" Did you mean {given.__name__}()?"
     kinds = _kinds(Statistic)

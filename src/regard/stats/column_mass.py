@@ -1,4 +1,4 @@
-"""What each key receives."""
+"""The total weight on each key."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Custom(Statistic):
         return like.new_full(shape, lowest)
 
     def _checked(self, found: object, tile: MapTile) -> Tensor:
-        """What fn returned, if it begins as it must; bools and small integers count in int64."""
+        """Check the shape of fn's result; bools and small integers are summed in int64."""
         wanted = [len(tile.batch), len(tile.heads)]
         wanted += {"map": [], "rows": [len(tile.rows)], "columns": [len(tile.cols)]}[self.over]
         if not isinstance(found, Tensor) or list(found.shape[: len(wanted)]) != wanted:

@@ -1,4 +1,4 @@
-"""Where in a document a row looks."""
+"""The weight of each row on named parts of a document."""
 
 from __future__ import annotations
 

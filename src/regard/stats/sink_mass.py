@@ -1,4 +1,4 @@
-"""What the first keys take."""
+"""The weight on the first keys."""
 
 from __future__ import annotations
 

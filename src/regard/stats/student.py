@@ -1,4 +1,4 @@
-"""Who is taught: scores of query and key pairs, made a tile at a time."""
+"""The student of a distillation: scores of pairs of queries and keys, computed tile by tile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `update` receives: one exact tile of the map, and the frame the tile sits in."""
+"""The argument of `update`: one exact tile of the map, and its frame."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class TopK(Statistic):
 
 
 def _bar(weight: Tensor, key: Tensor, first: int) -> Tensor:
-    """What a weight at key `first` or a little after must exceed to displace the last of those listed."""
+    """The weight that a key at or shortly after `first` must exceed to enter the list."""
     # A tile's keys all lie on one side of a key that is not in the tile: they win ties, or they lose them.
     return torch.where(key > first, _just_below(weight), weight)
 

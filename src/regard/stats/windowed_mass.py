@@ -1,4 +1,4 @@
-"""What each key receives, window by window of the queries."""
+"""The total weight on each key, per window of queries."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def attend(problem: Problem, riders: Riders) -> Streamed:
 
 
 def _empty(problem: Problem, riders: Riders) -> Streamed:
-    """What rows that see nothing have; pieces are about the others."""
+    """Fill the results of rows that see nothing; pieces compute only the others."""
     shape = (problem.batch, problem.heads, problem.q_len)
 
     def rows(wanted: bool, fill: float = 0.0, dtype: torch.dtype = torch.float32) -> Tensor | None:

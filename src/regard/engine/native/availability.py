@@ -11,7 +11,7 @@ __all__ = ["explain", "refusal"]
 
 
 def explain() -> str:
-    """What reads a map that is not refused, in words."""
+    """The reader of a map that is not refused, in words."""
     library = load()
     return f"native kernels ({library if isinstance(library, str) else library.isa})"
 

@@ -1,4 +1,4 @@
-"""What a pass collects: memory for the kernel to write to, and how the pieces come together.
+"""The sums of a pass: memory that the kernel writes to, and how pieces are joined.
 
 What belongs to a row is written where it stays, because a row belongs to one piece at a time. What belongs to
 columns, diagonals, blocks and bins is collected by each piece on its own and added up in the pieces' order.
@@ -41,7 +41,7 @@ FLOAT = 4
 
 @dataclass(frozen=True)
 class Share:
-    """What one piece collects, and the part of the whole it goes to."""
+    """The sums of one piece, and the part of the whole that they belong to."""
 
     own: Tensor
     home: Tensor
@@ -157,7 +157,7 @@ class Mixes(Sum):
     """For MixFold: the columns of all folds side by side, each with the keys outside which it is zero."""
 
     def make(self) -> None:
-        # What lies behind the last key that any fold is about is not laid out.
+        # Keys behind the last one that a fold reads are left out.
         stop = max(self.frame.k if fold.stop is None else fold.stop for fold in self.folds)
         # An expanded dimension is one column for all.
         parts = [_unexpanded(fold.columns[:, :, :stop]) for fold in self.folds]
@@ -335,7 +335,7 @@ KINDS: dict[type[Fold], type[Sum]] = {
 
 
 def starts(x: Tensor) -> Callable[[int, int], int]:
-    """Where in memory the numbers of a batch row and head begin; x is asked about itself only once."""
+    """The address of each batch row and head; reads the strides of x only once."""
     first, size = x.data_ptr(), x.element_size()
     by_batch, by_head = x.stride(0) * size, x.stride(1) * size
     return lambda batch, head: first + batch * by_batch + head * by_head

@@ -96,7 +96,7 @@ class Batch:
     def finish(self) -> None:
         """Do all tasks that have not been done."""
         tasks, self.tasks, self.room = self.tasks, [], ROOM
-        # Long ones first: then no thread is left alone with one at the end.
+        # Long tasks first, so that threads finish at about the same time.
         by_length = sorted(tasks, key=lambda task: task.length, reverse=True)
         self.library.fold([task.job for task in by_length], self.threads)
         for task in tasks:

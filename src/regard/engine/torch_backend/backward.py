@@ -144,7 +144,7 @@ class _Backward:
         return dq * p.scoring.scale if p.scoring.score.is_dot else dq
 
     def _inputs(self, q: Tensor, tile: Tile) -> tuple[Tensor, Tensor, Tensor]:
-        """What a tile reads of q, k and v, with garbage that its mask may hold back made harmless."""
+        """The q, k and v of a tile, with NaN and inf replaced where its mask may hide them."""
         keys = slice(tile.keys.start, tile.keys.stop)
         k, v = self.k[:, keys], self.v[:, keys]
         if not self.dirty or tile.blocked is None:
@@ -199,7 +199,7 @@ class _Backward:
                 bias = bias.detach().to(q.dtype).expand_as(s).requires_grad_()
             s = scoring.modify(s, bias, tile.place)
         if not s.requires_grad:
-            # A score_mod may forget the score altogether, and autograd refuses to start from a constant.
+            # A score_mod may ignore the score, and autograd refuses to differentiate a constant.
             return torch.zeros_like(q), torch.zeros_like(k)
         leaves = [q, k, *own, *([] if bias is None else [bias])]
         d_q, d_k, *rest = torch.autograd.grad(
