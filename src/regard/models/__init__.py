@@ -1,6 +1,7 @@
 """Watching transformers models, and recordings of what was seen."""
 
 from regard.models.bundled import bundled, sample_text
+from regard.models.images import PatchGrid, image_map, plot_image, record_image
 from regard.models.imported import from_attentions
 from regard.models.layer import Layer
 from regard.models.loading import LoadedModel, load_model
@@ -29,6 +30,7 @@ __all__ = [
     "Alarms",
     "Layer",
     "LoadedModel",
+    "PatchGrid",
     "Reading",
     "Recording",
     "Stack",
@@ -40,12 +42,15 @@ __all__ = [
     "context_length",
     "encode",
     "from_attentions",
+    "image_map",
     "lightning_callback",
     "load",
     "load_model",
     "load_text",
+    "plot_image",
     "progress",
     "record",
+    "record_image",
     "sample_text",
     "scalars",
     "to_all",
