@@ -16,6 +16,7 @@ from training.hybrid import Attention, Hybrid
 from training.rows import shifted, whole
 
 __all__ = [
+    "apart",
     "attention_weights",
     "continuations",
     "head_scores",
@@ -54,6 +55,12 @@ def losses_by_position(model: Hybrid, rows: Int[Tensor, "batch context"]) -> lis
         found.append({"from": start, "to": stop, "loss": float(losses[:, start:stop].mean())})
         start = stop
     return found
+
+
+def apart(model: Hybrid, stream: Int[Tensor, " stream"], context: int, ranges: list[dict]) -> list[dict]:
+    """The losses of a stream between positions, and in `apart` those of the same tokens in short rows."""
+    losses = token_losses(model, *whole(stream, context)).flatten()[: len(stream)].double()
+    return [x | {"apart": float(losses[x["from"] : x["to"]].mean())} for x in ranges]
 
 
 def repetition(model: Hybrid, period: int, rows: int, device: torch.device) -> dict:

@@ -81,8 +81,8 @@ def card(report: dict, size: int, tokenizer) -> str:
         shortest=run["segments"][0],
         longest=f"{run['segments'][1]:,}",
         stages=_stages(settings["stages"]),
-        position_table=_position_table(report["long"], shape["context"]),
-        beyond_table=_position_table(report["beyond"], shape["context"]),
+        position_table=_position_table(report["long"]),
+        beyond_table=_beyond_table(report["beyond"], shape["context"]),
         needle_table=_needle_table(report["needles"]),
         needle_rows=report["needles"][0]["rows"],
         needle_depths=len(report["needles"][0]["depths"]),
@@ -129,11 +129,17 @@ def _stages(stages: list[dict]) -> str:
     return "; ".join(parts)
 
 
-def _position_table(measured: list[dict], context: int) -> str:
+def _position_table(measured: list[dict]) -> str:
+    return "\n".join(f"| {x['from']:,} to {x['to']:,} | {x['loss']:.3f} |" for x in measured)
+
+
+def _beyond_table(measured: list[dict], context: int) -> str:
+    """From half the context on, where the same tokens were read in short rows too."""
     lines = []
     for x in measured:
-        beyond = " (beyond what was trained)" if x["from"] >= context else ""
-        lines.append(f"| {x['from']:,} to {x['to']:,}{beyond} | {x['loss']:.3f} |")
+        if "apart" in x and x["to"] >= context:
+            beyond = " (beyond what was trained)" if x["from"] >= context else ""
+            lines.append(f"| {x['from']:,} to {x['to']:,}{beyond} | {x['loss']:.3f} | {x['apart']:.3f} |")
     return "\n".join(lines)
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 import regard
 from training.evaluate import (
+    apart,
     continuations,
     head_scores,
     losses_by_position,
@@ -271,7 +272,8 @@ class Run:
         self._write(report)
         with self.autocast():
             stream = torch.cat([self.held_out, self.long.flatten()])[: settings.beyond]
-            report["beyond"] = losses_by_position(self.model, stream[None])
+            whole = losses_by_position(self.model, stream[None])
+            report["beyond"] = apart(self.model, stream, context, whole)
             self.say("one stream: " + ", ".join(f"{x['to']}: {x['loss']:.3f}" for x in report["beyond"]))
         self._write(report)
         best = {name: max(map(max, scores)) for name, scores in report["heads"].items()}

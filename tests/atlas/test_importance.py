@@ -146,9 +146,9 @@ def test_the_bundled_model_copies_with_its_induction_heads():
     model, tokenizer = bundled()
     text = "The heron was called Osgood. The badger said to the heron, whose name was Os"
     found = importance(model, text, tokenizer=tokenizer)
-    heads = [(effect.layer, effect.head) for effect in found.strongest(2)]
-    # The head that looks at the token before, and the one that looks at what followed it: a circuit of two.
-    assert heads == [(5, 5), (6, 3)]
+    heads = [(effect.layer, effect.head) for effect in found.strongest(3)]
+    # The head that looks at the token before, and those that look at what followed it: a circuit.
+    assert heads == [(4, 1), (8, 4), (5, 5)]
     keys = importance(model, text, "keys", tokenizer=tokenizer, only=[0, 8, 12])
     rollout, kl = keys.measure("rollout"), keys.kl
     # The first token takes the most of what rollout counts, and does the least of what counts.
@@ -248,7 +248,7 @@ def test_names_in_a_table_are_not_read_as_markup():
 @pytest.mark.parametrize("over", ["heads", "keys"])
 def test_sweeps_over_the_story_are_the_same_every_time(over):
     model, tokenizer = bundled()
-    only = [(6, 3), (5, 5)] if over == "heads" else [0, 11]
+    only = [(8, 4), (4, 1)] if over == "heads" else [0, 11]
     ids = tokenizer(sample_text(), return_tensors="pt")["input_ids"][:, :65]
     runs = [importance(model, ids, over, only=only, tokenizer=tokenizer) for _ in range(2)]
     assert runs[0] == runs[1]

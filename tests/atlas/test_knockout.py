@@ -166,13 +166,13 @@ def test_the_answer_names_the_likeliest_tokens_and_the_one_that_follows():
     model, tokenizer = bundled()
     text = "The heron was called Osgood. The badger said to the heron, whose name was Osg"
     ids = tokenizer(text, return_tensors="pt")
-    cut = knockout(model, ids, heads=[(6, None)], at=-2, tokenizer=tokenizer, top=3)
+    cut = knockout(model, ids, heads=[(5, None), (8, None)], at=-2, tokenizer=tokenizer, top=3)
     assert [len(cut.before), len(cut.after), cut.target.text] == [3, 3, "g"]
     assert cut.before[0] == cut.target
     assert cut.target.before > 0.8 > 0.1 > cut.target.after
     assert cut.before[0].before >= cut.before[1].before
     assert cut.after[0].after >= cut.after[1].after
-    assert cut == knockout(model, text, heads=[(6, None)], at=-2, tokenizer=tokenizer, top=3)
+    assert cut == knockout(model, text, heads=[(5, None), (8, None)], at=-2, tokenizer=tokenizer, top=3)
 
 
 def test_a_result_is_plain_data_and_a_table():

@@ -94,7 +94,7 @@ def test_the_bundled_model_finds_its_needle_at_every_depth(storyteller):
     test = needle(*storyteller, depths=3, length=400)
     assert min(test.log_probability) > test.control + 15
     layer, _, score = test.heads(1)[0]
-    assert layer == 6
+    assert layer in (5, 8)  # the two upper layers that see everything
     assert score > 5 * test.chance
     assert float(test.copying.max()) <= float(test.retrieval.max()) <= 1
     assert (test.copying <= test.retrieval + 1e-6).all()
@@ -136,9 +136,12 @@ def test_a_result_is_plain_data_and_a_table(storyteller):
     ("options", "message"),
     [
         ({"length": 30}, "the needle, the question and the answer take 48 tokens and there is room for 30"),
-        ({"needle": "x " * 3000, "answer": "x"}, "tokens and there is room for 2048; give a shorter needle"),
+        (
+            {"needle": "x " * 70_000, "answer": "x"},
+            "tokens and there is room for 65536; give a shorter needle",
+        ),
         ({"length": 60}, "tokens of the haystack, and its first sentence is longer; give a greater length."),
-        ({"length": 5000}, "length is 5000; the model reads at most 2048 tokens. Ask for less."),
+        ({"length": 70_000}, "length is 70000; the model reads at most 65536 tokens. Ask for less."),
         (
             {"question": "What is it?"},
             "which leaves no answer; let the question end within the needle, or give",

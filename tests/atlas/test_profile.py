@@ -43,10 +43,10 @@ def test_a_sink_shows_in_the_first_bin():
 
 def test_the_bundled_model_has_a_curve_per_head_and_one_of_its_own(told):
     profile = position_profile(told)
-    assert profile.mass.shape == (64, 20)
-    assert torch.allclose(profile.mass.sum(-1), torch.ones(64, dtype=torch.float64), atol=1e-4)
+    assert profile.mass.shape == (54, 20)
+    assert torch.allclose(profile.mass.sum(-1), torch.ones(54, dtype=torch.float64), atol=1e-4)
     data = profile.to_dict()
-    assert len(data["heads"]) == 64
+    assert len(data["heads"]) == 54
     assert data["edges"][0] == 0
     assert data["edges"][-1] == 1
     assert sum(data["model"]) == pytest.approx(1, abs=1e-4)

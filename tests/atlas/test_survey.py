@@ -22,7 +22,7 @@ def test_the_bundled_model_has_previous_token_induction_and_sink_heads(told_atla
     assert {"previous token", "induction", "first-token sink"} <= set(told_atlas.kinds)
     best = {kind: cards[0].score(kind) for kind, cards in told_atlas.kinds.items()}
     assert best["previous token"] > 0.7
-    assert len(told_atlas.heads) == 64
+    assert len(told_atlas.heads) == 54
 
 
 def test_on_repeated_tokens_the_bundled_model_shows_strong_induction(repeated):

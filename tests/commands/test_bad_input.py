@@ -214,7 +214,7 @@ def test_an_interrupted_recording_says_what_is_left(run, monkeypatch, layers):
     monkeypatch.setattr(module, "progress", lambda _: nullcontext(None))
     status, out, _ = run("record", "bundled", "The badger lit the lamp.", "-o", "x.regard", "--resume")
     assert status == 0
-    assert "8 layers" in out
+    assert "9 layers" in out
 
 
 def test_a_pipe_is_written_to_and_not_replaced():

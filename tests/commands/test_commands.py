@@ -70,7 +70,7 @@ def test_record_writes_what_it_says(run):
     assert status == 0
     said = json.loads(out)
     found = Recording.open("cat.regard")
-    assert (said["tokens"], said["layers"], said["bytes"]) == (9, 8, found.nbytes)
+    assert (said["tokens"], said["layers"], said["bytes"]) == (9, 9, found.nbytes)
     assert [token.text for token in found.tokens][1:3] == ["The", " cat"]
 
 
@@ -105,9 +105,9 @@ def test_atlas_writes_a_line_for_every_head(run, recorded, tmp_path):
     with (tmp_path / "heads.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["layer"], row["head"]) for row in rows] == [
-        (str(x), str(y)) for x in (5, 6) for y in range(8)
+        (str(x), str(y)) for x in (5, 6) for y in range(6)
     ]
-    assert len(json.loads(out)["heads"]) == 16
+    assert len(json.loads(out)["heads"]) == 12
     assert (tmp_path / "heads.parquet").read_bytes().startswith(b"PAR1")
 
 
@@ -129,12 +129,12 @@ def test_explain_shows_the_numbers_of_a_real_head(run):
 
 def test_explain_walks_from_the_input_of_a_layer_to_what_it_gives_back(run):
     text = "The cat sat on the mat"
-    status, out, err = run("explain", text, "--layer", "5", "--head", "4", "--query", "mat")
+    status, out, err = run("explain", text, "--layer", "4", "--head", "1", "--query", "mat")
     assert status == 0
     for formula in (
         "input", "q projected = input W_q", "k projected = input W_k", "q = q projected, turned by position",
-        "k = k projected, turned by position", "v = input W_v", "scores = q kᵀ", "scaled = scores / √32",
-        "heads concatenated = [head 0 … head 7]", "projected = heads concatenated W_o",
+        "k = k projected, turned by position", "v = input W_v", "scores = q kᵀ", "scaled = scores / √64",
+        "heads concatenated = [head 0 … head 5]", "projected = heads concatenated W_o",
     ):  # fmt: skip
         assert f". {formula}\n" in out
     assert "mat is cut into 2 tokens, 'm' and 'at'; the last one is followed: it has read them all.\n" in err
@@ -168,7 +168,7 @@ def test_a_query_counts_when_the_head_is_chosen(run):
     for query, at in (("sat", 3), ("mat", 7)):
         _, _, err = run("explain", text, "--query", query)
         layer, head = map(int, re.search(r"Layer (\d+), head (\d+)", err).groups())
-        best = max(float(maps[i][0, h, at, 1 : at - 1].max()) for i in maps for h in range(8))
+        best = max(float(maps[i][0, h, at, 1 : at - 1].max()) for i in maps for h in range(6))
         assert float(maps[layer][0, head, at, 1 : at - 1].max()) == best
 
 
@@ -270,7 +270,7 @@ def test_info_names_the_versions_and_a_backend(run):
             "no/x.regard cannot be written: there is no such folder. Name one that exists.",
         ),
         (["plot", "{}", "--layer", "4"], "layer 4 of the decoder was not recorded; recorded are: 5, 6."),
-        (["plot", "{}", "--layer", "5", "--head", "8"], "layer 5 has no head 8; its heads are 0 to 7."),
+        (["plot", "{}", "--layer", "5", "--head", "8"], "layer 5 has no head 8; its heads are 0 to 5."),
         (
             ["plot", "{}", "--layer", "5", "-o", "map.bmp"],
             "map.bmp has the ending '.bmp'; wanted one of .png, .svg, .pdf.",

@@ -60,7 +60,7 @@ def one(loaded):
 def test_strongest_cells_are_those_of_the_dense_map(one):
     recording, weights, _, found = one
     norms = torch.cat(
-        [layer.map.problem.v[0].norm(dim=-1).repeat_interleave(2, 0) for layer in recording.layers.values()]
+        [layer.map.problem.v[0].norm(dim=-1).repeat_interleave(3, 0) for layer in recording.layers.values()]
     )
     strength = weights * norms.double()[:, None]
     strength[:, :, :4] = 0

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from regard.errors import RegardError
-from regard.models.bundled import DATA, bundled, sample_text
+from regard.models.bundled import DATA, bundled, sample_book, sample_text
 
 WEIGHTS = DATA / "model.safetensors"
 needs_weights = pytest.mark.skipif(
@@ -35,8 +35,19 @@ def loaded():
     return bundled()
 
 
-def test_the_sample_text_is_two_thousand_tokens_and_fits_the_context(tokenizer):
+def test_the_sample_text_is_two_thousand_tokens(tokenizer):
     assert 2000 <= len(tokenizer(sample_text()).input_ids) <= 2048
+
+
+def test_the_sample_book_is_one_book_in_plain_ascii_that_fits_the_context(tokenizer):
+    book = sample_book()
+    assert book.isascii()
+    assert len(tokenizer(book).input_ids) == 39_659
+    assert re.findall(r"^CHAPTER ([IVX]+)\.", book, re.MULTILINE) == [
+        "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII",
+    ]  # fmt: skip
+    assert book.rstrip().endswith("THE END")
+    assert not re.search(r"gutenberg|copyright|illustration|millennium", book, re.IGNORECASE)
 
 
 def test_names_and_phrases_of_the_sample_text_come_back():
@@ -136,10 +147,10 @@ def test_the_model_loads_without_a_network_in_two_seconds(monkeypatch):
 
 @needs_weights
 def test_the_model_is_the_one_that_from_pretrained_gives(loaded, tmp_path):
-    from transformers import LlamaForCausalLM
+    from transformers import SmolLM3ForCausalLM
 
     model, _ = loaded
-    theirs = LlamaForCausalLM.from_pretrained(DATA, dtype=torch.float32, local_files_only=True)
+    theirs = SmolLM3ForCausalLM.from_pretrained(DATA, dtype=torch.float32, local_files_only=True)
     assert model.config.to_dict() == theirs.config.to_dict()
     assert model.generation_config == theirs.generation_config
     assert (model.name_or_path, model.training) == (theirs.name_or_path, theirs.training)
@@ -148,7 +159,7 @@ def test_the_model_is_the_one_that_from_pretrained_gives(loaded, tmp_path):
     assert model.state_dict().keys() == weights.keys()
     assert all(torch.equal(x, weights[name]) for name, x in model.state_dict().items())
     model.save_pretrained(tmp_path)
-    again = LlamaForCausalLM.from_pretrained(tmp_path).state_dict()
+    again = SmolLM3ForCausalLM.from_pretrained(tmp_path).state_dict()
     assert all(torch.equal(x, again[name]) for name, x in weights.items())
 
 
@@ -172,16 +183,19 @@ def test_loading_shows_no_bar_and_leaves_other_bars_alone(capfd):
 
 
 @needs_weights
-def test_what_the_wheel_carries_is_under_twelve_megabytes():
-    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 12_000_000
+def test_what_the_wheel_carries_is_under_28_megabytes():
+    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 28_000_000
 
 
 @needs_weights
-def test_the_model_is_a_grouped_query_llama_in_float32_ready_to_evaluate(loaded):
+def test_the_model_has_windows_and_global_layers_and_is_in_float32_ready_to_evaluate(loaded):
     model, tokenizer = loaded
     config = model.config
-    assert (config.model_type, config.vocab_size, config.max_position_embeddings) == ("llama", 4096, 2048)
-    assert (config.num_attention_heads, config.num_key_value_heads) == (8, 4)
+    assert (config.model_type, config.vocab_size, config.max_position_embeddings) == ("smollm3", 4096, 65536)
+    assert (config.num_attention_heads, config.num_key_value_heads) == (6, 2)
+    assert [i for i, kind in enumerate(config.layer_types) if kind == "full_attention"] == [2, 5, 8]
+    assert [i for i, turns in enumerate(config.no_rope_layers) if not turns] == [2, 5, 8]
+    assert (config.sliding_window, config.use_sliding_window) == (512, True)
     assert len(tokenizer) == config.vocab_size
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert not model.training

@@ -165,7 +165,7 @@ def test_a_text_longer_than_the_context_is_refused_cut_or_split(make_llama, toke
 def test_what_cannot_be_encoded_is_refused(llama, tokenizer):
     with pytest.raises(RegardError, match="the text has no tokens"):
         encode(llama, tokenizer, "")
-    with pytest.raises(RegardError, match="too_long is 'cut'; wanted one of 'refuse', 'truncate', 'windows'"):
+    with pytest.raises(RegardError, match="too_long is 'cut'; wanted one of 'extend', 'windows', 'truncate'"):
         encode(llama, tokenizer, "a", too_long="cut")
 
 

@@ -95,7 +95,36 @@ def test_an_encoder_alone_is_recorded_too(ids):
 def test_a_text_beyond_the_context_is_refused_with_both_remedies(make_llama, tokenizer):
     model = make_llama(max_position_embeddings=7)
     with pytest.raises(RegardError, match=r"has 15 tokens .* too_long='truncate' .* too_long='windows'"):
-        record((model, tokenizer), words(15))
+        record((model, tokenizer), words(15), too_long="refuse")
+
+
+def test_a_text_up_to_four_times_the_context_is_read_whole_with_one_warning(make_llama, tokenizer):
+    model = make_llama(max_position_embeddings=7)
+    with pytest.warns(
+        UserWarning, match="has 15 tokens and the model was trained to read 7: it goes"
+    ) as said:
+        recording = record((model, tokenizer), words(15))
+    assert len(said) == 1
+    assert recording.layers[0].mask_text == "Causal()"
+    assert recording.maps[0].shape == (1, 4, 15, 15)
+
+
+def test_a_text_longer_than_that_is_read_in_windows(make_llama, tokenizer):
+    model = make_llama(max_position_embeddings=7)
+    with pytest.warns(
+        UserWarning, match="29 tokens .* more than 4 times as many, so it is read in 5 windows"
+    ):
+        recording = record((model, tokenizer), words(29))
+    assert recording.layers[0].mask_text == "Causal() & Documents(ids=<1 × 29>)"
+
+
+def test_a_model_with_a_table_of_positions_reads_windows_beyond_it(tokenizer):
+    sizes = {"vocab_size": 96, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 7}
+    gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
+    length = 8
+    with pytest.warns(UserWarning, match="more than it has positions for, so it is read in 2 windows"):
+        recording = record((gpt2, tokenizer), words(length))
+    assert recording.maps[0].shape[-1] == length
 
 
 def test_a_truncated_recording_has_the_beginning_of_the_text_and_its_words(make_llama, tokenizer, tmp_path):

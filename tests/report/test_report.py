@@ -69,7 +69,7 @@ def test_the_page_is_well_formed_and_fetches_nothing(page):
 
 
 def test_there_is_a_thumbnail_for_every_head(page):
-    assert len(re.findall(r'<td title="layer \d+, head \d+: ', page)) == 24
+    assert len(re.findall(r'<td title="layer \d+, head \d+: ', page)) == 18
 
 
 def test_text_is_never_markup(page):
@@ -117,7 +117,7 @@ def test_without_a_tokenizer_tokens_are_left_out():
 def test_the_model_is_named_and_its_name_is_not_broken(page):
     assert "<h1>What the bundled model attended to</h1>" in page
     assert "<dt>model</dt><dd>bundled</dd>" in page
-    assert "<dt>architecture</dt><dd>LlamaForCausalLM</dd>" in page
+    assert "<dt>architecture</dt><dd>SmolLM3ForCausalLM</dd>" in page
     assert "overflow-wrap:anywhere" not in page
 
 

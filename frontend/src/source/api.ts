@@ -1,5 +1,5 @@
 // Made by `python -m building.api` from the models in src/regard/viewer/answers.py and routes/; do not edit.
-// schema 9dd357fdf54c2dcb
+// schema fd8b659c3b4dcbda
 
 export interface components {
     schemas: {
@@ -46,6 +46,12 @@ export interface components {
             key: number;
             token: string;
             weight: number;
+        };
+        /** @description Let the bundled model read the bundled book; the recording is kept. */
+        BookJob: {
+            /** @constant */
+            kind: "book";
+            bound?: boolean;
         };
         /** @description One pair of a query and a key; `rank` 1 is the heaviest key of the row. */
         Cell: {
@@ -103,7 +109,7 @@ export interface components {
             top: components["schemas"]["QueryWeight"][];
             mass: number;
         };
-        /** @description Along the text, in bins of queries: the mean weight on what a kind looks for, and the share of hits. */
+        /** @description Along the text, in bins of queries: the mean weight on a kind's keys, and the share of hits. */
         Curve: {
             position: number[];
             weight: number[];
@@ -175,7 +181,7 @@ export interface components {
             along: components["schemas"]["Curve"];
             places: components["schemas"]["EvidencePlace"][];
         };
-        /** @description A cell that a kind looks for; `source`: an earlier place of the query's token, where that matters. */
+        /** @description A cell of a kind's keys; `source`: an earlier place of the query's token, where that matters. */
         EvidencePlace: {
             query: number;
             key: number;
@@ -302,7 +308,7 @@ export interface components {
             text: string;
             model?: string | null;
             /** @enum {string} */
-            too_long?: "refuse" | "truncate" | "windows";
+            too_long?: "extend" | "windows" | "truncate" | "refuse";
             bound?: boolean;
         };
         /** @description One line of the list; `error`: why it cannot be opened, where it cannot. */

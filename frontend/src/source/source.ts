@@ -35,7 +35,12 @@ export type CheckedCell = Models["CheckedCell"];
 export type CheckedStep = Models["CheckedStep"];
 export type CheckReport = Models["CheckReport"];
 export type Job = Models["JobState"];
-export type JobRequest = Models["RecordJob"] | Models["GenerateJob"] | Models["PyramidJob"] | Models["AtlasJob"];
+export type JobRequest =
+  | Models["RecordJob"]
+  | Models["BookJob"]
+  | Models["GenerateJob"]
+  | Models["PyramidJob"]
+  | Models["AtlasJob"];
 
 export type How = "mean" | "max";
 

@@ -64,7 +64,7 @@ def importance(
     >>> text = "The heron was called Osgood. The badger said to the heron, whose name was Os"
     >>> found = importance(model, text, tokenizer=tokenizer)
     >>> len(found.effects), found.strongest(1)[0].name
-    (64, 'layer 5 head 5')
+    (54, 'layer 4 head 1')
     """
     if over not in ("heads", "keys"):
         raise MapError(f"over is {over!r}; wanted 'heads' or 'keys'.")

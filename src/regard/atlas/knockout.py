@@ -131,9 +131,9 @@ def knockout(
     >>> from regard.models import bundled
     >>> model, tokenizer = bundled()
     >>> text = "The heron was called Osgood. The badger said to the heron, whose name was Os"
-    >>> cut = knockout(model, text, tokenizer=tokenizer, heads=[(6, None)])
+    >>> cut = knockout(model, text, tokenizer=tokenizer, heads=[(4, 1), (3, 5)])
     >>> cut.before[0].text, round(cut.before[0].before, 2), round(cut.before[0].after, 2)
-    ('g', 0.99, 0.01)
+    ('g', 1.0, 0.04)
     """
     ids = ids_of(model, tokens, tokenizer)
     n = ids.shape[1]

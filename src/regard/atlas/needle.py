@@ -18,7 +18,7 @@ from regard.atlas.running import attending
 from regard.engine import attention
 from regard.errors import ModelError
 from regard.maps import AttentionMap
-from regard.models.bundled import sample_text
+from regard.models.bundled import sample_book, sample_text
 from regard.models.call import AttentionCall
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ __all__ = ["NeedleTest", "needle"]
 
 NEEDLE = "The name of the old grey donkey that lived behind the mill was Barnaby Thistle."
 QUESTION = "The name of the old grey donkey that lived behind the mill was"
+# Up to so many tokens the bundled story is hay enough; more of it is in the bundled book.
+STORY = 2000
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,10 +116,11 @@ def needle(
 ) -> NeedleTest:
     """Hide a sentence at several depths of a text, ask for it at the end, and see who looks at it.
 
-    The text is as much of `haystack` (the bundled story, if not given) as fits into `length` tokens, or into
-    the model's context; the needle goes between two of its sentences, from the first (depth 0) to the last
-    (1). After it come `question` and `answer`, which is what follows the question in the needle unless given:
-    a model that has not been taught to answer can still copy.
+    The text is as much of `haystack` as fits into `length` tokens, or into the model's context. If it is not
+    given it is the bundled story, or the bundled book where `length` is over 2,000. The needle goes between
+    two of its sentences, from the first (depth 0) to the last (1). After it come `question` and `answer`,
+    which is what follows the question in the needle unless given: a model that has not been taught to answer
+    can still copy.
 
     >>> from regard.models import bundled
     >>> test = needle(*bundled(), depths=3, length=400)
@@ -125,7 +128,9 @@ def needle(
     (' Barnaby Thistle', True)
     """
     hidden, fractions = Needle.of(needle, question, answer), _fractions(depths)
-    hay = Haystack(model, tokenizer, sample_text() if haystack is None else haystack, hidden, length)
+    if haystack is None:
+        haystack = sample_text() if length is None or length <= STORY else sample_book()
+    hay = Haystack(model, tokenizer, haystack, hidden, length)
     control, texts = hay.without(), [hay.at(depth) for depth in fractions]
     anatomy = Anatomy.of(model, control.ids)
     looker, chances = _Looker(model, anatomy), []

@@ -97,7 +97,7 @@ def position_profile(
     ...     out = model(torch.arange(3, 260)[None])
     >>> profile = position_profile(recording, bins=4)
     >>> profile.mass.shape, profile.queries, float(profile.model.sum())
-    (torch.Size([16, 4]), 16, 1.0)
+    (torch.Size([12, 4]), 16, 1.0)
     """
     _, layers = chosen_text(recording, stack, row)
     names: list[tuple[str, int, int]] = []

@@ -17,6 +17,9 @@ from regard.nn import MultiHeadAttention
 
 __all__ = ["CLAIMS"]
 
+# Of the bundled model.
+WIDTH = 384
+
 SYMBOLS, LENGTH = 12, 8
 
 
@@ -175,7 +178,7 @@ def bundled_block(attends: bool) -> Callable[[Tensor], Tensor]:
     return block
 
 
-def measure_mixing(block: Block = bundled_block, n: int = 12, dim: int = 256) -> Measurement:
+def measure_mixing(block: Block = bundled_block, n: int = 12, dim: int = WIDTH) -> Measurement:
     """How strongly each output depends on each input of a block, with attention and without."""
     x = torch.randn(1, n, dim)
     found = {}

@@ -24,7 +24,7 @@ from regard.errors import RegardError
 __all__ = ["needle"]
 
 
-@app.command(rich_help_panel=ASK, epilog="Example: regard needle --depths 3 --length 512")
+@app.command(rich_help_panel=ASK, epilog="Example: regard needle --depths 3 --length 8000")
 def needle(
     model: ModelArgument = None,
     text: TextArgument = None,
@@ -36,7 +36,9 @@ def needle(
         str | None, typer.Option(metavar="WORDS", help="What should follow; else the rest of the sentence.")
     ] = None,
     depths: Annotated[int, typer.Option(help="At how many depths, from the beginning to the end.")] = 11,
-    length: Annotated[int | None, typer.Option(help="Tokens of the text; else the model's context.")] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Tokens; over 2,000 from the bundled book. Else all of the text.")
+    ] = None,
     lengths: Annotated[
         str | None, typer.Option(metavar="TOKENS", help="Several lengths, such as 150,300,600: a grid.")
     ] = None,
@@ -55,7 +57,7 @@ def needle(
     given = {name: value for name, value in words.items() if value is not None}
     sizes = _sizes(lengths, length)
     named, hidden_in = model_and_text(model, text, option)
-    haystack = text_named(hidden_in)
+    haystack = None if hidden_in is None else text_named(hidden_in)
     loaded = model_named(named, dtype=dtype, device=device)
     if sizes:
         with progress("Hiding the needle", "lengths") as step:

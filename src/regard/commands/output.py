@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = [
     "Progress",
     "console",
     "figure_file",
+    "noting",
     "print_json",
     "progress",
     "save_figure",
@@ -67,6 +69,22 @@ def show(*parts: Any) -> None:
             out.print(part, markup=False, highlight=False)
         else:
             out.print(part)
+
+
+@contextmanager
+def noting() -> Iterator[None]:
+    """Print warnings as notes, each once, on standard error: a command's reader did not write the code."""
+    said: set[str] = set()
+
+    def note(message: Warning | str, *rest: Any, **named: Any) -> None:
+        if str(message) not in said:
+            said.add(str(message))
+            typer.echo(f"note: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = note
+        yield
 
 
 def writable(path: Path | None) -> Path | None:

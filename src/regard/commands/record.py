@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from regard.commands.app import LOOK, app
-from regard.commands.output import print_json, progress
+from regard.commands.output import noting, print_json, progress
 from regard.commands.sources import (
     DeviceOption,
     DtypeOption,
@@ -40,9 +40,10 @@ def record(
         str,
         typer.Option(
             metavar="WHAT",
-            help="A text longer than the model's context: refuse, truncate, or read in windows.",
+            help="A text longer than the context: extend (whole, up to four times the context, else in "
+            "windows), windows, truncate, or refuse.",
         ),
-    ] = "refuse",
+    ] = "extend",
     dtype: DtypeOption = None,
     device: DeviceOption = None,
     resume: Annotated[
@@ -67,7 +68,7 @@ def record(
     loaded = model_named(named, dtype=dtype, device=device)
     how = {"layers": chosen, "store": output, "resume": resume, "overwrite": force, "too_long": too_long}
     try:
-        with progress("Recording") as step:
+        with noting(), progress("Recording") as step:
             recording = record_text(loaded, said, progress=step, **how)
     except KeyboardInterrupt:
         if not output.exists():

@@ -25,6 +25,9 @@ def view(
         str | None,
         typer.Option(metavar="FILE", help="A text to record first; the bundled story if left out."),
     ] = None,
+    book: Annotated[
+        bool, typer.Option("--book", help="Read the bundled book, 40,000 tokens: a minute or two, once.")
+    ] = False,
     host: Annotated[
         str | None, typer.Option(help="Let other machines in, by a token; only this one if left out.")
     ] = None,
@@ -42,4 +45,4 @@ def view(
 
     size = int(cache_size * 2**30)
     settings = with_defaults(recordings or (), model, host=host, port=port, cache=cache, cache_bytes=size)
-    open_viewer(settings, text, open_browser=not no_open, say=typer.echo)
+    open_viewer(settings, text, book=book, open_browser=not no_open, say=typer.echo)

@@ -54,7 +54,7 @@ def run(
     >>> for name in ("one", "two"):
     ...     written = (folder / f"{name}.txt").write_text(f"Once upon a time there was {name} hen.")
     >>> run("bundled", folder)
-    CorpusAtlas(LlamaForCausalLM, 64 heads, 2 documents, 24 tokens)
+    CorpusAtlas(SmolLM3ForCausalLM, 54 heads, 2 documents, 24 tokens)
     """
     asked = settings or Settings()
     _check(engine, workers, model)

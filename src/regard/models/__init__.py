@@ -1,6 +1,6 @@
 """Watching transformers models, and recordings of what was seen."""
 
-from regard.models.bundled import bundled, sample_text
+from regard.models.bundled import bundled, sample_book, sample_text
 from regard.models.images import PatchGrid, image_map, plot_image, record_image
 from regard.models.imported import from_attentions
 from regard.models.layer import Layer
@@ -51,6 +51,7 @@ __all__ = [
     "progress",
     "record",
     "record_image",
+    "sample_book",
     "sample_text",
     "scalars",
     "to_all",

@@ -37,7 +37,7 @@ def alone(recording: Recording, row: int = 0, stack: str | None = None) -> Recor
     >>> with watch(model, layers=[0]) as recording:
     ...     out = model(ids, attention_mask=real)
     >>> alone(recording, 1).maps[0]
-    AttentionMap(batch=1, heads=8, q=2, k=2, mask=Causal(), float32)
+    AttentionMap(batch=1, heads=6, q=2, k=2, mask=Window(left=512) & Causal(), float32)
     """
     texts = Texts(recording, row)
     layers = [layer for layer in recording.all_layers if stack in (None, layer.role)]

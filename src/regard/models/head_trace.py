@@ -31,7 +31,7 @@ def head_trace(
 
     >>> from regard.models import bundled
     >>> text = "The cat sat"
-    >>> found = head_trace(bundled(), text, record(bundled(), text), 5, 4, ["^", "The", "cat", "sat"])
+    >>> found = head_trace(bundled(), text, record(bundled(), text), 4, 1, ["^", "The", "cat", "sat"])
     >>> found.names[:5], found.names[-2:]
     (['input', 'q projected', 'k projected', 'q', 'k'], ['heads concatenated', 'projected'])
     """

@@ -31,15 +31,17 @@ def record(
     resume: bool = False,
     overwrite: bool = False,
     max_bytes: int | None = None,
-    too_long: str = "refuse",
+    too_long: str = "extend",
     progress: Callable[[int, int], None] | None = None,
 ) -> Recording:
     """Let a model read a text, and return the recording of it.
 
     `model` is what `load_model` or `bundled` returned, a pair of a model and its tokenizer; a model alone
-    reads token ids. A text longer than the model's context is refused, unless `too_long` is "truncate", which
-    keeps its beginning, or "windows": then each piece of the context's length is read as if it stood alone,
-    and the recording is still one, of the whole text.
+    reads token ids. A text longer than the model's context is read whole, with a warning, up to four times
+    the context. Beyond that, and where the model has a table of positions that ends, it is read in windows:
+    each piece of the context's length as if it stood alone, and the recording is still one, of the whole
+    text. `too_long` is "extend" for this, "windows" for windows from the start, "truncate" for the beginning
+    alone, or "refuse".
 
     The model runs without gradients and without a cache, and computes the logits of the last token only, so
     that memory grows with the length. With `store` each layer goes to disk as soon as it is seen. Ctrl-C then
@@ -49,7 +51,7 @@ def record(
     >>> from regard.models import bundled
     >>> recording = record(bundled(), "The cat sat on the mat.", layers=[0, 5])
     >>> recording
-    Recording(LlamaForCausalLM, 2 layers, 9 tokens, 39.9 KB)
+    Recording(SmolLM3ForCausalLM, 2 layers, 9 tokens, 48.0 KB)
     >>> recording.tokens[2].text
     ' cat'
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from regard.errors import ModelError
 
 __all__ = ["chat_text", "context_length", "encode", "fit", "load_text"]
 
-TOO_LONG = ("refuse", "truncate", "windows")
+TOO_LONG = ("extend", "windows", "truncate", "refuse")
+# Beyond so many times the length it was trained at, a model is not asked to read a text whole.
+FARTHEST = 4
 
 
 def load_text(source: str | Path) -> str:
@@ -69,7 +72,8 @@ def encode(model: Any, tokenizer: Any, text: str, *, too_long: str = "refuse") -
     """The token ids of a text, in as many pieces as the model needs: one, unless `too_long` is "windows".
 
     A text longer than the model's context is refused; "truncate" keeps its beginning, "windows" reads all of
-    it in pieces that know nothing of each other.
+    it in pieces that know nothing of each other, "extend" reads it whole and warns, up to four times the
+    context and where the model can, and in windows otherwise.
     """
     ids = tokenizer(text, return_tensors="pt", verbose=False)["input_ids"]
     pieces = fit(model, ids, too_long)
@@ -85,6 +89,25 @@ def fit(model: Any, ids: Int[Tensor, "batch n"], too_long: str) -> list[Int[Tens
         raise ModelError("the text has no tokens; give at least one word.")
     if context is None or n <= context:
         return [ids]
+    if too_long == "extend" and n <= FARTHEST * context and _reads_beyond(model):
+        warnings.warn(
+            f"the text has {n:,} tokens and the model was trained to read {context:,}: it goes on, and how "
+            f"well it reads what is further on {_known_beyond(model)}. too_long='windows' reads pieces of "
+            f"{context:,}, too_long='truncate' the first of them.",
+            stacklevel=3,
+        )
+        return [ids]
+    if too_long == "extend":
+        why = (
+            f"more than {FARTHEST} times as many"
+            if _reads_beyond(model)
+            else "more than it has positions for"
+        )
+        warnings.warn(
+            f"the text has {n:,} tokens and the model reads {context:,}; that is {why}, so it is read in "
+            f"{-(-n // context)} windows that know nothing of each other.",
+            stacklevel=3,
+        )
     if too_long == "refuse":
         raise ModelError(
             f"the text has {n} tokens and the model reads at most {context}: {n - context} too many. Use "
@@ -92,6 +115,20 @@ def fit(model: Any, ids: Int[Tensor, "batch n"], too_long: str) -> list[Int[Tens
             "pieces."
         )
     return list(ids.split(context, 1))
+
+
+def _reads_beyond(model: Any) -> bool:
+    """Whether positions are computed, and not looked up in a table that ends: rotary ones, or none."""
+    config = model.config.get_text_config()
+    rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_theta", None)
+    return bool(rotary or getattr(config, "alibi", False))
+
+
+def _known_beyond(model: Any) -> str:
+    """What is known of a model's loss beyond its context."""
+    from regard.models.bundled import BEYOND, DATA
+
+    return BEYOND if getattr(model.config, "name_or_path", "") == str(DATA) else "is not known"
 
 
 def _is_file(source: str) -> bool:

@@ -12,12 +12,21 @@ from torch import Tensor
 
 from regard._version import __version__
 from regard.errors import ModelError
-from regard.models import LoadedModel, Recording, context_length, encode, record, watch
+from regard.models import LoadedModel, Recording, context_length, encode, record, sample_book, watch
+from regard.models.bundled import DATA
 from regard.models.identity import ModelIdentity
 from regard.models.manifest import COMPLETE
 from regard.viewer.jobs import Job
 
-__all__ = ["cached_recording", "generate", "last_only", "likeliest", "record_text"]
+__all__ = [
+    "book_path",
+    "book_recording",
+    "cached_recording",
+    "generate",
+    "last_only",
+    "likeliest",
+    "record_text",
+]
 
 CANDIDATES = 8
 ATTENDED = 8
@@ -26,14 +35,14 @@ Progress = Callable[[int, int], None]
 
 
 def record_text(
-    loaded: LoadedModel, text: str, store: Path, *, too_long: str = "refuse", progress: Progress | None = None
+    loaded: LoadedModel, text: str, store: Path, *, too_long: str = "extend", progress: Progress | None = None
 ) -> Recording:
     """Record a text to disk, layer by layer. What a killed run left at `store` is replaced."""
     return record(loaded, text, store=store, overwrite=True, too_long=too_long, progress=progress)
 
 
 def cached_recording(
-    loaded: LoadedModel, text: str, cache: Path, *, too_long: str = "refuse", progress: Progress | None = None
+    loaded: LoadedModel, text: str, cache: Path, *, too_long: str = "extend", progress: Progress | None = None
 ) -> Path:
     """The recording of a text, made once for each model, text and version of regard."""
     model = ModelIdentity.of(loaded.model).fingerprint
@@ -42,6 +51,21 @@ def cached_recording(
     if not (path / COMPLETE).is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         record_text(loaded, text, path, too_long=too_long, progress=progress)
+    return path
+
+
+def book_path(cache: Path) -> Path:
+    """Where the recording of the bundled book is kept, one for each version of regard and of the model."""
+    weights = (DATA / "model.safetensors").stat().st_size
+    return cache / "recordings" / f"book-{__version__}-{weights}.regard"
+
+
+def book_recording(loaded: LoadedModel, cache: Path, progress: Progress | None = None) -> Path:
+    """The recording of the bundled book, made once."""
+    path = book_path(cache)
+    if not (path / COMPLETE).is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        record_text(loaded, sample_book(), path, progress=progress)
     return path
 
 

@@ -21,6 +21,7 @@ def open_viewer(
     settings: Settings,
     text: str | None = None,
     *,
+    book: bool = False,
     open_browser: bool = True,
     say: Callable[[str], None] = print,
 ) -> None:
@@ -28,13 +29,17 @@ def open_viewer(
 
     What is refused is refused before the server starts; the model is loaded while it runs.
     """
+    if book and (text is not None or settings.model is not None):
+        raise RegardError(
+            "--book is the bundled model reading the bundled book; leave out --text and --model."
+        )
     check(settings, text)
-    if settings.recordings and text is None:
+    if settings.recordings and text is None and not book:
         serve(settings, open_browser=open_browser, say=say)
         return
 
     def make(tell: Callable[..., None]) -> Session:
-        return prepared(settings, text, tell)
+        return prepared(settings, text, tell, book=book)
 
     serve(settings, make, open_browser=open_browser, say=say)
 
@@ -54,19 +59,25 @@ def check(settings: Settings, text: str | None = None) -> None:
             raise RegardError("the text is empty; give at least one word.")
 
 
-def prepared(settings: Settings, text: str | None = None, tell: Callable[..., None] | None = None) -> Session:
+def prepared(
+    settings: Settings,
+    text: str | None = None,
+    tell: Callable[..., None] | None = None,
+    *,
+    book: bool = False,
+) -> Session:
     """A session with something to look at; `tell(doing, done, total)` hears how far it is."""
     from regard.models import load_text, progress, sample_text
-    from regard.viewer.making import cached_recording
-    from regard.viewer.session import Session
-    from regard.viewer.shelf import BUNDLED
+    from regard.models.manifest import COMPLETE
+    from regard.viewer.making import book_path, book_recording, cached_recording
+    from regard.viewer.session import BOOK, Session
+    from regard.viewer.shelf import BUNDLED, HALF
 
     check(settings, text)
     session = Session(settings)
-    if settings.recordings and text is None:
+    if settings.recordings and text is None and not book:
         return session
-    said = sample_text() if text is None else load_text(text)
-    name = session.shelf.names[0]
+    name = HALF if book else session.shelf.names[0]
     hear = tell or (lambda *_: None)
     hear(f"Loading the model ({name})")
     loaded = session.shelf.load(name)
@@ -76,9 +87,15 @@ def prepared(settings: Settings, text: str | None = None, tell: Callable[..., No
             bar(done, total)
             hear("Recording its attention, layer by layer", done, total)
 
+        if book:
+            session.library.add(book_recording(loaded, settings.cache, step), BOOK)
+            return session
+        said = sample_text() if text is None else load_text(text)
         path = cached_recording(loaded, said, settings.cache, progress=step)
     title = "bundled story" if text is None else Path(text).name if _is_file(text) else said
     session.library.add(path, title[:40] if name == BUNDLED else f"{title[:40]} ({name})")
+    if name == BUNDLED and (book_path(settings.cache) / COMPLETE).is_file():
+        session.library.add(book_path(settings.cache), BOOK)
     return session
 
 

@@ -17,16 +17,18 @@ from regard.viewer.comparing import Aligned, align
 from regard.viewer.heads import Head
 from regard.viewer.jobs import Job, Jobs
 from regard.viewer.library import Entry, Library
-from regard.viewer.making import generate, last_only, likeliest, record_text
+from regard.viewer.making import book_recording, generate, last_only, likeliest, record_text
 from regard.viewer.names import axis_names
 from regard.viewer.pruning import prune, touch
 from regard.viewer.pyramid import Pyramid
 from regard.viewer.settings import Settings
 from regard.viewer.shapes import StackShape
-from regard.viewer.shelf import Shelf
+from regard.viewer.shelf import HALF, Shelf
 from regard.viewer.tiles import TileCache, direct
 
-__all__ = ["Session"]
+__all__ = ["BOOK", "Session"]
+
+BOOK = "Alice's Adventures in Wonderland"
 
 # The next token is asked of the model up to this length: a second or so.
 LONGEST = 8192
@@ -125,6 +127,16 @@ class Session:
             return {"recording": self.library.add(store, _title(text)).id}
 
         return self.jobs.start("record", work, bound=bound)
+
+    def start_book(self, *, bound: bool) -> Job:
+        """Let the bundled model read the bundled book, unless it is recorded already."""
+
+        def work(job: Job) -> dict[str, Any]:
+            with self.shelf.use(HALF, patience=600) as loaded:
+                path = book_recording(loaded, self.settings.cache, job.progress)
+            return {"recording": self.library.add(path, BOOK).id}
+
+        return self.jobs.start("book", work, key=("book",), bound=bound)
 
     def start_generate(
         self, text: str, model: str, new_tokens: int, temperature: float, *, bound: bool

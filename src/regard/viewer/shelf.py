@@ -8,13 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from regard.errors import ModelError
 from regard.models import LoadedModel, Recording, bundled, load_model
 from regard.models.bundled import DATA
 
-__all__ = ["BUNDLED", "Shelf", "model_name"]
+__all__ = ["BUNDLED", "HALF", "Shelf", "model_name"]
 
 BUNDLED = "bundled"
+# The bundled model as it reads the book: in half the memory, on disk too.
+HALF = "bundled, bfloat16"
 # Seconds that a question waits for a model that reads another text.
 PATIENCE = 20.0
 
@@ -29,7 +33,7 @@ class Shelf:
         self.given = given
         self._loaded: dict[str, LoadedModel] = {}
         self._loading = threading.Lock()
-        self._using: dict[str, threading.Lock] = {name: threading.Lock() for name in self.names}
+        self._using: dict[str, threading.Lock] = {name: threading.Lock() for name in [*self.names, HALF]}
 
     @property
     def names(self) -> list[str]:
@@ -45,9 +49,13 @@ class Shelf:
         name = self._checked(name)
         with self._loading:
             if name not in self._loaded:
-                loaded = LoadedModel(*bundled()) if name == BUNDLED else load_model(self.given or "")
-                self._loaded[name] = loaded
+                self._loaded[name] = self._made(name)
             return self._loaded[name]
+
+    def _made(self, name: str) -> LoadedModel:
+        if name == HALF:
+            return load_model(BUNDLED, dtype="bfloat16")
+        return LoadedModel(*bundled()) if name == BUNDLED else load_model(self.given or "")
 
     @contextmanager
     def use(self, name: str, patience: float = PATIENCE) -> Iterator[LoadedModel]:
@@ -68,13 +76,20 @@ class Shelf:
         for name in self.names:
             source = str(DATA) if name == BUNDLED else str(Path(self.given or "").expanduser())
             if recording.model.name in (source, self.given if name != BUNDLED else source):
-                return name
+                return HALF if name == BUNDLED and _in_half(recording) else name
         return None
 
     def _checked(self, name: str) -> str:
-        if name not in self.names:
+        if name not in (*self.names, HALF):
             raise KeyError(f"no model is called {name!r}; there are {', '.join(map(repr, self.names))}.")
         return name
+
+
+def _in_half(recording: Recording) -> bool:
+    """Whether a recording's keys are bfloat16, as the model was that made them."""
+    layer = next(iter(recording.all_layers), None)
+    key = None if layer is None or not layer.segments else layer.segments[0].k
+    return key is not None and key.dtype == torch.bfloat16
 
 
 def model_name(name: str) -> Any:

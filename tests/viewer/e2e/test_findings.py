@@ -15,7 +15,7 @@ OVER = "() => document.querySelector('canvas.over').toDataURL()"
 
 
 def test_the_map_marks_what_speaks_for_induction_and_lists_the_places(page: Page, server, story: Recording):
-    page.goto(f"{server}/#/map?layer=6&head=3")
+    page.goto(f"{server}/#/map?layer=5&head=5")
     map_is_drawn(page)
     plain = page.evaluate(OVER)
     page.get_by_test_id("mark").select_option("induction")
@@ -27,7 +27,7 @@ def test_the_map_marks_what_speaks_for_induction_and_lists_the_places(page: Page
     query, key = map(int, re.findall(r"\d+", button.get_attribute("aria-label") or ""))
     ids = story.token_ids["decoder"][0]
     assert ids[key - 1] == ids[query]
-    assert f"{float(story.maps[6][0, 3, query, key]):.4f}" in first.inner_text()
+    assert f"{float(story.maps[5][0, 5, query, key]):.4f}" in first.inner_text()
     button.click()
     page.wait_for_url(re.compile(f"query={query}&key={key}.*mark=induction"))
     first.get_by_role("button", name=re.compile("Text")).click()
@@ -36,10 +36,10 @@ def test_the_map_marks_what_speaks_for_induction_and_lists_the_places(page: Page
 
 
 def test_evidence_of_one_head_does_not_stand_under_another(page: Page, server):
-    page.goto(f"{server}/#/map?layer=6&head=3&mark=induction")
+    page.goto(f"{server}/#/map?layer=5&head=1&mark=induction")
     expect(page.get_by_test_id("places")).to_be_visible()
     held = []
-    page.route(re.compile("/heads/4/evidence"), lambda route: held.append(route))
+    page.route(re.compile("/heads/2/evidence"), lambda route: held.append(route))
     page.get_by_role("button", name="Head: next").click()
     eventually(page, lambda: len(held) == 1)
     expect(page.get_by_test_id("places")).to_have_count(0)
@@ -50,7 +50,7 @@ def test_evidence_of_one_head_does_not_stand_under_another(page: Page, server):
 def test_one_query_is_shown_in_every_head_and_opens_in_the_map(page: Page, server, story: Recording):
     query, key = 600, 539
     page.goto(f"{server}/#/token?query={query}&key={key}")
-    expect(page.get_by_test_id("head-grid").get_by_role("gridcell")).to_have_count(64)
+    expect(page.get_by_test_id("head-grid").get_by_role("gridcell")).to_have_count(54)
     cell = page.get_by_test_id("cell-6-1")
     cell.focus()
     wanted = float(story.maps[6][0, 1, query, key])
@@ -69,5 +69,5 @@ def test_one_key_tells_who_looks_at_it(page: Page, server, story: Recording):
     details = page.get_by_test_id("token-head")
     expect(details).to_contain_text(str(int(column.argmax())))
     expect(details).to_contain_text(f"{float(column.max()):.4f}")
-    mean = torch.stack([story.maps[layer][0, :, :, 539].mean(0) for layer in range(8)]).mean(0)
+    mean = torch.stack([story.maps[layer][0, :, :, 539].mean(0) for layer in range(9)]).mean(0)
     expect(page.get_by_test_id("others").locator("tbody tr").first).to_contain_text(str(int(mean.argmax())))

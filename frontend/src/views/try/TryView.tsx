@@ -57,10 +57,10 @@ function Form({ source, state, models, failure, onRecorded }: FormProps) {
   const { text, length, temperature } = settings;
   const busy = work.busy.value;
   const ready = !busy && text.trim() !== "" && model !== "";
-  const begin = (request: JobRequest & { text: string }): void => {
+  const begin = (request: JobRequest): void => {
     const onEnd = (job: Job): void => {
       const made = recordingOf(job);
-      if (made && job.kind === "record" && state.view.peek() === "try") onRecorded(made);
+      if (made && (job.kind === "record" || job.kind === "book") && state.view.peek() === "try") onRecorded(made);
     };
     void work.start(source, request, onEnd);
   };
@@ -128,6 +128,17 @@ function Form({ source, state, models, failure, onRecorded }: FormProps) {
         >
           Record it as it is
         </button>
+        {models.some((one) => one.bundled) && (
+          <button
+            type="button"
+            data-testid="book"
+            disabled={busy}
+            title="Alice's Adventures in Wonderland, 40,000 tokens; the recording is kept"
+            onClick={() => begin({ kind: "book", bound: false })}
+          >
+            Read the whole book
+          </button>
+        )}
       </div>
       <Under source={source} failure={failure ?? work.failure.value} />
     </section>

@@ -25,14 +25,10 @@ function fail(error: unknown): void {
 }
 
 /** Start a job and follow it to its end. */
-export async function start(
-  source: Source,
-  request: JobRequest & { text: string },
-  onEnd: (job: Job) => void,
-): Promise<void> {
+export async function start(source: Source, request: JobRequest, onEnd: (job: Job) => void): Promise<void> {
   leave();
   batch(() => {
-    given.value = request.text;
+    given.value = "text" in request ? request.text : "";
     job.value = null;
     made.value = [];
     failure.value = null;

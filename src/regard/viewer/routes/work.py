@@ -31,7 +31,14 @@ class RecordJob(BaseModel):
     kind: Literal["record"]
     text: str = Field(min_length=1, max_length=4_000_000)
     model: str | None = None
-    too_long: Literal["refuse", "truncate", "windows"] = "refuse"
+    too_long: Literal["extend", "windows", "truncate", "refuse"] = "extend"
+    bound: bool = False
+
+
+class BookJob(BaseModel):
+    """Let the bundled model read the bundled book; the recording is kept."""
+
+    kind: Literal["book"]
     bound: bool = False
 
 
@@ -65,7 +72,7 @@ class AtlasJob(BaseModel):
     bound: bool = False
 
 
-Wanted = Annotated[RecordJob | GenerateJob | PyramidJob | AtlasJob, Body(discriminator="kind")]
+Wanted = Annotated[RecordJob | BookJob | GenerateJob | PyramidJob | AtlasJob, Body(discriminator="kind")]
 
 
 def job_of(session: SessionDep, job: str) -> Job:
@@ -153,6 +160,8 @@ def _start(wanted: Wanted, session: Session) -> Job:
         return session.start_generate(
             wanted.text, model, wanted.new_tokens, wanted.temperature, bound=wanted.bound
         )
+    if isinstance(wanted, BookJob):
+        return session.start_book(bound=wanted.bound)
     entry = session.library.get(wanted.recording)
     if isinstance(wanted, AtlasJob):
         return session.start_atlas(entry, bound=wanted.bound)
