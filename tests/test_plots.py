@@ -250,6 +250,18 @@ def test_every_plot_can_be_drawn_in_axes_of_yours():
     assert all(part.has_data() for part in parts)
 
 
+def test_labels_in_axes_of_yours_are_turned_where_cells_are_small():
+    from matplotlib.figure import Figure
+
+    names = ["The", " lamp", "light"]
+    small, large = Figure(figsize=(4, 4)).subplots(3, 3)[0, 0], Figure(figsize=(8, 8)).subplots()
+    for ax in (small, large):
+        heatmap(torch.eye(3), names, names, annotate=False, ax=ax)
+    turned = [ax.get_xticklabels()[0].get_rotation() for ax in (small, large)]
+    assert turned[0] > 0
+    assert turned[1] == 0
+
+
 def test_an_inset_needs_axes_of_its_own():
     from matplotlib.figure import Figure
 

@@ -19,6 +19,7 @@ __all__ = [
     "Labels",
     "blank",
     "canvas",
+    "cell_in",
     "cell_size",
     "grid",
     "hatch",
@@ -69,6 +70,12 @@ def whole_figure(ax: Axes) -> Figure:
 def cell_size(shape: Sequence[int], annotate: bool, labelled: bool) -> float:
     """The side of a cell in inches: room for its number, or for a line of its label, or as fits on a page."""
     return 0.56 if annotate else max(0.13 if labelled else 0.0, min(0.42, 5.5 / max(shape)))
+
+
+def cell_in(ax: Axes, shape: Sequence[int]) -> float:
+    """The side of a cell in inches in axes that are there already: what labels are fitted to."""
+    box = ax.get_window_extent()
+    return min(box.height / shape[0], box.width / shape[1]) / whole_figure(ax).dpi
 
 
 def hatch(axes: Axes, hidden: Tensor) -> None:

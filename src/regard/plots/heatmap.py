@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.errors import ShapeError
 from regard.plots.colours import colormap, ink, shade
-from regard.plots.drawing import canvas, cell_size, grid, hatch, label
+from regard.plots.drawing import canvas, cell_in, cell_size, grid, hatch, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,6 +50,7 @@ def heatmap(
     labels = [_checked_labels(name, given, n) for name, given, n in _sides(cells, row_labels, column_labels)]
     cell = cell_size(cells.shape, annotate, labelled=labels != [None, None])
     figure, axes = canvas(cells.shape, labels, cell, ax)
+    cell = cell if ax is None else cell_in(ax, cells.shape)
     size = _limit(cells, hidden, limit)
     signed = bool((cells[~hidden] < 0).any())
     drawn = cells.masked_fill(hidden, math.nan).numpy()
