@@ -444,3 +444,33 @@ def test_what_follows_from_rounded_weights_that_are_wrong_inherits_it():
     report = check("scores: 2 1\nd_k = 4\nweights: 0.731 0.269\nv: 30 -20\noutput: 16.554")
     assert [cell.verdict.value for cell in report["output"]] == ["inherited"]
     assert report["weights"].causes == ["the scale was left out: the scores are not divided by √4"]
+
+
+def test_hidden_scores_that_are_printed_as_zeros_are_named():
+    report = check(
+        "scores:\n0.5 0.2 0.1\n0.3 0.8 0.4\n0.2 0.6 0.9\nAfter masking:\n0.5 0 0\n0.3 0.8 0\n0.2 0.6 0.9\n"
+        "Weights:\n0.45 0.27 0.27\n0.30 0.49 0.22\n0.22 0.33 0.45"
+    )
+    assert report["masked"].causes == ["hidden scores were set to 0, and e^0 is 1; −∞ belongs there"]
+    assert {cell.verdict.value for cell in report["weights"].wrong} == {"inherited"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        '[{"scores": [1, 2], "weights": [0.27, 0.73]}, {"scores": [0, 1], "weights": [0.27, 0.73]}]',
+        '{"scores": [[[[1, 2], [3, 4]]]], "mask": [[[[1, 0], [1, 1]]]], '
+        '"weights": [[[[1.0, 0.0], [0.27, 0.73]]]]}',
+        r"\begin{aligned} \text{scores} &= [1.0,\ 2.0] \\ "
+        r"\text{softmax}(\text{scores}) &= [0.27,\ 0.73] \end{aligned}",
+    ],
+)
+def test_other_documents_are_read(document):
+    report = check(document)
+    assert report.ok
+    assert sum(example.checked for example in report) >= 2
+
+
+def test_a_line_whose_numbers_could_not_be_read_is_named():
+    report = check("exp scores: 2.72 7.39 20.09, sum 30.19\nweights: 0.09 0.24 0.67")
+    assert "'exp scores'" in report.examples[0].notes[0]

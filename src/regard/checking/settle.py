@@ -19,7 +19,7 @@ def settled(example: Example) -> Example:
     """The example with what its numbers tell, and a note for each thing that was inferred."""
     example = _scale_fitted(example)
     example = _already_scaled(example)
-    return _causal_seen(example)
+    return _causal_seen(_causal_zeros(example))
 
 
 def matches(table: Table, values: Matrix) -> list[list[bool]]:
@@ -61,6 +61,28 @@ def _already_scaled(example: Example) -> Example:
     tables = {("scaled" if name == "scores" else name): value for name, value in example.tables.items()}
     note = f"What is called scores is {scale.words} already."
     return replace(example, tables=tables, notes=(*example.notes, note))
+
+
+def _causal_zeros(example: Example) -> Example:
+    """Masked scores of exactly 0 above the diagonal, and nowhere else, were meant to be hidden."""
+    table = example.tables.get("masked")
+    if example.allowed is not None or table is None or not Chain(example).parents("masked"):
+        return example
+    queries, keys = table.shape
+    if queries != keys or queries < 2:
+        return example
+    causal = [[j <= i for j in range(keys)] for i in range(queries)]
+    before = Chain(example).exact("scaled")
+    zeros = [
+        [x == 0 != y for x, y in zip(*rows, strict=True)] for rows in zip(table.values, before, strict=True)
+    ]
+    if any(
+        zero == seen
+        for row, line in zip(zeros, causal, strict=True)
+        for zero, seen in zip(row, line, strict=True)
+    ):
+        return example
+    return replace(example, allowed=causal)
 
 
 def _causal_seen(example: Example) -> Example:

@@ -21,8 +21,8 @@ _ALIGNED = re.compile(r"\\(?:begin|end)\{(?:align|aligned|equation|gather|gather
 
 SIGNS = {
     r"\top": "ᵀ", r"\infty": "∞", r"\approx": "≈", r"\alpha": "α", r"\left": "", r"\right": "",
-    r"\quad": "\n", r"\cdot": "·", r"\times": "×", r"\,": " ", r"\;": " ", r"\%": "%", r"\\": "\n",
-    r"\[": "", r"\]": "",
+    r"\quad": "\n", r"\cdot": "·", r"\times": "×", r"\,": " ", r"\;": " ", r"\%": "%",
+    r"\\": "\n", "\\ ": " ", r"\[": "", r"\]": "",
     r"\(": "", r"\)": "",
 }  # fmt: skip
 

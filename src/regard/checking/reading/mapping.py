@@ -179,9 +179,9 @@ def _table(draft: Draft, name: str, value: Any) -> None:
     if isinstance(value, Mapping):
         draft.add(name, [[_text(v) for v in value.values()]], flat=True, columns=[str(k) for k in value])
         return
-    if name != "mask" and (maps := _maps(value)) is not None:
+    if (maps := _maps(value)) is not None:
         value, *others = maps
-        if others:
+        if others and name != "mask":
             tables = [_rows(name, each) for each in maps]
             draft.add_maps(name, [rows for rows, _, _ in tables], trimmed=any(t for *_, t in tables))
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from regard.checking.equations import equations_in
 from regard.checking.names import TABLES as STEPS
 from regard.checking.names import step_named
 from regard.checking.reading.columns import with_columns
@@ -293,6 +294,9 @@ class _Text:
 
     def _prose(self, line: str) -> None:
         self._settings(line)
+        named = re.match(r"^(?P<label>[^:=≈\d]+)[:=≈](?P<rest>.*\d.*)$", line)
+        if named and _named(named["label"]) in TABLES and not equations_in(line):
+            self.draft.ignored.append(named["label"].strip())
         words = re.sub(
             r"\b(?:are|is|gives|give|give us|becomes|as follows|of)\b\s*$", "", line.rstrip(" :=.")
         ).split()

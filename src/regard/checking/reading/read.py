@@ -36,6 +36,8 @@ def read(printed: str | Mapping[str, Any], *, tables_wanted: bool = True) -> lis
         if not re.search(r"\d", printed):
             raise RegardError("the text holds no number; paste the numbers of an example with their names.")
         document = from_json(printed)
+        if isinstance(document, list) and document and all(isinstance(x, Mapping) for x in document):
+            document = {"example": document}
         if document is not None and not isinstance(document, Mapping):
             raise RegardError(
                 "the numbers have no name; write what they are, such as weights = [[0.4, 0.6]]."
