@@ -34,7 +34,7 @@ def evict(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="snapkv, h2o, tova, max, sinks, random or kvzip; repeat for several. All but kvzip if none.",
+            help="snapkv, h2o, tova, max, sinks, random, mean, kvzip; repeatable. The first six if none.",
         ),
     ] = None,
     prompt: Annotated[

@@ -23,6 +23,7 @@ __all__ = [
     "TOVA",
     "KVzip",
     "KeyMaximum",
+    "MeanMass",
     "Policy",
     "RandomKeys",
     "Room",
@@ -79,6 +80,22 @@ class H2O(Policy):
 
     def scores(self, seen: Mapping[str, Any], room: Room) -> Float[Tensor, "kv_heads keys"]:
         return _protected(_of_key_heads(seen["column_mass"], room, "mean"), last=int(self.recent * room.keep))
+
+
+@dataclass(frozen=True)
+class MeanMass(Policy):
+    """The keys of the largest mean weight, over the queries that may see them: kvpress' ObservedAttention."""
+
+    @property
+    def name(self) -> str:
+        return "mean"
+
+    @property
+    def statistics(self) -> tuple[Statistic, ...]:
+        return (ColumnMass(normalise=True),)
+
+    def scores(self, seen: Mapping[str, Any], room: Room) -> Float[Tensor, "kv_heads keys"]:
+        return _of_key_heads(seen["column_mass"], room, "mean")
 
 
 @dataclass(frozen=True)
@@ -179,7 +196,7 @@ class RandomKeys(Policy):
 
 
 POLICIES: tuple[Policy, ...] = (SnapKV(), H2O(), TOVA(), KeyMaximum(), SinkWindow(), RandomKeys())
-"""The policies that are compared unless others are named; `kvzip` reads the prompt twice and is asked for."""
+"""The policies that are compared unless others are named, such as `mean` and `kvzip`."""
 
 
 def policy_named(name: str) -> Policy:
@@ -188,7 +205,7 @@ def policy_named(name: str) -> Policy:
     >>> policy_named("snapkv")
     SnapKV(window=32, smooth=5)
     """
-    known = {policy.name: policy for policy in (*POLICIES, KVzip())}
+    known = {policy.name: policy for policy in (*POLICIES, MeanMass(), KVzip())}
     if name.lower() not in known:
         raise StatisticError(f"there is no policy {name!r}; there are {', '.join(known)}.")
     return known[name.lower()]
