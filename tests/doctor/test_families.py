@@ -11,20 +11,21 @@ FAMILIES = [name for name in registered() if name not in notes()["left_out"]]
 # Two towers that give one vector for a whole text: from outside, no token can be told from another.
 WHOLE = {"tipsv2"}
 FAMILIES = [name for name in FAMILIES if name not in WHOLE]
-# Every 32nd in `make test`, every 8th in `make long`, and the others with -m slow.
-FEW, SOME = FAMILIES[::32], FAMILIES[::8]
+# Every 8th runs in `make test`, those of them that take seconds in `make long`, and all others with -m slow.
+SOME = FAMILIES[::8]
+SECONDS = {"afmoe", "gemma3_text", "granite_swa", "inkling2_text", "longt5"}
+
+
+def chosen(name: str) -> object:
+    if name not in SOME:
+        return pytest.param(name, marks=pytest.mark.slow)
+    return pytest.param(name, marks=pytest.mark.long) if name in SECONDS else name
+
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # families warn about themselves, each in its own way
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *FEW,
-        *(pytest.param(name, marks=pytest.mark.long) for name in SOME if name not in FEW),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name not in SOME),
-    ],
-)
+@pytest.mark.parametrize("name", [chosen(name) for name in FAMILIES])
 def test_a_family_gets_a_clean_bill(name):
     model = tiny_model(name)
     if model.main_input_name != "input_ids":
