@@ -45,6 +45,7 @@ class Panel:
     columns: tuple[str, ...]
     values: Float64[Tensor, "rows columns"]
     hidden: Bool[Tensor, "rows columns"]
+    by_key: bool = False
 
     def grid(self, most_rows: int, most_columns: int) -> Grid:
         """The table in writing, the middle of its long sides left out."""
@@ -58,9 +59,9 @@ class Panel:
         )
 
     def fitted(self, most_rows: int, width: int) -> list[Grid]:
-        """The table in so many characters; a single row that is longer goes on in tables below."""
+        """The table in so many characters; a single row of keys that is longer goes on in tables below."""
         most = self.fitting(width)
-        if len(self.rows) > 1 or not most < len(self.columns) <= WRAPPED:
+        if len(self.rows) > 1 or not self.by_key or not most < len(self.columns) <= WRAPPED:
             return [self.grid(most_rows, most)]
         row, lines = self.grid(1, WRAPPED), -(-len(self.columns) // (most + 1))
         size = -(-len(self.columns) // lines)
@@ -134,7 +135,8 @@ def _panel(trace: Steps, step: Step, query: int | None, head: int, batch: int, w
     if query is not None and axes[0] == "query":
         rows, values, hidden = rows[query : query + 1], values[query : query + 1], hidden[query : query + 1]
     worked = worker.line(step.name)
-    return Panel(step.name, step.formula, step.sentence, worked, rows, above, values, hidden)
+    by_key = axes[-1] == "key"
+    return Panel(step.name, step.formula, step.sentence, worked, rows, above, values, hidden, by_key)
 
 
 def _names(trace: Steps, axis: str, size: int) -> tuple[str, ...]:
