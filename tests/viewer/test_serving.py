@@ -59,6 +59,15 @@ def test_a_process_serves_a_recording_and_ends_cleanly(view, odd_path, number):
         httpx.get(address, timeout=None)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent another way on Windows")
+def test_ctrl_c_while_the_model_loads_ends_cleanly(view):
+    process, address = view()
+    assert "<progress" in httpx.get(address, timeout=None).text
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (0, "")
+
+
 def test_a_host_makes_a_token_that_the_address_carries(view, odd_path):
     _, address = view(str(odd_path), "--host", "0.0.0.0")
     base, token = address.split("?token=")

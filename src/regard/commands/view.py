@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -46,3 +49,14 @@ def view(
     size = int(cache_size * 2**30)
     settings = with_defaults(recordings or (), model, host=host, port=port, cache=cache, cache_bytes=size)
     open_viewer(settings, text, book=book, open_browser=not no_open, say=typer.echo)
+    _leave()
+
+
+def _leave() -> None:
+    """End now if Ctrl-C came while a model is loading: half-loaded libraries abort at exit."""
+    from regard.viewer.serving import MAKING
+
+    if any(thread.name == MAKING for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

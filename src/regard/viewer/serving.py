@@ -17,9 +17,11 @@ from regard.errors import RegardError
 from regard.viewer.settings import Settings
 from regard.viewer.starting import Starting
 
-__all__ = ["address_for_others", "address_of", "listen", "serve"]
+__all__ = ["MAKING", "address_for_others", "address_of", "listen", "serve"]
 
 PORT = 7270
+# The thread that loads a model while the server runs.
+MAKING = "regard-making"
 
 
 def serve(
@@ -68,7 +70,7 @@ class _Making(threading.Thread):
     """Makes the application beside the running server, and puts it in the place of the page that waits."""
 
     def __init__(self, settings: Settings, session: object, starting: Starting, server: Any) -> None:
-        super().__init__(daemon=True)
+        super().__init__(name=MAKING, daemon=True)
         self.settings, self.session, self.starting, self.server = settings, session, starting, server
         self.error: Exception | None = None
 
