@@ -134,7 +134,9 @@ class Session:
         def work(job: Job) -> dict[str, Any]:
             with self.shelf.use(HALF, patience=600) as loaded:
                 path = book_recording(loaded, self.settings.cache, job.progress)
-            return {"recording": self.library.add(path, BOOK).id}
+            known = (entry for entry in self.library.entries()[0] if entry.path == path)
+            entry = next(known, None) or self.library.add(path, BOOK)
+            return {"recording": entry.id}
 
         return self.jobs.start("book", work, key=("book",), bound=bound)
 
