@@ -347,3 +347,25 @@ def test_a_call_that_holds_what_may_change_has_no_kind(options):
     found = call_key(problem_of(q, k, v, Options(**options)), (), "attend")
     # The tensors of a bias are known; those of a mask that may change are not.
     assert found is None if "mask" in options else found is not None
+
+
+@pytest.mark.parametrize("n", [1, 63, 256])
+def test_the_whole_mask_of_a_short_text_is_made_once(n, monkeypatch):
+    asked, allows = [], Strided.allows
+
+    def counted(self, q, k):
+        asked.append(self)
+        return allows(self, q, k)
+
+    monkeypatch.setattr(Strided, "allows", counted)
+    for step in (7, 7, 5):
+        q, k, v = torch.randn(3, 1, 2, n, 16).unbind()
+        mask = Causal() & Strided(step)
+        out = attention(q, k, v, mask, backend="sdpa")
+        wanted = dense_attention(q.double(), k.double(), v.double(), mask.tile((0, n), (0, n))).out
+        torch.testing.assert_close(out.double(), wanted, rtol=1e-4, atol=1e-5)
+        seen = observe(q, k, v, mask, stats=[Entropy()])
+        torch.testing.assert_close(seen.out, out)
+        asked_before = len(asked)
+        attention(q, k, v, Causal() & Strided(step), backend="sdpa")
+        assert len(asked) == asked_before

@@ -16,12 +16,16 @@ from regard.engine.schedule import Row, chunks, schedule
 from regard.engine.scoring import Place
 from regard.engine.sdpa_backend.support import is_plain
 from regard.masks import Mask
+from regard.memo import remembered
 
-__all__ = ["Call", "calls_of"]
+__all__ = ["Call", "calls_of", "in_one_call"]
 
 BLOCK = 256
 # From this ratio of unmasked to masked keys on, two calls and a merge beat one call that masks them all.
 SPLIT = 4
+# Up to this length a text under a mask is one call with the whole mask; of the masks those are kept that have
+# no more cells than this.
+SHORT, KEPT_CELLS = 256, 1 << 18
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,12 @@ class Call:
             start += len(run)
 
 
+def in_one_call(problem: Problem) -> bool:
+    """Whether one call computes the whole problem: a plain one, or a short text under any mask."""
+    short = max(problem.q_len, problem.k_len) <= SHORT and problem.scoring.bias is None
+    return is_plain(problem) or short
+
+
 def calls_of(problem: Problem) -> Iterator[list[Call]]:
     """For each block of queries the calls whose results are merged; empty where nothing is visible."""
     batch = range(problem.batch)
@@ -64,12 +74,38 @@ def calls_of(problem: Problem) -> Iterator[list[Call]]:
         yield [Call(batch, range(problem.q_len), (range(problem.k_len),), causal, None, None)]
         return
     mask = problem.mask
+    if mask is not None and in_one_call(problem):
+        shape = (problem.batch, problem.heads, problem.q_len, problem.k_len)
+        whole = _whole_mask(mask, shape, problem.offset, problem.accumulate)
+        yield [Call(batch, range(problem.q_len), (range(problem.k_len),), False, *whole)]
+        return
     ragged = mask is not None and (mask.batch or 1) > 1 and problem.k_len > RAGGED
     for rows in chunks(batch, 1 if ragged else len(batch)):
         own = mask.select(rows.start) if ragged and mask is not None else mask
         builder = _MaskBuilder(problem, own, rows)
         for row in schedule(own, problem.q_len, problem.k_len, BLOCK, problem.offset):
             yield [Call(rows, row.queries, runs, False, *builder.build(row, runs)) for runs in _groups(row)]
+
+
+def _kept(mask: Mask, shape: tuple[int, int, int, int], *_: object) -> bool:
+    """Whether a whole mask is worth keeping: it is not of one batch alone, nor of many heads."""
+    return mask.batch is None and (mask.heads or 1) * shape[2] * shape[3] <= KEPT_CELLS
+
+
+@remembered(32, _kept)
+def _whole_mask(
+    mask: Mask, shape: tuple[int, int, int, int], offset: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """(additive mask, rows that see nothing or None) of a short text: one call for all its queries.
+
+    A schedule would take longer than the pairs it leaves out.
+    """
+    batch, heads, q_len, k_len = shape
+    place = Place(range(batch), range(heads), range(q_len), range(k_len), offset, torch.device("cpu"))
+    hidden = ~place.allowed(mask)
+    additive = torch.zeros((1, 1, q_len, k_len), dtype=dtype).masked_fill(hidden, -torch.inf)
+    dead = (additive == -torch.inf).all(-1)
+    return additive, dead if bool(dead.any()) else None
 
 
 def _groups(row: Row) -> list[tuple[range, ...]]:

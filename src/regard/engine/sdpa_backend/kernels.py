@@ -17,8 +17,7 @@ from torch import Tensor
 
 from regard.engine.problem import Problem
 from regard.engine.riders import Streamed
-from regard.engine.sdpa_backend.calls import Call, calls_of
-from regard.engine.sdpa_backend.support import is_plain
+from regard.engine.sdpa_backend.calls import Call, calls_of, in_one_call
 from regard.engine.sink import with_sink
 from regard.engine.sums import add_exp, over_rows
 from regard.errors import BackendError
@@ -59,10 +58,10 @@ def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float
 
 
 def _without_sink(problem: Problem) -> tuple[Tensor, Tensor]:
-    if is_plain(problem):
+    if in_one_call(problem):
         [[call]] = calls_of(problem)
         out, lse = _attend(_operator(FORWARD), problem, call)
-        return out, lse.contiguous()
+        return out, (lse if call.dead is None else lse.masked_fill(call.dead, -torch.inf)).contiguous()
     return _by_blocks(problem)
 
 
