@@ -20,20 +20,30 @@ __all__ = ["CLAIMS", "LOOP"]
 
 
 def model_weights(queries: int = 64) -> Tensor:
-    """Rows of weights of every layer and head of the model, late in the text: (heads, queries, keys)."""
+    """Rows of weights of every layer and head of the model, late in the text: (heads, queries, keys).
+
+    NaN where the mask of a layer, such as a window, hides a key: that is no weight.
+    """
     read = subject()
     n = read.ids.shape[1]
     rows = slice(n - queries, n)
-    return torch.cat([layer.map[0, :, rows, :].double() for layer in read.recording.all_layers])
+    found = []
+    for layer in read.recording.all_layers:
+        weights, mask = layer.map[0, :, rows, :].double(), layer.map.problem.mask
+        if mask is not None:
+            allowed = mask.allows(torch.arange(n)[rows, None], torch.arange(n)[None])
+            weights = weights.masked_fill(~allowed.reshape(-1, *allowed.shape[-2:]), torch.nan)
+        found.append(weights)
+    return torch.cat(found)
 
 
 def measure_each(weights: Callable[[], Tensor] = model_weights) -> Measurement:
     """The weights of keys that a query may see: the smallest, and those that half precision makes zero."""
     found = weights()
     _, queries, keys = found.shape
-    seen = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
-    visible = found[:, seen]
-    ordered = found.sort(dim=-1, descending=True).values.cumsum(-1)
+    seen = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries) & ~found.isnan()
+    visible = found[seen]
+    ordered = found.nan_to_num(0.0).sort(dim=-1, descending=True).values.cumsum(-1)
     needed = ((ordered < 0.99).sum(-1) + 1).double() / seen.sum(-1)
     return Measurement(
         {
