@@ -59,7 +59,7 @@ def main(out: Path | None = None, tokens: int = TOKENS) -> dict[str, float]:
         lines,
         x_title="distance (tokens)",
         y_title="mean weight",
-        title="64 heads, without the first four keys",
+        title="54 heads, without the first four keys",
         logarithmic=True,
         emphasis=emphasis,
     )

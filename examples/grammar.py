@@ -6,7 +6,7 @@ Sentences are made from a few words, so that it is known which noun a verb belon
 means. Each has a rival, another noun or another name, which comes first in one half of the sentences and
 second in the other, so that looking at a place is worth nothing. For every head of the bundled model: the
 weight from the verb (or the pronoun) on the right word, less that on the rival. The head is chosen on half
-of the sentences and judged on the rest, since of 64 heads one always looks good. A positive number says
+of the sentences and judged on the rest, since of 54 heads one always looks good. A positive number says
 that a head looks there, not that the model uses it. The same program asks any other model.
 """
 

@@ -2,11 +2,10 @@
 
     python examples/needle.py [--out DIR]
 
-A sentence is hidden at several depths of the bundled story and asked for at the end. The first figure is
+A sentence is hidden at several depths of the bundled book and asked for at the end. The first figure is
 the log-probability of the right answer by depth, with the same text without the needle as control: that is
-what guessing is worth. The second shows who found it: the weight that each of the 64 heads gives to the
-needle while the answer is written. A handful do all the work, and near needles have other finders than far
-ones.
+what guessing is worth. The second shows who found it: the weight that each of the 54 heads gives to the
+needle while the answer is written. A handful do all the work, in the layers that see the whole text.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from regard.atlas import needle
 from regard.models import bundled
 from regard.plots import curves, heatmap
 
-LENGTH, DEPTHS = 1024, 6
+LENGTH, DEPTHS = 4096, 6
 
 
 def main(out: Path | None = None, length: int = LENGTH, depths: int = DEPTHS) -> dict[str, float]:

@@ -74,10 +74,10 @@ def test_entropy_is_lost_in_any_direction_that_keeps_the_mean():
 
 
 def test_a_weight_of_099_may_write_next_to_nothing(tmp_path):
-    found = example("not_an_explanation").main(tmp_path, layers=[4, 7])
+    found = example("not_an_explanation").main(tmp_path, layers=[5, 8])
     assert found["weight"] > 0.98
     assert found["written"] < 0.1
-    assert found["least"] < 0.001 < 0.1 < found["most"]
+    assert found["least"] < 0.001 < 0.03 < found["most"]
     assert figures(tmp_path) == ["not_an_explanation.png", "not_an_explanation_cuts.png"]
 
 
@@ -111,7 +111,7 @@ def test_every_grammar_case_names_two_words_of_its_text():
 
 def test_heads_decay_with_different_exponents(tmp_path):
     found = example("decay").main(tmp_path, tokens=257)
-    assert found["heads"] == 64
+    assert found["heads"] == 54
     assert found["flattest"] < 0.3 < found["median"] < found["steepest"]
     assert figures(tmp_path) == ["decay.png"]
 
