@@ -110,7 +110,7 @@ class Observation:
         ...
 
     @extension_point
-    def to_arrow(self) -> pyarrow.Table:
+    def to_arrow(self) -> pyarrow.Table:  # pyright: ignore[reportUnknownParameterType]
         """The rows of `to_pandas` as an Arrow table."""
         ...
 

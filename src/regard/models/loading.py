@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -41,7 +41,7 @@ def load_model(
         raise ModelError(f"load_model got device={device!r} and device_map={device_map!r}; give one of them.")
     place = device_named(device)
     if name_or_path == "bundled":
-        model, tokenizer = bundled()
+        model, tokenizer = cast("tuple[Any, Any]", bundled())
         kind = None if dtype in (None, "auto") else dtype_named(dtype)
         return LoadedModel(model if place is kind is None else model.to(device=place, dtype=kind), tokenizer)
     where, gguf_file = located(name_or_path, gguf_file)

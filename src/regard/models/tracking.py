@@ -26,7 +26,7 @@ __all__ = [
     "to_wandb",
 ]
 
-Log = Callable[[Reading], object]
+Log = Callable[[Reading], None]
 
 
 def scalars(reading: Reading, prefix: str = "attention") -> dict[str, float]:
