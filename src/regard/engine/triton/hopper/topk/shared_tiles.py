@@ -74,14 +74,14 @@ def choose_tiles_kernel(
     in_band = tl.program_id(0) * SIDE + tl.arange(0, SIDE)
     row = first_row + in_band
     mask_at = at_map // heads * mask_b + at_map % heads * mask_h + row
-    _low, _high, first, stop = _seen(LOW, HIGH, mask_at, row < q_len, k_len, GRAIN, CHUNK)
+    _low, _high, first, stop = _seen(LOW, HIGH, mask_at, row < q_len, k_len, GRAIN, CHUNK)  # pyright: ignore[reportGeneralTypeIssues]
     words = band_rows // BITS
     WANTED += at_map * lines * words + tl.program_id(0) * (SIDE // BITS)
     # How useful in the upper half, and which one, counted from the end, in the lower.
     best, second, third = at_map * 0 - 1, at_map * 0 - 1, at_map * 0 - 1
     for start in range(first, stop, CHUNK):
         line = start + tl.arange(0, CHUNK)
-        one, other = _words(WANTED, line, stop, words)
+        one, other = _words(WANTED, line, stop, words)  # pyright: ignore[reportGeneralTypeIssues]
         wanting = _ones(one) + _ones(other)
         tl.atomic_add(COUNT + at_map * lines + line, wanting, mask=wanting > 0, sem="relaxed")
         if tl.max(wanting, 0) >= SHARED:
@@ -158,7 +158,7 @@ def raise_thresholds_kernel(
     row = first_row + in_band
     there = row < q_len
     mask_at = batch * mask_b + at_map % heads * mask_h + row
-    low, high, first, stop = _seen(LOW, HIGH, mask_at, there, k_len, GRAIN, CHUNK)
+    low, high, first, stop = _seen(LOW, HIGH, mask_at, there, k_len, GRAIN, CHUNK)  # pyright: ignore[reportGeneralTypeIssues]
     q = rows(Q, batch, at_map % heads, first_row + tl.program_id(0) * SIDE, q_b, q_h, q_n, q_len, DIM, SIDE,
              DIM, True, False)
     class_maxima = tl.full([SIDE, CLASSES], float("-inf"), tl.float32)
