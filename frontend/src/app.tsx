@@ -7,6 +7,7 @@ import { sentence } from "./parts/answer";
 import { Failure } from "./parts/failure";
 import { formatCount } from "./parts/format";
 import { HeadPicker } from "./parts/heads";
+import { Help, Tour } from "./parts/help";
 import { ThemeSwitch } from "./parts/theme";
 import type { PathSource } from "./source/paths";
 import type { RecordingEntry, Source } from "./source/source";
@@ -66,6 +67,7 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
         <Tabs state={state} views={views} />
         <div class="app-bar-end">
           <ExportMenu transport={source.transport} state={state} open={open} />
+          {views.length > 1 && <Help />}
           <ThemeSwitch />
         </div>
       </header>
@@ -81,6 +83,7 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
             {formatCount(open.recording.tokens)} tokens · {open.recording.model}
           </span>
         )}
+        {views.length > 1 && open && <Tour />}
       </div>
       <main
         id="view"

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
+import regard
+from regard.atlas import cards_of
+
+MEANINGS = Path(__file__).parents[2] / "frontend/src/views/atlas/meanings.ts"
 HEAD = "/stacks/decoder/layers/1/heads/2"
 
 
@@ -54,3 +61,11 @@ def test_one_key_in_every_head_is_its_columns(client, base, odd_recording):
 @pytest.mark.parametrize("asked", ["", "query=701", "query=0&key=701", "key=701"])
 def test_a_token_that_is_not_there_is_404(client, base, asked):
     assert client.get(f"{base}/stacks/decoder/everywhere?{asked}").status_code == 404
+
+
+def test_the_page_explains_every_statistic_of_the_atlas():
+    x = torch.randn(2, 1, 1, 99, 8, generator=torch.Generator().manual_seed(0))
+    (card,) = cards_of(regard.AttentionMap.of(*x, mask=regard.Causal()))
+    numbers = {name for name, value in card.statistics.items() if not isinstance(value, str)} - {"decay_note"}
+    explained = set(re.findall(r"^  (\w+):", MEANINGS.read_text(), re.MULTILINE))
+    assert numbers == explained | {"decay_better"} & numbers

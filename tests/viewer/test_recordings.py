@@ -105,7 +105,7 @@ def test_a_recording_that_disappears_is_a_sentence_and_the_server_goes_on(tmp_pa
         shutil.rmtree(path)
         answer = client.get(f"/api/recordings/{gone}{tile}")
         assert answer.status_code == 410
-        assert answer.json()["error"] == f"{path} was removed or recorded anew since it was opened."
+        assert answer.json()["error"] == "all/gone.regard was removed or recorded anew since it was opened."
         assert client.get(f"/api/recordings/{stays}{tile}").status_code == 200
         assert [line["id"] for line in client.get("/api/recordings").json()["recordings"]] == [stays]
 

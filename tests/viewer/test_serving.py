@@ -8,17 +8,23 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
 import regard
 from processes import checkout, python, started
 from regard.errors import RegardError
+from regard.viewer import create_app
+from regard.viewer.jobs import Jobs
 from regard.viewer.serving import address_for_others, listen
+from regard.viewer.session import Session
 from regard.viewer.settings import Settings, cache_folder
+from viewer.waiting import ended
 
 SRC = Path(regard.__file__).parents[1]
 
@@ -112,3 +118,41 @@ def test_a_server_that_listens_everywhere_names_an_address_that_others_can_use()
     assert re.fullmatch(r"http://[^/:]+:81/\?token=x", told)
     assert "0.0.0.0" not in told
     assert address_for_others(Settings(host="127.0.0.1", port=81)) is None
+
+
+def test_messages_name_no_folder_of_this_machine(tmp_path):
+    shelf = tmp_path / "a shelf"
+    broken = shelf / "broken.regard"
+    broken.mkdir(parents=True)
+    (broken / "manifest.json").write_text("{")
+    settings = Settings((shelf,), cache=tmp_path / "cache")
+    with TestClient(create_app(settings), base_url="http://127.0.0.1") as client:
+        (listed,) = client.get("/api/recordings").json()["recordings"]
+        assert "broken.regard" in listed["error"]
+        assert str(tmp_path) not in listed["error"]
+    jobs = Jobs(settings.without_folders)
+
+    def fails(job):
+        raise RegardError(f"{broken} cannot be read.")
+
+    assert ended(jobs.start("x", fails)).error == "a shelf/broken.regard cannot be read."
+    jobs.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a process cannot be asked there whether it lives")
+def test_a_new_server_removes_the_folders_of_one_that_was_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    left = tmp_path / f"regard-viewer-{gone.pid}-abc"
+    kept = tmp_path / f"regard-viewer-{os.getppid()}-abc"
+    other = tmp_path / "regard-viewer-notes-abc"
+    for folder in (left, kept, other):
+        folder.mkdir()
+        (folder / "x").write_text("x")
+    session = Session(Settings(cache=tmp_path / "cache"))
+    assert session.scratch.is_dir()
+    assert [folder.exists() for folder in (left, kept, other)] == [False, True, True]
+    session.close()
+    assert not session.scratch.exists()

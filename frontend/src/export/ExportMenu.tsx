@@ -46,11 +46,12 @@ export function ExportMenu({ transport, state, open }: { transport: Transport; s
     }
   };
   const copy = async (): Promise<void> => {
+    const link = linkOf(location.href);
     try {
-      await navigator.clipboard.writeText(location.href);
+      await navigator.clipboard.writeText(link);
       said.value = "The link is on the clipboard.";
     } catch {
-      said.value = location.href; // no clipboard: the link can be marked and copied by hand
+      said.value = link; // no clipboard: the link can be marked and copied by hand
     }
   };
   return (
@@ -87,6 +88,13 @@ export function ExportMenu({ transport, state, open }: { transport: Transport; s
 function kindsOf(transport: Transport, view: View): typeof KINDS {
   const page = transport.kind !== "static" && view !== "try" && view !== "check";
   return page ? KINDS : KINDS.filter(([kind]) => kind !== "html");
+}
+
+/** The address without the token: who may look is not for a link to say. */
+export function linkOf(address: string): string {
+  const link = new URL(address);
+  link.searchParams.delete("token");
+  return link.href;
 }
 
 function closeOutside(menu: { current: HTMLDetailsElement | null }): () => void {

@@ -73,22 +73,22 @@ def create_app(settings: Settings | None = None, session: Session | None = None)
         routes.checking,
     ):
         app.include_router(router)
-    _answer_errors(app)
+    _answer_errors(app, settings)
     _serve_page(app, settings)
     app.add_middleware(Gate, settings=settings)  # pyright: ignore[reportArgumentType]
     return app
 
 
-def _answer_errors(app: FastAPI) -> None:
+def _answer_errors(app: FastAPI, settings: Settings) -> None:
     """Whatever goes wrong, the answer is one sentence and the server goes on."""
 
     def sentence(status: int, text: str) -> JSONResponse:
-        return JSONResponse({"error": text}, status)
+        return JSONResponse({"error": settings.without_folders(text)}, status)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         said: Any = error.detail
-        body = said if isinstance(said, dict) else {"error": str(said)}
+        body = said if isinstance(said, dict) else {"error": settings.without_folders(str(said))}
         return JSONResponse(body, error.status_code, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)

@@ -30,7 +30,10 @@ class Job:
     A job that is `bound` to a page is cancelled when no connection reads its events any more.
     """
 
-    def __init__(self, kind: str, work: Work, key: Any = None, bound: bool = False) -> None:
+    def __init__(
+        self, kind: str, work: Work, key: Any = None, bound: bool = False, worded: Callable[[str], str] = str
+    ) -> None:
+        self.worded = worded
         self.id, self.kind, self.key, self.bound = secrets.token_hex(8), kind, key, bound
         self.state = "waiting"
         self.done, self.total = 0, 1
@@ -110,7 +113,7 @@ class Job:
             self._end("done")
 
     def _end(self, state: str, error: str | None = None) -> None:
-        self.state, self.error = state, error
+        self.state, self.error = state, None if error is None else self.worded(error)
         self.tell({})
 
     def _seconds_left(self) -> float | None:
@@ -133,7 +136,9 @@ class Jobs:
     >>> jobs.close()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, worded: Callable[[str], str] = str) -> None:
+        self.worded = worded
+        """How a message is put before a page reads it."""
         self._jobs: dict[str, Job] = {}
         self._queue: queue.Queue[Job | None] = queue.Queue()
         self._lock = threading.Lock()
@@ -150,7 +155,7 @@ class Jobs:
                 raise RegardError(
                     f"{len(live)} jobs are waiting already. Cancel one, or wait for one to end."
                 )
-            job = Job(kind, work, key, bound)
+            job = Job(kind, work, key, bound, self.worded)
             self._jobs[job.id] = job
             self._forget()
             if self._worker is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
@@ -26,12 +27,14 @@ from regard.viewer.shapes import StackShape
 from regard.viewer.shelf import HALF, Shelf
 from regard.viewer.tiles import TileCache, direct
 
-__all__ = ["BOOK", "Session"]
+__all__ = ["BOOK", "Session", "remove_abandoned"]
 
 BOOK = "Alice's Adventures in Wonderland"
 
 # The next token is asked of the model up to this length: a second or so.
 LONGEST = 8192
+# What temporary folders are called, before the number of the process that they belong to.
+SCRATCH = "regard-viewer-"
 
 
 class Session:
@@ -41,7 +44,7 @@ class Session:
         self.settings = settings
         self.library = Library(settings.recordings)
         self.shelf = Shelf(settings.model)
-        self.jobs = Jobs()
+        self.jobs = Jobs(settings.without_folders)
         self.tiles = TileCache(settings.tile_bytes)
         self.atlases: dict[str, dict[str, Any]] = {}
         self._ready: set[tuple[str, str, int, int]] = set()
@@ -57,7 +60,8 @@ class Session:
         """A folder for what is made while the server runs; it goes when the server does."""
         with self._lock:
             if self._scratch is None:
-                self._scratch = Path(tempfile.mkdtemp(prefix="regard-"))
+                remove_abandoned()
+                self._scratch = Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-"))
             return self._scratch
 
     def close(self) -> None:
@@ -224,6 +228,30 @@ class Session:
                 out = loaded.model(input_ids=ids.to(loaded.model.device), **last_only(loaded.model))
             logits = getattr(out, "logits", None)
             return [] if logits is None else likeliest(logits[0, -1].cpu(), loaded.tokenizer)
+
+
+def remove_abandoned() -> None:
+    """Remove the folders of servers that were killed before they could do so themselves."""
+    if os.name == "nt":
+        return  # a process cannot be asked there whether it lives
+    for folder in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*-*"):
+        number = folder.name.removeprefix(SCRATCH).split("-")[0]
+        try:
+            ours = folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.getuid()
+            if ours and number.isdecimal() and not _alive(int(number)):
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue  # another server was faster
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _title(text: str) -> str:

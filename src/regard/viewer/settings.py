@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +39,19 @@ class Settings:
     """How long the body of a request may take to arrive; until then it takes the place of another request."""
     requests: int = 64
     """How many requests are worked on at once before others are turned away."""
+
+    def without_folders(self, text: str) -> str:
+        """A message without the folders of this machine: whoever looks on from another needs the name alone.
+
+        >>> Settings((Path("/data/runs/mine.regard"),)).without_folders("/data/runs/mine.regard is damaged.")
+        'mine.regard is damaged.'
+        """
+        given = [path.expanduser().resolve().parent for path in self.recordings]
+        roots = {*given, self.cache, STATIC, Path(tempfile.gettempdir()), Path.home()}
+        # The longest first: a folder may be inside another.
+        for root in sorted((str(root) for root in roots if root != root.parent), key=len, reverse=True):
+            text = text.replace(f"{root}{os.sep}", "")
+        return text
 
     @property
     def local(self) -> bool:

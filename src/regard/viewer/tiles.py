@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.errors import MapError
 from regard.viewer.heads import Head
-from regard.viewer.pooling import TILE, Blocks, levels_of, pool, span_of
+from regard.viewer.pooling import TILE, levels_of, pool, span_of
 from regard.viewer.pyramid import COARSE, Pyramid
 
 __all__ = ["TileCache", "direct", "read_thumb", "read_tile", "tile_shape"]
@@ -89,8 +89,8 @@ def read_thumb(
     if isinstance(source, Pyramid):
         level = max(level, COARSE)
         return source.level(level, how)
-    found: Blocks = pool(source, range(queries), range(keys), level)
-    return found.mean if how == "mean" else found.max
+    # One pass of the native kernels, where there are any: a tenth of the time that exact tiles take.
+    return source.map.pooled(1 << level, how)[0, 0].float().cpu()
 
 
 def _size(tiles: Pair) -> int:

@@ -7,9 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 import regard
@@ -68,9 +70,16 @@ def serve(cache: Path, *arguments: str) -> Iterator[str]:
         for line in process.stdout:
             said.append(line)
             if found := re.search(r"regard is at (http://\S+?)/?\s", line):
+                _wait_for_the_viewer(found[1])
                 yield found[1]
                 return
         pytest.fail(f"The server did not start:\n{''.join(said)}")
+
+
+def _wait_for_the_viewer(address: str) -> None:
+    """The server answers at once, and for a while only that it is starting."""
+    while httpx.get(f"{address}/api/info", timeout=None).status_code == 503:
+        time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")

@@ -78,6 +78,33 @@ def test_a_head_tells_its_evidence_when_focused_and_opens_in_the_map(page: Page,
     expect(page.get_by_test_id("pick-head")).to_have_value(str(head["head"]))
 
 
+def test_a_statistic_in_use_is_explained_and_heads_are_numbered(page: Page, server, atlas):
+    record, _ = atlas
+    page.goto(f"{server}/#/atlas?rec={record}")
+    heads = page.locator(".atlas-heads span")
+    expect(heads).to_have_text(["head", *map(str, range(8))])
+    page.get_by_test_id("sort").select_option("stat:entropy")
+    expect(page.get_by_test_id("meaning")).to_contain_text("How spread the rows are")
+
+
+def test_pictures_out_of_sight_are_not_asked_for(page: Page, server, atlas):
+    record, _ = atlas
+    asked: set[str] = set()
+    held = []
+    page.route(re.compile("/thumb"), lambda route: (asked.add(route.request.url), held.append(route)))
+    dropped: set[str] = set()
+    page.on("requestfailed", lambda request: dropped.add(request.url))
+    page.set_viewport_size({"width": 1280, "height": 500})
+    page.goto(f"{server}/#/atlas?rec={record}&sort=kind:induction")
+    eventually(page, lambda: len(asked) == 4)
+    first = set(asked)
+    page.evaluate("document.getElementById('view').scrollTo(0, 1e6)")
+    # Those at the top give up their places, and those at the bottom take them.
+    eventually(page, lambda: dropped >= first)
+    eventually(page, lambda: len(asked - first) >= 4)
+    page.unroute_all(behavior="ignoreErrors")
+
+
 def test_pictures_wear_the_colours_chosen_on_the_map(page: Page, server, atlas):
     record, _ = atlas
     picture = page.locator("[data-testid=head-3-0] .thumb")

@@ -159,7 +159,17 @@ function Matrix({
   const wide = Math.max(...rows.map(({ row }) => row.length));
   return (
     <div class="atlas-scroll">
-      <div class="atlas-matrix" style={{ "--wide": wide }} data-testid="atlas-matrix">
+      <div
+        class="atlas-matrix"
+        style={{ "--wide": wide, "--least": `${leastSide(wide)}px` }}
+        data-testid="atlas-matrix"
+      >
+        <div class="atlas-row atlas-heads" aria-hidden="true">
+          <span class="atlas-layer">head</span>
+          {Array.from({ length: wide }, (_, head) => (
+            <span key={head}>{head}</span>
+          ))}
+        </div>
         {rows.map(({ role, layer, row, first }) => (
           <Fragment key={`${role} ${layer}`}>
             {first && stacks.length > 1 && <h3 class="atlas-stack">{role}</h3>}
@@ -176,6 +186,11 @@ function Matrix({
       </div>
     </div>
   );
+}
+
+/** Pixels that a picture needs at least: of many heads a row still fits a wide screen. */
+function leastSide(heads: number): number {
+  return heads <= 16 ? 40 : heads <= 40 ? 24 : 14;
 }
 
 interface PictureProps {
@@ -202,6 +217,7 @@ function Picture({ card, kinds, choice, dim, chosen, onLook, onOpen, children }:
       data-testid={`head-${card.layer}-${card.head}`}
       data-passes={!dim}
       aria-label={`Layer ${card.layer}, head ${card.head}: ${what}. Open in Map.`}
+      title={`Layer ${card.layer}, head ${card.head}: ${what}\n${glance(card)}`}
       onPointerDown={(event) => (touch.current = event.pointerType === "touch")}
       onPointerEnter={(event) => event.pointerType === "mouse" && onLook(card)}
       onFocus={() => !touch.current && onLook(card)}
@@ -219,6 +235,14 @@ function Picture({ card, kinds, choice, dim, chosen, onLook, onOpen, children }:
       </span>
     </button>
   );
+}
+
+/** The numbers that tell most, for a tooltip. */
+function glance({ statistics }: Card): string {
+  return ["entropy", "top_weight", "sink_mass", "mean_distance"]
+    .filter((name) => name in statistics)
+    .map((name) => `${spoken(name)} ${formatNumber(statistics[name])}`)
+    .join("\n");
 }
 
 /** The number that the order goes by. */

@@ -3,6 +3,7 @@
 import { formatNumber } from "../../parts/format";
 import { kindColour, spoken } from "../../parts/kinds";
 import type { Card } from "./cards";
+import { meaningOf } from "./meanings";
 import { type Choice, counts, extent } from "./select";
 
 export interface ControlsProps {
@@ -83,8 +84,19 @@ export function Controls({ cards, kinds, statistics, choice, onChange }: Control
           </select>
         </label>
       </div>
+      <Meaning sort={choice.sort} stat={choice.stat} />
     </div>
   );
+}
+
+/** What the statistics in use mean. */
+function Meaning({ sort, stat }: { sort: string; stat: string | null }) {
+  const names = new Set([...(stat ? [stat] : []), ...(sort.startsWith("stat:") ? [sort.slice(5)] : [])]);
+  return [...names].map((name) => (
+    <p key={name} class="small soft" data-testid="meaning">
+      <b>{spoken(name)}</b>: {meaningOf(name)}
+    </p>
+  ));
 }
 
 function Threshold({ cards, statistics, choice, onChange }: Omit<ControlsProps, "kinds">) {

@@ -11,6 +11,7 @@ import { KINDS, spoken } from "../../parts/kinds";
 import type { MapRef, Source } from "../../source/source";
 import { useViewState, type View } from "../../state";
 import type { Card } from "./cards";
+import { meaningOf } from "./meanings";
 import { kindsOf, score } from "./select";
 
 export interface DetailsProps {
@@ -102,7 +103,7 @@ export function Details({ source, rec, card, least, stack, onOpen }: DetailsProp
       <dl class="numbers">
         {Object.entries(card.statistics).map(([name, value]) => (
           <div key={name}>
-            <dt>{spoken(name)}</dt>
+            <dt title={meaningOf(name)}>{spoken(name)}</dt>
             <dd>{formatNumber(value)}</dd>
           </div>
         ))}
@@ -146,7 +147,12 @@ function Why({
     <div class="why">
       <label class="picker">
         <span class="picker-name">Evidence for</span>
-        <select value={kind} data-testid="why-kind" onChange={(event) => choose(event.currentTarget.value)}>
+        <select
+          aria-label="Evidence for"
+          value={kind}
+          data-testid="why-kind"
+          onChange={(event) => choose(event.currentTarget.value)}
+        >
           {offered.map((one) => (
             <option key={one}>{one}</option>
           ))}

@@ -31,21 +31,33 @@ export function Thumb({ source, map, mask, how, scale, now }: ThumbProps) {
   useEffect(() => {
     const element = canvas.current;
     if (!element) return;
-    const stop = new AbortController();
+    let stop: AbortController | null = null;
     const fetch = (): void => {
-      watcher.disconnect();
-      fetchThumb(source, { rec, role, layer, head }, how, stop.signal).then(
-        (found) => !stop.signal.aborted && setAnswered({ question, grid: found }),
-        () => !stop.signal.aborted && setAnswered({ question, grid: null }),
-      );
+      const asked = new AbortController();
+      stop = asked;
+      const answer = (found: Grid | null): void => {
+        if (asked.signal.aborted) return;
+        watcher.disconnect();
+        setAnswered({ question, grid: found });
+      };
+      fetchThumb(source, { rec, role, layer, head }, how, asked.signal).then(answer, () => answer(null));
     };
-    const watcher = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && fetch(), {
-      rootMargin: "120px",
-    });
+    // What is scrolled out of sight gives up its place: the pictures on the screen come first.
+    const watcher = new IntersectionObserver(
+      (seen) => {
+        const visible = seen.at(-1)!.isIntersecting;
+        if (visible && !stop) fetch();
+        if (!visible) {
+          stop?.abort();
+          stop = null;
+        }
+      },
+      { rootMargin: "120px" },
+    );
     if (now) fetch();
     else watcher.observe(element);
     return () => {
-      stop.abort();
+      stop?.abort();
       watcher.disconnect();
     };
   }, [source, rec, role, layer, head, how, now]);

@@ -101,9 +101,7 @@ function Both({ source, first, second }: { source: Source; first: Open; second: 
                 heads={found.heads}
                 chosen={at}
                 colour={(i, h) => colourOf(found.distance[i]![h]!, scale)}
-                label={(i, h) =>
-                  `Layer ${found.layers[i]}, head ${h}: distance ${formatNumber(found.distance[i]![h]!)}`
-                }
+                label={(i, h) => `Layer ${found.layers[i]}, head ${h}: distance ${found.distance[i]![h]!.toFixed(2)}`}
                 note={(i, h) => (
                   <span style={{ color: inkOn(colourOf(found.distance[i]![h]!, scale)) }}>
                     {found.distance[i]![h]!.toFixed(2)}
@@ -257,7 +255,12 @@ function Statistics({ atlases: [first, second], role, by, onBy, at, onPick }: St
         <h2>What heads do</h2>
         <label class="picker">
           <span class="picker-name">Compare by</span>
-          <select value={by} data-testid="compare-by" onChange={(event) => onBy(event.currentTarget.value)}>
+          <select
+            aria-label="Compare by"
+            value={by}
+            data-testid="compare-by"
+            onChange={(event) => onBy(event.currentTarget.value)}
+          >
             <optgroup label="Statistic">
               {first.statistics.map((name) => (
                 <option key={name} value={`stat:${name}`}>

@@ -4,8 +4,9 @@ import { useEffect, useRef } from "preact/hooks";
 import { sentence } from "../../parts/answer";
 import { isDark } from "../../parts/theme";
 import type { MapRef } from "../../source/source";
-import type { Camera } from "./geometry";
+import { type Camera, TILE } from "./geometry";
 import type { MapModel } from "./model";
+import { numbersOn, paintNumbers, ROOM } from "./numbers";
 import { type Inks, overlayShapes } from "./overlay";
 import { type AxisScene, paintAxis, paintForbidden, paintGround, prepare, readInks } from "./paper";
 import { paintShapes } from "./shapes";
@@ -83,6 +84,7 @@ export function Pane({ model, map, label }: { model: MapModel; map: MapRef; labe
       isDark(),
     ];
     const camera = model.camera.value;
+    if (camera && camera.scale >= ROOM) void model.store.arrived.value;
     if (camera && stage.current && model.leader !== stage.current && model.leader) stage.current.moveTo(camera, true);
     redraw(camera);
   });
@@ -137,6 +139,13 @@ function showTiles(model: MapModel, map: MapRef, stage: MapStage): () => void {
     clearTimeout(early);
     release();
   };
+}
+
+/** A cell's weight from the exact tile that colours it, if that is at hand. */
+function exactValue(model: MapModel, map: MapRef, query: number, key: number): number | null {
+  const [row, col] = [Math.floor(query / TILE), Math.floor(key / TILE)];
+  const grid = model.store.peek(map, { level: 0, row, col, how: "mean" });
+  return grid?.values[(query - row * TILE) * grid.cols + (key - col * TILE)] ?? null;
 }
 
 function cameraOf(model: MapModel): Camera | null {
@@ -214,7 +223,11 @@ function drawAround(model: MapModel, map: MapRef, camera: Camera, host: HTMLElem
     marks: model.marks(map),
   };
   if (over && model.source.kind === "static") paintForbidden(over, camera, size, mask, inks);
-  if (over) paintShapes(over, overlayShapes(scene, inks));
+  if (over) {
+    const tile = (query: number, key: number): number | null => exactValue(model, map, query, key);
+    paintNumbers(over, numbersOn(camera, size, mask, model.colours.value, tile));
+    paintShapes(over, overlayShapes(scene, inks));
+  }
   const spot = scene.hover ?? scene.pinned;
   const axis = { camera, size, spot };
   const top = sheets.top && prepare(sheets.top);

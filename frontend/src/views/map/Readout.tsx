@@ -7,6 +7,7 @@ import { Keyed, keyOf } from "../../parts/keyed";
 import { TokenLabel } from "../../parts/tokens";
 import type { Box, Cell, MapRef, Region } from "../../source/source";
 import { mapRef } from "../../state";
+import { Copies } from "./Copies";
 import type { MapModel } from "./model";
 import type { Spot } from "./overlay";
 
@@ -60,6 +61,7 @@ export function Readout({ model }: { model: MapModel }) {
           ) : (
             <CellNumbers model={model} cells={answer?.cells ?? []} />
           )}
+          {!aim.block && model.pinned.value && <Copies model={model} spot={model.pinned.value} />}
         </>
       )}
     </section>

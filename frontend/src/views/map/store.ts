@@ -1,3 +1,5 @@
+import { signal } from "@preact/signals";
+
 import type { Grid, How, MapRef, Source, TileAddress } from "../../source/source";
 import { COARSE, type MaskShape, tileAllowed, tileShape } from "./geometry";
 import { joined, quarters } from "./pooling";
@@ -9,6 +11,8 @@ export class TileStore {
   private readonly held = new Map<string, { count: number; stop: AbortController }>();
   /** How many tiles were asked of the source, for tests and for the curious. */
   fetched = 0;
+  /** Counts up with every tile that comes, for whatever is drawn from tiles. */
+  readonly arrived = signal(0);
 
   constructor(
     private readonly source: Source,
@@ -105,6 +109,7 @@ export class TileStore {
 
   private keep(key: string, grid: Grid): void {
     this.kept.set(key, grid);
+    this.arrived.value++;
     while (this.kept.size > this.most) {
       const oldest = this.kept.keys().next().value;
       if (oldest === undefined) break;

@@ -91,7 +91,7 @@ function Line({ walk, i, columns, at, top, gap, focused, onFocus }: LineProps) {
           type="button"
           class="bars-pick"
           aria-pressed={focused}
-          aria-label={`work out ${key.token}`}
+          title={`work out ${key.token}`}
           onClick={() => onFocus(i)}
           onFocus={() => onFocus(i)}
         >

@@ -70,21 +70,23 @@ export function WhatIf({ walk, logits, places, most, temperature, scaled, onTemp
           Reset
         </button>
       </div>
-      <dl class="facts" role="status" data-testid="spread">
-        <Fact
-          name="Entropy"
-          now={entropy(now)}
-          was={changed ? entropy(own) : null}
-          format={(v) => `${v.toFixed(2)} nats`}
-        />
-        <Fact
-          name="Acts like"
-          now={effectiveKeys(now)}
-          was={changed ? effectiveKeys(own) : null}
-          format={(v) => `${v.toFixed(1)} keys`}
-        />
-        <Fact name="Largest" now={largest(now)} was={changed ? largest(own) : null} format={formatPercent} />
-      </dl>
+      <div role="status">
+        <dl class="facts" data-testid="spread">
+          <Fact
+            name="Entropy"
+            now={entropy(now)}
+            was={changed ? entropy(own) : null}
+            format={(v) => `${v.toFixed(2)} nats`}
+          />
+          <Fact
+            name="Acts like"
+            now={effectiveKeys(now)}
+            was={changed ? effectiveKeys(own) : null}
+            format={(v) => `${v.toFixed(1)} keys`}
+          />
+          <Fact name="Largest" now={largest(now)} was={changed ? largest(own) : null} format={formatPercent} />
+        </dl>
+      </div>
       <p class="small soft">{spread(now)}</p>
       <Bars
         title="Weights"

@@ -171,7 +171,7 @@ function Segmented<T extends string>({
 }
 
 function Summary({ model }: { model: TextModel }) {
-  const { picked, lit } = model;
+  const { picked } = model;
   const shown = model.shown.value;
   const back = model.direction.value === "queries";
   const weights = model.weights.value;
@@ -201,7 +201,6 @@ function Summary({ model }: { model: TextModel }) {
                     class="top-item"
                     disabled={model.open.apart ? model.source.kind === "static" : !model.offers(index)}
                     onClick={() => model.follow(index)}
-                    aria-label={`${lit.label(index)}, token ${index}, weight ${formatWeight(weight)}`}
                   >
                     <Fragment model={model} i={index} />
                     <span class="top-bar" aria-hidden="true">

@@ -24,6 +24,7 @@ from regard.viewer.library import Entry
 from regard.viewer.names import SIDES, sides_of, tokens_of
 from regard.viewer.pooling import TILE
 from regard.viewer.routes.common import PROBLEMS, EntryDep, SessionDep, found
+from regard.viewer.settings import Settings
 from regard.viewer.shelf import BUNDLED, model_name
 from regard.viewer.worked import worked_names, worked_steps
 
@@ -62,10 +63,17 @@ def info(session: SessionDep) -> dict[str, Any]:
 def list_recordings(session: SessionDep) -> dict[str, Any]:
     """Every recording there is; one that cannot be read says why."""
     entries, broken = session.library.entries()
-    listed = [_line(entry) for entry in entries]
+    listed = [_line(entry, session.settings) for entry in entries]
     usable = [line for line in listed if "error" not in line]
     listed += [
-        {"id": path.name, "name": path.name, "model": "", "tokens": 0, "stacks": [], "error": reason}
+        {
+            "id": path.name,
+            "name": path.name,
+            "model": "",
+            "tokens": 0,
+            "stacks": [],
+            "error": session.settings.without_folders(reason),
+        }
         for path, reason in broken
     ]
     return {"recordings": listed, "default": usable[0]["id"] if usable else None}
@@ -151,13 +159,13 @@ def worked(name: str) -> dict[str, Any]:
         return worked_steps(name)
 
 
-def _line(entry: Entry) -> dict[str, Any]:
+def _line(entry: Entry, settings: Settings) -> dict[str, Any]:
     """One line of the list."""
     line: dict[str, Any] = {"id": entry.id, "name": entry.name, "model": "", "tokens": 0, "stacks": []}
     try:
         shapes = entry.shapes
         line["model"] = model_name(entry.recording.model.name)
     except RegardError as error:
-        return {**line, "error": str(error)}
+        return {**line, "error": settings.without_folders(str(error))}
     longest = max((shape.queries for shape in shapes.values()), default=0)
     return {**line, "tokens": longest, "stacks": list(shapes)}

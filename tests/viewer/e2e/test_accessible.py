@@ -1,0 +1,77 @@
+"""Every view, as axe judges it: names, roles, contrast; in light, in dark, and on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from viewer.e2e.conftest import LAPTOP, _open
+from viewer.e2e.waiting import map_is_drawn
+from viewer.e2e.working import done, recorded
+
+AXE = Path(__file__).parents[3] / "frontend/node_modules/axe-core/axe.min.js"
+pytestmark = pytest.mark.skipif(not AXE.is_file(), reason="NO AXE: run `make lint`, which installs it.")
+
+RUN = """async () => {
+  const tags = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
+  const { violations } = await axe.run(document, { runOnly: tags, resultTypes: ['violations'] });
+  return violations.flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) =>
+    `${id}: ${target.join(' ')}: ${failureSummary.split('\\n')[1].trim()}`));
+}"""
+# A view, and what says that it is there.
+VIEWS = {
+    "map": "layer=6&head=3&query=40&key=30&mark=induction",
+    "text": "layer=6&head=3&query=40",
+    "token": "query=40&key=30",
+    "atlas": "layer=6&head=3",
+    "compare": "layer=6&head=3&with={rec}&atlases=1",
+    "steps": "layer=6&head=3&query=40&step=weights",
+    "matter": "layer=6&head=3&query=40&key=30",
+    "try": "",
+    "check": "",
+}
+THERE = {
+    "map": "places",
+    "token": "token-head",
+    "atlas": "atlas-details",
+    "compare": "moved",
+    "steps": "key-table",
+}
+
+
+@pytest.fixture(scope="module")
+def rec(server: str) -> str:
+    """A short recording, its atlas made."""
+    with httpx.Client(base_url=server, timeout=None) as client:
+        name = recorded(client)
+        answer = client.get(f"/api/recordings/{name}/atlas")
+        if answer.status_code == 202:
+            done(client, answer.json()["job"])
+        return name
+
+
+@pytest.fixture
+def dark(windows: Callable[..., Any]) -> Iterator[Page]:
+    yield from _open(windows("dark", viewport=LAPTOP, reduced_motion="reduce", color_scheme="dark"))
+
+
+@pytest.mark.parametrize("kind", ["page", "dark", "phone"])
+def test_axe_finds_nothing_in_any_view(request: pytest.FixtureRequest, server: str, rec: str, kind: str):
+    page: Page = request.getfixturevalue(kind)
+    source = AXE.read_text()
+    found: list[str] = []
+    for view, options in VIEWS.items():
+        page.goto(f"{server}/#/{view}?rec={rec}&{options.format(rec=rec)}")
+        expect(page.get_by_test_id(f"view-{view}")).to_be_visible()
+        if view in THERE:
+            page.get_by_test_id(THERE[view]).first.wait_for()
+        if view == "map":
+            map_is_drawn(page)
+        page.evaluate(source)  # a script element would be refused by the page's own policy
+        found += [f"{view}: {line}" for line in page.evaluate(RUN)]
+    assert not found, "\n".join(found)
