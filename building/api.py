@@ -37,8 +37,19 @@ def schemas() -> dict[str, Any]:
 
 
 def stamp_of(models: dict[str, Any]) -> str:
-    """Changes whenever a model does, whatever release of FastAPI and pydantic describes it."""
-    return f"schema {hashlib.sha256(json.dumps(models, sort_keys=True).encode()).hexdigest()[:16]}"
+    """Changes whenever a model does, and not with the words that describe it."""
+    return f"schema {hashlib.sha256(json.dumps(_bare(models), sort_keys=True).encode()).hexdigest()[:16]}"
+
+
+def _bare(schema: Any) -> Any:
+    """Without descriptions."""
+    if isinstance(schema, list):
+        return [_bare(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: _bare(part) for name, part in schema.items() if name != "description" or isinstance(part, dict)
+    }
 
 
 def _plain(schema: Any) -> Any:

@@ -1,5 +1,5 @@
 // Made by `python -m building.api` from the models in src/regard/viewer/answers.py and routes/; do not edit.
-// schema fd8b659c3b4dcbda
+// schema 05ac8675bad0a9f6
 
 export interface components {
     schemas: {

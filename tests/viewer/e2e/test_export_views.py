@@ -39,9 +39,11 @@ class View:
 
     def read(self, page: Page) -> list[str]:
         found = [text for testid in self.numbers for text in page.get_by_test_id(testid).all_inner_texts()]
-        # The button that opens another view is not in an exported page, nor kinds that were not looked at.
+        # Not in an exported page: the way to another view, and rows and kinds that were not looked at.
         found = [re.sub(r"Evidence for.*?Looks", "Looks", text, flags=re.DOTALL) for text in found]
-        return [re.sub(r"\s+", " ", text.replace("Open in Map", "")) for text in found]
+        return [
+            re.sub(r"\s+", " ", re.sub(r"Open in Map|Copy row \(CSV\)", "", text)).strip() for text in found
+        ]
 
 
 VIEWS = [
