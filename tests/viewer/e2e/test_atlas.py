@@ -79,10 +79,10 @@ def test_a_head_tells_its_evidence_when_focused_and_opens_in_the_map(page: Page,
 
 
 def test_a_statistic_in_use_is_explained_and_heads_are_numbered(page: Page, server, atlas):
-    record, _ = atlas
+    record, cards = atlas
     page.goto(f"{server}/#/atlas?rec={record}")
     heads = page.locator(".atlas-heads span")
-    expect(heads).to_have_text(["head", *map(str, range(8))])
+    expect(heads).to_have_text(["head", *(str(head) for head in sorted({card["head"] for card in cards}))])
     page.get_by_test_id("sort").select_option("stat:entropy")
     expect(page.get_by_test_id("meaning")).to_contain_text("How spread the rows are")
 

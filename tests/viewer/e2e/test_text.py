@@ -54,8 +54,9 @@ def test_a_token_is_lit_at_once_and_pieces_come_with_their_words(page: Page, ser
     expect(page.get_by_test_id("top-weight").first).to_have_text(f"{float(row.max()):.4f}")
     expect(page.get_by_test_id("light-legend")).to_contain_text(f"{float(row.max()):.4f}")
     heaviest = int(row.argmax())
-    near = "".join(token.text for token in story.tokens[heaviest - 1 : heaviest + 2]).split()
-    expect(page.get_by_test_id("summary").locator(".fragment-around").first).to_contain_text(near[-1])
+    near = "".join(token.text for token in story.tokens[max(0, heaviest - 4) : heaviest + 5]).split()
+    shown = page.get_by_test_id("summary").locator(".fragment-around").first.inner_text()
+    assert any(word in shown for word in near), (shown, near)
 
 
 def test_words_have_the_weight_of_their_pieces(page: Page, server: str, story: Recording):
