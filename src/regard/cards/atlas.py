@@ -101,7 +101,7 @@ class Atlas:
         ...
 
     @extension_point
-    def to_arrow(self) -> pyarrow.Table:
+    def to_arrow(self) -> pyarrow.Table:  # pyright: ignore[reportUnknownParameterType]
         """One row per head, as `rows`."""
         ...
 
