@@ -57,7 +57,7 @@ def test_the_back_button_undoes_a_change_of_view_and_of_head(page: Page, server:
 def test_an_address_that_asks_for_too_much_gets_what_there_is(page: Page, server: str):
     page.goto(f"{server}/#/map?layer=99&head=99&query=99999&key=3&x=oops&how=median")
     map_is_drawn(page)
-    expect(page.get_by_test_id("pick-head")).to_have_value("7")
+    expect(page.get_by_test_id("pick-head")).to_have_value("5")
     expect(page.get_by_test_id("blocks-max")).to_have_attribute("aria-pressed", "true")
 
 
@@ -69,7 +69,7 @@ def test_a_link_followed_in_an_open_page_may_leave_out_what_is_open(page: Page, 
     for address, head in (
         ("#/map?layer=2&head=3", "3"),
         ("#/text?query=60", "0"),
-        ("#/map?role=nobody&head=99", "7"),
+        ("#/map?role=nobody&head=99", "5"),
     ):
         page.goto(f"{server}/{address}")
         page.wait_for_url(re.compile("role=decoder"))
