@@ -41,9 +41,8 @@ class View:
         found = [text for testid in self.numbers for text in page.get_by_test_id(testid).all_inner_texts()]
         # Not in an exported page: the way to another view, and rows and kinds that were not looked at.
         found = [re.sub(r"Evidence for.*?Looks", "Looks", text, flags=re.DOTALL) for text in found]
-        return [
-            re.sub(r"\s+", " ", re.sub(r"Open in Map|Copy row \(CSV\)", "", text)).strip() for text in found
-        ]
+        found = [re.sub(r"\s+", " ", re.sub(r"Open in Map|Copy row \(CSV\)", "", text)) for text in found]
+        return [text.replace(" Map Text", "").strip() for text in found]
 
 
 VIEWS = [
