@@ -68,7 +68,7 @@ def main(out: Path | None = None, tokens: int = TOKENS) -> dict[str, float]:
     handles, names = axes.get_legend_handles_labels()
     axes.legend(handles, [f"{name}: γ = {gammas[name]:.2f}" for name in names], frameon=False, fontsize=8)
     axes.set_ylim(bottom=1e-6)
-    figure.savefig(folder / "decay.png", dpi=95)
+    figure.savefig(folder / "decay.png", dpi=90)
     print(f"figures: {folder}")
     return {"heads": len(fits), "flattest": fits[0].gamma, "median": median, "steepest": fits[-1].gamma}
 

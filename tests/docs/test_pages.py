@@ -87,7 +87,7 @@ def test_every_block_of_code_says_what_it_is():
     opened = {
         (name, kind) for name, text in PAGES.items() for kind in re.findall(r"^```(\w+)$", text, re.MULTILINE)
     }
-    assert {kind for _, kind in opened} <= {"python", "bash", "console", "sh", "text"}
+    assert {kind for _, kind in opened} <= {"python", "bash", "console", "json", "sh", "text"}
 
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

@@ -75,7 +75,7 @@ def test_a_recording_has_a_row_for_each_query_of_each_layer(recording, tmp_path)
     pytest.importorskip("pandas")
     frame = recording.to_pandas()
     n = recording.token_ids["decoder"].shape[1]
-    assert len(frame) == 2 * 8 * n
+    assert len(frame) == 2 * 6 * n
     assert set(frame["layer"]) == {0, 5}
     row = frame[(frame["layer"] == 5) & (frame["head"] == 3) & (frame["query"] == 2)]
     assert row.token.item() == recording.tokens[2].text
@@ -116,4 +116,4 @@ def test_atlas_and_knockout_are_tables(recording):
     assert frame.text.tolist() == [" cat"]
     assert frame.target.tolist() == [False]
     pytest.importorskip("pyarrow")
-    assert (made.to_arrow().num_rows, cut.to_arrow().num_rows) == (16, 1)
+    assert (made.to_arrow().num_rows, cut.to_arrow().num_rows) == (12, 1)

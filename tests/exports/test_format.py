@@ -38,7 +38,7 @@ def test_a_reader_in_javascript_finds_the_same_cells(tmp_path):
     assert done.returncode == 0, done.stderr
     read = json.loads(done.stdout)
     assert read[0]["tokens"] == [token.text for token in ours.tokens]
-    assert read[0]["kind"] == "LlamaForCausalLM"
+    assert read[0]["kind"] == "SmolLM3ForCausalLM"
     for name, found in read[0]["rows"].items():
         wanted = ours.maps[int(name.split("/")[1])][0, :, -2]
         torch.testing.assert_close(torch.tensor(found), wanted, atol=1e-6, rtol=1e-4)

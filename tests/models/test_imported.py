@@ -26,7 +26,7 @@ def eager():
 def test_cells_are_those_that_were_given(eager):
     weights, tokens = eager
     made = from_attentions(weights, tokens)
-    assert len(made.layers) == 8
+    assert len(made.layers) == 9
     for index, given in enumerate(weights):
         torch.testing.assert_close(made.maps[index].dense(), given, atol=1e-6, rtol=1e-4)
     assert made.layers[3].mask == Causal()

@@ -20,14 +20,15 @@ from regard.eviction.policies import Policy, Room, SnapKV
 from regard.maps import AttentionMap
 from regard.masks import Causal, Window
 
+ScorerPress: Any = object
+compute_n_kept: Any = None
+get_prerope_query_states: Any = None
+MISSING: ImportError | None = None
 try:
     from kvpress.presses.scorer_press import ScorerPress
     from kvpress.utils import compute_n_kept, get_prerope_query_states
 except ImportError as error:
-    raise ModelError(
-        f"presses need kvpress, which cannot be imported here ({error}). In an environment of its own: "
-        "pip install regard, then pip install kvpress"
-    ) from error
+    MISSING = error
 
 __all__ = ["PolicyPress"]
 
@@ -44,6 +45,11 @@ class PolicyPress(ScorerPress):
     policy: Policy = field(default_factory=SnapKV)
 
     def __post_init__(self) -> None:
+        if MISSING is not None:
+            raise ModelError(
+                f"presses need kvpress, which cannot be imported here ({MISSING}). In an environment of its "
+                "own: pip install regard, then pip install kvpress"
+            )
         super().__post_init__()
         if self.policy.reads_twice:
             raise ModelError(f"{self.policy.name} reads the prompt twice, and a press sees it once.")
