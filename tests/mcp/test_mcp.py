@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,12 @@ def saved(tmp_path_factory) -> Path:
     return path
 
 
+def finished(work: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns; on a thread of its own, as browser tests leave a loop running on this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
 def call(desk: Desk, tool: str, /, **arguments: Any) -> Any:
     """What an agent gets from a tool, through the protocol's own client."""
     from mcp import Client
@@ -34,7 +42,7 @@ def call(desk: Desk, tool: str, /, **arguments: Any) -> Any:
         async with Client(create_server(desk)) as client:
             return await client.call_tool(tool, arguments)
 
-    answer = asyncio.run(ask())
+    answer = finished(ask())
     if answer.is_error:
         raise RegardError(answer.content[0].text)
     return answer.structured_content
@@ -102,11 +110,11 @@ def test_nothing_is_written_unless_a_folder_was_named(saved, tmp_path):
         async with Client(create_server(desk)) as client:
             return {tool.name for tool in (await client.list_tools()).tools}
 
-    assert "save" not in asyncio.run(names(Desk([saved])))
+    assert "save" not in finished(names(Desk([saved])))
     with pytest.raises(RegardError, match="this server is read-only"):
         Desk([saved]).save("heron.regard", "copy")
     desk = Desk([saved], write=tmp_path)
-    assert "save" in asyncio.run(names(desk))
+    assert "save" in finished(names(desk))
     assert call(desk, "save", recording="heron.regard", name="copy.regard") == {"saved": "copy.regard"}
     assert Recording.open(tmp_path / "copy.regard").complete
     for name in ("../out", "a/b", ".hidden", ""):
