@@ -191,24 +191,13 @@ def call(who: str, kind: str, n: int, mask: str) -> Callable[[], object]:
 
 
 def turn(run: Callable[[], object]) -> float:
-    """Median milliseconds of a call on the device, calls queued as in a model."""
+    """Median milliseconds of a call on the device."""
+    # The parent needs neither torch nor regard.
+    from side_by_side import device_times
 
-    first = max(sum(timed(run, 2)) / 2, 0.01)
+    first = max(sum(device_times(run, 2)) / 2, 0.01)
     settle, count = int(SETTLE / first) + 1, max(3, min(60, int(COUNTED / first)))
-    return statistics.median(timed(run, settle + count)[settle:])
-
-
-def timed(run: Callable[[], object], repeats: int) -> list[float]:
-    import torch
-
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
-    torch.cuda.synchronize()
-    for start, stop in events:
-        start.record()
-        run()
-        stop.record()
-    torch.cuda.synchronize()
-    return [start.elapsed_time(stop) for start, stop in events]
+    return statistics.median(device_times(run, settle + count)[settle:])
 
 
 if __name__ == "__main__":

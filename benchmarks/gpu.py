@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from side_by_side import header
+from side_by_side import device_times, header
 from torch import Tensor
 from torch.autograd import grad
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -76,8 +76,8 @@ def case(name: str, n: int, batch: int, heads: int, dim: int, mask: Mask | None)
 def milliseconds(run: Callable[[], object], budget: float = 150.0) -> float:
     """Median time of a run on the device, after warming up; repeats fill the budget."""
     run()
-    first = _timed(run, 1)[0]
-    return statistics.median(_timed(run, max(3, min(50, int(budget / max(first, 0.01))))))
+    first = device_times(run, 1)[0]
+    return statistics.median(device_times(run, max(3, min(50, int(budget / max(first, 0.01))))))
 
 
 def interleaved(runs: Runs, rounds: int = 4, budget: float = 80.0) -> dict[str, float]:
@@ -87,7 +87,7 @@ def interleaved(runs: Runs, rounds: int = 4, budget: float = 80.0) -> dict[str, 
     for name, run in runs.items():
         try:
             run()
-            first = max(_timed(run, 2)[1], 0.01)
+            first = max(device_times(run, 2)[1], 0.01)
         except RuntimeError as problem:
             print(f"{name}: {str(problem).splitlines()[0][:80]}\n")
             torch.cuda.empty_cache()
@@ -99,22 +99,8 @@ def interleaved(runs: Runs, rounds: int = 4, budget: float = 80.0) -> dict[str, 
             # The first of a turn wait for Python, which is not yet ahead of the device; and under load the
             # device's clock falls by up to a tenth, from where whoever came before left it. Not all of that
             # is gone when the turn counts: with rounds in both directions each comes after both neighbours.
-            spent[name] += _timed(runs[name], settling[name] + count)[settling[name] :]
+            spent[name] += device_times(runs[name], settling[name] + count)[settling[name] :]
     return {name: statistics.median(times) for name, times in spent.items()}
-
-
-def _timed(run: Callable[[], object], repeats: int) -> list[float]:
-    """Runs are queued one after the other, as in a model: the device waits for nobody who can run ahead."""
-    events = [
-        (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeats)
-    ]
-    torch.cuda.synchronize()
-    for start, stop in events:
-        start.record()
-        run()
-        stop.record()
-    torch.cuda.synchronize()
-    return [start.elapsed_time(stop) for start, stop in events]
 
 
 def peak_bytes(run: Callable[[], object]) -> int:

@@ -28,7 +28,7 @@ from unittest.mock import patch
 import torch
 import torch.nn.functional as F
 from families import FAMILIES, inputs
-from side_by_side import header
+from side_by_side import device_times, header
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -134,22 +134,15 @@ def contestants(case: Case, which: list[str]) -> Runs:
 
 
 def timed(run: Callable[[], Any], repeats: int, cuda: bool) -> list[float]:
-    """Milliseconds of each of some runs, queued one after the other."""
-    if not cuda:
-        spent = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            run()
-            spent.append(1e3 * (time.perf_counter() - start))
-        return spent
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
-    torch.cuda.synchronize()
-    for start, stop in events:
-        start.record()
+    """Milliseconds of each run."""
+    if cuda:
+        return device_times(run, repeats)
+    spent = []
+    for _ in range(repeats):
+        start = time.perf_counter()
         run()
-        stop.record()
-    torch.cuda.synchronize()
-    return [start.elapsed_time(stop) for start, stop in events]
+        spent.append(1e3 * (time.perf_counter() - start))
+    return spent
 
 
 def interleaved(runs: Runs, rounds: int, settle: float, cuda: bool) -> dict[str, float]:

@@ -16,7 +16,7 @@ import torch
 
 import regard
 
-__all__ = ["header", "race", "table"]
+__all__ = ["device_times", "header", "race", "table"]
 
 
 INTERLEAVED = "times are medians of interleaved runs; ratios are taken within this run"
@@ -57,6 +57,18 @@ def race(contestants: dict[str, Callable[[], object]], repeats: int = 7) -> dict
             run()
             times[name].append(time.perf_counter() - start)
     return {name: statistics.median(spent) for name, spent in times.items()}
+
+
+def device_times(run: Callable[[], object], repeats: int) -> list[float]:
+    """Milliseconds of each run on the GPU; runs are queued without waiting, as a model queues its calls."""
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+    torch.cuda.synchronize()
+    for start, stop in events:
+        start.record()
+        run()
+        stop.record()
+    torch.cuda.synchronize()
+    return [start.elapsed_time(stop) for start, stop in events]
 
 
 def table(case: str, seconds: dict[str, float], baseline: str) -> None:

@@ -14,16 +14,6 @@ def blocks(markdown: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", markdown, re.MULTILINE | re.DOTALL)
 
 
-def program(markdown: str) -> str:
-    """The ```python blocks of a page as one program, every line where the page has it."""
-    lines, inside = [], False
-    for line in markdown.splitlines():
-        fence = line.startswith("```")
-        lines.append(line if inside and not fence else "")
-        inside = line == "```python" if fence else inside
-    return "\n".join(lines) + "\n"
-
-
 def commands(markdown: str) -> list[str]:
     """What follows `regard` in the ```bash blocks of a page; not what waits for a browser."""
     lines = [line for block in blocks(markdown, "bash") for line in block.splitlines()]

@@ -10,7 +10,8 @@ import pytest
 
 import regard
 import regard.models
-from docs.pages import DOCS, ROOT, blocks, commands, program
+from building.readme import program
+from docs.pages import DOCS, ROOT, blocks, commands
 from regard.cli import app
 
 # Pages whose code a test of their own runs, which also looks at what it gives.

@@ -72,10 +72,14 @@ def test_top_k_in_float32_lists_weights_as_they_are():
     assert torch.equal(top.weight, dense.weights.topk(5).values)
 
 
-def test_more_keys_than_there_are_is_refused():
-    message = "TopK(k=9) asks for 9 keys of each query, and there are 4; use TopK(4) or fewer."
+@pytest.mark.parametrize("statistic", [TopK, HeadSum])
+def test_more_keys_than_there_are_is_refused(statistic):
+    name = statistic.__name__
+    message = f"{name}(k=9) asks for 9 keys of each query, and there are 4; use {name}(4) or fewer."
     with pytest.raises(StatisticError, match=f"^{re.escape(message)}$"):
-        TopK(9).check(Frame(batch=1, heads=1, q=7, k=4))
+        statistic(9).check(Frame(batch=1, heads=1, q=7, k=4))
+    statistic(9).check(Frame(batch=1, heads=1, q=7, k=9))
+    statistic(9).check(Frame(batch=1, heads=1, q=7, k=0))
 
 
 def test_no_keys_is_refused():

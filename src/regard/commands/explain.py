@@ -17,7 +17,6 @@ from regard.commands.sources import (
     LayerOption,
     ModelArgument,
     ModelOption,
-    check_head,
     model_and_text,
     model_named,
     text_named,
@@ -130,14 +129,14 @@ def _on_a_head(
 def _chosen(recording: Recording, layer: int | None, head: int | None, query: int) -> tuple[int, int]:
     """The head asked for; else the one whose query is surest of a key that is neither first nor near."""
     if layer is not None and head is not None:
-        check_head(recording, layer, head)
+        recording.layers[layer].check_head(head)
         return layer, head
     best, found = -1.0, (0, 0)
     for index in recording.layers if layer is None else [layer]:
         rows = recording.maps[index][0, :, query]
         far = query % recording.maps[index].shape[2] - 1
         if head is not None:
-            check_head(recording, index, head)
+            recording.layers[index].check_head(head)
         for number in range(rows.shape[0]) if head is None else [head]:
             sure = float(rows[number, 1:far].max()) if far > 1 else float(rows[number].max())
             if sure > best:

@@ -9,7 +9,7 @@ import typer
 
 from regard.commands.app import LOOK, app
 from regard.commands.output import figure_file, print_json, save_figure
-from regard.commands.sources import JsonOption, RecordingArgument, check_head, recording_at
+from regard.commands.sources import JsonOption, RecordingArgument, recording_at
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def plot(
     if how not in BLOCKS:
         raise RegardError(f"--how is {how!r}; wanted max or mean.")
     found = recording_at(recording)
-    check_head(found, layer, head)
+    found.layers[layer].check_head(head)
     _, _, q, k = found.maps[layer].shape
     rows, columns = _range("--queries", queries, q), _range("--keys", keys, k)
     save_figure(figure_of(found, layer, head, rows, columns, how=how, at=_place(at, q, k)), output)

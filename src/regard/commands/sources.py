@@ -24,7 +24,6 @@ __all__ = [
     "ModelOption",
     "RecordingArgument",
     "TextArgument",
-    "check_head",
     "model_and_text",
     "model_named",
     "recording_at",
@@ -134,10 +133,3 @@ def recording_at(path: Path | None) -> Recording:
     loaded = model_named()
     with progress("Recording the bundled text") as step:
         return record(loaded, text_named(None), progress=step)
-
-
-def check_head(recording: Recording, layer: int, head: int) -> None:
-    """Raise unless the recording has this head, and say which it has."""
-    heads = recording.maps[layer].shape[1]
-    if not 0 <= head < heads:
-        raise RegardError(f"layer {layer} has no head {head}; its heads are 0 to {heads - 1}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from regard.exports.columns import (
     row_columns,
     write_parquet,
 )
-from regard.exports.tensors import CHUNK, write_tiles
+from regard.exports.tensors import CHUNK, write_map
 from regard.extension import implements
 from regard.models import Layer, Recording
 
@@ -60,14 +61,8 @@ def _recording_to_zarr(self: Recording, path: str | Path, *, chunk: int = CHUNK)
     for role, ids in self.token_ids.items():
         group.create_array(f"tokens/{role}", data=ids.numpy())
     for layer in self.all_layers:
-        seen = layer.map
-        sides = min(chunk, seen.shape[2]), min(chunk, seen.shape[3])
         name = f"{layer.role}/{layer.index}"
-        array = group.create_array(
-            f"{name}/map", shape=seen.shape, chunks=(1, 1, *sides), dtype="float32", fill_value=0.0
-        )
-        array.attrs.update({"axes": ["batch", "head", "query", "key"], "mask": layer.mask_text})
-        write_tiles(seen, array, sides)
+        write_map(layer.map, partial(group.create_array, f"{name}/map"), chunk, layer.mask_text)
         for statistic, value in {"lse": layer.lse, **layer.stats}.items():
             for key, x in arrays_of(statistic, value).items():
                 group.create_array(f"{name}/{key}", data=x)

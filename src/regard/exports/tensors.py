@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from regard.exports.columns import (
 from regard.extension import implements
 from regard.maps import AttentionMap, Observation
 
-__all__ = ["write_tiles"]
+__all__ = ["write_map"]
 
 # Cells along the side of a chunk: 1 MB of float32.
 CHUNK = 512
@@ -56,16 +57,14 @@ def _map_to_numpy(self: AttentionMap) -> np.ndarray:
 @implements(AttentionMap.to_zarr)
 def _map_to_zarr(self: AttentionMap, path: str | Path, *, chunk: int = CHUNK) -> None:
     zarr = needed("zarr", "zarr", "a Zarr array")
-    shape = self.shape
-    sides = min(chunk, max(1, shape[2])), min(chunk, max(1, shape[3]))
-    chunks = (1, 1, *sides)
-    array = zarr.create_array(new_place(path), shape=shape, chunks=chunks, dtype="float32", fill_value=0.0)
-    array.attrs.update({"axes": ["batch", "head", "query", "key"], "mask": repr(self.mask)})
-    write_tiles(self, array, sides)
+    write_map(self, partial(zarr.create_array, new_place(path)), chunk, repr(self.mask))
 
 
-def write_tiles(seen: AttentionMap, array: Any, sides: tuple[int, int]) -> None:
-    """Every tile of a map into an array, one at a time; those that are all zero are not written."""
+def write_map(seen: AttentionMap, create: Callable[..., Any], chunk: int, mask: str) -> None:
+    """A map as a Zarr array, tile by tile; `create` makes the array. Tiles of zeros are not written."""
+    sides = min(chunk, max(1, seen.shape[2])), min(chunk, max(1, seen.shape[3]))
+    array = create(shape=seen.shape, chunks=(1, 1, *sides), dtype="float32", fill_value=0.0)
+    array.attrs.update({"axes": ["batch", "head", "query", "key"], "mask": mask})
     for place in _tiles(seen.shape, sides):
         tile = array_of(seen[place]).astype("float32", copy=False)
         if tile.any():

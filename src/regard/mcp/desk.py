@@ -151,10 +151,9 @@ class Desk:
         raise RegardError(f"there is no recording {name!r}; there are: {known}.")
 
     def _map(self, recording: Recording, layer: int, head: int) -> Any:
-        seen = recording.maps[layer]
-        if not 0 <= head < seen.shape[1]:
-            raise RegardError(f"layer {layer} has no head {head}; its heads are 0 to {seen.shape[1] - 1}.")
-        return seen
+        found = recording.layers[layer]
+        found.check_head(head)
+        return found.map
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:

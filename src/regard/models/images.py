@@ -111,8 +111,8 @@ def image_map(
     """What one token gives to each patch, in one head or, without one, the mean over the heads."""
     found = _grid(recording)
     seen = recording.maps[layer]
-    if head is not None and not 0 <= head < seen.shape[1]:
-        raise RecordingError(f"layer {layer} has no head {head}; its heads are 0 to {seen.shape[1] - 1}.")
+    if head is not None:
+        recording.layers[layer].check_head(head)
     place = found.index(query)
     weights = seen[0, :, place].mean(0) if head is None else seen[0, head, place]
     return weights[found.leading :].view(found.rows, found.columns)

@@ -223,6 +223,12 @@ class Layer:
             return []
         return [name for name in self.segments[0].stats if all(name in s.stats for s in self.segments)]
 
+    def check_head(self, head: int) -> None:
+        """Raise RecordingError, with the valid range, unless the layer has this head."""
+        heads = self.map.shape[1]
+        if not 0 <= head < heads:
+            raise RecordingError(f"layer {self.index} has no head {head}; its heads are 0 to {heads - 1}.")
+
     def _joined(self) -> AttentionMap:
         segments = self.segments
         if not segments or segments[0].q is None:

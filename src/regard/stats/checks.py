@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from regard.errors import StatisticError
 
-__all__ = ["one_of", "whole"]
+__all__ = ["at_most", "one_of", "whole"]
 
 
 def whole(statistic: object, name: str, value: object, least: int) -> int:
@@ -22,6 +22,15 @@ def whole(statistic: object, name: str, value: object, least: int) -> int:
     if number < least:
         raise StatisticError(f"{given}; it must be at least {least}.")
     return number
+
+
+def at_most(statistic: object, k: int, things: str, count: int) -> None:
+    """Raise StatisticError if a statistic asks for more things than there are; none at all pass."""
+    if 0 < count < k:
+        name = type(statistic).__name__
+        raise StatisticError(
+            f"{name}(k={k}) asks for {k} {things}, and there are {count}; use {name}({count}) or fewer."
+        )
 
 
 def one_of(statistic: object, name: str, value: object, choices: Iterable[str]) -> None:

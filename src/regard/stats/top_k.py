@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from regard.errors import StatisticError
 from regard.stats.base import State, Statistic
-from regard.stats.checks import whole
+from regard.stats.checks import at_most, whole
 from regard.stats.folds import Fold, TopFold
 from regard.stats.tile import Frame, MapTile
 
@@ -51,11 +50,7 @@ class TopK(Statistic):
         whole(self, "k", self.k, 1)
 
     def check(self, frame: Frame) -> None:
-        if 0 < frame.k < self.k:
-            raise StatisticError(
-                f"TopK(k={self.k}) asks for {self.k} keys of each query, and there are {frame.k}; "
-                f"use TopK({frame.k}) or fewer."
-            )
+        at_most(self, self.k, "keys of each query", frame.k)
 
     def init(self, frame: Frame) -> State:
         shape = (frame.batch, frame.heads, frame.q, self.k)

@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from regard.errors import StatisticError
 from regard.stats.base import State, Statistic
-from regard.stats.checks import whole
+from regard.stats.checks import at_most, whole
 from regard.stats.diagonals import diagonals, of_diagonals, split_by_sign
 from regard.stats.folds import ColumnFold, DiagonalFold, Fold
 from regard.stats.tile import Frame, MapTile
@@ -49,11 +48,7 @@ class VerticalSlash(Statistic):
         whole(self, "k", self.k, 1)
 
     def check(self, frame: Frame) -> None:
-        if 0 < frame.k < self.k:
-            raise StatisticError(
-                f"VerticalSlash(k={self.k}) asks for {self.k} columns, and there are {frame.k}; "
-                f"use VerticalSlash({frame.k}) or fewer."
-            )
+        at_most(self, self.k, "columns", frame.k)
 
     def init(self, frame: Frame) -> State:
         return {
