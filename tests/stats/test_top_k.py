@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from regard.errors import StatisticError
-from regard.stats import Frame, TopK, top_k
+from regard.stats import Frame, HeadSum, TopK, top_k
 from stats.harness import close, dense_map, fold, in_any_cut, in_one, observed, random_tiles
 
 
