@@ -6,6 +6,7 @@ import {
   fit,
   isAllowed,
   type MaskShape,
+  middleCell,
   tileAllowed,
   tileShape,
   toCell,
@@ -89,5 +90,12 @@ describe("mask", () => {
         expect([...pixels], `level ${level}, window ${window}`).toEqual(wanted);
       }
     }
+  });
+});
+
+describe("the middle of the screen", () => {
+  it("is the same cell on either side of a rounding error", () => {
+    expect(middleCell({ x: 1023 - 1e-10, y: 1023 + 1e-10, scale: 1 })).toEqual({ query: 1023, key: 1023 });
+    expect(middleCell({ x: 600.5, y: 12.9, scale: 1 })).toEqual({ query: 12, key: 600 });
   });
 });

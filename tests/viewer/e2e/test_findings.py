@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 import pytest
 import torch
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Error, Page, expect
 
 from regard.models import Recording
 from viewer.e2e.waiting import eventually, map_is_drawn
@@ -41,9 +42,12 @@ def test_evidence_of_one_head_does_not_stand_under_another(page: Page, server):
     held = []
     page.route(re.compile("/heads/2/evidence"), lambda route: held.append(route))
     page.get_by_role("button", name="Head: next").click()
-    eventually(page, lambda: len(held) == 1)
+    eventually(page, lambda: len(held) > 0)
     expect(page.get_by_test_id("places")).to_have_count(0)
-    held[0].continue_()
+    page.unroute_all(behavior="ignoreErrors")
+    for route in held:
+        with suppress(Error):  # the page may have taken its question back
+            route.continue_()
     expect(page.get_by_test_id("places")).to_be_visible()
 
 

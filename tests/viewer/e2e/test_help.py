@@ -73,7 +73,7 @@ def test_a_copied_link_has_no_token(page: Page, server: str):
 
 
 def test_numbers_stand_in_large_cells(page: Page, server: str):
-    page.goto(f"{server}/#/map?layer=5&head=0&x=539.5&y=600.5&z=6")
+    page.goto(f"{server}/#/map?layer=5&head=0&x=539.5&y=600.5&z=4.3")
     map_is_drawn(page)
     ink = """() => {
       const over = document.querySelector('canvas.over');
@@ -82,6 +82,7 @@ def test_numbers_stand_in_large_cells(page: Page, server: str):
       for (let i = 3; i < data.length; i += 4) if (data[i] > 100) inked++;
       return inked;
     }"""
-    eventually(page, lambda: page.evaluate(ink) > 2000)
-    page.evaluate("window.regard.map.center(600, 539, 20)")
-    eventually(page, lambda: page.evaluate(ink) < 2000)
+    # However thick the letters of this machine are: with numbers there is much more ink than without.
+    plain = page.evaluate(ink)
+    page.evaluate("window.regard.map.center(600, 539, 64)")
+    eventually(page, lambda: page.evaluate(ink) > 3 * plain + 300)

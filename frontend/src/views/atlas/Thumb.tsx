@@ -8,7 +8,13 @@ import type { Grid, How, MapRef, Source } from "../../source/source";
 import { allowedKeys, type MaskShape } from "../map/geometry";
 
 export const SIZE = 64;
-const kept = new WeakMap<Source, Map<string, Promise<Grid>>>();
+interface Asked {
+  grid: Promise<Grid>;
+  /** Whether there is an answer already, or still will be one. */
+  good(): boolean;
+}
+
+const kept = new WeakMap<Source, Map<string, Asked>>();
 
 export interface ThumbProps {
   source: Source;
@@ -89,13 +95,20 @@ function fetchThumb(source: Source, map: MapRef, how: How, signal: AbortSignal):
     kept.set(source, known);
   }
   const key = `${map.rec} ${map.role} ${map.layer} ${map.head} ${how}`;
-  let found = known.get(key);
-  if (!found) {
-    found = queue.add(() => source.thumb(map, SIZE, how, signal), signal);
-    found.catch(() => known.delete(key)); // so that a later look asks again
-    known.set(key, found);
-  }
-  return found;
+  const found = known.get(key);
+  // One that was taken back while it waited for its turn fails only then: meanwhile it may be wanted again.
+  if (found?.good()) return found.grid;
+  const grid = queue.add(() => source.thumb(map, SIZE, how, signal), signal);
+  let here = false;
+  const asked: Asked = { grid, good: () => here || !signal.aborted };
+  const forget = (): void => {
+    if (known.get(key) === asked) known.delete(key); // so that a later look asks again
+  };
+  grid.then(() => {
+    here = true;
+  }, forget);
+  known.set(key, asked);
+  return grid;
 }
 
 function draw(canvas: HTMLCanvasElement, grid: Grid, mask: MaskShape, scale: ColourScale): void {

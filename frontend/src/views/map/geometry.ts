@@ -53,6 +53,14 @@ export function fit(queries: number, keys: number, size: Size, air = 0.98): Came
   return { x: keys / 2, y: queries / 2, scale };
 }
 
+/**
+ * The cell in the middle of the screen. The middle of an even number of cells is an edge between two of them,
+ * and a camera may come to rest a rounding error beside it: a size of the window must not choose another cell.
+ */
+export function middleCell(camera: Camera): { query: number; key: number } {
+  return { query: Math.floor(camera.y + 1e-6), key: Math.floor(camera.x + 1e-6) };
+}
+
 /** Whether two cameras show the same, to a pixel. */
 export function isNear(a: Camera, b: Camera): boolean {
   return (

@@ -6,7 +6,7 @@ import { Keyed, keyOf } from "../../parts/keyed";
 import type { Box, Grid, MapRef, Source } from "../../source/source";
 import { mapRef, type ViewState } from "../../state";
 import { findSections, type Section } from "./axes";
-import { blockOf, type Camera, drawnLevel, isNear, type MaskShape, TILE, topLevel } from "./geometry";
+import { blockOf, type Camera, drawnLevel, isNear, type MaskShape, middleCell, TILE, topLevel } from "./geometry";
 import type { Overlays, Spot } from "./overlay";
 import type { MapStage } from "./stage";
 import { TileStore } from "./store";
@@ -187,7 +187,7 @@ export class MapModel {
     const leader = this.leader ?? [...this.stages][0];
     if (!camera || !leader) return;
     const { queries, keys } = this.open.stack;
-    const from = this.pinned.value ?? { query: Math.floor(camera.y), key: Math.floor(camera.x) };
+    const from = this.pinned.value ?? middleCell(camera);
     const stride = Math.max(1, Math.round(12 / camera.scale));
     const clamp = (value: number, count: number): number => Math.min(count - 1, Math.max(0, value));
     const spot = { query: clamp(from.query + dq * stride, queries), key: clamp(from.key + dk * stride, keys) };
