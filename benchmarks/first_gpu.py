@@ -1,4 +1,4 @@
-"""What first calls wait for on a GPU: kernels that nobody has compiled, and lengths that nobody has seen.
+"""What first calls wait for on a GPU: kernels that are not compiled yet, and lengths that are new.
 
 python benchmarks/first_gpu.py [--section compiling lengths]
 """
@@ -73,7 +73,7 @@ def child(name: str, at_once: int | None) -> None:
 
 
 def lengths_section() -> None:
-    """Texts of lengths that nobody has seen: one call of each, and some of the last once more."""
+    """Texts of new lengths: one call of each, then some more of the last."""
     for what, first, causal in (("prompts", 1000, True), ("decode", 8000, False), ("training", 1000, True)):
         mask = Causal() if causal else None
         runs: dict[str, Callable[..., object]] = {name: _plain(some, causal) for name, some in PEERS.items()}
@@ -86,8 +86,8 @@ def lengths_section() -> None:
         print(f"## {what} of {first} tokens and more, 32 heads over 8, d = 128\n")
         print("| who | a new length, ms | the same again, ms |\n| --- | ---: | ---: |")
         for number, (name, run) in enumerate(runs.items()):
-            # Everybody has lengths of his own: what one has thought about may help the next. The first is
-            # for those who compile.
+            # Each contestant gets its own lengths: libraries share what they tuned for a length. The first
+            # call compiles and does not count.
             spent = [_alone(run, _prompt(first + 20 * number + i, what == "decode"), 1) for i in range(12)]
             again = _alone(run, _prompt(first + 20 * number + 11, what == "decode"), 10)
             print(f"| {name} | {statistics.median(spent[1:]):.3f} | {again:.3f} |", flush=True)
@@ -112,7 +112,7 @@ def _prompt(n: int, decoding: bool) -> list[Tensor]:
 
 
 def _alone(run: Callable[..., object], qkv: list[Tensor], repeats: int) -> float:
-    """Milliseconds of a call that nobody comes after, with all that Python does: the median of some."""
+    """Milliseconds of a call by itself, Python's work included: the median of some."""
     spent = []
     for _ in range(repeats):
         torch.cuda.synchronize()

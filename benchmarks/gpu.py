@@ -1,4 +1,4 @@
-"""Observed attention on a GPU, next to everybody who only computes the output; one run, ratios within it.
+"""Observed attention on a GPU, next to kernels that only compute the output; one run, ratios within it.
 
 python benchmarks/gpu.py [--section forward rows everything masks backward decode million]
                          [--dim 128 64] [--length 1024 4096 16384 65536 262144] [--only WORD ...] [--quick]
@@ -81,8 +81,8 @@ def milliseconds(run: Callable[[], object], budget: float = 150.0) -> float:
 
 
 def interleaved(runs: Runs, rounds: int = 4, budget: float = 80.0) -> dict[str, float]:
-    """Median time of each run, in rounds in which everybody has a turn, every other round backwards; who
-    cannot run is left out."""
+    """Median time of each run, in rounds in which each has a turn, every other round backwards; those
+    that cannot run are left out."""
     repeats, settling, spent = {}, {}, {}
     for name, run in runs.items():
         try:
@@ -97,7 +97,7 @@ def interleaved(runs: Runs, rounds: int = 4, budget: float = 80.0) -> dict[str, 
     for number in range(rounds):
         for name, count in list(repeats.items())[:: -1 if number % 2 else 1]:
             # The first of a turn wait for Python, which is not yet ahead of the device; and under load the
-            # device's clock falls by up to a tenth, from where whoever came before left it. Not all of that
+            # device's clock falls by up to a tenth, from where the previous one left it. Not all of that
             # is gone when the turn counts: with rounds in both directions each comes after both neighbours.
             spent[name] += device_times(runs[name], settling[name] + count)[settling[name] :]
     return {name: statistics.median(times) for name, times in spent.items()}
@@ -192,7 +192,7 @@ def peers(case: Case, with_flex: bool, with_eager: bool) -> dict[str, Callable[[
 
 
 def compare(case: Case, ours: Runs, others: Runs) -> None:
-    """One table: everybody in turn, ratios to the fastest of the others."""
+    """One table: all contestants in turn, ratios to the fastest of the others."""
     runs = {**others, **ours}
     times = interleaved(runs)
     best = min((spent for name, spent in times.items() if name in others), default=None)
@@ -228,7 +228,7 @@ def contestants(case: Case, which: set[str]) -> dict[str, Callable[[], object]]:
 def dense_sections(
     which: set[str], sizes: list[tuple[int, int, int]], dim: int, only: list[str] | None = None
 ) -> None:
-    """Everybody, or only those whose names contain one of some words."""
+    """All contestants, or only those whose names contain one of some words."""
     for n, batch, heads in sizes:
         heads = heads * 128 // dim if n <= 65536 else heads
         for mask in (None, Causal()):

@@ -47,7 +47,7 @@ def cpu_name() -> str:
 
 
 def race(contestants: dict[str, Callable[[], object]], repeats: int = 7) -> dict[str, float]:
-    """Median seconds of each contestant; one warm-up each, then everybody once per round."""
+    """Median seconds of each contestant; one warm-up each, then each once per round."""
     for run in contestants.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in contestants}

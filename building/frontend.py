@@ -76,7 +76,7 @@ class BuildError(RuntimeError):
 
 @contextmanager
 def _one_at_a_time(root: Path) -> Iterator[None]:
-    """Whoever comes while the page is being built waits for it, and finds it built."""
+    """Builds of one checkout run one at a time; later ones wait and find the page built."""
     if fcntl is None:
         yield
         return

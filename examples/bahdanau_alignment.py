@@ -4,7 +4,7 @@
 
 A recurrent network reads a date as people write it ("the 4th of July 1976"), letter by letter, and writes it
 as eight digits (19760704). The order changes and months become numbers, so each digit has a place of its own
-to look at. Nobody tells the network where: the figure shows what it found.
+to look at. The network is not told where: the figure shows what it found.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python examples/induction.py [--out DIR]
 
-200 random tokens, said twice. The first time nobody can guess the next one; the second time a model that
+200 random tokens, said twice. The first time the next one cannot be guessed; the second time a model that
 looks for the same token earlier on, and at what followed it, knows. The loss says that the bundled model
 does, the atlas says which heads, and the map shows how: a stripe 199 keys back. Cut those heads and the
 model forgets the trick.

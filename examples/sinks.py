@@ -6,7 +6,7 @@ The model that comes with regard reads the beginning of its story. The first fig
 its heads: the mean weight on the very first token, which holds nothing but the start of the text. The
 second asks what is there: the length of the first token's value against the mean of the others. Heads that
 rest on it read a short vector, so that resting writes little. And the weight is needed all the same: hide
-the token from everybody, and the loss goes up.
+the token from all queries, and the loss goes up.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main(out: Path | None = None, tokens: int = TOKENS) -> dict[str, float]:
     print(f"in the {len(resting)} heads that rest on it most: {resting.median():.2f}")
 
     cut = regard.knockout(model, ids, keys=[0])
-    print(f"hidden from everybody: loss {cut.loss_before:.2f} → {cut.loss_after:.2f} nats a token")
+    print(f"hidden from all queries: loss {cut.loss_before:.2f} → {cut.loss_after:.2f} nats a token")
     other = regard.knockout(model, ids, keys=[100])
     print(f"token 100 hidden instead: loss {other.loss_before:.2f} → {other.loss_after:.2f}")
     print(f"figures: {folder}")

@@ -56,7 +56,7 @@ def run(capsys, tmp_path, monkeypatch) -> Callable[..., tuple[int, str, str]]:
     return command
 
 
-# What takes longest comes first, so that nobody is left with it at the end.
+# The longest files start first, so that no worker starts one at the end.
 LONG = [
     "tests/viewer/e2e/",
     "tests/models/test_parity.py",

@@ -36,7 +36,7 @@ def checked(fn: Any = _decorator._sentinel, *, typechecker: Any = _decorator._se
     }
     if any(map(has_shape, hints.values())):
         return in_a_scope(fn, typechecker=typechecker)
-    # A copy, so that the annotations everybody else sees stay as they are written.
+    # A copy, so that the original's annotations stay as they are written.
     copy = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
     copy.__qualname__, copy.__module__ = fn.__qualname__, fn.__module__
     copy.__kwdefaults__, copy.__annotations__ = fn.__kwdefaults__, hints

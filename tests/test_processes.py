@@ -59,7 +59,7 @@ def test_a_run_that_is_ended_by_a_signal_leaves_no_process_behind(pipe, tmp_path
         with pipe.open() as held:
             assert [held.readline() for _ in range(2)] == ["up\n"] * 2
             run.send_signal(number)
-            # The pipe is at its end when nobody holds it any more.
+            # The pipe is at its end when no process holds it any more.
             assert held.read() == ""
         assert run.wait() == (-signal.SIGKILL if number == signal.SIGKILL else 2)
 

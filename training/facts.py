@@ -116,7 +116,7 @@ def _answer(form: str, choose: random.Random) -> str:
 
 
 def _part(known: Sequence[str], choose: random.Random) -> str:
-    """Half of the names are no names anybody has, so that they cannot be guessed from their beginning."""
+    """Half of the names are invented, so that they cannot be guessed from their beginning."""
     return choose.choice(known) if choose.random() < 0.5 else _invented(choose)
 
 

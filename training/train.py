@@ -304,7 +304,7 @@ class Run:
         return found
 
     def _samples(self, few: Tensor) -> dict:
-        # Even samples begin with nothing, odd ones with the opening of a page nobody showed it.
+        # Even samples begin with nothing, odd ones with the opening of a page it was not trained on.
         prompts = torch.zeros(3, 1, dtype=torch.long, device=self.device)
         pages = torch.cat([torch.zeros_like(few[:3, :1]), few[:3, :24]], 1)
         return {

@@ -87,8 +87,8 @@ def test_the_ledger_can_be_had_from_the_root():
 
 def test_claims_about_a_model_are_measured_on_the_one_given():
     model, tokenizer = bundled()
-    entries = run(["two-vectors"], model=(model, tokenizer), name="somebody's model")
-    assert "in somebody's model the last token of 'bank'" in entries[0].verdict.sentence
+    entries = run(["two-vectors"], model=(model, tokenizer), name="another model")
+    assert "in another model the last token of 'bank'" in entries[0].verdict.sentence
     [ours] = run(["two-vectors"])
     assert "in the bundled model" in ours.verdict.sentence
 

@@ -36,14 +36,14 @@ def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> to
 
 
 class Near(Mask):
-    """A mask of somebody's own, that knows nothing but its pairs."""
+    """A user's mask that defines only its pairs."""
 
     def allows(self, q, k):
         return (q - k).abs() % 7 < 3
 
 
 class Slope(Bias):
-    """A bias of somebody's own, that depends on where a key is."""
+    """A user's bias that depends on where a key is."""
 
     def tile(self, q_pos, k_pos):
         return 0.01 * (q_pos[:, None] + 2 * k_pos)

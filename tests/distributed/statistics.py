@@ -41,7 +41,7 @@ from regard.stats import (
 
 @dataclass(frozen=True)
 class Total(Statistic):
-    """The sum of all weights, by somebody who says how states join."""
+    """The sum of all weights, by a user's statistic that says how states join."""
 
     def init(self, frame):
         return {"sum": frame.zeros(frame.batch, frame.heads)}

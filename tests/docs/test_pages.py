@@ -59,7 +59,7 @@ def test_the_commands_on_the_page_run(name, run, tmp_path, monkeypatch):
 def test_commands_that_are_not_run_here_are_those_of_the_readme_or_the_help(name):
     said = [f"Example: regard {line}" for line in commands((ROOT / "README.md").read_text("utf-8"))]
     said += [command.epilog for command in app.registered_commands]
-    # Short and long names of an option are the same to whoever runs it.
+    # Short and long names of an option mean the same.
     said = [line.replace(" --output ", " -o ") for line in said]
     assert [line for line in commands(PAGES[name]) if f"Example: regard {line}" not in said] == []
 

@@ -79,7 +79,7 @@ def test_an_interrupted_examination_ends_its_process(monkeypatch, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         isolated._run([sys.executable, "-c", hold, str(pipe)], 1e6)
     with held[0] as ended:
-        assert ended.read() == ""  # nobody holds the pipe any more
+        assert ended.read() == ""  # no process holds the pipe any more
 
 
 def test_a_file_runs_in_a_process_of_its_own_and_what_it_prints_is_noted(file):

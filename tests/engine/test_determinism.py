@@ -35,7 +35,7 @@ def inputs(batch, heads, kv_heads, q, k, dim, dtype=torch.float32):
 
 
 def run(leaves, mask, backend, **options):
-    """Output and gradients; the gradient sent back is the same for everybody in the batch."""
+    """Output and gradients; the gradient sent back is the same for all rows of the batch."""
     torch.manual_seed(0)
     own = {name: x.detach().requires_grad_() for name, x in leaves.items()}
     out = attention(**own, mask=mask, backend=backend, **options)

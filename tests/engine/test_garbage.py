@@ -1,4 +1,4 @@
-"""What a mask hides is never touched: rows that see nothing, and NaN, inf and huge numbers nobody may see."""
+"""What a mask hides is never touched: rows that see nothing, and hidden NaN, inf and huge numbers."""
 
 from __future__ import annotations
 

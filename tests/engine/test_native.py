@@ -73,7 +73,7 @@ SHAPES = [
 @pytest.mark.parametrize("mask", [None, Causal(), Causal() & Window(70)], ids=str)
 def test_every_fold_is_what_tiles_add_up_to_in_any_shape(q, k, mask):
     torch.manual_seed(2)
-    # Everybody gives a lone key all weight, 1 to rounding: all diagonals are equal, and any may come first.
+    # A lone key gets weight 1, up to rounding: all diagonals are equal, and any may come first.
     tied = ("lines",) if k == 1 < q and mask is None else ()
     assert_same(*both(qkv(q, k, batch=1, heads=2, dim=17), mask=mask), tied=tied)
 
@@ -165,7 +165,7 @@ def test_garbage_behind_the_mask_stays_there(bad, mask, q):
     for name in ("k", "v"):
         leaves[name][:, :, 100:] = bad
     dirty = observe(**leaves, mask=mask, stats=stats).stats
-    # Norms of garbage are NaN by column, where nobody looks: said of the key, not of the queries.
+    # Norms of garbage are NaN by column even where no query sees the key, so only rows are compared.
     dirty["norm_weighted"] = dirty["norm_weighted"].rows
     clean["norm_weighted"] = clean["norm_weighted"].rows
     assert_same(dirty, clean)

@@ -25,7 +25,7 @@ from regard.stats import Entropy
 
 
 class Reach(Mask):
-    """Each query sees as far as somebody says, and somebody changes it; `how` is what saves work."""
+    """Each query sees the first `reach` keys, and `reach` may change; `how` is what saves work."""
 
     def __init__(self, reach: int, how: str) -> None:
         self.reach, self.how = reach, how

@@ -30,7 +30,7 @@ def step(*parameters: Tensor) -> None:
 
 
 class Allowed(Mask):
-    """A mask of somebody's own that keeps the caller's tensor and no copy."""
+    """A user's mask that keeps the caller's tensor and no copy."""
 
     def __init__(self, allowed: Tensor) -> None:
         self.allowed = allowed
@@ -40,7 +40,7 @@ class Allowed(Mask):
 
 
 class Shifted(Score):
-    """A score of somebody's own with a tensor that only `tile` reads."""
+    """A user's score with a tensor that only `tile` reads."""
 
     def __init__(self, shift: Tensor) -> None:
         self.shift = shift

@@ -75,7 +75,7 @@ def test_attention_that_needs_more_than_a_mask_is_refused(name):
 
 
 def eager_attention_forward(module, query, key, value, attention_mask, scaling, temperature=None, **kwargs):
-    """The name that a model's file gives its own attention; this one reads something nobody else knows."""
+    """The name that a model's file gives its own attention; this one reads an option of its own."""
 
 
 def test_what_only_a_models_own_attention_reads_is_refused_and_not_missed():

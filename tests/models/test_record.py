@@ -294,7 +294,7 @@ import os, signal, sys
 import torch, transformers
 from regard.models import record
 
-# Whoever runs the tests in the background has SIGINT ignored, and children inherit that.
+# A shell that runs the tests in the background ignores SIGINT, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 config = transformers.LlamaConfig(

@@ -1,4 +1,4 @@
-"""Requests nobody would send by hand, made from the server's own description of itself."""
+"""Random requests, generated from the server's OpenAPI description."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SIZE = 65_536
 
 
 def stored(cache: Path, name: str, age: float) -> Pyramid:
-    """Files of the sizes and times that overviews have; nobody reads what is in them."""
+    """Files with the sizes and times of overviews; their content is never read."""
     made = Pyramid(cache / "pyramids" / name, "decoder-000-000", 63, 65)
     made.folder.mkdir(parents=True)
     for kind, count in (("mean", SIZE), ("max", SIZE), ("json", 1)):

@@ -9,7 +9,7 @@ __all__ = ["page"]
 OPENING = """\
 # The doctor
 
-`regard doctor` finds the classic mistakes in somebody's attention. It goes by what the code does, not by
+`regard doctor` finds the classic mistakes in code that attends. It goes by what the code does, not by
 what it is called: it calls what it is given, watches which products with weights act as queries, keys and
 values, and compares the result with the healthy formula and with the formula as each known mistake would
 have it.

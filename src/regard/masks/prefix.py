@@ -1,4 +1,4 @@
-"""The first keys, for everyone."""
+"""`Prefix`: every query sees the first keys."""
 
 from __future__ import annotations
 

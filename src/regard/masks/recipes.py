@@ -27,7 +27,7 @@ def BigBird(
     """Blocks of keys that are near, or global, or drawn at random (Zaheer et al., 2020).
 
     Each block of queries sees `window_blocks` blocks around it, itself in the middle, and
-    `random_blocks` drawn from all; the first `global_blocks` see, and are seen by, everyone.
+    `random_blocks` drawn from all; the first `global_blocks` see, and are seen by, all others.
 
     >>> print(BigBird(1, 8, random_blocks=1, global_blocks=1).draw(8))
     # # # # # # # #

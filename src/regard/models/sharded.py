@@ -72,7 +72,7 @@ class ShardedSequence:
         return args, {**kwargs, "use_cache": False}
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """The output of a call that nobody asked about."""
+        """The output of a call that is not recorded."""
         if self.sharding is None:
             return attention_here(call.q, call.k, call.v, **call.options)
         return attention(call.q, call.k, call.v, self._mask(call), **self._options(call))

@@ -41,7 +41,7 @@ class Settings:
     """How many requests are worked on at once before others are turned away."""
 
     def without_folders(self, text: str) -> str:
-        """A message without the folders of this machine: whoever looks on from another needs the name alone.
+        """A message with file names in place of paths: other machines learn nothing of this one's folders.
 
         >>> Settings((Path("/data/runs/mine.regard"),)).without_folders("/data/runs/mine.regard is damaged.")
         'mine.regard is damaged.'

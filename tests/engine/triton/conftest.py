@@ -38,7 +38,7 @@ def _no_tapes():
 
 @pytest.fixture
 def _dirty_sums(monkeypatch):
-    """What sums are made of is full of garbage until somebody clears or writes it."""
+    """Memory for sums is full of garbage until it is cleared or written."""
     from regard.engine.lazy_zeros import LazyZeros
 
     make = LazyZeros.__call__

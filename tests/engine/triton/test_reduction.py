@@ -28,7 +28,7 @@ def test_what_keys_receive_is_added_up_per_key_and_per_block(device, before):
     n, blocks = 300, 5
     seen = schedule(Causal(), n, n, 0, torch.device(device)).seen
     column = torch.randn(2, 3, blocks, blocks * SIDE, device=device)
-    # Two rows of blocks are somebody else's.
+    # The first two rows of blocks belong to another launch.
     total = torch.full((2, 3, n), 1.0 if before else torch.nan, device=device)
     block = torch.zeros(2, 3, 2 + blocks, blocks, device=device)
     sizes = (3, 0, 0, blocks, blocks, n, 2, 2 + blocks, before)

@@ -111,7 +111,7 @@ def test_what_the_forward_pass_told_is_not_asked_again(device):
     lse = forward(problem).lse
     asked = {"top": TopK(3), "peak": MaxScore(), "pooled": Pooled(128, "both")}
     truth = summarise(problem, lse, {**asked, "high": Pooled(64, "max")}, "torch")
-    # Numbers that nobody else would come to.
+    # Numbers that could not be computed from the inputs.
     told = Streamed(
         problem.v, lse, max_score=truth["peak"].value + 1, block_maxima=truth["high"] * 2, grain=64
     )
@@ -136,7 +136,7 @@ def test_top_keys_that_the_forward_pass_told_are_taken_over(device, monkeypatch)
     attend = observing.attend
 
     def told(*args):
-        # Numbers that nobody else would come to.
+        # Numbers that could not be computed from the inputs.
         tops = {"top_weight": truth.top_k.weight * 2, "top_key": truth.top_k.key + 1}
         return replace(attend(*args), **tops)
 

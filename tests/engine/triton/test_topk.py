@@ -287,7 +287,7 @@ def test_programs_share_tiles_by_how_many_rows_want_them(device, counts):
         for line in range(lines):
             own = [(part, parts) for tile, part, parts in busy if tile == line]
             wants, total = int(count[at_map, line]), int(count[at_map].long().sum())
-            # Every tile that a row wants is somebody's, and each part of it once.
+            # Every wanted tile has programs, and each part of it has one.
             assert own == [(part, len(own)) for part in range(len(own))]
             assert len(own) == (wants > 0) + wants * (programs - lines) // max(total, 1)
 
@@ -338,7 +338,7 @@ def test_from_the_largest_scores_of_tiles_to_top_keys_and_an_overview(device, mo
     peak = torch.empty_like(lse)
     result = Streamed(k, lse, max_score=peak, top_weight=weight, top_key=key, block_maxima=high, grain=64)
     top_keys, bands = follow(problem, scores, result, Riders(top_keys=top, grain=64))
-    # Nobody is searched but that one's block, not even those who see few tiles.
+    # Only that row's block is searched, not even blocks that see few tiles.
     assert top_keys.exhaustive.bool().any(1).tolist() == [[False, True, False, False, False]]
     assert key[:, :, 100].tolist() == [[[0, 1], [0, 1]]]
     assert len(bands) == (1 if mask is None else 3)

@@ -32,7 +32,7 @@ def test_a_map_opened_from_disk_reads_the_same_weights(
     assert float(weight.get_attribute("data-value")) == pytest.approx(
         float(story.maps[5][0, 0, 600, 570]), rel=1e-5
     )
-    # A cell that nobody had asked for comes from the tile that went along.
+    # A cell that was not requested before comes from the exported tile.
     spot = offline.evaluate("window.regard.map.place(595, 565)")
     offline.mouse.click(spot["x"], spot["y"])
     offline.wait_for_url(re.compile("query=595&key=565"))

@@ -78,7 +78,7 @@ def test_a_page_opened_from_disk_without_a_network_tells_the_same_numbers(
     assert view.read(offline) == wanted
     expect(offline.get_by_test_id("failure")).to_have_count(0)
     expect(offline.get_by_text("This is an exported page: it holds")).to_have_count(0)
-    if view.name == "atlas":  # every head has its picture, those nobody had scrolled to as well
+    if view.name == "atlas":  # every head has its picture, also those that were never scrolled to
         offline.get_by_test_id("head-8-5").scroll_into_view_if_needed()
         until(offline, "document.querySelectorAll('.thumb[data-state=ready]').length === 54")
 

@@ -50,7 +50,7 @@ def test_a_hundred_thousand_tokens_from_the_overview_to_one_weight(
     query, key = 70_123, 1_987
     page.add_init_script(LATE)
 
-    # Nobody has looked yet, so the overview is made now. Single cells are there at once.
+    # The overview is made on the first look. Single cells are there at once.
     page.goto(f"{long_server}/#/map?layer=0&head=2&x={key}.5&y={query}.5&z=5&query={query}&key={key}")
     expect(page.get_by_test_id("progress")).to_contain_text("Making the overview")
     map_is_drawn(page)

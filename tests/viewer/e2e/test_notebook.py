@@ -41,7 +41,7 @@ widget.head = 2"""
 
 @pytest.fixture
 def notebook(tmp_path: Path) -> Path:
-    """A notebook of two cells that nobody has run."""
+    """A notebook of two cells that have not been run."""
     cells = [
         {
             "id": name,

@@ -41,7 +41,7 @@ static float differ(const struct diverging *work, int64_t a, int64_t b, int wide
     return 0.5f * total(sum);
 }
 
-/* The weights of one head, whose panel holds the same cells as everybody's. */
+/* The weights of one head, whose panel holds the same cells as those of the other heads. */
 static void weigh_member(const struct panel *p, const float *queries, const float *keys)
 {
     const struct job *job = p->job;

@@ -18,7 +18,7 @@
  * Rules that the loops rely on, beside those of panel.h:
  * - Every lse is a number or +inf (a row that sees nothing); the caller looks first.
  * - Keys come in rising order, so of two equal entries the one seen first is the one to keep.
- * - No loop depends on the number of threads. Whoever splits a map over threads splits it the same way every time,
+ * - No loop depends on the number of threads. The caller splits a map over threads in the same way every time,
  *   gives each part its own sums, and adds those up in a fixed order.
  */
 #include "attend.h"
@@ -229,7 +229,7 @@ static void close_band(const struct job *job, struct band *band, int64_t row)
 {
     if (band->from >= band->to)
         return;
-    /* What nobody asked for is put where nobody looks. */
+    /* Sums that were not requested go to a scratch buffer. */
     float nowhere[WIDTH + PAD];
     int64_t at = (row / job->size - job->row_start / job->size) * job->block_stride + band->first / job->size;
     float *sums = job->block_sums ? job->block_sums + at : nowhere;

@@ -3,7 +3,7 @@
  * Here is what every kernel does with one: scores, the mask, weights, and what belongs to rows alone.
  *
  * - Every score is a number or -inf; the caller looks first. NaN can only stand in pairs that may not attend, and
- *   `hide` overwrites those before anybody reads them.
+ *   `hide` overwrites those before they are read.
  * - A panel is wider than its keys: columns up to a multiple of the vector, and PAD on both sides, hold weight 0.
  */
 #ifndef REGARD_PANEL_H

@@ -128,8 +128,8 @@ async def _told(job: Job) -> AsyncIterator[str]:
             ended = now["state"] in ENDED
             new = job.events[seen:]
             seen += len(new)
-            # Of progress the last is enough; what was said beside it is not to be lost. The end is told
-            # last: whoever hears of it listens no longer.
+            # The latest progress is enough; every other event is sent. The end comes last, since clients
+            # stop listening after it.
             said = [event for event in new if event]
             for event in said:
                 yield _event({**now, "state": "running"} if ended else now, event)

@@ -22,8 +22,8 @@ Launcher = Callable[[tuple[int, ...], Sequence[Any]], None]
 def launcher_of(compiled: Any, device: int) -> Launcher:
     """A function of a grid and arguments that launches a compiled kernel on a device.
 
-    It does what Triton does, except for hooks that nobody has set and scratch memory, which our kernels don't
-    use. With `by_address`, addresses may take the place of tensors.
+    It does what Triton does, except for scratch memory, which our kernels don't use; while launch hooks are
+    set, Triton's own launch runs. With `by_address`, addresses may take the place of tensors.
     """
     import triton
 

@@ -188,7 +188,7 @@ class Schedule(Keeper):
     def _strips_of(self, band: range, wide: int) -> tuple[Int[Tensor, "planes strips 3"], int]:
         """The strips of one band, in order, and the number of the first pair of diagonals.
 
-        The last one ends with the last pair that anybody sees: under a causal mask that is the longest.
+        The last strip ends with the last pair that any query sees: under a causal mask that is the longest.
         """
         first, stop = (x[:, band.start : band.stop] for x in self.visited(SIDE))
         block = torch.arange(band.start, band.stop)

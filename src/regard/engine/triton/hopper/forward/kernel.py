@@ -316,7 +316,7 @@ def _attend(
     mbarrier.wait(v_ready.index(slot), ((count - 1) // STAGES) & 1)
     mixed = warpgroup_mma(weights, v_ring.index(slot), acc, is_async=True)
     if FIRST_KEYS:
-        # The last tile is that of the first keys, if anybody sees them, and zeros has come after it.
+        # The last tile holds the first keys, if any row sees them, followed by zeros.
         few: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, MAX_FIRST_KEYS, 16])
         s = gl.full([HALF, MAX_FIRST_KEYS], 0.0, gl.float32, few)
         k_few = k_ring.index(slot).slice(0, MAX_FIRST_KEYS).permute((1, 0))

@@ -16,7 +16,7 @@ __all__ = ["shares_kernel"]
 
 @triton.jit(do_not_specialize=["lines", "programs", "words"])
 def shares_kernel(COUNT, SHARES, lines, programs, words, CHUNK: tl.constexpr, GROUP: tl.constexpr):
-    """Tiles in order, each with one program and its share of the others; nobody's tile has none.
+    """Give each wanted tile one program and its share of the rest, in order; other tiles get no program.
 
     A program without a tile has a number behind the last of the `words` of bits, so that it finds no row.
     """
