@@ -17,7 +17,6 @@ from regard.atlas.results import plain, table_of
 from regard.atlas.running import attending
 from regard.engine import attention
 from regard.errors import ModelError
-from regard.maps import AttentionMap
 from regard.models.bundled import sample_book, sample_text
 from regard.models.call import AttentionCall
 
@@ -177,10 +176,9 @@ class _Looker:
         """One attention call: the output as ever, and a look at a few of its rows."""
         layer, text = self._callers.layer(module), self._text
         if text is not None and text.needle and layer is not None:
-            options = {name: value for name, value in call.options.items() if name != "dropout"}
             # The position before a token is the one that predicts it.
             rows = slice(text.reply.start - 1, text.reply.stop - 1)
-            weights = AttentionMap.of(call.q, call.k, **options)[0, :, rows, text.needle].mean(1).cpu()
+            weights = call.map[0, :, rows, text.needle].mean(1).cpu()
             inside = [place - text.needle.start for place in text.source]
             self._seen["needle"][layer] = weights.sum(-1)
             self._seen["source"][layer] = weights[:, inside].sum(-1)

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import MaskError, ModelError, ShapeError
+from regard.maps import AttentionMap
 from regard.masks import And, Causal, Coverage, Dense, Mask, Padding, Window
 from regard.models.plan import MaskPlan
 from regard.models.translate import Frame
@@ -52,7 +53,16 @@ class AttentionCall:
     @property
     def options(self) -> dict[str, Any]:
         """The keyword arguments of `observe` and `attention`."""
-        names = ("mask", "scale", "bias", "softcap", "sink", "dropout")
+        return {**self._map_options, "dropout": self.dropout}
+
+    @property
+    def map(self) -> AttentionMap:
+        """The lazy map of this call's weights, as they are before dropout."""
+        return AttentionMap.of(self.q, self.k, **self._map_options)
+
+    @property
+    def _map_options(self) -> dict[str, Any]:
+        names = ("mask", "scale", "bias", "softcap", "sink")
         return {name: getattr(self, name) for name in names}
 
 
