@@ -71,8 +71,8 @@ def evaluate(
         raise ModelError(f"prompt is {prompt}; the text has {n} tokens, so wanted 1 to {n - 1}.")
     step = _Steps(progress, 1 + len(shares) * len(policies))
     bench = _Bench(model, Anatomy.of(model, ids))
-    losses = bench.losses(_Text(ids, prompt), shares, policies, step)
-    return Eviction(prompt, n - prompt, bench.layers, tuple(loss for loss, _ in losses))
+    losses, _ = bench.losses(_Text(ids, prompt), shares, policies, step)
+    return Eviction(prompt, n - prompt, bench.layers, tuple(losses))
 
 
 def evaluate_needle(
@@ -105,15 +105,10 @@ def evaluate_needle(
     step = _Steps(progress, len(texts) * (1 + len(shares) * len(policies)))
     bench = _Bench(model, Anatomy.of(model, texts[0].ids))
     runs = [bench.losses(text, shares, policies, step) for text in texts]
-    losses = tuple(_mean([run[at][0] for run in runs]) for at in range(len(runs[0])))
-    whole = [run[0][1] for run in runs]
-    return Eviction(
-        texts[0].prompt,
-        texts[0].ids.shape[1] - texts[0].prompt,
-        bench.layers,
-        losses,
-        found=sum(whole) / len(whole),
-    )
+    losses = tuple(_mean(alike) for alike in zip(*(losses for losses, _ in runs), strict=True))
+    found = sum(found for _, found in runs) / len(runs)
+    first = texts[0]
+    return Eviction(first.prompt, first.ids.shape[1] - first.prompt, bench.layers, losses, found=found)
 
 
 @dataclass(frozen=True)
@@ -147,23 +142,22 @@ class _Bench:
 
     def losses(
         self, text: _Text, shares: Sequence[float], policies: Sequence[Policy], step: _Steps
-    ) -> list[tuple[Loss, float]]:
-        """Every policy at every share; beside each, whether the full cache finds the answer."""
+    ) -> tuple[list[Loss], float]:
+        """What every policy loses at every share, and whether the full cache finds the answer."""
         scorer = _Scorer(policies)
         cache = self._read_prompt(text, scorer, policies)
         judge = _Judge(self.anatomy, text)
         whole = self._continue(cache, text, judge)
         step()
-        found = []
+        losses = []
         for share in shares:
             keep = max(1, round(share * text.prompt))
             for policy in policies:
                 kept = {layer: scorer.kept(policy, layer, text.prompt, keep) for layer in self.layers}
                 cut = self._continue(cache, text, _Blinder(kept, text))
-                loss = judge.loss(policy.name, share, keep, kept, whole, cut)
-                found.append((loss, _finds(whole, text)))
+                losses.append(judge.loss(policy.name, share, keep, kept, whole, cut))
                 step()
-        return found
+        return losses, _finds(whole, text)
 
     def _read_prompt(self, text: _Text, scorer: _Scorer, policies: Sequence[Policy]) -> Any:
         """The model's cache after the prompt, and what policies ask about its maps."""
@@ -238,8 +232,7 @@ class _Scorer:
             if policy.reads_twice is self._twice
             for statistic in policy.statistics
         }
-        options = {name: value for name, value in call.options.items() if name != "dropout"}
-        seen = AttentionMap.of(call.q, call.k, **options)
+        seen = call.map
         if self._twice:
             rows = range(call.q.shape[2] - self._prompt, call.q.shape[2])
             seen = AttentionMap(seen.problem.block(rows))
@@ -278,8 +271,7 @@ class _Judge:
         self._mass: dict[int, Float[Tensor, "heads keys"]] = {}
 
     def look(self, layer: int, call: AttentionCall) -> AttentionCall:
-        options = {name: value for name, value in call.options.items() if name != "dropout"}
-        mass = AttentionMap.of(call.q, call.k, **options).left(call.q.new_ones(call.q.shape[2]).float())[0]
+        mass = call.map.left(call.q.new_ones(call.q.shape[2]).float())[0]
         prompt, n = self._text.prompt, self._text.ids.shape[1]
         before = mass[:, : mass.shape[1] - (n - prompt)] / (n - prompt)
         self._mass[layer] = torch.nn.functional.pad(before, (prompt - before.shape[1], 0)).cpu()
