@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -75,16 +76,16 @@ class _Running:
         self.modules.pop()
         self.looked.pop()
 
-    def fused(self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> None:
+    def fused(self, call: AttentionCall, mask: Tensor | None, is_causal: bool) -> None:
         """Look at a call of the fused function."""
+        q, k = call.q, call.k
         if q.ndim != 4 or q.shape[1] % k.shape[1]:
             raise self._in_pieces(f"attends with shapes {tuple(q.shape)} and {tuple(k.shape)}")
-        mask = options.get("attn_mask")
-        call = AttentionCall(q, k, v, None, options.get("scale"))
-        if options.get("is_causal"):
+        if is_causal:
             # PyTorch's causal mask begins at the first key, ours ends at the last.
             allowed = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
-            call = given_mask(call, allowed[None, None]) if q.shape[2] != k.shape[2] else _causal(call)
+            square = q.shape[2] == k.shape[2]
+            call = replace(call, mask=Causal()) if square else given_mask(call, allowed[None, None])
         elif mask is not None:
             mask = mask[(None,) * (4 - mask.ndim)]
             call = given_mask(call, mask.expand(-1, -1, q.shape[2], k.shape[2]))
@@ -152,14 +153,13 @@ class _Observing(TorchFunctionMode):
             return self._multi_head(func, args, kwargs)
         out = func(*args, **kwargs)
         if func is Function.scaled_dot_product_attention:
-            self._see_fused(out, *args, **kwargs)
+            self._see_fused(*args, **kwargs)
         elif func in SOFTMAX:
             self._see_softmax(*args, **kwargs)
         return out
 
     def _see_fused(
         self,
-        out: Tensor,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -167,10 +167,9 @@ class _Observing(TorchFunctionMode):
         dropout_p: float = 0.0,
         is_causal: bool = False,
         scale: float | None = None,
-        enable_gqa: bool = False,
+        **_: Any,
     ) -> None:
-        options = {"attn_mask": attn_mask, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
-        self.running.fused(out, query, key, value, options)
+        self.running.fused(AttentionCall(query, key, value, None, scale), attn_mask, is_causal)
 
     def _see_softmax(self, input: Tensor, dim: int | None = None, *args: Any, **kwargs: Any) -> None:
         if dim is not None and dim % input.ndim == input.ndim - 1:
@@ -185,19 +184,14 @@ class _Observing(TorchFunctionMode):
             return softmax(*given, **options)
 
         def seen_fused(*given: Any, **options: Any) -> Tensor:
-            out = fused(*given, **options)
-            self._see_fused(out, *given, **options)
-            return out
+            self._see_fused(*given, **options)
+            return fused(*given, **options)
 
         with (
             patch.object(Function, "softmax", seen_softmax),
             patch.object(Function, "scaled_dot_product_attention", seen_fused),
         ):
             return func(*args, **kwargs)
-
-
-def _causal(call: AttentionCall) -> AttentionCall:
-    return AttentionCall(call.q, call.k, call.v, Causal(), call.scale)
 
 
 def _mask_of(allowed: Tensor) -> Mask | None:
