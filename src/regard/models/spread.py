@@ -61,8 +61,10 @@ def spread_of(
     resume: bool,
 ) -> Spread:
     """How a model is spread over processes."""
+    if resume and store is not None:
+        raise DistributedError("parts of a recording cannot be resumed; write it anew with overwrite=True.")
     if mesh is not None:
-        _check_sequence(store, stats, resume)
+        _check_sequence(store, stats)
         return Spread("sequence", _group_of(mesh), stats)
     for statistic in stats:
         if statistic.needs_all_heads or isinstance(statistic, SinkRate):
@@ -70,14 +72,12 @@ def spread_of(
                 f"{statistic.name} compares heads, and this model has some of them on each process. Record "
                 "it without tensor parallelism, or leave that statistic out."
             )
-    if resume and store is not None:
-        raise DistributedError("parts of a recording cannot be resumed; write it anew with overwrite=True.")
     device_mesh = model._device_mesh
     names = device_mesh.mesh_dim_names or ()
     return Spread("heads", device_mesh["tp"].get_group() if "tp" in names else device_mesh.get_group(), stats)
 
 
-def _check_sequence(store: str | Path | None, stats: Sequence[Statistic], resume: bool) -> None:
+def _check_sequence(store: str | Path | None, stats: Sequence[Statistic]) -> None:
     if not dist.is_initialized():
         raise DistributedError(
             "watch(mesh=...) needs a process group: start the program with torchrun, and call "
@@ -88,8 +88,6 @@ def _check_sequence(store: str | Path | None, stats: Sequence[Statistic], resume
             "watch(mesh=...) writes each rank's part to disk, and none of them could read a map alone; give "
             "store=, and open it with Recording.open afterwards."
         )
-    if resume:
-        raise DistributedError("parts of a recording cannot be resumed; write it anew with overwrite=True.")
     for statistic in stats:
         check_merge(statistic)
 
