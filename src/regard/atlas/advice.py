@@ -148,8 +148,8 @@ def advise(
         seen = recording.maps[layer]
         tokens = max(tokens, seen.shape[3])
         survey = _Survey(seen, layer, share)
-        of_heads += [survey.best((head,)) for head in range(seen.shape[1])]
-        of_layers.append(survey.best(range(seen.shape[1])))
+        of_heads += [survey.best([head], head) for head in range(seen.shape[1])]
+        of_layers.append(survey.best(list(range(seen.shape[1]))))
         if progress is not None:
             progress(done + 1, len(wanted))
     return Advice(share, tokens, tuple(of_heads), tuple(of_layers))
@@ -178,13 +178,12 @@ class _Survey:
         if seen.mask is not None:
             self.visible //= (seen.mask.batch or 1) * (seen.mask.heads or 1)
 
-    def best(self, heads: Sequence[int]) -> Pattern:
-        """The pattern of the fewest pairs for some heads together."""
-        head = heads[0] if len(heads) == 1 and not isinstance(heads, range) else None
+    def best(self, heads: list[int], head: int | None = None) -> Pattern:
+        """The pattern of the fewest pairs for some heads together; `head` where it is for that one alone."""
         whole = Pattern(self.layer, head, "all pairs", self.seen.mask, 1.0, 1.0)
         found = [
             replace(whole, kind=kind, mask=mask, mass=mass, pairs=pairs)
-            for kind, mask, mass, pairs in self._tried(list(heads))
+            for kind, mask, mass, pairs in self._tried(heads)
         ]
         return min([whole, *found], key=lambda one: one.pairs)
 
