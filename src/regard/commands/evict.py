@@ -62,6 +62,10 @@ def evict(
     from regard.eviction import POLICIES, evaluate, evaluate_needle, policy_named
 
     figure_file(output)
+    if length is not None and length < 2:
+        raise RegardError(
+            f"--length is {length}; wanted at least 2 tokens, a prompt and what comes after it."
+        )
     policies = [policy_named(name) for name in policy] if policy else list(POLICIES)
     given: dict[str, Any] = {"keep": _shares(keep), "policies": policies}
     if needle and prompt is not None:
@@ -94,8 +98,6 @@ def _ids(loaded: Any, text: str, length: int | None) -> Any:
 
     ids = encode(loaded.model, loaded.tokenizer, text, too_long="truncate")[0]
     limit = context_length(loaded.model) if length is None else length
-    if limit is not None and limit < 2:
-        raise RegardError(f"--length is {limit}; wanted at least 2 tokens, a prompt and what comes after it.")
     return ids[:, :limit]
 
 
