@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from playwright.sync_api import Page, expect
 
-from viewer.e2e.waiting import map_is_drawn
+from viewer.e2e.waiting import eventually, map_is_drawn
 
 __all__ = ["drag", "pixel", "weight_shown", "zoom_to"]
 
@@ -46,11 +48,15 @@ def zoom_to(page: Page, query: int, key: int) -> dict[str, float]:
         if (scale := page.evaluate("window.regard.map.camera().scale")) > 16:
             map_is_drawn(page)
             return page.evaluate(place)  # where it is once nothing moves any more
-        page.mouse.wheel(0, -400)
         # A busy browser can lose a turn of the wheel: a person would turn it again, and so does this.
-        while not page.evaluate(f"({MOVED})({scale!r})"):
-            page.mouse.wheel(0, -400)
+        eventually(page, partial(_turn, page, scale))
     raise AssertionError("the wheel does not zoom")
+
+
+def _turn(page: Page, scale: float) -> bool:
+    """Turn the wheel; whether the map has come closer."""
+    page.mouse.wheel(0, -400)
+    return page.evaluate(f"({MOVED})({scale!r})")
 
 
 def drag(page: Page, query: int, key: int, down: int, right: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PATIENCE", "eventually", "map_is_drawn", "until"]
 
-# The most that Playwright waits for anything, in ms. It is no time limit but a way to end: as long as the
-# watchdog waits for a test (faulthandler_timeout in pyproject.toml).
-PATIENCE = 1_800_000
+# The most that a test waits for any one thing, in ms. A step takes seconds, on a slow machine too: what has
+# not happened after five minutes never will, and the other tests should not wait for it.
+PATIENCE = 300_000
 
 
 def until(page: Page, expression: str) -> None:
@@ -20,13 +21,16 @@ def until(page: Page, expression: str) -> None:
 
     The page itself looks again and again: a question from outside takes as much time as it spares.
     """
-    look = "async () => { while (!(%s)) await new Promise((next) => setTimeout(next, 20)); }"
-    page.evaluate(look % expression)
+    look = "async () => { const end = Date.now() + %d; for (;;) { if (%s) return true; "
+    look += "if (Date.now() > end) return false; await new Promise((next) => setTimeout(next, 20)); } }"
+    assert page.evaluate(look % (PATIENCE, expression)), f"never true: {expression}"
 
 
 def eventually(page: Page, question: Callable[[], bool]) -> None:
     """A question about the page, asked from outside, is answered with yes."""
+    end = time.monotonic() + PATIENCE / 1000
     while not question():
+        assert time.monotonic() < end, "never answered with yes"
         page.wait_for_timeout(20)
 
 
