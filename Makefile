@@ -105,7 +105,7 @@ bench: $(VENV)/.installed
 
 # What PyTorch brings along is newer from release to release; these the kernels for Hopper were run on. A gigabyte
 # each. The one that constraints.txt names is what `make kernels` has.
-TRITONS ?= 3.7.1 3.8.0 3.9.0
+TRITONS ?= 3.6.0 3.8.0 3.9.0
 tritons: $(VENV)/.installed-test
 	@set -e; for release in $(TRITONS); do \
 		there=$(VENV)/tritons/$$release; echo "== Triton $$release"; \

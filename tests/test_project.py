@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import json
 import os
 import re
 import sys
 import tomllib
+from importlib.metadata import PackageNotFoundError, requires, version
 from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
 import torch
 from jaxtyping import TypeCheckError
+from packaging.requirements import Requirement
 
 import regard
 from processes import python
@@ -360,9 +363,46 @@ def test_the_path_test_sees_machine_paths_and_no_others():
 def test_everything_the_project_asks_for_is_held_to_one_release():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     asked = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    assert {re.split(r"[^\w-]", line)[0] for line in asked} - {"regard"} == pins().keys() - {"pip", "uv"}
+
+
+def pins() -> dict[str, str]:
+    """The release of each package that constraints.txt names."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    held = {line.split("==")[0] for line in lines if "==" in line}
-    assert {re.split(r"[^\w-]", line)[0] for line in asked} - {"regard"} == held - {"pip", "uv"}
+    return dict(line.split("==") for line in lines if "==" in line)
+
+
+def refused(package: str, requirements: list[str], held: dict[str, str]) -> list[str]:
+    """The requirements of a package that the pins contradict: pip would install nothing."""
+    found = []
+    for requirement in map(Requirement, requirements):
+        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        release = held.get(requirement.name)
+        if applies and release and not requirement.specifier.contains(release):
+            found.append(f"{package} asks for {requirement}; constraints.txt says {release}")
+    return found
+
+
+def test_no_pin_contradicts_what_another_pinned_package_asks_for():
+    held, installed = pins(), {}
+    for name, release in held.items():
+        with contextlib.suppress(PackageNotFoundError):
+            if version(name).partition("+")[0] == release:
+                installed[name] = requires(name) or []
+    assert "torch" in installed
+    assert [line for name, asked in installed.items() for line in refused(name, asked, held)] == []
+
+
+def test_the_pin_of_triton_is_the_one_that_torch_from_pypi_asks_for():
+    # A CPU build of torch, which may be the one installed here, asks for no Triton.
+    asked = {"2.13.0": "triton==3.7.1"}
+    held = pins()
+    assert held["torch"] in asked, "add what the new torch's wheel on PyPI asks for"
+    assert refused("torch", [asked[held["torch"]]], held) == []
+    assert refused("torch", ["triton==3.6.0; sys_platform == 'nowhere'"], held) == []
+    assert refused("torch", ["triton==3.6.0"], held) == [
+        f"torch asks for triton==3.6.0; constraints.txt says {held['triton']}"
+    ]
 
 
 def test_the_version_has_one_source():
