@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from regard.extension import set_homes
 
-__all__ = ["EXPORTS", "IMPLEMENTATIONS", "exported"]
+__all__ = ["EXPORTS", "IMPLEMENTATIONS", "exported", "uncollected"]
 
 # The public names, by the package that has them.
 EXPORTS = {
@@ -69,10 +72,24 @@ def exported(name: str) -> Any:
     """The public name or submodule of regard with this name, imported when it is first used."""
     for home, names in EXPORTS.items():
         if name in names:
-            found = getattr(import_module(home), name)
+            with uncollected():
+                found = getattr(import_module(home), name)
             # Stored, so that the next access is a plain attribute access.
             setattr(sys.modules["regard"], name, found)
             return found
     if not name.startswith("_") and find_spec(f"regard.{name}") is not None:
-        return import_module(f"regard.{name}")
+        with uncollected():
+            return import_module(f"regard.{name}")
     raise AttributeError(f"module 'regard' has no attribute {name!r}")
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Pause the garbage collector during imports: it would walk half a million objects and free none."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

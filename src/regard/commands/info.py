@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from regard._loading import uncollected
 from regard._version import __version__
 from regard.commands.app import CHECK, app
 from regard.commands.output import print_json, show
@@ -29,7 +30,8 @@ PACKAGES = (
 @app.command(rich_help_panel=CHECK, epilog="Example: regard info")
 def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False) -> None:
     """Say what regard finds here: versions, devices, backends."""
-    found = facts()
+    with uncollected():
+        found = facts()
     if as_json:
         print_json(found)
         return

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import lzma
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regard._loading import uncollected
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ def bundled() -> tuple[SmolLM3ForCausalLM, PreTrainedTokenizerFast]:
     'Once upon a time'
     """
     try:
-        with _uncollected():
+        with uncollected():
             from transformers import PreTrainedTokenizerFast, SmolLM3ForCausalLM
     except ImportError as error:
         raise RegardError(
@@ -51,7 +49,7 @@ def bundled() -> tuple[SmolLM3ForCausalLM, PreTrainedTokenizerFast]:
             f"the bundled model lacks {' and '.join(missing)} in {DATA}; this copy of regard is incomplete. "
             "Reinstall regard, or in a checkout make them as training/README.md says."
         )
-    with _uncollected():
+    with uncollected():
         return _model(SmolLM3ForCausalLM), PreTrainedTokenizerFast.from_pretrained(
             DATA, local_files_only=True
         )
@@ -101,15 +99,3 @@ def sample_book() -> str:
     "Alice's Adventures in Wonderland"
     """
     return lzma.decompress((DATA / "book.txt.xz").read_bytes()).decode("utf-8")
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Collect no garbage meanwhile: transformers brings 1,500 modules, and none of it is garbage."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
