@@ -10,7 +10,7 @@ const part = (
   columns: string[],
   data: (number | null)[][],
   shape = [rows.length, columns.length],
-) => ({ name, rows, columns, data, shape });
+) => ({ name, rows, columns, data, shape, worked: rows.map((row) => columns.map((at) => `${name} of ${row}, ${at}`)) });
 const step = (name: string, ...parts: ReturnType<typeof part>[]) => ({
   name,
   title: "",
@@ -199,6 +199,8 @@ describe("readWalk", () => {
       output: [1.65, 3.35],
       parallelRow: 1,
     });
+    expect(readWalk(worked).worked.scaled).toEqual(["scaled of cat, The", "scaled of cat, cat"]);
+    expect(readWalk(worked, 0).worked.weights).toEqual(["weights of The, The", "weights of The, cat"]);
     expect(readWalk(worked, 0)).toMatchObject({
       query: "The",
       self: 0,

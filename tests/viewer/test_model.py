@@ -10,6 +10,7 @@ from regard.models import LoadedModel, bundled
 from regard.viewer import Settings, create_app
 from regard.viewer.making import cached_recording
 from regard.viewer.session import Session
+from tracing.test_adds_up import wrong
 from viewer.samples import odd
 from viewer.waiting import finished
 
@@ -100,6 +101,18 @@ def test_scores_scale_and_mask_follow_one_another(client, base):
     torch.testing.assert_close(masked[seen], scaled[seen], rtol=1e-4, atol=1e-4)
     assert bool((masked[~seen] == -torch.inf).all())
     assert said["visible"] == 7
+
+
+@pytest.mark.parametrize("question", ["", "temperature=0.5", "scaled=false"])
+def test_every_shown_number_is_worked_out_and_adds_up(client, base, question):
+    said = client.get(f"{base}/stacks/decoder/layers/5/heads/2/steps?query=12&{question}").json()
+    for name in ("scores", "scaled", "masked", "weights"):
+        part = named(said, name)["parts"][0]
+        [lines] = part["worked"]
+        assert len(lines) == len(part["columns"])
+        assert wrong("\n".join(f"→ {line}" for line in lines)) == []
+    assert sum("≈" in line for line in lines) == sum(key <= 12 for key in said["keys"])
+    assert all("exactly 0" in line for line, key in zip(lines, said["keys"], strict=True) if key > 12)
 
 
 @pytest.mark.parametrize(("temperature", "scaled"), [(0.5, True), (3.0, True), (1.0, False), (2.0, False)])

@@ -198,6 +198,9 @@ def test_worked_examples_have_the_numbers_of_explain(client, name):
     weights = next(one for one in said["steps"] if one["name"] == "weights")["parts"][0]
     assert weights["data"] == trace.weights.tolist()
     assert (weights["rows"], weights["columns"]) == (list(trace.tokens), list(trace.key_tokens))
+    for row, lines in enumerate(weights["worked"]):
+        assert lines[int(trace.weights[row].argmax())] in trace.to_text(query=row).replace("\n     ", " ")
+        assert len(lines) == len(trace.key_tokens)
 
 
 def test_hidden_cells_of_a_worked_example_are_null(client):

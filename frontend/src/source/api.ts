@@ -1,5 +1,5 @@
 // Made by `python -m building.api` from the models in src/regard/viewer/answers.py and routes/; do not edit.
-// schema 05ac8675bad0a9f6
+// schema f6d91aa26818d6fb
 
 export interface components {
     schemas: {
@@ -266,13 +266,18 @@ export interface components {
             name: string;
             bundled: boolean;
         };
-        /** @description A table of numbers with names along both sides; `shape` is that of all there is. */
+        /**
+         * @description A table of numbers with names along both sides; `shape` is that of all there is.
+         *
+         *     `worked`: how each number follows from the step before; empty where that is not written out.
+         */
         Part: {
             name: string;
             shape: number[];
             rows: string[];
             columns: string[];
             data: (number | null)[][];
+            worked: string[][];
         };
         /** @description It is being made by this job. */
         Pending: {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from regard.tracing.numerals import factor, short, significant, value_of
 
-__all__ = ["TERMS", "dot", "equation", "share"]
+__all__ = ["TERMS", "Left", "Shares", "dot", "equation"]
 
 # Decimals that are tried until the printed numbers give the printed result.
 DIGITS = range(3, 9)
@@ -58,26 +58,39 @@ def dot(a: Sequence[float], b: Sequence[float], result: float, extra: float = 0.
     return equation(left, result, exact=exact)
 
 
-def share(mine: float, seen: Sequence[float], result: float) -> str:
-    """The softmax of one score among others, e^a / (e^a + e^b), each part following from the one before."""
-    top, total = math.exp(mine), math.fsum(math.exp(s) for s in seen)
-    order = sorted(range(len(seen)), key=lambda i: -seen[i])
-    kept = sorted(order[: TERMS - 1]) if len(order) > TERMS else sorted(order)
-    rest = math.fsum(math.exp(seen[i]) for i in order if i not in kept)
-    for digits in DIGITS:
-        powers = [f"e^{factor(seen[i], digits)}" for i in kept]
-        sum_by_hand = math.fsum(math.exp(value_of(seen[i], digits)) for i in kept)
-        if len(kept) < len(seen):
-            powers.append(f"({len(seen) - len(kept)} more: {short(rest, digits)})")
-            sum_by_hand += value_of(rest, digits)
-        # One digit less than the exponents have: an exponent's last digit moves that of its power.
-        over, under = (significant(x, max(4, digits - 1)) for x in (top, total))
-        ratio = f"e^{factor(mine, digits)} / ({' + '.join(powers)}) ≈ {over} / {under} ≈ {short(result)}"
-        parts = _number(over) / _number(under)
-        shown = _shows(over, math.exp(value_of(mine, digits))) and _shows(under, sum_by_hand)
-        if shown and _rounds_to(parts, short(result)):
-            return ratio
-    return f"{ratio}{UNROUNDED}"
+class Shares:
+    """The softmax of one score among others, e^a / (e^a + e^b), each part following from the one before.
+
+    >>> Shares([1.0, 0.0]).of(1.0, 0.731059)
+    'e^1 / (e^1 + e^0) ≈ 2.718 / 3.718 ≈ 0.731'
+    """
+
+    def __init__(self, seen: Sequence[float]) -> None:
+        # Found once for a row: its cells are many.
+        self._total = math.fsum(math.exp(s) for s in seen)
+        order = sorted(range(len(seen)), key=lambda i: -seen[i])
+        kept = sorted(order[: TERMS - 1]) if len(order) > TERMS else sorted(order)
+        self._kept = [seen[i] for i in kept]
+        self._more = len(seen) - len(kept)
+        self._rest = math.fsum(math.exp(seen[i]) for i in order[len(kept) :])
+
+    def of(self, mine: float, result: float) -> str:
+        """One of the scores, and its share."""
+        top, ratio = math.exp(mine), ""
+        for digits in DIGITS:
+            powers = [f"e^{factor(s, digits)}" for s in self._kept]
+            sum_by_hand = math.fsum(math.exp(value_of(s, digits)) for s in self._kept)
+            if self._more:
+                powers.append(f"({self._more} more: {short(self._rest, digits)})")
+                sum_by_hand += value_of(self._rest, digits)
+            # One digit less than the exponents have: an exponent's last digit moves that of its power.
+            over, under = (significant(x, max(4, digits - 1)) for x in (top, self._total))
+            ratio = f"e^{factor(mine, digits)} / ({' + '.join(powers)}) ≈ {over} / {under} ≈ {short(result)}"
+            parts = _number(over) / _number(under)
+            shown = _shows(over, math.exp(value_of(mine, digits))) and _shows(under, sum_by_hand)
+            if shown and _rounds_to(parts, short(result)):
+                return ratio
+        return f"{ratio}{UNROUNDED}"
 
 
 def _shows(printed: str, by_hand: float) -> bool:

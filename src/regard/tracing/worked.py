@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
+from regard.tracing import lines
 from regard.tracing.labels import printable
-from regard.tracing.numerals import factor, short, value_of
+from regard.tracing.numerals import short, value_of
 from regard.tracing.steps import Steps
-from regard.tracing.sums import TERMS, dot, equation, share
+from regard.tracing.sums import TERMS, dot, equation
 
-__all__ = ["Worker"]
+__all__ = ["CELLS", "Worker"]
+
+# Steps with a number for each pair of a query and a key.
+CELLS = ("scores", "scaled", "biased", "capped", "modified", "masked", "weights")
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,48 @@ class Worker:
         >>> Worker(steps, query=0, head=0, batch=0).line("scores")
         'q0 · hat: 1×1 + 0×0 = 1'
         """
+        if not self._weight_row().sum() > 0:
+            return ""
+        if name in CELLS and name != "masked":
+            cell = self.cell(name, self._key)
+            return cell and f"{self._pair}{' ' if cell.startswith(lines.AFTER) else ': '}{cell}"
         write = getattr(self, f"_{name.replace(' ', '_')}", None)
-        return write() if write is not None and self._weight_row().sum() > 0 else ""
+        return "" if write is None else write()
+
+    def cell(self, name: str, key: int) -> str:
+        """How one key's number in a step of `CELLS` follows from the step before, or nothing.
+
+        >>> from regard.tracing import example
+        >>> Worker(example("three"), query=0, head=0, batch=0).cell("scaled", 1)
+        '0 / √2 ≈ 0'
+        """
+        recipe, value = self.trace.recipe, self._cell(name, key)
+        if name == "scores":
+            return self._score(key, value)
+        before = self.trace.names.index(name) - 1
+        if before < 0 or "key" not in self.trace.steps[before].axes:
+            return ""
+        score = self._cell(self.trace.names[before], key)
+        match name:
+            case "scaled":
+                return lines.scaled(score, value, recipe.scale, recipe.root)
+            case "biased":
+                return lines.biased(score, value)
+            case "capped":
+                return lines.capped(score, value, recipe.softcap or math.inf)
+            case "modified":
+                return lines.modified(score, value)
+            case "masked":
+                return lines.masked(score, value)
+            case _:
+                return self._softmax.line(key, value)
+
+    def _score(self, key: int, value: float) -> str:
+        if not self.trace.recipe.dot:
+            return short(value)
+        if "q" not in self.trace:
+            return ""
+        return dot(self._row("q", self.query).tolist(), self._row("k", key).tolist(), value)
 
     def _row(self, name: str, at: int) -> Tensor:
         head = self.head // self.trace.recipe.group if name in ("k", "v") else self.head
@@ -50,12 +95,15 @@ class Worker:
     def _pair(self) -> str:
         return f"{printable(self.trace.tokens[self.query])} · {printable(self.trace.key_tokens[self._key])}"
 
-    def _cell(self, name: str) -> float:
-        return float(self._row(name, self.query)[self._key])
+    def _cell(self, name: str, key: int) -> float:
+        return float(self._row(name, self.query)[key])
 
-    def _before(self, name: str) -> float:
-        """The same cell one step earlier."""
-        return self._cell(self.trace.names[self.trace.names.index(name) - 1])
+    @cached_property
+    def _softmax(self) -> lines.Softmax:
+        before, sink = self.trace.names[self.trace.names.index("weights") - 1], self.trace.recipe.sink
+        return lines.Softmax(
+            self._row(before, self.query).tolist(), None if sink is None else float(sink[self.head])
+        )
 
     def _vector(self, name: str, step: str, token: str, source: str, at: int) -> str:
         matrix = self.trace.recipe.matrices.get(f"w_{name}")
@@ -105,49 +153,6 @@ class Worker:
     def _source(self) -> str:
         return "context" if "context" in self.trace else "input"
 
-    def _scores(self) -> str:
-        if not self.trace.recipe.dot:
-            return f"{self._pair}: {short(self._cell('scores'))}"
-        if "q" not in self.trace:
-            return ""
-        q, k = self._row("q", self.query), self._row("k", self._key)
-        return f"{self._pair}: {dot(q.tolist(), k.tolist(), self._cell('scores'))}"
-
-    def _scaled(self) -> str:
-        recipe, before = self.trace.recipe, self._before("scaled")
-        root = recipe.root
-
-        def left(digits: int) -> tuple[str, float]:
-            if root:
-                return f"{short(before, digits)} / √{root}", value_of(before, digits) / math.sqrt(root)
-            by = value_of(recipe.scale, digits)
-            return f"{short(before, digits)} × {factor(recipe.scale, digits)}", value_of(before, digits) * by
-
-        return f"{self._pair}: {equation(left, self._cell('scaled'))}"
-
-    def _biased(self) -> str:
-        before, after = self._before("biased"), self._cell("biased")
-
-        def left(digits: int) -> tuple[str, float]:
-            added = after - before
-            text = f"{short(before, digits)} + {factor(added, digits)}"
-            return text, value_of(before, digits) + value_of(added, digits)
-
-        return f"{self._pair}: {equation(left, after)}"
-
-    def _capped(self) -> str:
-        cap, before = self.trace.recipe.softcap or math.inf, self._before("capped")
-
-        def left(digits: int) -> tuple[str, float]:
-            c = value_of(cap, digits)
-            text = f"{short(cap, digits)} × tanh({short(before, digits)} / {short(cap, digits)})"
-            return text, c * math.tanh(value_of(before, digits) / c)
-
-        return f"{self._pair}: {equation(left, self._cell('capped'))}"
-
-    def _modified(self) -> str:
-        return f"{self._pair}: {short(self._before('modified'))} becomes {short(self._cell('modified'))}"
-
     def _masked(self) -> str:
         row = self._row("masked", self.query)
         seen = [
@@ -156,20 +161,6 @@ class Worker:
         who = printable(self.trace.tokens[self.query])
         listed = ", ".join(seen) if len(seen) <= TERMS else f"{len(seen)} of {len(row)} keys"
         return f"{who} may look at {listed}"
-
-    def _weights(self) -> str:
-        at = self.trace.names.index("weights") - 1
-        if at < 0 or "key" not in self.trace.steps[at].axes:
-            return ""
-        logits = self._row(self.trace.names[at], self.query).tolist()
-        mine = logits[self._key]
-        sink = [] if self.trace.recipe.sink is None else [float(self.trace.recipe.sink[self.head])]
-        seen = [s for s in (*logits, *sink) if s > -math.inf]
-        # Large scores are shifted by the row's largest, as every implementation does: e^100 says nothing.
-        shift = max(seen) if max(map(abs, seen)) > 12 else 0.0
-        minus = f" after subtracting {short(shift)}" if shift else ""
-        ratio = share(mine - shift, [s - shift for s in seen], self._cell("weights"))
-        return f"{self._pair}{minus}: {ratio}"
 
     def _sink(self) -> str:
         taken = float(self._weight_row().sum())

@@ -200,13 +200,17 @@ class TokenProbability(BaseModel):
 
 
 class Part(BaseModel):
-    """A table of numbers with names along both sides; `shape` is that of all there is."""
+    """A table of numbers with names along both sides; `shape` is that of all there is.
+
+    `worked`: how each number follows from the step before; empty where that is not written out.
+    """
 
     name: str
     shape: list[int]
     rows: list[str]
     columns: list[str]
     data: list[list[float | None]]
+    worked: list[list[str]]
 
 
 class Step(BaseModel):

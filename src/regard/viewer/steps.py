@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from regard.errors import MapError
 from regard.maps import AttentionMap
+from regard.tracing import lines
+from regard.tracing.sums import dot
 from regard.viewer.heads import Head
 from regard.viewer.plain import number, numbers
 
@@ -36,13 +39,17 @@ class StepSettings:
 
 @dataclass(frozen=True)
 class Part:
-    """A small table of numbers with names along both sides; `shape` is that of all there is."""
+    """A small table of numbers with names along both sides; `shape` is that of all there is.
+
+    `worked` says of each cell how it follows from the step before.
+    """
 
     name: str
     rows: list[str]
     columns: list[str]
     data: Float[Tensor, "rows columns"]
     shape: tuple[int, int] | None = None
+    worked: list[list[str]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         shape = tuple(self.data.shape) if self.shape is None else self.shape
@@ -52,6 +59,7 @@ class Part:
             "rows": self.rows,
             "columns": self.columns,
             "data": numbers(self.data),
+            "worked": self.worked,
         }
 
 
@@ -117,6 +125,9 @@ class _Walk:
         self.logits = self._logits()
         self.allowed = self.logits > -math.inf
         self.visible = int(self.allowed.sum())
+        self.raw = self.k.double() @ self.q
+        self.by = (self.scale if settings.scaled else 1.0) / settings.temperature
+        self.sink = None if p.sink is None else float(p.sink) / settings.temperature
         self.weights = self._softmax()
         self.shown = self._chosen()
         self.names = [key_tokens[i] for i in self.shown.tolist()]
@@ -134,10 +145,6 @@ class _Walk:
             self._heads(),
         ]
 
-    def _raw(self) -> Float[Tensor, " k"]:
-        """The dot products, before scale and mask."""
-        return self.k.double() @ self.q
-
     def _logits(self) -> Float[Tensor, " k"]:
         """What softmax is given: bias and soft cap as in the model, scale and temperature as asked."""
         p = self.head.map.problem
@@ -149,11 +156,10 @@ class _Walk:
     def _softmax(self) -> Float[Tensor, " k"]:
         if not self.visible:
             return torch.zeros_like(self.logits)
-        sink = self.head.map.problem.sink
-        if sink is None:
+        if self.sink is None:
             return self.logits.softmax(-1)
         # One logit more takes part, and has no value to give.
-        return torch.cat([self.logits, sink.double().cpu() / self.settings.temperature]).softmax(-1)[:-1]
+        return torch.cat([self.logits, self.logits.new_tensor([self.sink])]).softmax(-1)[:-1]
 
     def _chosen(self) -> Int[Tensor, " shown"]:
         """The heaviest keys and the query's neighbours, in the order of the text."""
@@ -163,8 +169,13 @@ class _Walk:
         heavy = self.logits.topk(min(HEAVIEST, len(self.logits))).indices
         return torch.cat([near, heavy[self.allowed[heavy]]]).unique()
 
-    def _row(self, name: str, values: Float[Tensor, " k"]) -> Part:
-        return Part(name, [self.token], self.names, values[self.shown][None], (1, len(values)))
+    def _row(self, name: str, values: Float[Tensor, " k"], worked: list[str] | None = None) -> Part:
+        given = values[self.shown][None]
+        return Part(name, [self.token], self.names, given, (1, len(values)), [worked] if worked else [])
+
+    def _worked(self, write: Callable[..., str], *steps: Float[Tensor, " k"]) -> list[str]:
+        """What `write` makes of each shown key's numbers in some steps."""
+        return [write(*cells) for cells in zip(*(x[self.shown].tolist() for x in steps), strict=True)]
 
     def _tokens(self) -> dict[str, Any]:
         text = (
@@ -196,22 +207,27 @@ class _Walk:
             "The query meets every key: multiply number by number and add up. The more alike the two are, "
             "the larger the score."
         )
-        return step("scores", "Scores", "q kᵀ", text, self._row("scores", self._raw()))
+        q, keys, raw = self.q.tolist(), self.k[self.shown].tolist(), self.raw[self.shown].tolist()
+        worked = [dot(q, k, score) for k, score in zip(keys, raw, strict=True)]
+        return step("scores", "Scores", "q kᵀ", text, self._row("scores", self.raw, worked))
 
     def _scaled(self) -> dict[str, Any]:
+        root = False
         if self.settings.scaled:
             root = math.isclose(self.scale * math.sqrt(self.dim), 1, rel_tol=1e-6)
             said = f"Divided by √{self.dim}" if root else f"Times {self.scale:.4g}"
             text = f"{said}, so that scores of long vectors do not drown the softmax."
-            by, formula = self.scale, f"scores / √{self.dim}" if root else f"scores × {self.scale:.4g}"
+            formula = f"scores / √{self.dim}" if root else f"scores × {self.scale:.4g}"
         else:
             text = "Without the scale the scores stay as large as they are; see what softmax makes of it."
-            by, formula = 1.0, "scores"
+            formula = "scores"
         if self.settings.temperature != 1:
             text += f" A temperature of {self.settings.temperature:g} divides them once more."
             formula += f" / {self.settings.temperature:g}"
-        values = self._raw() * by / self.settings.temperature
-        return step("scaled", "Scale", formula, text, self._row("scaled", values))
+        of = self.dim if root and self.settings.temperature == 1 else None
+        values = self.raw * self.by
+        worked = self._worked(lambda raw, score: lines.scaled(raw, score, self.by, of), self.raw, values)
+        return step("scaled", "Scale", formula, text, self._row("scaled", values, worked))
 
     def _masked(self) -> dict[str, Any]:
         hidden = len(self.logits) - self.visible
@@ -220,7 +236,8 @@ class _Walk:
             if hidden
             else "This query may see every key, so the mask changes nothing."
         )
-        return step("masked", "Mask", "−∞ where hidden", text, self._row("masked", self.logits))
+        row = self._row("masked", self.logits, self._worked(lines.masked, self.raw * self.by, self.logits))
+        return step("masked", "Mask", "−∞ where hidden", text, row)
 
     def _weights(self) -> dict[str, Any]:
         top = int(self.weights.argmax())
@@ -229,7 +246,11 @@ class _Walk:
             "e to the power of each score, divided by the sum of all: nothing is negative and the row adds "
             f"up to 1. {_quoted(self.key_tokens[top])} at place {top} gets the most, {share:.1f} %."
         )
-        return step("weights", "Softmax", "softmax(masked)", text, self._row("weights", self.weights))
+        row = lines.Softmax(self.logits.tolist(), self.sink)
+        weights = self.weights[self.shown].tolist()
+        worked = [row.line(key, w) for key, w in zip(self.shown.tolist(), weights, strict=True)]
+        part = self._row("weights", self.weights, worked)
+        return step("weights", "Softmax", "softmax(masked)", text, part)
 
     def _mix(self) -> dict[str, Any]:
         v = self.v.double()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.tracing import EXAMPLES, Step, Trace, example
+from regard.tracing.worked import CELLS, Worker
 from regard.viewer.plain import number
 from regard.viewer.steps import Part, step
 
@@ -56,4 +57,13 @@ def _step(trace: Trace, one: Step) -> dict[str, Any]:
     rows = list(names.get(axes[0], ()))
     columns = list(names.get(axes[1] if len(axes) > 1 else "", ())) or [str(i) for i in range(value.shape[1])]
     title = one.name[0].upper() + one.name[1:]
-    return step(one.name, title, one.formula, one.sentence, Part(one.name, rows, columns, value))
+    part = Part(one.name, rows, columns, value, worked=_worked(trace, one))
+    return step(one.name, title, one.formula, one.sentence, part)
+
+
+def _worked(trace: Trace, one: Step) -> list[list[str]]:
+    if one.name not in CELLS:
+        return []
+    queries, keys = range(len(trace.tokens)), range(len(trace.key_tokens))
+    workers = [Worker(trace, query, head=0, batch=0) for query in queries]
+    return [[worker.cell(one.name, key) for key in keys] for worker in workers]

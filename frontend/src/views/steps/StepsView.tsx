@@ -5,7 +5,6 @@ import { Chooser, startAt } from "../../parts/chooser";
 import { Token } from "../../parts/token-chip";
 import type { Source } from "../../source/source";
 import { mapRef, useViewState, type ViewState } from "../../state";
-import { products, scaling, share } from "./arithmetic";
 import { HeadsFigure, MixFigure, NextFigure, ParallelFigure, TokensFigure, VectorsFigure } from "./figures";
 import { type Column, KeyTable } from "./KeyTable";
 import { readWalk } from "./read";
@@ -211,7 +210,7 @@ function Figure({ source, state, walk, name, query }: FigureProps) {
 
 function Worked({ walk, at }: { walk: Walk; at: Column }) {
   const [focus, setFocus] = useState(heaviest(walk.weights));
-  const line = workedLine(walk, at, focus);
+  const line = walk.worked[at][focus];
   return (
     <>
       <KeyTable walk={walk} at={at} most={MOST} focus={focus} onFocus={setFocus} />
@@ -223,15 +222,6 @@ function Worked({ walk, at }: { walk: Walk; at: Column }) {
       )}
     </>
   );
-}
-
-function workedLine(walk: Walk, at: string, i: number): string {
-  const [score, scaled, masked, weight] = [walk.scores[i], walk.scaled[i], walk.masked[i], walk.weights[i]];
-  if (score === undefined || scaled === undefined || masked === undefined || weight === undefined) return "";
-  if (at === "scores") return products(walk.q, walk.k[i] ?? [], score, walk.dim);
-  if (at === "scaled") return scaling(score, scaled, walk.dim, walk.scale);
-  if (at === "weights") return share(masked, weight, Math.max(...walk.masked));
-  return masked === -Infinity ? "not allowed: the score becomes −∞" : "allowed: the score stays as it is";
 }
 
 /** The table of weights, and beside it the same softmax under the reader's hand. */

@@ -10,6 +10,7 @@ interface Part {
   rows: string[];
   columns: string[];
   data: (number | null)[][];
+  worked: string[][];
 }
 
 /** `row` follows another query where the source sent several, as worked examples do. */
@@ -17,6 +18,7 @@ export function readWalk(steps: Steps, row: number | null = null): Walk {
   const find = (step: string, part = step): Part | undefined => partsOf(steps, step).find((one) => one.name === part);
   const vectors = (name: string) => find("projections", name) ?? find(name);
   const line = (name: string): number[] => pickRow(find(name), at);
+  const worked = (name: string): string[] => pick(find(name)?.worked ?? [], at);
   const weights = find("weights");
   const queries = weights && weights.rows.length > 1 ? weights.rows : [];
   const at = Math.min(row ?? queries.length - 1, queries.length - 1);
@@ -47,6 +49,12 @@ export function readWalk(steps: Steps, row: number | null = null): Walk {
     scaled: line("scaled"),
     masked,
     weights: line("weights"),
+    worked: {
+      scores: worked("scores"),
+      scaled: worked("scaled"),
+      masked: worked("masked"),
+      weights: worked("weights"),
+    },
     output: pickRow(find("mix", "output") ?? find("output"), at),
     hasMask: find("masked") !== undefined,
     ...(queries.length > 1
@@ -84,8 +92,11 @@ function table(part: Part | undefined): number[][] {
 }
 
 function pickRow(part: Part | undefined, at: number): number[] {
-  const lines = table(part);
-  return lines[Math.max(0, Math.min(at, lines.length - 1))] ?? [];
+  return pick(table(part), at);
+}
+
+function pick<T>(rows: readonly T[][], at: number): T[] {
+  return rows[Math.max(0, Math.min(at, rows.length - 1))] ?? [];
 }
 
 function numbersOf(value: unknown): number[] {

@@ -53,6 +53,8 @@ export interface Walk {
   scaled: number[];
   masked: number[];
   weights: number[];
+  /** How the number of each key follows from the step before. */
+  worked: Record<"scores" | "scaled" | "masked" | "weights", string[]>;
   output: number[];
   hasMask: boolean;
   parallel: Matrix | null;
