@@ -22,6 +22,7 @@ from bound import end_with
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
+    from xdist.workermanage import WorkerController
 
 # What is imported and collected stays: nothing of it is garbage, now or later.
 gc.disable()
@@ -127,6 +128,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
             return "the page" if file.startswith("tests/viewer/e2e/") else file
+
+        def remove_node(self, node: WorkerController) -> str | None:
+            """A test in which a worker died has failed, and is not tried again: it would die there as well."""
+            for tests in self.assigned_work[node].values():
+                for test, ended in tests.items():
+                    if not ended:
+                        tests[test] = True
+                        super().remove_node(node)
+                        return test
+            return super().remove_node(node)
 
     return ByFile(config, log)
 
