@@ -130,7 +130,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
             return "the page" if file.startswith("tests/viewer/e2e/") else file
 
         def remove_node(self, node: WorkerController) -> str | None:
-            """A test in which a worker died has failed, and is not tried again: it would die there as well."""
+            """A test in which a worker died has failed. It is not run again: another worker would die too."""
             for tests in self.assigned_work[node].values():
                 for test, ended in tests.items():
                     if not ended:
