@@ -8,6 +8,7 @@ import { Failure } from "./parts/failure";
 import { formatCount } from "./parts/format";
 import { HeadPicker } from "./parts/heads";
 import { Help, Tour } from "./parts/help";
+import { Questions } from "./parts/questions";
 import { ThemeSwitch } from "./parts/theme";
 import type { PathSource } from "./source/paths";
 import type { RecordingEntry, Source } from "./source/source";
@@ -83,6 +84,7 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
             {formatCount(open.recording.tokens)} tokens · {open.recording.model}
           </span>
         )}
+        {source.kind !== "static" && open?.tokens.named && !open.apart && <Questions source={source} open={open} />}
         {views.length > 1 && open && <Tour />}
       </div>
       <main
@@ -179,14 +181,21 @@ function useRecording(source: Source, state: ViewState): Loaded {
 function settle(state: ViewState, stack: Open["stack"]): void {
   state.go({
     role: stack.role,
-    layer: stack.layers.includes(state.layer.peek()) ? state.layer.peek() : worthSeeing(stack.layers),
+    layer: stack.layers.includes(state.layer.peek()) ? state.layer.peek() : worthSeeing(stack),
     head: Math.min(state.head.peek(), stack.heads - 1),
   });
 }
 
-/** The first layers mostly look at neighbours; two thirds up, heads have found something to do. */
-function worthSeeing(layers: readonly number[]): number {
-  return layers[Math.floor((layers.length * 2) / 3)] ?? layers[0] ?? 0;
+/**
+ * The first layers mostly look at neighbours; two thirds up, heads have found something to do. Where some layers see
+ * but a window and others everything, one of the others.
+ */
+function worthSeeing({ layers, windows, keys }: Open["stack"]): number {
+  const far = layers.filter((layer) => (windows[layer] ?? keys) >= keys);
+  const wanted = Math.floor((layers.length * 2) / 3);
+  const at = layers[wanted] ?? 0;
+  if (far.length === 0 || far.includes(at)) return at;
+  return far.toSorted((a, b) => Math.abs(layers.indexOf(a) - wanted) - Math.abs(layers.indexOf(b) - wanted))[0]!;
 }
 
 function Tabs({ state, views }: { state: ViewState; views: readonly View[] }) {

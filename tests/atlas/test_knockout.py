@@ -117,6 +117,41 @@ def test_blocking_everything_a_head_sees_is_zeroing_its_output():
         agrees(cut, before, after)
 
 
+def running_mean(outputs):
+    return torch.stack([outputs[:, : i + 1].mean(1) for i in range(N)], 1)
+
+
+def lots(outputs):
+    drawn = torch.rand(N, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tolist()
+    return outputs[:, [int(share * (i + 1)) for i, share in enumerate(drawn)]]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("instead", "put"), [("mean", running_mean), ("resample", lots)])
+def test_a_head_gives_its_mean_so_far_or_an_earlier_output_in_place_of_its_own(instead, put):
+    model, ids = llama(), some_ids(N)
+
+    def replaced(module, args):
+        heads = args[0].clone().unflatten(-1, (4, 8))
+        heads[..., 2, :] = put(heads[..., 2, :])
+        return (heads.flatten(-2),)
+
+    changed = model.model.layers[1].self_attn.o_proj.register_forward_pre_hook(replaced)
+    after = model(input_ids=ids).logits.double()
+    changed.remove()
+    before = model(input_ids=ids).logits.double()
+    assert not torch.allclose(before, after)
+    told = []
+    cut = knockout(model, ids, heads=[(1, 2)], instead=instead, progress=lambda *said: told.append(said))
+    agrees(cut, before, after)
+    assert told == [(done, 6) for done in range(1, 7)]
+
+
+def test_an_unknown_substitute_is_refused():
+    with pytest.raises(MapError, match="instead is 'nothing'; wanted one of 'zero', 'mean', 'resample'"):
+        knockout(llama(), some_ids(N), heads=[(1, 2)], instead="nothing")
+
+
 def test_a_sink_stays_when_all_keys_are_cut_and_gives_nothing():
     q, k, v = torch.randn(3, 1, 2, 7, 8).unbind()
     call = AttentionCall(q, k, v, Causal(), sink=torch.ones(2))

@@ -208,6 +208,44 @@ def test_cutting_a_head_changes_what_comes_next(client, base, recording, loaded)
     assert said["loss_change"] == pytest.approx(wanted.loss_change, rel=1e-3)
 
 
+def test_many_things_are_cut_at_once_and_a_job_answers_the_same(client, base, recording, loaded):
+    from regard.atlas import Edge, knockout
+
+    asked = {
+        "heads": [[5, 0]],
+        "edges": [{"layer": 2}, {"layer": [0, 1], "query": [9, 10], "key": [1, 2, 3]}],
+        "keys": [4],
+        "at": 10,
+        "instead": "mean",
+    }
+    said = client.post(f"{base}/knockout", json=asked).json()
+    edges = [Edge(2), Edge([0, 1], None, [9, 10], [1, 2, 3])]
+    wanted = knockout(
+        loaded.model,
+        recording.token_ids["decoder"][0],
+        heads=[(5, 0)],
+        edges=edges,
+        keys=4,
+        at=10,
+        instead="mean",
+    )
+    assert said["kl"] == pytest.approx(wanted.kl, rel=1e-3)
+    name = base.rsplit("/", 1)[1]
+    job = client.post("/api/jobs", json={"kind": "knockout", "recording": name, **asked}).json()["id"]
+    done = finished(client, job)
+    assert (done["state"], done["done"]) == ("done", done["total"])
+    assert done["result"]["knockout"]["kl"] == pytest.approx(said["kl"], rel=1e-6)
+
+
+def test_of_a_long_text_the_model_reads_no_more_than_it_must(client, base, monkeypatch):
+    asked = {"heads": [[5, 0]], "keys": [3, 20], "at": 12}
+    whole = client.post(f"{base}/knockout", json=asked).json()
+    monkeypatch.setattr("regard.viewer.causes.LONG", 10)
+    part = client.post(f"{base}/knockout", json=asked).json()
+    assert part["tokens"] == 13 < whole["tokens"]
+    assert part["kl"] == pytest.approx(whole["kl"], rel=1e-3)
+
+
 def test_a_cut_of_nothing_or_of_what_is_not_there_is_refused(client, base):
     pytest.importorskip("regard.atlas")
     assert client.post(f"{base}/knockout", json={}).json()["error"].startswith("nothing was given to cut")

@@ -2,6 +2,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
 import { type Open, openStack } from "../context";
+import { closeOutside } from "../parts/menu";
 import { MemoryTransport } from "../source/memory";
 import { PathSource, type Transport } from "../source/paths";
 import type { View, ViewState } from "../state";
@@ -95,21 +96,6 @@ export function linkOf(address: string): string {
   const link = new URL(address);
   link.searchParams.delete("token");
   return link.href;
-}
-
-function closeOutside(menu: { current: HTMLDetailsElement | null }): () => void {
-  const close = (event: Event): void => {
-    const element = menu.current;
-    if (!element?.open) return;
-    if (event instanceof KeyboardEvent ? event.key === "Escape" : !element.contains(event.target as Node))
-      element.open = false;
-  };
-  addEventListener("pointerdown", close);
-  addEventListener("keydown", close);
-  return () => {
-    removeEventListener("pointerdown", close);
-    removeEventListener("keydown", close);
-  };
 }
 
 function fileName(state: ViewState, open: Open): string {

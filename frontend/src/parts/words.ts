@@ -1,6 +1,6 @@
 /** Tokens are pieces of words: which belong together, and what stands around one. */
 
-interface Pieces {
+export interface Pieces {
   count: number;
   raw(i: number): string;
 }

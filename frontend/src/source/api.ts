@@ -1,5 +1,5 @@
 // Made by `python -m building.api` from the models in src/regard/viewer/answers.py and routes/; do not edit.
-// schema f6d91aa26818d6fb
+// schema 285e1104001ad886
 
 export interface components {
     schemas: {
@@ -145,12 +145,12 @@ export interface components {
             queries: number;
             shared: number;
         };
-        /** @description One pair of a query and a key, in one head; null stands for all. */
+        /** @description Who may not look at whom; each is a number or several, and null stands for all. */
         EdgeCut: {
-            layer?: number | null;
-            head?: number | null;
-            query?: number | null;
-            key?: number | null;
+            layer?: number | number[] | null;
+            head?: number | number[] | null;
+            query?: number | number[] | null;
+            key?: number | number[] | null;
         };
         /**
          * @description One query in every head of a stack, or one key; lists are layers × heads.
@@ -188,6 +188,21 @@ export interface components {
             weight: number;
             source: number | null;
         };
+        /** @description The longest way from a word to the word that it looks at most. */
+        Farthest: {
+            layer: number;
+            head: number;
+            query: number;
+            key: number;
+            weight: number;
+            distance: number;
+        };
+        /** @description A head, and how much of a row it has on what was asked for. */
+        Finder: {
+            layer: number;
+            head: number;
+            weight: number;
+        };
         /** @description How well a kind describes a head, from 0 to 1; found from `bar` on. Null: it makes no sense there. */
         Finding: {
             kind: string;
@@ -214,10 +229,11 @@ export interface components {
             models: components["schemas"]["ModelEntry"][];
             can_run_models: boolean;
         };
-        /** @description What a job has made: a recording, or the overviews of so many heads. */
+        /** @description What a job has made: a recording, the overviews of so many heads, or the answer to a cut. */
         JobResult: {
             recording?: string | null;
             heads?: number | null;
+            knockout?: components["schemas"]["KnockoutResult"] | null;
         };
         /** @description How far a job is; while a text grows also the new token, what else it might be, and what it saw. */
         JobState: {
@@ -238,7 +254,27 @@ export interface components {
             key: number;
             weight: number;
         };
-        /** @description What to cut, and at which token to look; -1 is the last. */
+        /** @description Cut something out and run the model, which takes a while on a long text; the result has the answer. */
+        KnockoutJob: {
+            heads?: [
+                number,
+                number
+            ][];
+            edges?: components["schemas"]["EdgeCut"][];
+            keys?: number[];
+            at?: number;
+            /** @enum {string} */
+            instead?: "zero" | "mean" | "resample";
+            /** @constant */
+            kind: "knockout";
+            recording: string;
+            bound?: boolean;
+        };
+        /**
+         * @description What to cut, and at which token to look; -1 is the last.
+         *
+         *     `instead` is what cut heads give: nothing, their mean so far, or their output at an earlier token.
+         */
         KnockoutRequest: {
             heads?: [
                 number,
@@ -247,10 +283,17 @@ export interface components {
             edges?: components["schemas"]["EdgeCut"][];
             keys?: number[];
             at?: number;
+            /** @enum {string} */
+            instead?: "zero" | "mean" | "resample";
         };
-        /** @description What comes next before and after a cut, the divergence between the two, and what the loss becomes. */
+        /**
+         * @description What comes next before and after a cut, the divergence between the two, and what the loss becomes.
+         *
+         *     `tokens`: how many tokens the model read; of a long text those up to `at`.
+         */
         KnockoutResult: {
             at: number;
+            tokens: number;
             kl: number | null;
             before: components["schemas"]["Chance"][];
             after: components["schemas"]["Chance"][];
@@ -306,6 +349,11 @@ export interface components {
             query: number;
             weight: number;
         };
+        /** @description What a visitor may ask of a text, with the answers; null where the recording has none. */
+        Questions: {
+            returning: components["schemas"]["Returning"] | null;
+            farthest: components["schemas"]["Farthest"] | null;
+        };
         /** @description Record a text with a model. */
         RecordJob: {
             /** @constant */
@@ -343,6 +391,19 @@ export interface components {
                 number
             ] | null;
             entropy_mean: number | null;
+        };
+        /**
+         * @description A word that comes back at `query` after `gap` tokens; `finders` look at earlier mentions.
+         *
+         *     `key` is the token of these with the most weight in the first finder.
+         */
+        Returning: {
+            word: string;
+            mentions: number;
+            query: number;
+            key: number;
+            gap: number;
+            finders: components["schemas"]["Finder"][];
         };
         /** @description The heaviest keys of a query, and how spread its weights are. */
         Row: {

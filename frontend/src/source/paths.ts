@@ -22,6 +22,7 @@ import {
   type MapRef,
   type Pair,
   type Pending,
+  type Questions,
   type Recording,
   type Recordings,
   type Region,
@@ -183,6 +184,10 @@ export class PathSource implements Source {
 
   everywhere(rec: string, role: string, { query, key }: Pair, signal?: AbortSignal): Promise<Everywhere> {
     return this.json(withQuery(`${stackPath(rec, role)}/everywhere`, { query, key }), { signal });
+  }
+
+  questions(rec: string, role: string, signal?: AbortSignal): Promise<Questions> {
+    return this.json(`${stackPath(rec, role)}/questions`, { signal });
   }
 
   alignment(rec: string, role: string, other: string, signal?: AbortSignal): Promise<Alignment> {

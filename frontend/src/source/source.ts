@@ -28,6 +28,7 @@ export type KnockoutRequest = Models["KnockoutRequest"];
 export type Knockout = Models["KnockoutResult"];
 export type Evidence = Models["Evidence"];
 export type Everywhere = Models["Everywhere"];
+export type Questions = Models["Questions"];
 export type Alignment = Models["Alignment"];
 export type Distances = Models["Distances"];
 export type Verdict = CheckedCell["verdict"];
@@ -40,6 +41,7 @@ export type JobRequest =
   | Models["BookJob"]
   | Models["GenerateJob"]
   | Models["PyramidJob"]
+  | Models["KnockoutJob"]
   | Models["AtlasJob"];
 
 export type How = "mean" | "max";
@@ -123,6 +125,8 @@ export interface Source {
   evidence(map: MapRef, kind: string, signal?: AbortSignal): Promise<Evidence>;
   /** A query in every head of a stack; without a query, a key. */
   everywhere(rec: string, role: string, at: Pair, signal?: AbortSignal): Promise<Everywhere>;
+  /** What a visitor may ask of this text, and where the answers are. */
+  questions(rec: string, role: string, signal?: AbortSignal): Promise<Questions>;
 
   /** Which tokens a stack of another recording has in common with this one. */
   alignment(rec: string, role: string, other: string, signal?: AbortSignal): Promise<Alignment>;

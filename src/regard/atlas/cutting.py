@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +17,11 @@ from regard.engine import attention
 from regard.masks import Coverage, Mask
 from regard.models.call import AttentionCall
 
-__all__ = ["Cutter", "LayerCut", "cutting"]
+__all__ = ["INSTEAD", "Cutter", "LayerCut", "cutting"]
+
+# What a cut head gives in place of its output: nothing, the mean of its outputs so far, or its output at a
+# random earlier token.
+INSTEAD = ("zero", "mean", "resample")
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,13 @@ class LayerCut:
     """What is cut in one layer: heads that see nothing, for each text of a batch, and pairs a mask forbids.
 
     A cut pair has score −inf before softmax, so the rest of its row is renormalised. A row of which all is
-    cut gives 0; a head of which all rows are gives 0 throughout, so its pairs need not be masked.
+    cut gives 0; a head of which all rows are gives 0 throughout, so its pairs need not be masked, or what
+    `instead` says, which never depends on later tokens.
     """
 
     dead: Bool[Tensor, "#batch heads"] | None = None
     mask: Mask | None = None
+    instead: str = "zero"
 
     def attend(self, call: AttentionCall) -> Tensor:
         """The output of a call with the cut made."""
@@ -38,7 +44,10 @@ class LayerCut:
         out = attention(call.q, call.k, call.v, **call.options)
         if self.dead is None:
             return out
-        return out.masked_fill(self.dead.to(out.device)[:, :, None, None], 0.0)
+        dead = self.dead.to(out.device)[:, :, None, None]
+        if self.instead == "zero":
+            return out.masked_fill(dead, 0.0)
+        return torch.where(dead, _running_mean(out) if self.instead == "mean" else _drawn(out), out)
 
 
 class Cutter:
@@ -50,6 +59,8 @@ class Cutter:
         """Whether no query has been allowed to see what comes after it."""
         self._callers = Callers(model, anatomy)
         self._cuts: Mapping[int, LayerCut] = {}
+        self.attended: Callable[[], None] | None = None
+        """Called after every attention call."""
 
     def begin(self, cuts: Mapping[int, LayerCut]) -> None:
         """Before each run of the model: what is cut in it."""
@@ -61,7 +72,10 @@ class Cutter:
         self.causal = self.causal and _causal(call)
         layer = self._callers.layer(module)
         cut = LayerCut() if layer is None else self._cuts.get(layer, LayerCut())
-        return cut.attend(call), None
+        out = cut.attend(call)
+        if self.attended is not None:
+            self.attended()
+        return out, None
 
 
 @contextmanager
@@ -70,6 +84,19 @@ def cutting(model: Any, anatomy: Anatomy) -> Iterator[Cutter]:
     cutter = Cutter(model, anatomy)
     with attending(model, cutter):
         yield cutter
+
+
+def _running_mean(out: Tensor) -> Tensor:
+    """The mean of the outputs at each token and all before it."""
+    counts = torch.arange(1, out.shape[2] + 1, device=out.device)[:, None]
+    return (out.double().cumsum(2) / counts).to(out.dtype)
+
+
+def _drawn(out: Tensor) -> Tensor:
+    """For each token the output at a random token up to it; every call draws the same ones."""
+    share = torch.rand(out.shape[2], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    places = (share * torch.arange(1, out.shape[2] + 1)).long().to(out.device)
+    return out[:, :, places]
 
 
 def _causal(call: AttentionCall) -> bool:

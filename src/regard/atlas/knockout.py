@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.atlas.anatomy import Anatomy
-from regard.atlas.cutting import cutting
+from regard.atlas.cutting import INSTEAD, cutting
 from regard.atlas.edges import Edge, Span, cuts_of
 from regard.atlas.reading import Reading, Tokens, ids_of, place_of, read
 from regard.atlas.results import plain, shown, table_of
+from regard.errors import MapError
 from regard.extension import extension_point
 
 if TYPE_CHECKING:
@@ -116,8 +118,10 @@ def knockout(
     edges: Iterable[Edge | tuple[Span, Span, Span, Span]] = (),
     keys: Span = (),
     at: int = -1,
+    instead: str = "zero",
     tokenizer: Any = None,
     top: int = 5,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Knockout:
     """Cut edges of a model's attention, run it, and compare its next-token predictions.
 
@@ -128,6 +132,10 @@ def knockout(
     `tokenizer`, which also gives the answer words. Cuts are masks and not matrices, so this works at any
     length.
 
+    `instead` says what `heads` give in place of their output: "zero"; "mean", the mean of their outputs up to
+    each token; "resample", their output at a random earlier token. `progress(done, total)` is called after
+    every layer.
+
     >>> from regard.models import bundled
     >>> model, tokenizer = bundled()
     >>> text = "The heron was called Osgood. The badger said to the heron, whose name was Os"
@@ -135,12 +143,17 @@ def knockout(
     >>> cut.before[0].text, round(cut.before[0].before, 2), round(cut.before[0].after, 2)
     ('g', 1.0, 0.04)
     """
+    if instead not in INSTEAD:
+        raise MapError(f"instead is {instead!r}; wanted one of {', '.join(map(repr, INSTEAD))}.")
     ids = ids_of(model, tokens, tokenizer)
     n = ids.shape[1]
     place = place_of(at, n)
     anatomy = Anatomy.of(model, ids)
-    cuts = cuts_of(anatomy, n, heads, edges, keys)
+    found = cuts_of(anatomy, n, heads, edges, keys)
+    cuts = {layer: replace(cut, instead=instead) for layer, cut in found.items()}
     with cutting(model, anatomy) as cutter:
+        if progress is not None:
+            cutter.attended = _counting(2 * len(anatomy.heads), progress)
         cutter.begin({})
         before = read(model, ids, [place])
         cutter.begin(cuts)
@@ -173,6 +186,12 @@ def divergence(
     """
     before, after = before.double().log_softmax(-1), after.double().log_softmax(-1)
     return (before.exp() * (before - after)).sum(-1).clamp(min=0.0)
+
+
+def _counting(total: int, progress: Callable[[int, int], None]) -> Callable[[], None]:
+    """Counts calls; a model may attend more often than it has layers."""
+    calls = itertools.count(1)
+    return lambda: progress(min(next(calls), total), total)
 
 
 def _mean_loss(reading: Reading, causal: bool) -> float | None:

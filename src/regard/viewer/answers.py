@@ -19,13 +19,17 @@ __all__ = [
     "Everywhere",
     "Evidence",
     "EvidencePlace",
+    "Farthest",
+    "Finder",
     "Info",
     "JobState",
     "KnockoutResult",
     "Looked",
     "Pending",
+    "Questions",
     "Recordings",
     "Region",
+    "Returning",
     "Row",
     "Started",
     "Statistics",
@@ -321,9 +325,13 @@ class Chance(BaseModel):
 
 
 class KnockoutResult(BaseModel):
-    """What comes next before and after a cut, the divergence between the two, and what the loss becomes."""
+    """What comes next before and after a cut, the divergence between the two, and what the loss becomes.
+
+    `tokens`: how many tokens the model read; of a long text those up to `at`.
+    """
 
     at: int
+    tokens: int
     kl: float | None
     before: list[Chance]
     after: list[Chance]
@@ -366,10 +374,11 @@ class CheckReport(BaseModel):
 
 
 class JobResult(BaseModel):
-    """What a job has made: a recording, or the overviews of so many heads."""
+    """What a job has made: a recording, the overviews of so many heads, or the answer to a cut."""
 
     recording: str | None = None
     heads: int | None = None
+    knockout: KnockoutResult | None = None
 
 
 class Attended(BaseModel):
@@ -429,6 +438,46 @@ class Evidence(BaseModel):
     """Every so many queries one was looked at: 1 is all."""
     along: Curve
     places: list[EvidencePlace]
+
+
+class Finder(BaseModel):
+    """A head, and how much of a row it has on what was asked for."""
+
+    layer: int
+    head: int
+    weight: float
+
+
+class Returning(BaseModel):
+    """A word that comes back at `query` after `gap` tokens; `finders` look at earlier mentions.
+
+    `key` is the token of these with the most weight in the first finder.
+    """
+
+    word: str
+    mentions: int
+    query: int
+    key: int
+    gap: int
+    finders: list[Finder]
+
+
+class Farthest(BaseModel):
+    """The longest way from a word to the word that it looks at most."""
+
+    layer: int
+    head: int
+    query: int
+    key: int
+    weight: float
+    distance: int
+
+
+class Questions(BaseModel):
+    """What a visitor may ask of a text, with the answers; null where the recording has none."""
+
+    returning: Returning | None
+    farthest: Farthest | None
 
 
 class Looked(BaseModel):

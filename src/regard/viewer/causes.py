@@ -13,6 +13,8 @@ from regard.models import LoadedModel, Recording
 __all__ = ["cut", "survey"]
 
 CANDIDATES = 10
+# Of a longer text, the model reads only up to the token that is looked at.
+LONG = 8192
 
 
 def survey(recording: Recording, progress: Callable[[int, int], None]) -> dict[str, Any]:
@@ -39,28 +41,43 @@ def survey(recording: Recording, progress: Callable[[int, int], None]) -> dict[s
     return _finite({"heads": heads, "kinds": kinds, "statistics": list(dict.fromkeys(names))})
 
 
-def cut(loaded: LoadedModel, recording: Recording, wanted: dict[str, Any]) -> dict[str, Any]:
+def cut(
+    loaded: LoadedModel,
+    recording: Recording,
+    wanted: dict[str, Any],
+    *,
+    causal: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
     """What changes in the next token when heads, edges or keys are cut out."""
     package = _atlas_package()
     ids = recording.token_ids["decoder"][0]
     edges = [
         package.Edge(edge["layer"], edge["head"], edge["query"], edge["key"]) for edge in wanted["edges"]
     ]
+    keys, at = wanted["keys"], wanted["at"]
+    if causal and 0 <= at and LONG < len(ids):
+        # Nothing that comes later reaches this token. Cuts beyond it have nothing to cut there.
+        ids = ids[: at + 1]
+        keys = [key for key in keys if key <= at]
     found = package.knockout(
         loaded.model,
         ids,
         heads=[tuple(head) for head in wanted["heads"]],
         edges=edges,
-        keys=tuple(wanted["keys"]),
-        at=wanted["at"],
+        keys=tuple(keys),
+        at=at,
+        instead=wanted["instead"],
         tokenizer=loaded.tokenizer,
         top=CANDIDATES,
+        progress=progress,
     )
     listed = {one.id: one for one in (*found.before, *found.after)}.values()
     shown = [{"token": one.text or f"#{one.id}", "id": one.id} for one in listed]
     return _finite(
         {
             "at": found.at,
+            "tokens": found.tokens,
             "kl": found.kl,
             "before": [{**name, "probability": one.before} for name, one in zip(shown, listed, strict=True)],
             "after": [{**name, "probability": one.after} for name, one in zip(shown, listed, strict=True)],

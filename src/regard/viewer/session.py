@@ -24,7 +24,7 @@ from regard.viewer.pruning import prune, touch
 from regard.viewer.pyramid import Pyramid
 from regard.viewer.settings import Settings
 from regard.viewer.shapes import StackShape
-from regard.viewer.shelf import HALF, Shelf
+from regard.viewer.shelf import HALF, PATIENCE, Shelf
 from regard.viewer.tiles import TileCache, direct
 
 __all__ = ["BOOK", "Session", "remove_abandoned"]
@@ -166,6 +166,34 @@ class Session:
             return {"recording": entry.id}
 
         return self.jobs.start("atlas", work, key=("atlas", entry.id), bound=bound)
+
+    def knockout(
+        self, entry: Entry, wanted: dict[str, Any], job: Job | None = None, patience: float = PATIENCE
+    ) -> dict[str, Any]:
+        """What a cut changes in what the recording's model says next."""
+        from regard.viewer.causes import cut
+
+        model = self._model_to_cut(entry)
+        shape = entry.shapes.get("decoder")
+        causal = shape is not None and shape.causal and shape.queries == shape.keys
+        with self.shelf.use(model, patience=patience) as loaded:
+            self.check_model(entry, loaded.model)
+            progress = None if job is None else job.progress
+            return cut(loaded, entry.recording, wanted, causal=causal, progress=progress)
+
+    def start_knockout(self, entry: Entry, wanted: dict[str, Any], *, bound: bool) -> Job:
+        """Cut something out, with progress: a long text takes its time."""
+        self._model_to_cut(entry)  # what is refused is refused now, and not in the job
+
+        def work(job: Job) -> dict[str, Any]:
+            return {"knockout": self.knockout(entry, wanted, job, patience=600)}
+
+        return self.jobs.start("knockout", work, bound=bound)
+
+    def _model_to_cut(self, entry: Entry) -> str:
+        if "decoder" not in entry.recording.token_ids:
+            raise HTTPException(409, "the recording holds no token ids, so the model cannot be run on them.")
+        return self.model_of(entry)
 
     def words(self, entry: Entry, layer: Layer) -> Any:
         """The tokens of a layer's queries and keys as the atlas wants them; read once for a recording."""

@@ -14,7 +14,7 @@ from regard.errors import ModelError
 from regard.models import LoadedModel, Recording, bundled, load_model
 from regard.models.bundled import DATA
 
-__all__ = ["BUNDLED", "HALF", "Shelf", "model_name"]
+__all__ = ["BUNDLED", "HALF", "PATIENCE", "Shelf", "model_name"]
 
 BUNDLED = "bundled"
 # The bundled model as it reads the book: in half the memory, on disk too.

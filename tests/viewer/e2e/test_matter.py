@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from viewer.e2e.working import recorded
+from viewer.e2e.working import done, recorded
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +64,61 @@ def test_the_heaviest_key_is_where_one_starts(page: Page, server, client, record
     page.goto(f"{server}/#/matter?rec={record}&layer=2&head=1&query=50")
     chosen = page.get_by_test_id("choose-key").locator(".chooser-bar .token-index")
     expect(chosen).to_have_text(str(heaviest))
+
+
+def test_several_things_are_blocked_at_once_and_heads_may_give_their_mean(page: Page, server, record, cut):
+    page.goto(f"{server}/#/matter?rec={record}&layer=1&head=2&query=40&block=head")
+    page.get_by_test_id("collect").click()
+    field = page.get_by_test_id("cut")
+    for text in ("layer 3", "tokens 5-7", "0.1: 40 → 39"):
+        field.fill(text)
+        field.press("Enter")
+    expect(page.get_by_test_id("cuts").locator("li")).to_have_count(4)
+    expect(page).to_have_url(re.compile(r"cuts=1\.2\+3\.\*\+t5-7\+0\.1q40k39"))
+    for text, said in (("nonsense", "names nothing"), ("99.0", "There is no layer 99")):
+        field.fill(text)
+        field.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text(said)
+    page.get_by_test_id("instead").select_option("mean")
+    page.get_by_test_id("block").click()
+    edges = [{"layer": 3}, {"layer": 0, "head": 1, "query": [40], "key": [39]}]
+    said = cut(heads=[[1, 2]], edges=edges, keys=[5, 6, 7], at=40, instead="mean")
+    expect(page.get_by_test_id("verdict")).to_contain_text("tokens 5–7")
+    expect(page.get_by_test_id("verdict")).to_contain_text("replaced by its mean so far")
+    row = page.get_by_test_id("before-after").locator("tbody tr").first
+    top = max(said["before"] + said["after"], key=lambda one: one["probability"])
+    expect(row).to_contain_text(top["token"].strip())
+    page.get_by_role("button", name="Leave out tokens 5–7").click()
+    expect(page.get_by_test_id("cuts").locator("li")).to_have_count(3)
+
+
+def test_all_heads_of_a_kind_are_added_at_once(page: Page, server, client, record):
+    path = f"/api/recordings/{record}/atlas"
+    answer = client.get(path)
+    if answer.status_code == 202:
+        done(client, answer.json()["job"])
+    heads = [
+        head
+        for head in client.get(path).json()["heads"]
+        for one in [head["findings"]["previous token"]]
+        if one["score"] is not None and one["score"] >= one["bar"]
+    ]
+    assert heads
+    page.goto(f"{server}/#/matter?rec={record}&query=40&block=several")
+    expect(page.get_by_test_id("block")).to_be_disabled()
+    page.get_by_test_id("kinds").click()
+    page.get_by_test_id("pick-kind").select_option("previous token")
+    expect(page.get_by_test_id("cuts").locator("li")).to_have_count(len(heads))
+    expect(page.get_by_test_id("block")).to_be_enabled()
+
+
+def test_each_heavy_key_by_itself_sets_weights_against_effects(page: Page, server, client, record):
+    path = f"/api/recordings/{record}/stacks/decoder/layers/2/heads/1/row?query=50&k=12"
+    top = client.get(path).json()["top"]
+    page.goto(f"{server}/#/matter?rec={record}&layer=2&head=1&query=50&key={top[0]['key']}")
+    page.get_by_test_id("sweep").click()
+    tried = page.get_by_test_id("history").locator("tbody tr")
+    expect(tried).to_have_count(len(top))
+    expect(page.locator(".history .scatter-dot")).to_have_count(len(top) - 1)
+    expect(tried.last).to_contain_text("→ “")
+    expect(tried.last).to_contain_text(str(top[0]["key"]))

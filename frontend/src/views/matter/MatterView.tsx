@@ -1,20 +1,30 @@
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { type Open, useOpen } from "../../context";
-import { sentence, useAnswer } from "../../parts/answer";
+import { useAnswer } from "../../parts/answer";
 import { Bars } from "../../parts/bars";
 import { Chooser, startAt } from "../../parts/chooser";
+import { Progress } from "../../parts/progress";
 import type { Source } from "../../source/source";
 import { useViewState, type ViewState } from "../../state";
+import { useBlock } from "./blocking";
+import { outside, parseCuts, printCuts, takesHeads } from "./cuts";
 import { History } from "./History";
 import { Result } from "./Result";
-import { MODES, type Mode, request, type Target, type Try, tries } from "./tries";
+import { Several } from "./Several";
+import { cutsOf, INSTEAD, type Instead, MODES, type Mode, type Target, tries } from "./tries";
 import "./matter.css";
 
-const NAMES: Record<Mode, string> = { edge: "An edge", token: "A token", head: "A head" };
+const NAMES: Record<Mode, string> = { edge: "An edge", token: "A token", head: "A head", several: "Several" };
 const HINTS: Record<Mode, string> = {
   edge: "One query may no longer look at one key, in one head.",
   token: "Nobody may look at this token, in any head of any layer.",
   head: "This head hands nothing over; the rest of the model goes on without it.",
+  several: "All of these are blocked together, in one run of the model.",
+};
+const SUBSTITUTES: Record<Instead, string> = {
+  zero: "nothing",
+  mean: "its mean over the text so far",
+  resample: "its output at an earlier token",
 };
 
 /** Point at something, block it, and see whether the model's next word cares. */
@@ -22,7 +32,7 @@ export function MatterView({ source }: { source: Source }) {
   const state = useViewState();
   const open = useOpen();
   const [target, setTarget] = useTarget(state, open);
-  const { block, busy, failure } = useBlock(source, open);
+  const { block, sweep, stop, busy, failure } = useBlock(source, open);
   const mine = tries.value.filter((one) => one.rec === open.recording.id);
   const last = mine.at(-1);
   if (!open.recording.live) {
@@ -46,15 +56,42 @@ export function MatterView({ source }: { source: Source }) {
               with <code>regard view</code>.
             </p>
           ) : (
-            <button
-              type="button"
-              class="primary matter-go"
-              data-testid="block"
-              disabled={busy}
-              onClick={() => void block(target)}
-            >
-              {busy ? "Running the model…" : "Block it"}
-            </button>
+            <div class="matter-buttons">
+              <button
+                type="button"
+                class="primary matter-go"
+                data-testid="block"
+                disabled={busy !== null || cutsOf(target).length === 0}
+                onClick={() => void block(target)}
+              >
+                {busy ? "Running the model…" : target.mode === "several" ? "Block them" : "Block it"}
+              </button>
+              {target.mode === "edge" && (
+                <button
+                  type="button"
+                  data-testid="sweep"
+                  disabled={busy !== null}
+                  title="Block each of the heaviest keys of this query by itself"
+                  onClick={() => void sweep(target)}
+                >
+                  Each heavy key by itself
+                </button>
+              )}
+              {target.mode !== "several" && (
+                <button type="button" data-testid="collect" onClick={() => setTarget(collected(target))}>
+                  Add to several
+                </button>
+              )}
+            </div>
+          )}
+          {busy && (
+            <Progress
+              label={busy.label}
+              done={busy.done}
+              total={busy.total}
+              secondsLeft={busy.secondsLeft}
+              onCancel={stop}
+            />
           )}
           {failure && (
             <p class="failure" role="alert">
@@ -64,23 +101,28 @@ export function MatterView({ source }: { source: Source }) {
         </Aim>
         <div class="panel matter-result">
           {last ? (
-            <Result made={last} />
+            <Result made={last} length={open.stack.queries} />
           ) : (
             <p class="notice">
               {source.kind === "static"
                 ? "Nothing was blocked."
-                : "Choose what to block, then press “Block it”: what the model says next, before and after, appears here."}
+                : "Choose what to block, and block it: what the model says next, before and after, appears here."}
             </p>
           )}
         </div>
       </div>
-      {mine.length > 0 && <History tries={mine} onAgain={setTarget} />}
+      {mine.length > 0 && <History tries={mine} open={open} onAgain={setTarget} />}
       <p class="small soft">
         One cut, one place in one text: other heads may stand in for what you took away, so “it did not matter” is about
         this prediction only.
       </p>
     </div>
   );
+}
+
+/** What was pointed at joins what is blocked together. */
+function collected(target: Target): Target {
+  return { ...target, mode: "several", cuts: [...target.cuts, ...cutsOf(target)] };
 }
 
 interface AimProps {
@@ -124,7 +166,10 @@ function Aim({ source, open, target, onChange, children }: AimProps) {
           onChange={(i) => change({ query: i, at: i, key: Math.min(target.key, i) })}
         />
       )}
-      {source.kind !== "static" && mode !== "head" && (
+      {mode === "several" && (
+        <Several source={source} open={open} cuts={target.cuts} onChange={(cuts) => change({ cuts })} />
+      )}
+      {source.kind !== "static" && (mode === "edge" || mode === "token") && (
         <Chooser
           role="key"
           name="Key"
@@ -140,7 +185,7 @@ function Aim({ source, open, target, onChange, children }: AimProps) {
           {source.kind === "static" ? "." : ", chosen in the bar above."}
         </p>
       )}
-      {mode !== "head" && (
+      {(mode === "edge" || mode === "token") && (
         <Heaviest
           source={source}
           target={target}
@@ -158,6 +203,22 @@ function Aim({ source, open, target, onChange, children }: AimProps) {
           >
             <option value="here">after the query</option>
             <option value="end">at the end of the text</option>
+          </select>
+        </label>
+      )}
+      {source.kind !== "static" && takesHeads(cutsOf(target)) && (
+        <label class="picker">
+          <span class="soft small">A blocked head gives</span>
+          <select
+            value={target.instead}
+            data-testid="instead"
+            onChange={(event) => change({ instead: event.currentTarget.value as Instead })}
+          >
+            {INSTEAD.map((one) => (
+              <option key={one} value={one}>
+                {SUBSTITUTES[one]}
+              </option>
+            ))}
           </select>
         </label>
       )}
@@ -207,7 +268,15 @@ function Heaviest({ source, target, open, fresh, onPick }: HeaviestProps) {
 
 /** What is pointed at, kept in the address. */
 function useTarget(state: ViewState, { stack }: Open): [Target, (target: Target) => void] {
-  const own = useMemo(() => ({ mode: state.param("block", "edge"), at: state.param("at") }), [state]);
+  const own = useMemo(
+    () => ({
+      mode: state.param("block", "edge"),
+      at: state.param("at"),
+      cuts: state.param("cuts"),
+      instead: state.param("instead", "zero"),
+    }),
+    [state],
+  );
   const last = stack.queries - 1;
   const query = Math.min(state.query.value ?? startAt(stack.queries), last);
   const target: Target = {
@@ -217,48 +286,15 @@ function useTarget(state: ViewState, { stack }: Open): [Target, (target: Target)
     query,
     key: Math.min(state.key.value ?? Math.max(0, query - 1), stack.keys - 1),
     at: own.at.value === "end" ? last : query,
+    cuts: parseCuts(own.cuts.value).filter((cut) => outside(cut, stack) === null),
+    instead: INSTEAD.find((one) => one === own.instead.value) ?? "zero",
   };
   const set = (next: Target): void => {
     state.go({ layer: next.layer, head: next.head, query: next.query, key: next.key });
     own.mode.value = next.mode;
     own.at.value = next.at === next.query ? "" : "end";
+    own.cuts.value = printCuts(next.cuts);
+    own.instead.value = next.instead;
   };
   return [target, set];
-}
-
-function useBlock(source: Source, { recording, stack }: Open) {
-  const [busy, setBusy] = useState(false);
-  const [failure, setFailure] = useState<string | null>(null);
-  const [abort] = useState(() => new AbortController());
-  useEffect(() => () => abort.abort(), [abort]);
-  const block = async (target: Target): Promise<void> => {
-    setBusy(true);
-    setFailure(null);
-    try {
-      const [weight, result] = await Promise.all([
-        removed(source, recording.id, stack.role, target),
-        source.knockout(recording.id, request(target), abort.signal),
-      ]);
-      const made: Try = { rec: recording.id, target, weight, result };
-      tries.value = [...tries.value, made];
-    } catch (error) {
-      if (!abort.signal.aborted) setFailure(sentence(error));
-    }
-    setBusy(false);
-  };
-  return { block, busy, failure };
-}
-
-/** The weight that a cut takes away: of an edge its own, of a token the layer's mean over heads, of a head none. */
-async function removed(
-  source: Source,
-  rec: string,
-  role: string,
-  { mode, layer, head, query, key }: Target,
-): Promise<number | null> {
-  if (mode === "head") return null;
-  if (mode === "edge") return (await source.cell({ rec, role, layer, head }, query, key)).weight;
-  const grid = await source.layerWeights(rec, role, layer, { query });
-  const heads = Array.from({ length: grid.rows }, (_, h) => grid.values[h * grid.cols + key] ?? 0);
-  return heads.reduce((sum, w) => sum + w, 0) / Math.max(1, heads.length);
 }

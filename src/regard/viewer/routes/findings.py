@@ -6,8 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
 
-from regard.viewer.answers import Curve, Everywhere, Evidence, EvidencePlace
+from regard.viewer.answers import Curve, Everywhere, Evidence, EvidencePlace, Questions
 from regard.viewer.everywhere import everywhere
+from regard.viewer.names import sides_of, tokens_of
+from regard.viewer.questions import questions
 from regard.viewer.routes.common import PROBLEMS, EntryDep, SessionDep, found
 from regard.viewer.routes.maps import HEAD, LAYER, Place, SiteDep
 
@@ -62,3 +64,13 @@ def read_everywhere(
     shape = session.shape(entry, role)
     with found():
         return everywhere([entry.layer(role, number) for number in shape.layers], query, key)
+
+
+@router.get("/stacks/{role}/questions")
+def ask(entry: EntryDep, session: SessionDep, role: str) -> Questions:
+    """What a visitor may ask of this text, and where the answers are."""
+    shape = session.shape(entry, role)
+    if role == "cross":
+        return Questions(returning=None, farthest=None)  # one text looks at another
+    layers = [entry.layer(role, number) for number in shape.layers]
+    return questions(layers, tokens_of(entry.recording, sides_of(role)[0], shape.keys))

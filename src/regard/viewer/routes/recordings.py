@@ -33,22 +33,29 @@ __all__ = ["router"]
 router = APIRouter(prefix="/api", responses=PROBLEMS, tags=["recordings"])
 
 
-class EdgeCut(BaseModel):
-    """One pair of a query and a key, in one head; null stands for all."""
+Several = Annotated[list[int], Field(min_length=1, max_length=65536)]
 
-    layer: int | None = None
-    head: int | None = None
-    query: int | None = None
-    key: int | None = None
+
+class EdgeCut(BaseModel):
+    """Who may not look at whom; each is a number or several, and null stands for all."""
+
+    layer: int | Several | None = None
+    head: int | Several | None = None
+    query: int | Several | None = None
+    key: int | Several | None = None
 
 
 class KnockoutRequest(BaseModel):
-    """What to cut, and at which token to look; -1 is the last."""
+    """What to cut, and at which token to look; -1 is the last.
+
+    `instead` is what cut heads give: nothing, their mean so far, or their output at an earlier token.
+    """
 
     heads: list[tuple[int, int]] = Field(default=[], max_length=4096)
     edges: list[EdgeCut] = Field(default=[], max_length=4096)
     keys: list[int] = Field(default=[], max_length=65536)
     at: int = -1
+    instead: Literal["zero", "mean", "resample"] = "zero"
 
 
 @router.get("/info", response_model=Info)
@@ -137,13 +144,7 @@ def atlas(entry: EntryDep, session: SessionDep) -> Any:
 @router.post("/recordings/{recording}/knockout", response_model=KnockoutResult)
 def knock_out(wanted: KnockoutRequest, entry: EntryDep, session: SessionDep) -> dict[str, Any]:
     """Cut heads, edges or keys out, run the model, and compare its next-token predictions."""
-    from regard.viewer.causes import cut
-
-    if "decoder" not in entry.recording.token_ids:
-        raise HTTPException(409, "the recording holds no token ids, so the model cannot be run on them.")
-    with session.shelf.use(session.model_of(entry)) as loaded:
-        session.check_model(entry, loaded.model)
-        return cut(loaded, entry.recording, wanted.model_dump())
+    return session.knockout(entry, wanted.model_dump())
 
 
 @router.get("/worked", response_model=Worked)

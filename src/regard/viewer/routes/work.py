@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from regard.viewer.answers import JobState, Started
 from regard.viewer.jobs import ENDED, Job
 from regard.viewer.routes.common import PROBLEMS, SessionDep, found
+from regard.viewer.routes.recordings import KnockoutRequest
 from regard.viewer.session import Session
 
 __all__ = ["router"]
@@ -64,6 +65,14 @@ class PyramidJob(BaseModel):
     bound: bool = False
 
 
+class KnockoutJob(KnockoutRequest):
+    """Cut something out and run the model, which takes a while on a long text; the result has the answer."""
+
+    kind: Literal["knockout"]
+    recording: str
+    bound: bool = False
+
+
 class AtlasJob(BaseModel):
     """Survey every head of a recording."""
 
@@ -72,7 +81,9 @@ class AtlasJob(BaseModel):
     bound: bool = False
 
 
-Wanted = Annotated[RecordJob | BookJob | GenerateJob | PyramidJob | AtlasJob, Body(discriminator="kind")]
+Wanted = Annotated[
+    RecordJob | BookJob | GenerateJob | PyramidJob | KnockoutJob | AtlasJob, Body(discriminator="kind")
+]
 
 
 def job_of(session: SessionDep, job: str) -> Job:
@@ -163,6 +174,9 @@ def _start(wanted: Wanted, session: Session) -> Job:
     if isinstance(wanted, BookJob):
         return session.start_book(bound=wanted.bound)
     entry = session.library.get(wanted.recording)
+    if isinstance(wanted, KnockoutJob):
+        asked = wanted.model_dump(exclude={"kind", "recording", "bound"})
+        return session.start_knockout(entry, asked, bound=wanted.bound)
     if isinstance(wanted, AtlasJob):
         return session.start_atlas(entry, bound=wanted.bound)
     heads = [

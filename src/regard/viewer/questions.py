@@ -1,0 +1,193 @@
+"""What a visitor may ask of a text, and where the recording has the answer."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.models import Layer
+from regard.viewer.answers import Farthest, Finder, Questions, Returning
+
+__all__ = ["questions"]
+
+# Returns that are looked at, the longest absences first, and of one name at most so many.
+RETURNS, OF_A_NAME = 24, 3
+# Heads that are named, and the least share of a row that counts as looking.
+NAMED, LOOKING = 6, 0.1
+# A head whose row is on earlier mentions by this much bridges the absence.
+CLEAR = 0.5
+# Weights that count as a look back, the clearest first; and how many places are tried for one between words.
+BARS, TRIED = (0.3, 0.1), 400
+# Keys that heads rest on while they look for nothing.
+FIRST = 16
+# Cells that are in memory at once.
+CELLS = 1 << 25
+SHORTEST = 3
+WORD = re.compile(r"\w[\w'’]*\w")
+STARTS = "“‘\"'(—-"
+
+
+@dataclass(frozen=True)
+class _Mention:
+    """One mention of a word, as tokens from `start` to before `stop`."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class _Return:
+    """A word that comes back: all its mentions, and which of them is the return."""
+
+    word: str
+    mentions: tuple[_Mention, ...]
+    number: int
+
+    @property
+    def query(self) -> int:
+        return self.mentions[self.number].start
+
+    @property
+    def gap(self) -> int:
+        return self.query - self.mentions[self.number - 1].start
+
+    @property
+    def keys(self) -> list[int]:
+        """The tokens of all mentions before."""
+        return [i for one in self.mentions[: self.number] for i in range(one.start, one.stop)]
+
+
+def questions(layers: list[Layer], tokens: dict[str, Any]) -> Questions:
+    """Questions about a stack in which a text looks at itself; `tokens` are as `tokens_of` gives them."""
+    count = len(tokens["ids"])
+    if not layers or any(layer.map.shape[2] != count or layer.map.shape[3] != count for layer in layers):
+        return Questions(returning=None, farthest=None)
+    return Questions(
+        returning=_returning(layers, _returns(tokens)), farthest=_farthest(layers, tokens["pieces"])
+    )
+
+
+def _returns(tokens: dict[str, Any]) -> list[_Return]:
+    """Words that were away for long; names, where the text has names."""
+    found: list[_Return] = []
+    for word, mentions in _names(tokens).items():
+        several = tuple(mentions)
+        away = [_Return(word, several, number) for number in range(1, len(several))]
+        found += sorted(away, key=lambda one: one.gap, reverse=True)[:OF_A_NAME]
+    return sorted(found, key=lambda one: one.gap, reverse=True)[:RETURNS]
+
+
+def _names(tokens: dict[str, Any]) -> dict[str, list[_Mention]]:
+    """Words that are capitalised within sentences and nowhere else; without any, words that occur twice."""
+    text = tokens["text"]
+    names: dict[str, list[_Mention]] = defaultdict(list)
+    within, small, others = set[str](), set[str](), defaultdict[str, list[_Mention]](list)
+    for match in WORD.finditer(text):
+        word = match[0]
+        mention = _tokens_of(tokens, *match.span())
+        if mention is None or not word[0].isalpha() or len(word) < SHORTEST:
+            continue
+        if word[0].isupper() and not word.isupper():
+            names[word].append(mention)
+            if _within_sentence(text, match.start()):
+                within.add(word)
+        else:
+            small.add(word.lower())
+            others[word].append(mention)
+    known = {word: found for word, found in names.items() if word in within and word.lower() not in small}
+    several = {word: found for word, found in known.items() if len(found) > 1}
+    return several or {word: found for word, found in others.items() if len(found) > 1 and len(word) > 3}
+
+
+def _within_sentence(text: str, at: int) -> bool:
+    before = text[max(0, at - 8) : at].rstrip(STARTS + " \t")
+    return bool(before) and (before[-1].isalnum() or before[-1] in ",;")
+
+
+def _tokens_of(tokens: dict[str, Any], start: int, stop: int) -> _Mention | None:
+    """The tokens that hold these characters."""
+    first = bisect_right(tokens["stops"], start)
+    last = bisect_left(tokens["starts"], stop)
+    return _Mention(first, last) if first < last else None
+
+
+def _returning(layers: list[Layer], returns: list[_Return]) -> Returning | None:
+    """The longest absence that a head clearly bridges, with the heads that look at earlier mentions."""
+    if not returns:
+        return None
+    shares = torch.stack([torch.cat(list(_shares(layer, returns)), 1) for layer in layers])
+    best_of_each = shares.amax((0, 1))
+    clear = (best_of_each >= CLEAR).nonzero()
+    at = int(clear[0]) if len(clear) else int(best_of_each.argmax())
+    chosen, share = returns[at], shares[:, :, at]
+    heads = share.shape[1]
+    best = share.flatten().topk(min(NAMED, share.numel()))
+    finders = [
+        Finder(layer=layers[i // heads].index, head=i % heads, weight=weight)
+        for i, weight in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+    layer = layers[int(best.indices[0]) // heads]
+    row = layer.map[0, finders[0].head, chosen.query].float().cpu()
+    key = max(chosen.keys, key=lambda i: float(row[i]))
+    return Returning(
+        word=chosen.word,
+        mentions=len(chosen.mentions),
+        query=chosen.query,
+        key=key,
+        gap=chosen.gap,
+        finders=[one for i, one in enumerate(finders) if i == 0 or one.weight >= LOOKING],
+    )
+
+
+def _shares(layer: Layer, returns: list[_Return]) -> Iterator[Tensor]:
+    """(heads, some returns): how much of each return's row is on the mentions before it."""
+    heads, keys = layer.map.shape[1], layer.map.shape[3]
+    step = max(1, CELLS // (heads * keys))
+    for start in range(0, len(returns), step):
+        part = returns[start : start + step]
+        rows = layer.map[0, :, [one.query for one in part]].float().cpu()
+        yield torch.stack([rows[:, i, one.keys].sum(-1) for i, one in enumerate(part)], 1)
+
+
+def _farthest(layers: list[Layer], pieces: list[str]) -> Farthest | None:
+    """The longest way from a word to the word that it looks at most."""
+    for bar in BARS:
+        found = [one for layer in layers if (one := _farthest_of(layer, pieces, bar)) is not None]
+        if found:
+            return max(found, key=lambda one: one.distance)
+    return None
+
+
+def _farthest_of(layer: Layer, pieces: list[str], bar: float) -> Farthest | None:
+    top = layer.stats.get("max_score")
+    if top is None:
+        return None
+    key = top.key[0].cpu()
+    weight = (top.value[0] - layer.lse[0]).float().exp().cpu()
+    count = key.shape[1]
+    distance = torch.where((weight >= bar) & (key >= FIRST), torch.arange(count) - key, -1).flatten()
+    far = distance.topk(min(TRIED, len(distance)))
+    for i, away in zip(far.indices.tolist(), far.values.tolist(), strict=True):
+        head, query = divmod(i, count)
+        looked = int(key[head, query])
+        if away > 0 and _is_word(pieces[query]) and _is_word(pieces[looked]):
+            return Farthest(
+                layer=layer.index,
+                head=head,
+                query=query,
+                key=looked,
+                weight=float(weight[head, query]),
+                distance=away,
+            )
+    return None
+
+
+def _is_word(piece: str) -> bool:
+    return sum(letter.isalpha() for letter in piece) > 1
