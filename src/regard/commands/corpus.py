@@ -73,6 +73,12 @@ def run(
     batch: Annotated[int, typer.Option(help="Tokens read at once.")] = 4096,
     shard_size: Annotated[int, typer.Option("--shard-size", help="Documents in a shard.")] = 64,
     threads: Annotated[int, typer.Option(help="Threads of each worker.")] = 1,
+    importance: Annotated[
+        int,
+        typer.Option(
+            metavar="10", help="Cut each head in every 10th document; 0 for none. One run for each head."
+        ),
+    ] = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -83,7 +89,7 @@ def run(
     """
     from regard import corpus as package
 
-    settings = package.Settings(field, shard_size, batch, context, threads)
+    settings = package.Settings(field, shard_size, batch, context, threads, importance)
     source = package.ModelSource(model, dtype, device)
     options: dict[str, Any] = {"engine": engine, "workers": workers, "gpus": gpus, "part": part}
     try:

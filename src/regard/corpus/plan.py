@@ -14,7 +14,7 @@ from regard.models.identity import ModelIdentity
 
 __all__ = ["PLAN", "Plan", "Settings", "agreed", "differences"]
 
-FORMAT = 1
+FORMAT = 2
 PLAN = "plan.json"
 
 
@@ -24,6 +24,7 @@ class Settings:
 
     A shard is `shard` documents in a row; a batch packs as many as have `batch` tokens together. `context`
     is the longest window; the model's own if None. `threads` is how many each worker computes with.
+    `importance=10` cuts every head in every tenth document, which takes a run of the model for each head.
     """
 
     field: str = "text"
@@ -31,11 +32,16 @@ class Settings:
     batch: int = 4096
     context: int | None = None
     threads: int = 1
+    importance: int = 0
 
     def __post_init__(self) -> None:
         for name in ("shard", "batch", "threads"):
             if getattr(self, name) < 1:
                 raise CorpusError(f"{name} is {getattr(self, name)}; wanted 1 or more.")
+        if self.importance < 0:
+            raise CorpusError(
+                f"importance is {self.importance}; wanted 10 for every tenth document, or 0 for none."
+            )
 
 
 @dataclass(frozen=True)

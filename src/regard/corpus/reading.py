@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.atlas import importance
 from regard.errors import CorpusError, RegardError
 from regard.maps import AttentionMap
 from regard.masks.within import within
@@ -69,6 +70,25 @@ class Reader:
             edges.append(edges[-1] + len(text))
         for start, stop in pairwise(edges):
             yield [_cut(seen, range(start, stop)) for seen in maps]
+
+    def importance(self, text: list[int]) -> Tensor:
+        """By how much the loss of a text grows when one head is cut, for every head: nats per token."""
+        found = importance(self.model, torch.tensor([text], device=self.model.device)).effects
+        return torch.tensor([effect.loss_change for effect in found], dtype=torch.float64)
+
+    def check_importance(self) -> None:
+        """Raise CorpusError where cutting a head changes no loss, because the model has none."""
+        given = torch.tensor([list(range(PROBE[0]))], device=self.model.device)
+        _, layer, head = self.heads[0]
+        try:
+            (effect,) = importance(self.model, given, only=[(layer, head)]).effects
+        except RegardError as error:
+            raise CorpusError(f"importance cannot be measured: {error}") from error
+        if effect.loss_change is None:
+            raise CorpusError(
+                f"importance is how much the loss grows without a head, and {type(self.model).__name__} does "
+                "not predict the next token. Leave importance out."
+            )
 
     def _maps(self, texts: list[list[int]]) -> list[AttentionMap]:
         device = self.model.device

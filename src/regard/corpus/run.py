@@ -63,6 +63,8 @@ def run(
     found = Texts(texts, asked.field)
     loaded, tokenizer = source.load() if source is not None else model
     reader = Reader(loaded, asked.context)
+    if asked.importance:
+        reader.check_importance()
     plan = Plan.of(loaded, tokenizer, reader, found, asked)
     plan = agreed(store, plan, resume=resume, part=part is not None)
     shards = [shard for shard in missing(store, plan) if shard in _part(part, plan.shards)]

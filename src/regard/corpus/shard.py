@@ -12,7 +12,7 @@ import torch
 from regard.corpus.adding import add
 from regard.corpus.plan import Plan
 from regard.corpus.reading import Reader
-from regard.corpus.state import State
+from regard.corpus.state import MEASURES, State
 from regard.corpus.store import Store
 from regard.corpus.survey import Survey, survey
 from regard.corpus.texts import Texts, Unreadable
@@ -115,8 +115,15 @@ class ShardWorker:
         found: dict[int, list[Survey]] = {}
         for (document, start), layers in zip(texts, maps, strict=True):
             seen = survey(layers, self.reader.role, document.words(start))
+            if start == 0 and self._cuts(document):
+                seen.measures[MEASURES.index("importance")] = self.reader.importance(document.window(0))
             found.setdefault(document.document.number, []).append(seen)
         return [found[document.document.number] for document in batch]
+
+    def _cuts(self, document: Windows) -> bool:
+        """Whether heads are cut in a document; in a single token there is nothing to predict."""
+        every = self.plan.settings.importance
+        return every > 0 and document.document.number % every == 0 and len(document.ids) > 1
 
     def _write(self, shard: int, state: State) -> None:
         sums, about = state.to_bytes()

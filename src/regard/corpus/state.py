@@ -36,6 +36,7 @@ MEASURES = (
     "top_weight",
     "span_induction",
     "span_copy",
+    "importance",
 )
 KIND_NAMES = tuple(kind.name for kind in KINDS)
 ENTROPY_BINS = 20

@@ -121,6 +121,8 @@ def _measures(tally: Tally, live: Tensor) -> Float[Tensor, "measures heads"]:
         "mean_distance": (tally.distance_sums * tally.distances.abs()).sum(-1) / total,
         "sink_share": tally.key_sums[:, first].sum(-1) / rows,
         "delimiter_share": _delimiters(tally, rows),
+        # Not a matter of the maps: a run that asks for it fills it in.
+        "importance": tally.key_sums.new_full((tally.heads,), torch.nan),
         "top_weight": tally.top_weight.sum(-1) / rows,
         **_spans(tally),
     }

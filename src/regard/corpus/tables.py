@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["failed_table", "firing", "heads_table"]
 
+# The columns of means, and the measure in each.
+MEANS = {"entropy": "entropy", "distance": "mean_distance", "sink": "sink_share", "delim.": "delimiter_share"}
+
 
 def heads_table(title: str, heads: Sequence[CorpusHead], kind: str | None = None) -> Table:
     """One line per head; of one kind only, largest share first, where one is named.
@@ -32,13 +35,15 @@ def heads_table(title: str, heads: Sequence[CorpusHead], kind: str | None = None
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("head", justify="right", no_wrap=True)
     table.add_column("kind", no_wrap=True)
-    for name in ("documents", "entropy", "distance", "sink", "delim."):
+    cut = any(head.measures["importance"].value is not None for head in heads)
+    means = MEANS | ({"cut costs": "importance"} if cut else {})
+    for name in ("documents", *means):
         table.add_column(name, justify="right", no_wrap=True)
     for head in heads:
         name = kind or _leading(head)
         share = None if name is None else head.kinds[name]
-        means = (head.measures[n] for n in ("entropy", "mean_distance", "sink_share", "delimiter_share"))
-        table.add_row(f"{head.layer}.{head.head}", name or "–", _share(share), *map(_mean, means))
+        values = [_mean(head.measures[measure]) for measure in means.values()]
+        table.add_row(f"{head.layer}.{head.head}", name or "–", _share(share), *values)
     return table
 
 
