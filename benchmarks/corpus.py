@@ -34,13 +34,13 @@ from regard.corpus.state import State
 from regard.corpus.survey import survey
 from regard.corpus.texts import Texts
 from regard.corpus.windows import windows_of
-from regard.models import bundled, sample_text, watch
+from regard.models import bundled, sample_book, watch
 
 
 def texts_of(folder: Path, documents: int) -> Path:
-    """Pieces of the bundled story, of 60 to 250 tokens."""
-    story, path = sample_text(), folder / "texts.jsonl"
-    parts = [story[83 * i : 83 * i + 200 + 90 * (i % 7)] for i in range(documents)]
+    """Pieces of the bundled book, of 60 to 250 tokens."""
+    book, path = sample_book(), folder / "texts.jsonl"
+    parts = [book[831 * i : 831 * i + 200 + 90 * (i % 7)] for i in range(documents)]
     path.write_text("".join(json.dumps({"text": part}) + "\n" for part in parts), encoding="utf-8")
     return path
 
