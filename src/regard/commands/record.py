@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from regard.commands.app import LOOK, app
 from regard.commands.output import noting, print_json, progress
 from regard.commands.sources import (
+    BUNDLED,
     DeviceOption,
     DtypeOption,
     JsonOption,
@@ -33,6 +34,17 @@ def record(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write the recording.")
     ] = Path("recording.regard"),
+    chat: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="A chat in place of TEXT: messages with role and content."),
+    ] = None,
+    images: Annotated[
+        list[Path] | None,
+        typer.Option("--image", metavar="FILE", help="An image to look at, beside TEXT or alone."),
+    ] = None,
+    audio: Annotated[
+        Path | None, typer.Option(metavar="FILE.wav", help="A sound to hear; TEXT is what it says, if known.")
+    ] = None,
     layers: Annotated[
         str | None, typer.Option(metavar="0,3,5", help="Only these layers; all of them if left out.")
     ] = None,
@@ -55,7 +67,7 @@ def record(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a model over a text and write down its attention: maps, statistics, tokens."""
+    """Run a model over a text, a chat, an image or a sound, and write down its attention."""
     from regard.models import record as record_text
     from regard.models.writer import check_target
 
@@ -63,23 +75,25 @@ def record(
     if not output.absolute().parent.is_dir():
         raise RegardError(f"{output} cannot be written: there is no such folder. Name one that exists.")
     check_target(output, resume=resume, overwrite=force)
-    named, given = model_and_text(model, text)
-    said = text_named(given)
-    loaded = model_named(named, dtype=dtype, device=device)
+    seen = {"images": list(images or []), "audio": audio}
+    beside = bool(images) or audio is not None
+    named, said = _asked(model, text, chat, beside)
+    loaded = model_named(named, dtype=dtype, device=device, processor=beside)
     how = {"layers": chosen, "store": output, "resume": resume, "overwrite": force, "too_long": too_long}
     try:
         with noting(), progress("Recording") as step:
-            recording = record_text(loaded, said, progress=step, **how)
+            recording = record_text(loaded, said, **seen, progress=step, **how)
     except KeyboardInterrupt:
         if not output.exists():
             raise
         raise StoppedError(
             f"stopped. What was recorded stays in {output}: complete it with --resume."
         ) from None
+    ids = recording.token_ids
     summary = {
         "path": str(output),
         "model": recording.model.name,
-        "tokens": next(iter(recording.token_ids.values())).shape[1],
+        "tokens": (ids["decoder"] if "decoder" in ids else next(iter(ids.values()))).shape[1],
         "layers": len(recording.all_layers),
         "bytes": recording.nbytes,
     }
@@ -88,6 +102,20 @@ def record(
         return
     typer.echo(f"Wrote {output}: {recording!r}")
     typer.echo(f"Look at it with: regard view {output}")
+
+
+def _asked(model: str | None, text: str | None, chat: Path | None, beside: bool) -> tuple[str, Any]:
+    """The model's name, and the text or chat for it; with images or a sound there need be no text."""
+    from regard.models import load_chat
+
+    if chat is not None:
+        if text is not None:
+            raise RegardError("TEXT and --chat were both given; leave out one of them.")
+        return model or BUNDLED, load_chat(chat)
+    if beside:
+        return model or BUNDLED, None if text is None else text_named(text)
+    named, given = model_and_text(model, text)
+    return named, text_named(given)
 
 
 def _numbers(given: str) -> list[int]:

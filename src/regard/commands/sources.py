@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from regard.models import LoadedModel, Recording
 
 __all__ = [
+    "BUNDLED",
     "DeviceOption",
     "DtypeOption",
     "HeadOption",
@@ -107,11 +108,13 @@ def _is_model(name: str) -> bool:
     return HUB.fullmatch(name) is not None and path.suffix not in TEXTS
 
 
-def model_named(name: str = BUNDLED, *, dtype: str | None = None, device: str | None = None) -> LoadedModel:
-    """A model and its tokenizer; `bundled` is the one that comes with regard."""
+def model_named(
+    name: str = BUNDLED, *, dtype: str | None = None, device: str | None = None, processor: bool = False
+) -> LoadedModel:
+    """A model and its tokenizer, or its processor; `bundled` is the one that comes with regard."""
     from regard.models import load_model
 
-    return load_model(name, dtype=dtype, device=device)
+    return load_model(name, dtype=dtype, device=device, processor=processor)
 
 
 def text_named(text: str | None) -> str:

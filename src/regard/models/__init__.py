@@ -6,6 +6,7 @@ from regard.models.imported import from_attentions
 from regard.models.layer import Layer
 from regard.models.loading import LoadedModel, load_model
 from regard.models.opening import load
+from regard.models.passages import Passage, load_chat
 from regard.models.progress import progress
 from regard.models.record import record
 from regard.models.recording import Recording
@@ -30,6 +31,7 @@ __all__ = [
     "Alarms",
     "Layer",
     "LoadedModel",
+    "Passage",
     "PatchGrid",
     "Reading",
     "Recording",
@@ -45,6 +47,7 @@ __all__ = [
     "image_map",
     "lightning_callback",
     "load",
+    "load_chat",
     "load_model",
     "load_text",
     "plot_image",

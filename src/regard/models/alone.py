@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -17,10 +18,12 @@ from regard.masks.within import within
 from regard.models.layer import Layer
 from regard.models.padding import Texts, span_of, without_padding
 from regard.models.recording import Recording
-from regard.models.segment import Segment, row_of
+from regard.models.segment import Segment, mapped, row_of
 from regard.models.tokens import Token
 
 __all__ = ["alone"]
+
+Found = TypeVar("Found")
 
 
 @implements(Recording.alone)
@@ -28,7 +31,8 @@ def alone(recording: Recording, row: int = 0, stack: str | None = None) -> Recor
     """The recording of one text of a batch, without the padding: its queries, its keys and its tokens.
 
     Of one stack, or of all. A recording of one text without padding is returned as it is. Where padding was
-    cut away, layers have maps and no statistics: those that were recorded number keys as the batch does.
+    cut away behind the text, layers keep their statistics of rows; where it stood before the text they have
+    maps and no statistics: those that were recorded number keys as the batch does.
 
     >>> import torch
     >>> from regard.models import bundled, watch
@@ -48,12 +52,18 @@ def alone(recording: Recording, row: int = 0, stack: str | None = None) -> Recor
     one.cleared = None
     one.clear()
     one.path = None
-    one.text = recording.text if row == 0 else None
+    one.texts, one._spans, one._passages = None, None, {}
     for part in parts:
         one.put(part)
     for role, ids in recording.token_ids.items():
         kept = _tokens(recording, role, ids.shape[1], texts)
-        one.token_ids[role] = ids[row % len(ids), kept.start : kept.stop][None]
+        own = row % len(ids)
+        one.token_ids[role] = ids[own, kept.start : kept.stop][None]
+        if role == recording.reader:
+            _put_text(one, recording, own, kept)
+        rows = recording.passages_of(role)
+        moved = [p._replace(start=p.start - kept.start, stop=p.stop - kept.start) for p in _row(rows, own)]
+        one.note_passages(role, [moved])
         _put_tokens(one, recording, role, row, kept)
     return one
 
@@ -71,8 +81,17 @@ def _layer_alone(layer: Layer, texts: Texts) -> Layer:
     part.options, part.row_stats = dict(layer.options), layer.row_stats
     p, bias = own.problem, own.problem.scoring.bias
     stats: dict[str, Any] = {}
-    if own.shape[2:] == seen.shape[2:] and layer.segments:
+    if layer.segments:
         stats = {name: row_of(value, texts.row % seen.shape[0]) for name, value in layer.stats.items()}
+    if own.shape[2:] != seen.shape[2:]:
+        rows, keys = (span_of(side) for side in real)
+        # Where padding stands in front, keys have other numbers than the text's own.
+        kept = layer.row_stats if keys.start == 0 else frozenset[str]()
+        stats = {
+            name: mapped(value, lambda x: x[:, :, rows.start : rows.stop])
+            for name, value in stats.items()
+            if name in kept
+        }
     part.segments = [Segment(own.lse, stats, p.q, p.k, p.v, bias if isinstance(bias, Tensor) else None)]
     part._map = own
     return part
@@ -108,6 +127,18 @@ def _tokens(recording: Recording, role: str, count: int, texts: Texts) -> range:
     kept = span_of(texts.tokens(read_by, n))
     # The last token of a generated text was never read.
     return range(kept.start, count if kept.stop == n else kept.stop)
+
+
+def _put_text(one: Recording, batch: Recording, row: int, kept: range) -> None:
+    """Keep the text of one row, and where its tokens stand in it."""
+    one.texts = list(batch.texts or [])[row : row + 1] or None
+    spans = _row(batch._spans or [], row)
+    one._spans = [spans[kept.start : kept.stop]] if spans else None
+
+
+def _row(rows: Sequence[Sequence[Found]], row: int) -> Sequence[Found]:
+    """What is known of one row of a batch; nothing where rows were not told apart."""
+    return rows[row] if row < len(rows) else []
 
 
 def _put_tokens(one: Recording, batch: Recording, role: str, row: int, kept: range) -> None:

@@ -17,14 +17,13 @@ from regard.errors import ModelError, RecordingError
 from regard.models.recording import Recording
 from regard.models.switch import unwrapped
 from regard.models.tokens import Token
-from regard.models.watch import ROWS, watch
-from regard.stats import Statistic
+from regard.models.watch import watch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["PatchGrid", "image_map", "plot_image", "record_image"]
+__all__ = ["PatchGrid", "image_map", "picture_of", "plot_image", "record_image"]
 
 PATCH = re.compile(r"patch (\d+),(\d+)")
 Query = str | tuple[int, int] | int
@@ -78,22 +77,19 @@ def record_image(
     image: Any,
     *,
     grid: tuple[int, int] | None = None,
-    stats: Sequence[Statistic] = ROWS,
-    layers: Sequence[int | str] | None = None,
-    store: str | Path | None = None,
-    overwrite: bool = False,
+    **options: Any,
 ) -> Recording:
     """Let a vision model look at an image, and return the recording of it; its tokens are patches.
 
     `model` is a pair of a model and its image processor, or a model alone, which is given pixel values of
     shape (3, height, width) or (1, 3, height, width). Of a model that reads images and texts the vision part
     runs. `image` is a file, a PIL image or an array of height × width × 3. `grid` is how many rows and
-    columns of patches there are, where the model's config does not say.
+    columns of patches there are, where the model's config does not say. The other options are those of
+    `watch`.
     """
     runner, processor = model if isinstance(model, tuple) else (model, None)
     runner = _vision_part(unwrapped(runner))
     pixels = _pixels(runner, processor, image)
-    options: dict[str, Any] = {"stats": stats, "layers": layers, "store": store, "overwrite": overwrite}
     with torch.no_grad(), watch(runner, **options) as recording:
         runner(pixel_values=pixels)
         tokens = recording.all_layers[0].keys
@@ -139,7 +135,7 @@ def plot_image(
     name = found.names[place + found.leading]
     return over_image(
         image_map(recording, layer, head, query),
-        _picture(image),
+        picture_of(image),
         title=f"what {name} looks at: {who}",
         frame=divmod(place, found.columns) if place >= 0 else None,
         ax=ax,
@@ -171,13 +167,13 @@ def _pixels(model: Any, processor: Any, image: Any) -> Float[Tensor, "1 3 height
             "record_image((model, processor), image), or give pixel values."
         )
     else:
-        pixels = processor(images=_picture(image), return_tensors="pt")["pixel_values"]
+        pixels = processor(images=picture_of(image), return_tensors="pt")["pixel_values"]
     if pixels.ndim != 4 or len(pixels) != 1:
         raise ModelError(f"pixel values have shape {tuple(pixels.shape)}; wanted (1, 3, height, width).")
     return pixels.to(model.device, model.dtype)
 
 
-def _picture(image: Any) -> Any:
+def picture_of(image: Any) -> Any:
     """An image as an array or a PIL image; a file is read."""
     if not isinstance(image, str | Path):
         return image

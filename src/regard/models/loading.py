@@ -16,7 +16,7 @@ __all__ = ["LoadedModel", "device_named", "dtype_named", "load_model", "located"
 
 
 class LoadedModel(NamedTuple):
-    """A model, ready to run, and its tokenizer."""
+    """A model, ready to run, and its tokenizer; of a model that takes images or sounds, its processor."""
 
     model: Any
     tokenizer: Any
@@ -29,13 +29,15 @@ def load_model(
     device: str | torch.device | None = None,
     device_map: str | dict[str, Any] | None = None,
     gguf_file: str | None = None,
+    processor: bool = False,
 ) -> LoadedModel:
     """Load a transformers model and its tokenizer, in evaluation mode.
 
     A folder or a .gguf file is read without a network, "bundled" is the model that comes with regard, and any
     other name is looked up on the Hugging Face hub, because you named it. `dtype` is that of the saved
     weights unless given ("bfloat16" or torch.bfloat16); `device_map="auto"` spreads a large model over
-    devices, `device` puts all of it on one, and `device="auto"` on a GPU if there is one.
+    devices, `device` puts all of it on one, and `device="auto"` on a GPU if there is one. With `processor`
+    the second part is what prepares images and sounds too, in place of the tokenizer.
     """
     if device is not None and device_map is not None:
         raise ModelError(f"load_model got device={device!r} and device_map={device_map!r}; give one of them.")
@@ -49,7 +51,7 @@ def load_model(
     if gguf_file is not None:
         _check_gguf(where, gguf_file)
         options["gguf_file"] = gguf_file
-    tokenizer = _tokenizer(where, options)
+    tokenizer = _tokenizer(where, options, processor)
     wanted: dict[str, Any] = {"dtype": _dtype(dtype), **options}
     if device_map is not None:
         wanted["device_map"] = device_map
@@ -126,14 +128,19 @@ def _check_gguf(where: str, gguf_file: str) -> None:
         )
 
 
-def _tokenizer(where: str, options: dict[str, Any]) -> Any:
-    from transformers import AutoConfig, AutoTokenizer
+def _tokenizer(where: str, options: dict[str, Any], processor: bool) -> Any:
+    from transformers import AutoConfig, AutoProcessor, AutoTokenizer
 
     name = _spelled(where, options.get("gguf_file"))
     try:
         AutoConfig.from_pretrained(where, **options)
     except Exception as error:  # a damaged file can raise anything
         raise ModelError(_unknown(where, name, error)) from error
+    if processor:
+        try:
+            return AutoProcessor.from_pretrained(where, **options)
+        except Exception as error:  # what is missing, a file or a library, raises what it likes
+            raise ModelError(f"the processor of {name} cannot be loaded: {_first_line(error)}.") from error
     try:
         return AutoTokenizer.from_pretrained(where, **options)
     except Exception as error:  # what a missing tokenizer raises depends on its kind

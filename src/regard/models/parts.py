@@ -106,7 +106,7 @@ def joined_parts(path: Path, read: Callable[[Path], Recording]) -> Recording:
         raise RecordingError(f"{path}: its parts have different layers. Record again.")
     whole = Recording(first.model)
     whole.path, whole.complete = path, all(part.complete for part in parts)
-    whole.tokenizer, whole.text = first.tokenizer, first.text
+    whole.tokenizer, whole.texts = first.tokenizer, first.texts
     join = _Join(kind, places)
     for layers in zip(*(part.all_layers for part in parts), strict=True):
         whole.put(join.layer(layers))

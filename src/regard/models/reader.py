@@ -14,6 +14,7 @@ from regard.maps.damage import believing
 from regard.models.identity import ModelIdentity
 from regard.models.manifest import COMPLETE, PARTIAL, read_manifest
 from regard.models.parts import PARTS, joined_parts
+from regard.models.passages import Passage
 from regard.models.recording import Recording
 from regard.models.storage import check_file, layer_from
 from regard.models.tokens import Token
@@ -59,6 +60,9 @@ def _read_tokens(recording: Recording, file: Path) -> None:
 
 def _take_tokens(recording: Recording, said: dict[str, Any]) -> None:
     recording.text = said.pop("text", None)
+    recording.texts = said.pop("texts", None) or recording.texts
+    for role, rows in said.pop("passages", {}).items():
+        recording.note_passages(role, [[Passage(*each) for each in row] for row in rows])
     tokens = {"encoder": said.pop("encoder_tokens", None)}
     tokens |= {"decoder" if "decoder" in said else "encoder": said.pop("tokens", None)}
     recording.token_ids = {role: torch.tensor(rows) for role, rows in said.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,28 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.errors import ModelError
+from regard.models.images import record_image
+from regard.models.listening import hearing_of
 from regard.models.prompt import Prompt, prompt_of
 from regard.models.recording import Recording
+from regard.models.senses import images_in, listed, prompt_with, tokenizer_of
 from regard.models.watch import ROWS, watch
 from regard.stats import Statistic
 
 __all__ = ["record"]
 
+# A text, a chat, several of either, token ids, or what a tokenizer returned.
+Given = str | Int[Tensor, "..."] | Sequence[Any] | Mapping[str, Any]
+
 
 def record(
     model: Any,
-    text: str | Int[Tensor, "..."] | Sequence[int],
+    text: Given | None = None,
     *,
+    images: Any = None,
+    audio: Any = None,
+    image_spans: Sequence[tuple[int, int]] | None = None,
+    grid: tuple[int, int] | None = None,
     stats: Sequence[Statistic] = ROWS,
     layers: Sequence[int | str] | None = None,
     keep_maps: bool = True,
@@ -34,10 +44,24 @@ def record(
     too_long: str = "extend",
     progress: Callable[[int, int], None] | None = None,
 ) -> Recording:
-    """Let a model read a text, and return the recording of it.
+    """Let a model read a text, see images or hear a sound, and return the recording of it.
 
     `model` is what `load_model` or `bundled` returned, a pair of a model and its tokenizer; a model alone
-    reads token ids. A text longer than the model's context is read whole, with a warning, up to four times
+    reads token ids. `text` is a text, token ids, or a chat: messages with role and content, which go through
+    the tokenizer's template, and `recording.passages` says which tokens are whose. The model's turn begins
+    where the chat ends, unless it spoke last.
+
+    A list of texts, or of chats, is one batch; so is what a tokenizer returned for several, padded on either
+    side. It gives one recording, in which maps and statistics have a row for each text and shorter texts end
+    in padding; `recording.alone(i)` is what recording text i by itself gives.
+
+    `images` are one or several files, PIL images or arrays, `audio` is a WAV file or samples, alone or as a
+    pair with their rate; both need the model's processor in place of the tokenizer. Beside a text
+    `recording.passages` says which tokens stand for each image; where they cannot be found, `image_spans`
+    and `grid`, rows and columns of patches, say it. A model that writes what it hears is given what was
+    said as `text`, or writes itself.
+
+    A text longer than the model's context is read whole, with a warning, up to four times
     the context. Beyond that, and where the model has a table of positions that ends, it is read in windows:
     each piece of the context's length as if it stood alone, and the recording is still one, of the whole
     text. `too_long` is "extend" for this, "windows" for windows from the start, "truncate" for the beginning
@@ -55,26 +79,49 @@ def record(
     >>> recording.tokens[2].text
     ' cat'
     """
-    runner, tokenizer = _parts(model)
-    prompt = prompt_of(runner, tokenizer, text, too_long)
+    runner, processor = _parts(model)
+    options: dict[str, Any] = {
+        "layers": layers, "stats": stats, "keep_maps": keep_maps, "store": store, "resume": resume,
+        "overwrite": overwrite, "max_bytes": max_bytes, "progress": progress,
+    }  # fmt: skip
+    pictures = listed(images) or images_in(text)
+    if text is None and pictures and audio is None:
+        if len(pictures) > 1:
+            raise ModelError("record got several images and no text; record them one by one.")
+        return record_image((runner, processor), pictures[0], grid=grid, **options)
+    if audio is not None and _listens(runner):
+        hearing = hearing_of(runner, processor, audio, text)
+        with torch.no_grad(), watch(runner, **options) as recording:
+            runner(**hearing.arguments)
+            hearing.name(recording)
+        return recording
+    if text is None:
+        raise ModelError("record got nothing to read; give a text, a chat, token ids, images or a sound.")
+    if pictures or audio is not None:
+        prompt = prompt_with(
+            runner, processor, text, images=pictures, audio=audio, spans=image_spans, grid=grid
+        )
+    else:
+        prompt = prompt_of(runner, tokenizer_of(processor), text, too_long)
     with torch.no_grad():
         if prompt.window is not None:
             _check_windows(runner)
-        with watch(
-            runner,
-            layers=layers,
-            stats=stats,
-            keep_maps=keep_maps,
-            store=store,
-            resume=resume,
-            overwrite=overwrite,
-            max_bytes=max_bytes,
-            progress=progress,
-        ) as recording:
-            if tokenizer is not None:
-                recording.attach(tokenizer, prompt.text, prompt.spans)
+        with watch(runner, **options) as recording:
+            if processor is not None:
+                recording.attach(tokenizer_of(processor), prompt.texts, prompt.spans)
+            recording.note_passages(_reader(runner), prompt.passages)
             runner(**_arguments(runner, prompt))
     return recording
+
+
+def _listens(model: Any) -> bool:
+    """Whether a model is given a sound alone; others read a text with a sound in it."""
+    return getattr(model, "main_input_name", "input_ids") in ("input_features", "input_values")
+
+
+def _reader(model: Any) -> str:
+    """Which side of a model reads the text."""
+    return "encoder" if model.config.is_encoder_decoder else "decoder"
 
 
 def _parts(model: Any) -> tuple[Any, Any]:
@@ -89,7 +136,12 @@ def _parts(model: Any) -> tuple[Any, Any]:
 def _arguments(model: Any, prompt: Prompt) -> dict[str, Any]:
     """What to call the model with: the tokens, and what spares memory where the model knows of it."""
     known = inspect.signature(model.forward).parameters
-    given: dict[str, Any] = {"input_ids": prompt.ids}
+    given: dict[str, Any] = {"input_ids": prompt.ids, **prompt.beside}
+    if prompt.real is not None:
+        given["attention_mask"] = prompt.real.long()
+        # Behind padding a text begins later than it says; what comes before padding is where it was.
+        if "position_ids" in known and not bool(prompt.real[:, 0].all()):
+            given["position_ids"] = prompt.positions
     given |= {name: value for name, value in (("use_cache", False), ("logits_to_keep", 1)) if name in known}
     if model.config.is_encoder_decoder:
         # The text is the encoder's; the decoder only begins.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from regard.errors import RecordingError
 from regard.extension import extension_point
 from regard.models.identity import ModelIdentity
 from regard.models.layer import Layer
+from regard.models.passages import Passage
 from regard.models.sites import Site
 from regard.models.sizes import spoken
 from regard.models.stack import Maps, Stack
@@ -41,7 +43,8 @@ class Recording:
     def __init__(self, model: ModelIdentity) -> None:
         self.model = model
         self.tokenizer: str | None = None
-        self.text: str | None = None
+        self.texts: list[str] | None = None
+        """What each row of the batch read, where that is known."""
         self.complete = True
         self.path: Path | None = None
         self.token_ids: dict[str, Int[Tensor, "batch n"]] = {}
@@ -49,8 +52,9 @@ class Recording:
         """Called when a new text begins, so that what is being written begins anew too."""
         self._layers: list[Layer] = []
         self._tokenizer: Any = None
-        self._spans: Sequence[tuple[int, int]] | None = None
+        self._spans: Sequence[Sequence[tuple[int, int]]] | None = None
         self._tokens: dict[str, list[list[Token]]] = {}
+        self._passages: dict[str, list[list[Passage]]] = {}
 
     @classmethod
     def of(cls, model: Any) -> Recording:
@@ -76,6 +80,15 @@ class Recording:
         How much will be written is `recording.nbytes`; where it does not fit on the disk, nothing is.
         """
         ...
+
+    @property
+    def text(self) -> str | None:
+        """The text that was read, the first of a batch; None where only token ids are known."""
+        return self.texts[0] if self.texts else None
+
+    @text.setter
+    def text(self, text: str | None) -> None:
+        self.texts = None if text is None else [text]
 
     @property
     def stacks(self) -> dict[str, Stack]:
@@ -140,6 +153,23 @@ class Recording:
             self._tokens[role] = self._tokenized(role)
         return self._tokens[role]
 
+    @property
+    def passages(self) -> list[Passage]:
+        """Named runs among `tokens`: what each speaker of a chat said, which tokens stand for an image.
+
+        `passage.tokens` is a range, as `SegmentMass` and knock-outs take it.
+        """
+        return next(iter(self.passages_of("decoder" if "decoder" in self.token_ids else "encoder")), [])
+
+    def passages_of(self, role: str) -> list[list[Passage]]:
+        """The passages of every text that one side read; those of a sound are the encoder's."""
+        return self._passages.get(role, [])
+
+    def note_passages(self, role: str, passages: Sequence[Sequence[Passage]]) -> None:
+        """Keep the passages of every text that one side reads."""
+        if any(passages):
+            self._passages[role] = [list(row) for row in passages]
+
     @extension_point
     def alone(self, row: int = 0, stack: str | None = None) -> Recording:
         """One text of the batch as if the model had read nothing else: without the others, without padding.
@@ -153,14 +183,18 @@ class Recording:
         return self.layers.stat(name)
 
     def attach(
-        self, tokenizer: Any, text: str | None = None, spans: Sequence[tuple[int, int]] | None = None
+        self, tokenizer: Any, text: str | Sequence[str] | None = None, spans: Sequence[Any] | None = None
     ) -> Recording:
         """Say how token ids read, and which text they came from; then `recording.tokens` knows both.
 
-        Of an encoder-decoder, `text` is what the encoder read. `spans` says where each token begins and ends
-        in the text; without it the text is tokenized once more.
+        Of an encoder-decoder, `text` is what the encoder read; of a batch, one text for each row. `spans`
+        says where each token begins and ends in the text, for each text of several; without it the text is
+        tokenized once more.
         """
-        self._tokenizer, self.text, self._spans, self._tokens = tokenizer, text, spans, {}
+        if isinstance(text, str):
+            text, spans = [text], None if spans is None else [spans]
+        self.texts = None if text is None else list(text)
+        self._tokenizer, self._spans, self._tokens = tokenizer, spans, {}
         self.tokenizer = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
         return self
 
@@ -280,10 +314,9 @@ class Recording:
         ids = self.token_ids.get(role)
         if ids is None:
             raise RecordingError("the model was not run on token ids, so there are no tokens to show.")
-        first, *others = ids.tolist()
-        text, spans = (self.text, self._spans) if role == self.reader else (None, None)
-        known = tokens_of(self._tokenizer, first, text, spans)
-        return [known, *(tokens_of(self._tokenizer, row) for row in others)]
+        texts, spans = (self.texts or [], self._spans or []) if role == self.reader else ([], [])
+        known = zip_longest(ids.tolist(), texts[: len(ids)], spans[: len(ids)])
+        return [tokens_of(self._tokenizer, *row) for row in known]
 
     def _stack_or_raise(self, role: str) -> Stack:
         stacks = self.stacks

@@ -46,6 +46,7 @@ def write_layer(layer: Layer, folder: Path, stem: str, known: dict[str, Any] | N
         "softcap": layer.options["softcap"],
         "sink": None if layer.options["sink"] is None else layer.options["sink"].tolist(),
         "whole": layer.whole,
+        "row_stats": sorted(layer.row_stats),
         "segments": files,
     }
 
@@ -63,6 +64,7 @@ def layer_from(entry: dict[str, Any], folder: Path) -> Layer:
         "sink": None if sink is None else torch.tensor(sink),
     }
     layer.whole = entry["whole"]
+    layer.row_stats = frozenset(entry.get("row_stats", ()))
     layer.described = entry["mask_text"]
     layer.stored_bytes = sum(part["bytes"] for part in entry["segments"])
     layer.unwritten = written if isinstance(written, str) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,16 @@ def load_text(source: str | Path) -> str:
     """A text from a file, from stdin (`"-"`), or the string itself.
 
     A string is a file's name if there is such a file. One that can only be a name, because it has an ending
-    and no space, must be there.
+    and no space, must be there. A byte order mark at the beginning is left out.
 
     >>> load_text("Alice was beginning to get very tired.")
     'Alice was beginning to get very tired.'
     """
     if source == "-":
-        return sys.stdin.read()
+        return sys.stdin.read().removeprefix("\ufeff")
     if isinstance(source, Path) or _is_file(source):
         try:
-            return Path(source).read_text(encoding="utf-8")
+            return Path(source).read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise ModelError(f"{source} is not a UTF-8 text: {error}. Convert it first.") from None
         except OSError as error:
@@ -45,11 +45,11 @@ def load_text(source: str | Path) -> str:
     return source
 
 
-def chat_text(tokenizer: Any, messages: str | Sequence[dict[str, str]], *, answer: bool = True) -> str:
+def chat_text(tokenizer: Any, messages: str | Sequence[Mapping[str, Any]], *, answer: bool = True) -> str:
     """A conversation as the one text its model was trained to read.
 
     `messages` are dicts of role and content; a string is what the user says. With `answer` the text ends
-    where the model's turn begins.
+    where the model's turn begins. A tokenizer or the processor of a model that reads images too.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise ModelError(
@@ -57,7 +57,10 @@ def chat_text(tokenizer: Any, messages: str | Sequence[dict[str, str]], *, answe
             "it was not made for conversations. Give it plain text."
         )
     said = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-    return tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=answer)
+    try:
+        return tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=answer)
+    except Exception as error:  # a template is a program: it may raise anything
+        raise ModelError(f"the chat template refuses these messages: {error}.") from error
 
 
 def context_length(model: Any) -> int | None:

@@ -204,10 +204,15 @@ class Writer:
 
     def _write_tokens(self, version: str) -> dict[str, Any]:
         recording = self.recording
-        ids = {role: rows.tolist() for role, rows in recording.token_ids.items()}
+        ids: dict[str, Any] = {role: rows.tolist() for role, rows in recording.token_ids.items()}
+        passages = {role: rows for role in ("encoder", "decoder") if (rows := recording.passages_of(role))}
+        if passages:
+            ids["passages"] = passages
         with suppress(RecordingError):
             # Without a tokenizer there are ids and no text.
             ids |= {"text": recording.text, "tokens": _bare(recording.batch_tokens)}
+            if len(recording.texts or ()) > 1:
+                ids["texts"] = recording.texts
             if {"encoder", "decoder"} <= ids.keys():
                 ids["encoder_tokens"] = _bare(recording.tokens_of("encoder"))
         file = self.path / f"{self.stem}-tokens-{version}.json"
