@@ -58,12 +58,21 @@ def pages(names: list[str]) -> list[Path]:
 
 
 def program(markdown: str) -> str:
-    """The ```python blocks of a page as one program, every line where the page has it."""
-    lines, inside = [], False
+    """The ```python blocks of a page as one program, every line where the page has it.
+
+    From a block with prompts it takes the code; tests/docs compares what such a block prints.
+    """
+    lines, inside, opened, session = [], False, False, False
     for line in markdown.splitlines():
         fence = line.startswith("```")
-        lines.append(line if inside and not fence else "")
-        inside = line == "```python" if fence else inside
+        if inside and not fence:
+            # A block is a session if its first line has a prompt.
+            session = line.startswith(">>>") if opened else session
+            lines.append(line if not session else line[4:] if line.startswith((">>>", "...")) else "")
+        else:
+            lines.append("")
+        opened = fence and line == "```python"
+        inside = opened if fence else inside
     return "\n".join(lines) + "\n"
 
 

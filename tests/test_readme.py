@@ -32,6 +32,11 @@ def test_blocks_are_one_program_with_the_lines_of_the_page():
     assert len([line for line in lines if line]) == 2
 
 
+def test_of_a_session_the_code_is_run_and_its_output_left_out():
+    page = "```python\n>>> for x in 1, 2:\n...     x\n1\n2\n\n```\n```python\ny = x\n```"
+    assert readme.program(page).split("\n") == ["", "for x in 1, 2:", "    x", *[""] * 5, "y = x", "", ""]
+
+
 def test_commands_are_those_that_end():
     assert readme.commands(PAGE) == ["regard record bundled story.txt -o x.regard"]
 
