@@ -16,8 +16,8 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 def title_of(markdown: str) -> str:
     """The first heading of a page.
 
-    >>> title_of("intro\\n# Take results elsewhere\\nmore")
-    'Take results elsewhere'
+    >>> title_of("intro\\n# Export and import\\nmore")
+    'Export and import'
     """
     found = re.search(r"^# (.+)$", markdown, re.MULTILINE)
     return found[1].strip() if found else ""

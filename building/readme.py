@@ -8,6 +8,7 @@ python -m building.readme README.md          only pages with such names
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -77,14 +78,17 @@ def program(markdown: str) -> str:
 
 
 def commands(markdown: str) -> list[str]:
-    """The commands of regard in the ```bash blocks of a page; not those that serve until they are stopped.
+    """The commands of regard in the ```bash and ```sh blocks of a page; not those that serve until stopped.
+
+    Tests run ```bash alone, on a text of 80 letters: ```sh is for what needs a longer text or more files.
 
     >>> commands("```bash\\nregard info   # versions\\nregard view\\npip install regard\\n```")
     ['regard info']
     """
-    blocks = re.findall(r"^```bash\n(.*?)^```", markdown, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(?:bash|sh)\n(.*?)^```", markdown, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
-    return [m[1] for line in lines if (m := re.match(r"(regard (?!view|mcp).+?)(?: +#.*)?$", line))]
+    ends = re.compile(r"(regard (?!view|mcp|corpus open).+?)(?: +#.*)?$")
+    return [found[1] for line in lines if (found := ends.match(line))]
 
 
 def installed(folder: Path, python: str, borrow: bool) -> Path:
@@ -126,8 +130,11 @@ def tried(page: Path, interpreter: Path, folder: Path) -> int:
 
 
 def furnish(work: Path, interpreter: Path) -> None:
-    """The files that pages take for granted: a text, a function, and a folder with a model."""
+    """The files that pages take for granted: texts, a function, and a model's folder."""
     (work / "story.txt").write_text(STORY, encoding="utf-8")
+    (work / "book.txt").write_text(STORY, encoding="utf-8")
+    stories = [json.dumps({"text": STORY[start:]}) for start in (0, 4, 11)]
+    (work / "stories.jsonl").write_text("\n".join(stories), encoding="utf-8")
     (work / "my_attention.py").write_text(ATTENTION, encoding="utf-8")
     (work / "a").mkdir()
     where = "import regard.models, pathlib; print(pathlib.Path(regard.models.__file__).parent / 'data')"

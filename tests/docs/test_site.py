@@ -73,7 +73,7 @@ def test_agents_find_every_page_in_markdown(built):
     pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     assert pages <= set(listed)
     assert [address for address in listed if not (built / address).is_file()] == []
-    assert "`observe`: `attention`, and all you want to know" in (built / "reference/maps.md").read_text(
+    assert "`observe`: `attention` together with exact statistics" in (built / "reference/maps.md").read_text(
         "utf-8"
     )
     assert "data-line" not in (built / "tour.md").read_text("utf-8")

@@ -122,7 +122,7 @@ def advise(
     layers: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Advice:
-    """For every head the mask of the fewest pairs that keeps a share of its attention.
+    """Find the sparsest mask for each head that keeps a share of its attention.
 
     Tried are a window, a window and the first keys (sinks), a window and the heaviest keys (a vertical-slash
     pattern), and blocks of 64 × 64 cells. Where none saves anything the model's own mask is kept. The masks

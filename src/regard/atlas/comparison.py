@@ -110,7 +110,7 @@ class Comparison:
 
 
 def compare(first: Atlas, second: Atlas, names: tuple[str, str] = ("A", "B")) -> Comparison:
-    """Set two atlases side by side: of one model on two texts, or of two models."""
+    """Compare two atlases: of one model on two texts, or of two models."""
     for atlas, name in zip((first, second), names, strict=True):
         if not atlas.heads:
             raise RecordingError(f"{name} has no heads to compare; record at least one layer.")

@@ -29,7 +29,7 @@ EVEN = 2.0
 
 @dataclass(frozen=True)
 class DecayFit:
-    """The mean weight of one head by distance, and the laws it was held against.
+    """The mean weight of one head by distance, and the laws fitted to it.
 
     A power law is A(d) = a d^-gamma, an exponential A(d) = a e^(-rate d). `aic` is the exponential's AIC
     minus the power law's: above 2 the power law describes the head better, below -2 the exponential. `first`

@@ -22,7 +22,7 @@ Span = int | range | slice | Sequence[int] | None
 
 @dataclass(frozen=True)
 class Edge:
-    """Who looks at whom: a query and a key, in a head of a layer. Each is a number, several, or None for all.
+    """A query and a key in a head of a layer. Each is a number, several, or None for all.
 
     Several are a range, a slice or a list. Queries and keys are positions in the text; negative ones count
     from its end, and slices end where the text does.

@@ -21,7 +21,7 @@ __all__ = ["Effect", "Importance"]
 
 @dataclass(frozen=True)
 class Effect:
-    """What cutting one head, or one key in all layers, does; and what attention says about it."""
+    """The effect of cutting one head, or one key in all layers, beside what attention weights suggest."""
 
     layer: int | None
     head: int | None
@@ -41,7 +41,7 @@ class Effect:
 
 @dataclass(frozen=True, repr=False)
 class Importance:
-    """The effect of every cut of a sweep, in order, and how well weights tell it.
+    """The effect of every cut of a sweep, in order, and how well weights predict it.
 
     KL is in nats, at position `at`; losses are nats per token over the whole text. What the measures are
     called "weight", "norm" and so on for, `regard.atlas.measures` says.

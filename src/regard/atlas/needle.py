@@ -33,7 +33,7 @@ STORY = 2000
 
 @dataclass(frozen=True, repr=False)
 class NeedleTest:
-    """How well a model finds a sentence, by the depth at which it is hidden, and which heads look there.
+    """How well a model retrieves a sentence hidden at each depth, and which heads attend to it.
 
     The *queries* are the positions that predict the answer's tokens, when the true answer is read along.
     `retrieval` of a head is the weight that these queries give to the needle, Σ_j∈needle α_ij, the mean over
@@ -113,7 +113,7 @@ def needle(
     length: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> NeedleTest:
-    """Hide a sentence at several depths of a text, ask for it at the end, and see who looks at it.
+    """Hide a sentence at several depths of a text, ask for it at the end, and see which heads attend to it.
 
     The text is as much of `haystack` as fits into `length` tokens, or into the model's context. If it is not
     given it is the bundled story, or the bundled book where `length` is over 2,000. The needle goes between

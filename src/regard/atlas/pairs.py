@@ -27,7 +27,7 @@ Pairs = str | Sequence[tuple[int, int]] | Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class PairedHead:
-    """How much of its weight one head puts where the pairs say."""
+    """How much of its weight one head puts on the given pairs."""
 
     stack: str
     layer: int

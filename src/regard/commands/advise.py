@@ -16,9 +16,11 @@ __all__ = ["advise"]
 @app.command(rich_help_panel=ASK, epilog="Example: regard advise --share 0.95 --heads")
 def advise(
     recording: RecordingArgument = None,
-    share: Annotated[float, typer.Option(help="How much of each head's attention must stay.")] = 0.99,
+    share: Annotated[
+        float, typer.Option(help="The share of each head's attention that a mask must keep.")
+    ] = 0.99,
     layer: LayerOption = None,
-    heads: Annotated[bool, typer.Option("--heads", help="List every head, not only whole layers.")] = False,
+    heads: Annotated[bool, typer.Option("--heads", help="List single heads too, not only layers.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Find the sparsest mask that keeps a share of each head's attention, and what it would save."""

@@ -34,11 +34,9 @@ COLOURS = {
 def claims(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="Which claims; all of them if none is named."),
+        typer.Argument(metavar="[ID]...", help="The claims to measure. Default: all."),
     ] = None,
-    listing: Annotated[
-        bool, typer.Option("--list", help="List the claims and stop; nothing is measured.")
-    ] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List the claims without measuring them.")] = False,
     figures: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the figures there, as ID.svg.")
     ] = None,
@@ -48,7 +46,9 @@ def claims(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="A folder or a name: claims about a trained model, on this one."),
+        typer.Option(
+            metavar="MODEL", help="Measure the claims about trained models on this model, a folder or a name."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

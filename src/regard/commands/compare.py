@@ -21,7 +21,9 @@ __all__ = ["compare"]
 @app.command(rich_help_panel=ASK, epilog="Example: regard compare a.regard b.regard")
 def compare(
     first: Annotated[Path, typer.Argument(metavar="A", help="A recording.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Another: of another model, or another text.")],
+    second: Annotated[
+        Path, typer.Argument(metavar="B", help="A second recording, of another model or another text.")
+    ],
     top: Annotated[int, typer.Option(help="How many heads to list.")] = 10,
     as_json: JsonOption = False,
 ) -> None:

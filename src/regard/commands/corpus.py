@@ -23,7 +23,7 @@ from regard.errors import CorpusError, RegardError, StoppedError
 
 __all__ = ["corpus"]
 
-AtlasArgument = Annotated[str, typer.Argument(metavar="ATLAS", help="What regard corpus wrote.")]
+AtlasArgument = Annotated[str, typer.Argument(metavar="ATLAS", help="The atlas that regard corpus wrote.")]
 RUN = "run"
 
 
@@ -63,12 +63,13 @@ def run(
     workers: Annotated[int, typer.Option(help="How many processes or Ray actors.")] = 1,
     gpus: Annotated[float, typer.Option(help="Share of a GPU that each Ray actor takes.")] = 0.0,
     part: Annotated[
-        str | None, typer.Option("--shard", metavar="3/64", help="Only this part, for an array job.")
+        str | None, typer.Option("--shard", metavar="3/64", help="Run only this part, for an array job.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     field: Annotated[str, typer.Option(help="Which field or column holds the text.")] = "text",
     context: Annotated[
-        int | None, typer.Option(help="Cut documents into windows of so many tokens; else the model's.")
+        int | None,
+        typer.Option(help="Split documents into windows of this many tokens. Default: the model's context."),
     ] = None,
     batch: Annotated[int, typer.Option(help="Tokens read at once.")] = 4096,
     shard_size: Annotated[int, typer.Option("--shard-size", help="Documents in a shard.")] = 64,
@@ -117,7 +118,8 @@ def merge(atlas: AtlasArgument, as_json: JsonOption = False) -> None:
 def show_atlas(
     atlas: AtlasArgument,
     head: Annotated[
-        str | None, typer.Option(metavar="5.2", help="The texts where this head moves most.")
+        str | None,
+        typer.Option(metavar="5.2", help="List the texts where this head differs most from its mean."),
     ] = None,
     kind: Annotated[str | None, typer.Option(help="Only heads of this kind, largest share first.")] = None,
     plot: Annotated[
@@ -161,13 +163,15 @@ def open_text(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model that read the corpus.")],
     texts: Annotated[Path, typer.Argument(metavar="TEXTS", help="The texts that it read.")],
     head: Annotated[str, typer.Option(metavar="5.2", help="The head to look at.")],
-    rank: Annotated[int, typer.Option(help="Which of its texts, as show numbers them.")] = 0,
+    rank: Annotated[int, typer.Option(help="Which of its texts, as numbered by show.")] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Keep the recording here.")
     ] = None,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
-    no_view: Annotated[bool, typer.Option("--no-view", help="Record the text, open no viewer.")] = False,
+    no_view: Annotated[
+        bool, typer.Option("--no-view", help="Record the text without opening the viewer.")
+    ] = False,
 ) -> None:
     """Record one of the texts where a head moves most, and open it in the viewer."""
     import tempfile

@@ -32,39 +32,41 @@ def cost(
     model: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODEL]", help="A preset, or a config.json or its folder; or use the flags below."
+            metavar="[MODEL]", help="A preset, a config.json or its folder. Or use the flags below."
         ),
     ] = None,
     context: Annotated[
         str | None, typer.Option(metavar="LENGTHS", help="Context lengths such as 4k,32k,128k; k is 1024.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="What weights are stored in.")] = "bfloat16",
+    dtype: Annotated[str, typer.Option(help="Data type of the weights.")] = "bfloat16",
     cache_dtype: Annotated[
-        str | None, typer.Option(help="What the cache is stored in; else as the weights.")
+        str | None, typer.Option(help="Data type of the cache. Default: that of the weights.")
     ] = None,
-    batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
+    batch: Annotated[int, typer.Option(help="Batch size.")] = 1,
     gpu: Annotated[
-        str | None, typer.Option(help="Times at best on this GPU; here measures this machine.")
+        str | None, typer.Option(help="Estimate times on this GPU; here measures this machine.")
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Memory such as 80GB or 24GiB; else the GPU's.")
+        str | None, typer.Option(metavar="SIZE", help="Memory, such as 80GB or 24GiB. Default: the GPU's.")
     ] = None,
     attention: Annotated[
         str | None,
-        typer.Option(metavar="PATTERN", help="What layers see, over and over, such as chunk:8k*3,full."),
+        typer.Option(metavar="PATTERN", help="Attention of the layers, repeated, such as chunk:8k*3,full."),
     ] = None,
-    each_layer: Annotated[bool, typer.Option("--each-layer", help="A row for every layer.")] = False,
+    each_layer: Annotated[bool, typer.Option("--each-layer", help="Print a row for every layer.")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the costs by context: .png, .svg or .pdf.")
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option(help="Plan a prefill over so many GPUs: time, bytes sent, memory.")
+        int | None, typer.Option(help="Plan a prefill over this many GPUs: time, bytes sent, memory.")
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="With --ranks: only gather, ring or heads, or such as ring/head-tail.")
+        str | None,
+        typer.Option(help="With --ranks: only this strategy, such as gather, ring, heads or ring/head-tail."),
     ] = None,
     link: Annotated[
-        float | None, typer.Option(metavar="GB/S", help="What a rank can send; else NVLink, InfiniBand.")
+        float | None,
+        typer.Option(metavar="GB/S", help="What a rank can send. Default: NVLink, InfiniBand between nodes."),
     ] = None,
     sweep: Annotated[bool, typer.Option("--sweep", help="Plan over 1, 2, 4 … 4096 ranks.")] = False,
     remote: Annotated[
@@ -72,7 +74,7 @@ def cost(
     ] = False,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets and stop.")] = False,
     printed: Annotated[
-        bool, typer.Option("--printed", help="Compare printed tables with what is counted, and stop.")
+        bool, typer.Option("--printed", help="Compare published tables with regard's counts, and stop.")
     ] = False,
     as_json: JsonOption = False,
     layers: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Layers.")] = None,

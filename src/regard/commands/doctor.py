@@ -22,29 +22,31 @@ def doctor(
     ],
     layout: Annotated[
         str | None,
-        typer.Option(help="Of q, k and v: bhnd, bnhd, hnd, bnd, nd or bnm; found out if left out."),
+        typer.Option(help="Layout of q, k and v: bhnd, bnhd, hnd, bnd, nd or bnm. Default: detected."),
     ] = None,
     causal: Annotated[
-        bool | None, typer.Option("--causal/--no-causal", help="Whether it is meant to be causal.")
+        bool | None, typer.Option("--causal/--no-causal", help="Whether the attention should be causal.")
     ] = None,
     heads: Annotated[int | None, typer.Option(min=1, help="The number of heads.")] = None,
-    dim: Annotated[int | None, typer.Option(min=1, help="The width of one head, where it is fixed.")] = None,
+    dim: Annotated[int | None, typer.Option(min=1, help="The width of one head, if it is fixed.")] = None,
     mask: Annotated[
-        str | None, typer.Option(help="What its mask means: allowed, blocked or additive.")
+        str | None, typer.Option(help="What True means in its mask: allowed or blocked; or additive.")
     ] = None,
     cache: Annotated[
-        bool, typer.Option("--cache", help="It is used with a cache of keys and values.")
+        bool, typer.Option("--cache", help="The attention is used with a key–value cache.")
     ] = False,
     linear_memory: Annotated[
-        bool, typer.Option("--linear-memory", help="Its memory must not grow with the square of the length.")
+        bool, typer.Option("--linear-memory", help="Require memory that grows linearly with the length.")
     ] = False,
     given: Annotated[
         list[str] | None,
         typer.Option(
-            "--with", metavar="NAME=VALUE", help="An argument to make a class with; may be repeated."
+            "--with", metavar="NAME=VALUE", help="An argument for the constructor of a class; repeatable."
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds after which it counts as hanging.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds after which the attention counts as hanging.")
+    ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
 ) -> None:
     """Find the classic mistakes in an attention function or module.

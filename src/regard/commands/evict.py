@@ -34,20 +34,24 @@ def evict(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="snapkv, h2o, tova, max, sinks, random, mean, kvzip; repeatable. The first six if none.",
+            help="snapkv, h2o, tova, max, sinks, random, mean or kvzip; repeatable. Default: the first six.",
         ),
     ] = None,
     prompt: Annotated[
-        int | None, typer.Option(metavar="TOKENS", help="Tokens before the cut; else all but the last 128.")
+        int | None,
+        typer.Option(
+            metavar="TOKENS", help="Tokens of the prompt, before eviction. Default: all but the last 128."
+        ),
     ] = None,
     needle: Annotated[
-        bool, typer.Option("--needle", help="Hide a sentence in the text, and ask for it after the cut.")
+        bool, typer.Option("--needle", help="Hide a sentence in the text and ask for it after eviction.")
     ] = False,
     length: Annotated[
-        int | None, typer.Option(metavar="TOKENS", help="Read only so much of the text.")
+        int | None, typer.Option(metavar="TOKENS", help="Read only this many tokens of the text.")
     ] = None,
     heads: Annotated[
-        int, typer.Option(metavar="NUMBER", help="List so many heads that lose most, for each policy.")
+        int,
+        typer.Option(metavar="NUMBER", help="Number of heads to list for each policy, those that lose most."),
     ] = 0,
     output: Annotated[
         Path | None,

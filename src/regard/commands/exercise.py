@@ -19,15 +19,16 @@ ACTIONS = ("list", "show", "hint", "answer", "solution")
 @app.command(rich_help_panel=LOOK, epilog="Example: regard exercise show 4")
 def exercise(
     action: Annotated[
-        str, typer.Argument(metavar="[ACTION]", help="list, show, hint, answer or solution; a number shows.")
+        str,
+        typer.Argument(
+            metavar="[ACTION]", help="list, show, hint, answer or solution; a number alone means show."
+        ),
     ] = "list",
     number: Annotated[int | None, typer.Argument(metavar="[N]", help="Which exercise, from 1.")] = None,
     answer: Annotated[
         list[str] | None, typer.Argument(metavar="[ANSWER]...", help="Of `answer`: numbers, or a word.")
     ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Another number poses the problem with other numbers.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Each seed poses the problem with different numbers.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Exercises in attention: posed with new numbers for every seed, answers checked, causes of errors named.

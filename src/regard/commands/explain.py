@@ -41,7 +41,7 @@ def explain(
     model: ModelArgument = None,
     text: Annotated[
         str | None,
-        typer.Argument(metavar="[TEXT]", help="A short text or its file; a worked example if left out."),
+        typer.Argument(metavar="[TEXT]", help="A short text or its file. Default: a worked example."),
     ] = None,
     name: Annotated[
         str, typer.Option("--example", metavar="NAME", help=f"Which example: {' or '.join(EXAMPLES)}.")

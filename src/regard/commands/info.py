@@ -29,7 +29,7 @@ PACKAGES = (
 
 @app.command(rich_help_panel=CHECK, epilog="Example: regard info")
 def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False) -> None:
-    """Say what regard finds here: versions, devices, backends."""
+    """Print versions, devices and backends, for a bug report."""
     with uncollected():
         found = facts()
     if as_json:

@@ -38,16 +38,16 @@ def knockout(
     edges: Annotated[
         list[str] | None,
         typer.Option(
-            "--edge", metavar="LAYER.HEAD:QUERY:KEY", help="Who must not look at whom: 6.3:40:10, *.*:20:5-8"
+            "--edge", metavar="LAYER.HEAD:QUERY:KEY", help="Pairs to cut, such as 6.3:40:10 or *.*:20:5-8"
         ),
     ] = None,
     keys: Annotated[
-        list[int] | None, typer.Option("--key", metavar="POSITION", help="A token that no query may see.")
+        list[int] | None, typer.Option("--key", metavar="POSITION", help="A token to hide from all queries.")
     ] = None,
     sweep: Annotated[
         str | None, typer.Option(metavar="heads|keys", help="Cut each head, or each token, in turn.")
     ] = None,
-    at: Annotated[int, typer.Option(help="Whose prediction to compare; -1 is the last token's.")] = -1,
+    at: Annotated[int, typer.Option(help="The position whose prediction is compared; -1 is the last.")] = -1,
     top: Annotated[int, typer.Option(help="How many tokens to list.")] = 5,
     option: ModelOption = None,
     dtype: DtypeOption = None,

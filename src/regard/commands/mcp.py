@@ -21,14 +21,14 @@ def mcp(
         typer.Argument(metavar="[RECORDINGS]...", help="Recordings that agents may read."),
     ] = None,
     model: Annotated[
-        str, typer.Option(metavar="MODEL", help="The model that reads texts; the bundled one if left out.")
+        str, typer.Option(metavar="MODEL", help="The model that reads texts. Default: the bundled model.")
     ] = BUNDLED,
     write: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Let agents save recordings in this folder.")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Serve HTTP on this machine alone; else stdin and stdout."),
+        typer.Option(min=1, max=65535, help="Serve HTTP on this machine only. Default: stdin and stdout."),
     ] = None,
 ) -> None:
     """Serve language-model agents (Model Context Protocol): record, atlas, cells, knock-outs, check, cost.

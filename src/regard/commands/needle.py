@@ -28,16 +28,24 @@ __all__ = ["needle"]
 def needle(
     model: ModelArgument = None,
     text: TextArgument = None,
-    needle: Annotated[str | None, typer.Option(metavar="SENTENCE", help="What to hide in the text.")] = None,
+    needle: Annotated[
+        str | None, typer.Option(metavar="SENTENCE", help="The sentence to hide in the text.")
+    ] = None,
     question: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="How the sentence begins, asked at the end.")
+        str | None,
+        typer.Option(
+            metavar="WORDS", help="The beginning of the sentence, given at the end as the question."
+        ),
     ] = None,
     answer: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="What should follow; else the rest of the sentence.")
+        str | None,
+        typer.Option(metavar="WORDS", help="The expected answer. Default: the rest of the sentence."),
     ] = None,
-    depths: Annotated[int, typer.Option(help="At how many depths, from the beginning to the end.")] = 11,
+    depths: Annotated[
+        int, typer.Option(help="Number of depths, from the beginning to the end of the text.")
+    ] = 11,
     length: Annotated[
-        int | None, typer.Option(help="Tokens; over 2,000 from the bundled book. Else all of the text.")
+        int | None, typer.Option(help="Tokens to read; over 2,000, of the bundled book. Default: all.")
     ] = None,
     lengths: Annotated[
         str | None, typer.Option(metavar="TOKENS", help="Several lengths, such as 150,300,600: a grid.")

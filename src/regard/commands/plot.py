@@ -30,13 +30,14 @@ def plot(
     layer: Annotated[int, typer.Option(help="Which layer, from 0.")] = 0,
     head: Annotated[int, typer.Option(help="Which head, from 0.")] = 0,
     queries: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Only these queries; all if left out.")
+        str | None, typer.Option(metavar="A:B", help="Only these queries. Default: all.")
     ] = None,
-    keys: Annotated[str | None, typer.Option(metavar="A:B", help="Only these keys; all if left out.")] = None,
+    keys: Annotated[str | None, typer.Option(metavar="A:B", help="Only these keys. Default: all.")] = None,
     at: Annotated[
-        str | None, typer.Option(metavar="QUERY,KEY", help="Where to zoom in; else the heaviest weight.")
+        str | None,
+        typer.Option(metavar="QUERY,KEY", help="The cell to zoom in on. Default: the heaviest weight."),
     ] = None,
-    how: Annotated[str, typer.Option(help="What a block of a long map shows: max or mean.")] = "max",
+    how: Annotated[str, typer.Option(help="What each block of a long map shows: max or mean.")] = "max",
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf file.")
     ] = Path("map.png"),

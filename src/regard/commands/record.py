@@ -46,7 +46,7 @@ def record(
         Path | None, typer.Option(metavar="FILE.wav", help="A sound to hear; TEXT is what it says, if known.")
     ] = None,
     layers: Annotated[
-        str | None, typer.Option(metavar="0,3,5", help="Only these layers; all of them if left out.")
+        str | None, typer.Option(metavar="0,3,5", help="Only these layers. Default: all.")
     ] = None,
     too_long: Annotated[
         str,
@@ -58,12 +58,10 @@ def record(
     ] = "extend",
     dtype: DtypeOption = None,
     device: DeviceOption = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Complete a recording that was cut short.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Complete an interrupted recording.")] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Replace the recording that is there, once the new one is complete."),
+        typer.Option("--force", help="Replace an existing recording once the new one is complete."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -22,7 +22,7 @@ def report(
         "report.html"
     ),
     figures: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write its figures there too, as PNG and SVG.")
+        Path | None, typer.Option(metavar="FOLDER", help="Also write the figures there, as PNG and SVG.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -34,19 +34,19 @@ __all__ = [
 RecordingArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[RECORDING]", help="A recording; the bundled model's on the bundled text if none."
+        metavar="[RECORDING]", help="A recording. Default: the bundled model on the bundled story."
     ),
 ]
 ModelArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODEL]", help="bundled, a folder, a .gguf file or a name on the hub; bundled if left out."
+        metavar="[MODEL]", help="bundled, a folder, a .gguf file or a name on the hub. Default: bundled."
     ),
 ]
 TextArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TEXT]", help="A file, - for standard input, or the text; the bundled story if left out."
+        metavar="[TEXT]", help="A file, - for standard input, or the text itself. Default: the bundled story."
     ),
 ]
 # The order of arguments is MODEL TEXT; this option is from when it was not.
@@ -55,12 +55,14 @@ ModelOption = Annotated[
 ]
 DtypeOption = Annotated[
     str | None,
-    typer.Option("--dtype", metavar="TYPE", help="Of the weights, such as bfloat16; as saved if left out."),
+    typer.Option(
+        "--dtype", metavar="TYPE", help="Data type of the weights, such as bfloat16. Default: as saved."
+    ),
 ]
 DeviceOption = Annotated[
     str | None,
     typer.Option(
-        "--device", metavar="DEVICE", help="Such as cuda; auto is a GPU if there is one. The CPU if left out."
+        "--device", metavar="DEVICE", help="Such as cuda; auto picks a GPU if there is one. Default: cpu."
     ),
 ]
 LayerOption = Annotated[int | None, typer.Option("--layer", help="Which layer, from 0.")]

@@ -19,28 +19,39 @@ __all__ = ["view"]
 def view(
     recordings: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RECORDINGS]...", help="Recordings, or folders of them; else one is made."),
+        typer.Argument(
+            metavar="[RECORDINGS]...",
+            help="Recordings, or folders of them. Default: record the bundled story.",
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="DIR", help="A model to run; the bundled one if left out.")
+        str | None, typer.Option(metavar="DIR", help="The model to run. Default: the bundled model.")
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="A text to record first; the bundled story if left out."),
+        typer.Option(metavar="FILE", help="The text to record first. Default: the bundled story."),
     ] = None,
     book: Annotated[
-        bool, typer.Option("--book", help="Read the bundled book, 40,000 tokens: a minute or two, once.")
+        bool, typer.Option("--book", help="Record the bundled book of 40,000 tokens: a minute or two, once.")
     ] = False,
     host: Annotated[
-        str | None, typer.Option(help="Let other machines in, by a token; only this one if left out.")
+        str | None,
+        typer.Option(help="Address to serve other machines on, with a token. Default: this machine only."),
     ] = None,
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="A free one if it is taken.")] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, open no browser.")] = False,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="The port; another one if it is taken.")
+    ] = None,
+    no_open: Annotated[
+        bool, typer.Option("--no-open", help="Print the address, do not open a browser.")
+    ] = False,
     cache: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where overviews are kept; else the user's cache.")
+        Path | None, typer.Option(metavar="DIR", help="Where overviews are kept. Default: the user's cache.")
     ] = None,
     cache_size: Annotated[
-        float, typer.Option(metavar="GB", min=0, help="Overviews kept; those used longest ago go first.")
+        float,
+        typer.Option(
+            metavar="GB", min=0, help="Size of that folder; the least recently used overviews are deleted."
+        ),
     ] = 8,
 ) -> None:
     """Look at attention in the browser: a map of the whole text, down to one weight."""

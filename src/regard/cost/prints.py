@@ -17,7 +17,7 @@ __all__ = ["Print", "prints", "verdict"]
 
 @dataclass(frozen=True)
 class Print:
-    """A printed number, what it is of, and its exact value.
+    """A published number, what it measures, and its exact value.
 
     >>> Print("2 / √64", "0.26", Decimal("0.25")).verdict
     'wrong'

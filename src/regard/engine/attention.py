@@ -45,7 +45,7 @@ def attention(
     is_causal: bool = False,
     backend: str = "auto",
 ) -> Float[Tensor, "*batch q v_dim"]:
-    """Exact attention over any mask, in memory that grows with the length and time that follows the mask.
+    """Exact attention under any mask: memory grows linearly with the length, time with the allowed pairs.
 
     Layout (batch, heads, length, dim); (batch, length, dim) and (length, dim) work too. With more query
     heads than key heads, neighbouring query heads share a key head (grouped-query attention). The logits are
@@ -85,7 +85,7 @@ def _transformed(problem: Problem, name: str) -> Tensor:
 def explain_dispatch(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, *, backend: str = "auto", **options
 ) -> Dispatch:
-    """Which backend `attention` would choose for this call, and why; nothing is computed.
+    """Say which backend `attention` would choose for this call, and why, without computing anything.
 
     Its `second_pass` says what would read the map for `observe`: native or GPU kernels, or why not.
 

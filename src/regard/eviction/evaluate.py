@@ -89,7 +89,7 @@ def evaluate_needle(
     policies: Sequence[Policy] = POLICIES,
     progress: Progress | None = None,
 ) -> Eviction:
-    """The same with a sentence hidden in the prompt and asked for after keys were cut.
+    """What each policy loses when a sentence is hidden in the prompt and asked for after eviction.
 
     Policies do not see the question: it is part of the continuation. Figures are means over the depths.
     """

@@ -100,7 +100,7 @@ class MeanMass(Policy):
 
 @dataclass(frozen=True)
 class SnapKV(Policy):
-    """What the last `window` queries look at, smoothed over neighbours; they stay too (Li et al., 2024)."""
+    """The keys that the last `window` queries attend to, smoothed over neighbours (Li et al., 2024)."""
 
     window: int = 32
     smooth: int = 5
@@ -122,7 +122,7 @@ class SnapKV(Policy):
 
 @dataclass(frozen=True)
 class TOVA(Policy):
-    """What the last query looks at, the mean over all heads of a layer (Oren et al., 2024)."""
+    """The keys that the last query attends to, averaged over the heads of a layer (Oren et al., 2024)."""
 
     @property
     def statistics(self) -> tuple[Statistic, ...]:
@@ -151,7 +151,7 @@ class KeyMaximum(Policy):
 
 @dataclass(frozen=True)
 class KVzip(KeyMaximum):
-    """The same where the prompt is read a second time, so that only what repeating it needs counts.
+    """`KeyMaximum` while the model reads the prompt again: keys needed to repeat the prompt stay.
 
     The idea of Kim et al. (2025), with the whole prompt repeated at once. It takes twice the prompt's length
     of context.
@@ -182,7 +182,7 @@ class SinkWindow(Policy):
 
 @dataclass(frozen=True)
 class RandomKeys(Policy):
-    """Any keys: what a policy must beat."""
+    """Random keys: the baseline for every policy."""
 
     seed: int = 0
 

@@ -153,7 +153,7 @@ def observe(
     backend: str = "auto",
     differentiable: bool = False,
 ) -> Observation:
-    """`attention`, and all you want to know about its map, exact, in memory that grows with the length.
+    """`attention` together with exact statistics of its map, in memory that grows linearly with the length.
 
     Statistics that are sums over a row ride in the forward pass; all others share one second pass. Without
     `stats` you get four that ride: entropy, max score, mean distance and sink mass. Gradients flow through

@@ -24,7 +24,7 @@ BLOCK = 32
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Dense(HeldMask):
-    """Any pairs at all, from a bool tensor (q, k) or (batch or 1, heads or 1, q, k), True = may attend.
+    """A mask given as a bool tensor (q, k) or (batch or 1, heads or 1, q, k), True = may attend.
 
     It is good for exactly its own lengths. Empty and full tiles are found in blocks of 32 × 32.
 

@@ -20,7 +20,7 @@ BEYOND = "is on its card (3.29 nats a token from 65,536 to 131,072; in rows of 2
 
 
 def bundled() -> tuple[SmolLM3ForCausalLM, PreTrainedTokenizerFast]:
-    """A model to look at and its tokenizer: small, trained on children's books and adventure stories.
+    """Load the bundled model and its tokenizer: small, trained on children's books and adventure stories.
 
     A Llama whose layers differ (SmolLM3): layers 2, 5 and 8 of 9 attend to everything and know no positions,
     the others to a window of 512 tokens, with rotary positions. Grouped-query (6 query and 2 key heads),
@@ -78,7 +78,7 @@ def _model(kind: type[SmolLM3ForCausalLM]) -> SmolLM3ForCausalLM:
 
 
 def sample_text() -> str:
-    """A story of two thousand tokens to look at, written for this project.
+    """Return a story of two thousand tokens, written for this project.
 
     Names, a list and a refrain come back in it again and again, so that heads which look for what was seen
     before have something to find.
@@ -90,7 +90,7 @@ def sample_text() -> str:
 
 
 def sample_book() -> str:
-    """A whole book to look at: Alice's Adventures in Wonderland, 39,659 tokens to the bundled model.
+    """Return a whole book: Alice's Adventures in Wonderland, 39,659 tokens for the bundled model.
 
     Lewis Carroll, 1865, in the public domain; the text of Project Gutenberg's ebook 11, its typographic marks
     as ASCII. The bundled model has not read it.

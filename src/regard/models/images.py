@@ -79,7 +79,7 @@ def record_image(
     grid: tuple[int, int] | None = None,
     **options: Any,
 ) -> Recording:
-    """Let a vision model look at an image, and return the recording of it; its tokens are patches.
+    """Run a vision model on an image and return the recording; its tokens are patches.
 
     `model` is a pair of a model and its image processor, or a model alone, which is given pixel values of
     shape (3, height, width) or (1, 3, height, width). Of a model that reads images and texts the vision part

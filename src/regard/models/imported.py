@@ -33,7 +33,7 @@ def from_attentions(
     model: str = "imported",
     role: str = "decoder",
 ) -> Recording:
-    """A recording from attention weights that were saved: it views, surveys and saves as any other.
+    """Make a recording from saved attention weights; the viewer and the atlas read it like any other.
 
     `attentions` holds one tensor or array (batch, heads, q, k) for each layer, as `outputs.attentions` of
     transformers does; (heads, q, k) is a batch of one. `tokens` are the texts of the tokens, in order.

@@ -14,7 +14,7 @@ __all__ = ["progress"]
 def progress(
     label: str, *, unit: str = "layers", file: TextIO | None = None
 ) -> Iterator[Callable[[int, int], None]]:
-    """Show how far something is and how long it still takes; what it gives is a `progress=` for anything.
+    """Show progress and the remaining time; returns a function for any `progress=` argument.
 
     The bar is written to stderr, or to `file`, and only where that is a terminal: a log stays readable.
 

@@ -44,7 +44,7 @@ def record(
     too_long: str = "extend",
     progress: Callable[[int, int], None] | None = None,
 ) -> Recording:
-    """Let a model read a text, see images or hear a sound, and return the recording of it.
+    """Run a model on a text, images or a sound, and return the recording.
 
     `model` is what `load_model` or `bundled` returned, a pair of a model and its tokenizer; a model alone
     reads token ids. `text` is a text, token ids, or a chat: messages with role and content, which go through

@@ -26,7 +26,7 @@ STATS = (Entropy(), MaxScore())
 
 
 class Reading(NamedTuple):
-    """What one step showed: for each head of each layer, in the order in which layers attend."""
+    """What telemetry measured at one step, for each head of each layer, in the order of the layers."""
 
     step: int
     max_score: Float[Tensor, "layers heads"]
@@ -34,7 +34,7 @@ class Reading(NamedTuple):
 
 
 class Telemetry:
-    """Reads a model's attention on every k-th step; on the others the model runs as it always does.
+    """Measures a model's attention on every k-th step; on the other steps the model runs unchanged.
 
     A step that is read runs on regard's attention, with gradients, and takes two row statistics along; all
     other steps cost nothing. With `every=100` a step that took even twice as long would cost one per cent.

@@ -58,7 +58,7 @@ def watch(
     own_code: bool | None = None,
     mesh: ProcessGroup | DeviceMesh | None = None,
 ) -> Iterator[Recording]:
-    """Watch a transformers model: within the block every forward pass and `generate()` is recorded.
+    """Record every forward pass and `generate()` of a transformers model within the block.
 
     The model computes what it always computes, on regard's attention, in memory that grows with the length;
     afterwards it is as it was, also after an exception. `layers` chooses by number or by module name. The

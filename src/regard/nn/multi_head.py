@@ -33,7 +33,7 @@ class _Call(NamedTuple):
 
 
 class MultiHeadAttention(Projected):
-    """Attention in several heads, over itself or another sequence, with every map within reach.
+    """Multi-head self- or cross-attention whose maps can be read.
 
     `kv_heads` below `heads` is grouped-query attention, and 1 is multi-query attention. `key_dim` and
     `value_dim` are the widths of keys and values that are not as wide as the queries. `bias` is that of the

@@ -34,7 +34,7 @@ def heatmap(
     limit: float | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """One matrix as textbooks draw it: a row per query, a column per key, each cell shaded and written out.
+    """Draw a matrix as textbooks do: a row per query, a column per key, each cell shaded and labelled.
 
     Numbers of both signs are shaded on both sides of zero. `limit` is the size that gets the full colour
     (the largest of the matrix, unless given). Cells that are `hidden`, or −inf, are hatched and hold no

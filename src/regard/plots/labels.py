@@ -9,7 +9,7 @@ SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍", " ": "␣", "": "∅"}
 
 
 def visible(text: str) -> str:
-    """A token as it can be seen: its outer spaces trimmed, signs for what would not show.
+    """Make a token readable: trim outer spaces and replace invisible characters by symbols.
 
     >>> visible(" cat"), visible("\\n\\n"), visible("")
     ('cat', '⏎⏎', '∅')

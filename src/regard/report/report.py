@@ -21,7 +21,7 @@ def report(
     figures: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> str:
-    """A self-contained HTML page: what the model is, what its heads do, where they look, and the caveats.
+    """Write a self-contained HTML page: the model, what its heads do, where they attend, and the caveats.
 
     It is about the first text of a batch, without padding. `atlas` spares surveying the heads again;
     `figures` is a folder that gets every figure as PNG and SVG too.

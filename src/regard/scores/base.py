@@ -21,7 +21,7 @@ __all__ = ["DotProduct", "Score"]
 
 
 class Score(ABC):
-    """How a query and a key become one number.
+    """A score function: the number computed from a query and a key.
 
     A score function of your own defines `tile`, and `prepare` if it projects. The scale, the bias,
     the soft cap and the mask come afterwards and are not its business.

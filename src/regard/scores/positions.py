@@ -20,7 +20,7 @@ __all__ = ["Interleaved", "NoPosition", "Position", "QueryTemperature"]
 
 
 class Position(ABC):
-    """What a layer does to queries and keys before they are scored.
+    """A position scheme: how a layer transforms queries and keys before scoring them.
 
     Positions are (length,), or (batch, length) where sequences of a batch differ. Left out, they
     count from `offset`.

@@ -20,7 +20,7 @@ __all__ = ["ColumnMass"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnMass(Statistic):
-    """How much attention each key receives, Σ_i α_ij: its bright columns are the map's heavy hitters.
+    """How much attention each key receives, Σ_i α_ij: large values are the map's heavy hitters.
 
     Shape (batch, heads, k). `normalise` divides by the number of queries that may see the key (0 where none
     may): under a causal mask early keys have more. `rows` weighs the queries, Σ_i r_i α_ij = rᵀA, one step of

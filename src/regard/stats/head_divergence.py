@@ -22,7 +22,7 @@ CELLS = 1 << 20
 
 @dataclass(frozen=True)
 class HeadDivergence(Statistic):
-    """How differently two heads look: the mean over rows of JS(α^h, α^h'), in nats (Clark et al., 2019).
+    """How differently two heads attend: the mean over rows of JS(α^h, α^h'), in nats (Clark et al., 2019).
 
     JS(p, p') = H((p + p') / 2) - (H(p) + H(p')) / 2, from 0 (the same) to log 2 (no key in common). Shape
     (batch, heads, heads). The mean is over the rows in which both heads attend to anything, 0 if there are

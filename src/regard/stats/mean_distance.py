@@ -18,7 +18,7 @@ __all__ = ["MeanDistance"]
 
 @dataclass(frozen=True)
 class MeanDistance(Statistic):
-    """How far back each query looks on average: Σ_j α_ij (i - j), positions of query and key.
+    """How far back each query attends on average: Σ_j α_ij (i - j), positions of query and key.
 
     Shape (batch, heads, q). Keys after the query are at negative distances. With a sink logit the sum is over
     the real keys only: what the sink takes counts as distance 0.

@@ -18,7 +18,7 @@ __all__ = ["Bahdanau"]
 
 
 class Bahdanau(nn.Module):
-    """A decoder's look at an encoder's states: weights are softmax of v · tanh(q W + m U) over the memory.
+    """Bahdanau's attention of a decoder over encoder states: softmax of v · tanh(q W + m U).
 
     `query` holds decoder states, (batch, q, query_dim): one of them in a decoding step, or all at once.
     `memory` is (batch, k, memory_dim), of which row b has `lengths[b]` real states.

@@ -18,7 +18,7 @@ __all__ = ["Decomposable", "Inference"]
 
 
 class Inference(NamedTuple):
-    """What a pair of sentences was taken for, and both maps that led to it.
+    """The predicted relation of two sentences, and both attention maps.
 
     `ahead` is what each word of the first sentence saw in the second, `back` the other way round: the same
     scores, normalised over the other axis.

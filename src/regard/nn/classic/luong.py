@@ -24,7 +24,7 @@ WHERE = ("global", "local-m", "local-p")
 
 
 class Luong(nn.Module):
-    """A decoder's look at an encoder's states, at all of them or around one place.
+    """Luong's attention of a decoder over encoder states: all of them, or around one position.
 
     `score` is "dot" (q · m), "general" (q W m) or "concat" (v · tanh([q; m] W)), with no scale. `where` is
     "global"; "local-m", the memory within `reach` of the query's own number; or "local-p", within `reach` of
