@@ -56,6 +56,7 @@ IMPLEMENTATIONS = {
     "regard.models.recording.Recording.alone": "regard.models.alone",
     "regard.models.recording.Recording.atlas": "regard.atlas.survey",
     "regard.models.recording.Recording.open": "regard.models.reader",
+    "regard.models.recording.Recording.plot_image": "regard.models.images",
     "regard.models.recording.Recording.save": "regard.models.writer",
     "regard.models.recording.Recording.show": "regard.viewer.methods",
     "regard.models.recording.Recording.to_arrow": "regard.exports.recordings",

@@ -5,6 +5,7 @@ from regard.models.images import PatchGrid, image_map, plot_image, record_image
 from regard.models.imported import from_attentions
 from regard.models.layer import Layer
 from regard.models.loading import LoadedModel, load_model
+from regard.models.looking import ImageSink, image_share, image_sinks, patches_seen
 from regard.models.opening import load
 from regard.models.passages import Passage, load_chat
 from regard.models.progress import progress
@@ -29,6 +30,7 @@ from regard.models.watch import watch
 __all__ = [
     "Alarm",
     "Alarms",
+    "ImageSink",
     "Layer",
     "LoadedModel",
     "Passage",
@@ -45,11 +47,14 @@ __all__ = [
     "encode",
     "from_attentions",
     "image_map",
+    "image_share",
+    "image_sinks",
     "lightning_callback",
     "load",
     "load_chat",
     "load_model",
     "load_text",
+    "patches_seen",
     "plot_image",
     "progress",
     "record",

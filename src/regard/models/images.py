@@ -14,6 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import ModelError, RecordingError
+from regard.extension import implements
+from regard.models.looking import image_passage
 from regard.models.recording import Recording
 from regard.models.switch import unwrapped
 from regard.models.tokens import Token
@@ -102,48 +104,112 @@ def record_image(
 
 
 def image_map(
-    recording: Recording, layer: int, head: int | None = None, query: Query = "[CLS]"
+    recording: Recording,
+    layer: int | None,
+    head: int | None = None,
+    query: Query | None = None,
+    image: int = 1,
 ) -> Float[Tensor, "rows columns"]:
-    """What one token gives to each patch, in one head or, without one, the mean over the heads."""
-    found = _grid(recording)
-    seen = recording.maps[layer]
-    if head is not None:
-        recording.layers[layer].check_head(head)
-    place = found.index(query)
-    weights = seen[0, :, place].mean(0) if head is None else seen[0, head, place]
-    return weights[found.leading :].view(found.rows, found.columns)
+    """What one token gives to each patch, in one head or, without one, the mean over the heads.
+
+    Of a vision model the query is a token's name, the (row, column) of a patch or a number, "[CLS]" unless
+    given. Of a model that reads an image beside a text it is a word, at its last place, or the number of a
+    token, the last one unless given; `image` says which image. Without a layer, the mean over all.
+    """
+    found, place, _ = _asked(recording, query, image)
+    layers = list(recording.maps) if layer is None else [layer]
+    total = torch.zeros(found.rows, found.columns)
+    for number in layers:
+        seen = recording.maps[number]
+        if head is not None and not 0 <= head < seen.shape[1]:
+            raise RecordingError(
+                f"layer {number} has no head {head}; its heads are 0 to {seen.shape[1] - 1}."
+            )
+        keys = slice(found.leading, found.leading + found.rows * found.columns)
+        weights = seen[0, :, place, keys].mean(0) if head is None else seen[0, head, place, keys]
+        total += weights.float().cpu().view(found.rows, found.columns)
+    return total / len(layers)
 
 
 def plot_image(
     recording: Recording,
-    image: Any,
-    layer: int,
+    picture: Any,
+    layer: int | None = None,
     head: int | None = None,
-    query: Query = "[CLS]",
+    query: Query | None = None,
+    image: int = 1,
     ax: Axes | None = None,
 ) -> Figure:
     """The image with the weights that one token gives to its patches laid over it.
 
-    The image is a file, a PIL image or an array of height × width × 3, not kept in the recording. A query
-    that is a patch is framed.
+    `picture` is a file, a PIL image or an array of height × width × 3, not kept in the recording. A query
+    that is a patch is framed. Layer, head, query and image are those of `image_map`.
     """
     from regard.plots import over_image
 
-    found = _grid(recording)
-    place = found.index(query) - found.leading
-    who = f"layer {layer}, " + ("mean over heads" if head is None else f"head {head}")
-    name = found.names[place + found.leading]
+    found, place, name = _asked(recording, query, image)
+    where = "mean over layers" if layer is None else f"layer {layer}"
+    who = "mean over heads" if head is None else f"head {head}"
+    patch = place - found.leading
     return over_image(
-        image_map(recording, layer, head, query),
-        picture_of(image),
-        title=f"what {name} looks at: {who}",
-        frame=divmod(place, found.columns) if place >= 0 else None,
+        image_map(recording, layer, head, query, image),
+        picture_of(picture),
+        title=f"what {name} looks at: {where}, {who}",
+        frame=divmod(patch, found.columns) if 0 <= patch < found.rows * found.columns else None,
         ax=ax,
     )
 
 
-def _grid(recording: Recording) -> PatchGrid:
-    return PatchGrid.of_names([token.text for token in recording.tokens_of(recording.all_layers[0].role)[0]])
+@implements(Recording.plot_image)
+def _plot_image(
+    self: Recording,
+    picture: Any,
+    layer: int | None = None,
+    head: int | None = None,
+    query: Any = None,
+    image: int = 1,
+    ax: Any = None,
+) -> Figure:
+    return plot_image(self, picture, layer, head, query, image, ax)
+
+
+def _asked(recording: Recording, query: Query | None, image: int) -> tuple[PatchGrid, int, str]:
+    """Where the patches are among the keys, and which query was asked for: its place and its name."""
+    tokens = recording.tokens_of(next(iter(recording.stacks.values())).role) if recording.text is None else []
+    names = [token.text for token in tokens[0]] if tokens else []
+    if any(PATCH.fullmatch(name) for name in names):
+        found = PatchGrid.of_names(names)
+        place = found.index("[CLS]" if query is None else query)
+        return found, place, found.names[place]
+    passage = image_passage(recording, image)
+    if not passage.rows:
+        raise RecordingError(
+            f"the {len(passage.tokens)} tokens of {passage.name} lie on no known grid; say how many rows and "
+            "columns there are when you record: grid=(rows, columns)."
+        )
+    found, place = PatchGrid(passage.rows, passage.columns, passage.start), _place(recording, query)
+    return found, place, repr(recording.tokens[place].text.strip())
+
+
+def _place(recording: Recording, query: Query | None) -> int:
+    """The token of a text that a query names."""
+    tokens = recording.tokens
+    if query is None:
+        return len(tokens) - 1
+    if isinstance(query, int) and -len(tokens) <= query < len(tokens):
+        return query % len(tokens)
+    written = "".join(token.text for token in tokens)
+    start = written.rfind(query) if isinstance(query, str) and query else -1
+    if start < 0:
+        raise RecordingError(
+            f"there is no token {query!r} in the text; wanted a word of it, or 0 to {len(tokens) - 1}."
+        )
+    end = 0
+    for place, token in enumerate(tokens):
+        end += len(token.text)
+        if end >= start + len(str(query)):
+            return place
+    return len(tokens) - 1
 
 
 def _vision_part(model: Any) -> Any:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas
     import pyarrow
+    from matplotlib.figure import Figure
 
 __all__ = ["Recording"]
 
@@ -203,6 +204,23 @@ class Recording:
         """What every head does: its statistics, and how much it is of each kind.
 
         `progress(done, total)` is called after every layer.
+        """
+        ...
+
+    @extension_point
+    def plot_image(
+        self,
+        picture: Any,
+        layer: int | None = None,
+        head: int | None = None,
+        query: Any = None,
+        image: int = 1,
+        ax: Any = None,
+    ) -> Figure:
+        """The image that was seen, with the weights that one token gives to its patches laid over it.
+
+        `query` is a word of the text beside the image, a patch or a token's number; without a layer or a
+        head, the mean over them. The options are those of `regard.models.plot_image`.
         """
         ...
 
