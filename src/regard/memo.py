@@ -101,6 +101,10 @@ class Holder:
 
     def hold(self, name: str, copy: Tensor) -> None:
         """Set a field to a tensor that is not shared with anything."""
+        if torch.compiler.is_compiling():
+            # A mask of a traced program is packed at once: nothing follows from it before.
+            object.__setattr__(self, name, copy)
+            return
         if copy.is_inference():
             # PyTorch keeps no write counter for tensors made in inference mode.
             with torch.inference_mode(False):

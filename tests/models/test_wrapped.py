@@ -93,3 +93,14 @@ def test_two_models_are_not_guessed_between():
 def test_cutting_names_the_model_to_give():
     with pytest.raises(ModelError, match="Around wraps a LlamaForCausalLM; give that one itself"):
         regard.knockout(Around(), IDS, heads=[(0, 0)])
+
+
+@torch.no_grad()
+def test_a_model_compiled_into_one_graph_says_how_to_watch_it():
+    torch._dynamo.reset()
+    model = torch.compile(llama(), backend="eager", fullgraph=True)
+    with (
+        pytest.raises(torch._dynamo.exc.Unsupported, match="call the model that was compiled"),
+        regard.watch(model),
+    ):
+        model(IDS)

@@ -12,9 +12,10 @@ from regard.engine.autograd import output
 from regard.engine.causal_flag import with_causal
 from regard.engine.dispatch import Dispatch, choose, named, reader_of, reference
 from regard.engine.inputs import Options, problem_of
+from regard.engine.operators.traced import traced_attention
 from regard.engine.outline import outlined
 from regard.engine.problem import Problem
-from regard.engine.transformed import REFUSED, is_transformed
+from regard.engine.transformed import REFUSED, is_traced, is_transformed
 from regard.errors import BackendError
 from regard.scores import DotProduct, Score
 
@@ -54,7 +55,7 @@ def attention(
     tensors that broadcast. A query with nothing to attend to gets zeros. Dropout is applied whenever it is
     not 0. `is_causal=True` is `mask=Causal()` for equal lengths. Differentiable in q, k, v, bias, sink and
     the parameters of the score. Inside transforms of `torch.func` and under forward-mode
-    differentiation the whole map is built.
+    differentiation the whole map is built. `torch.compile` and `torch.export` see one operator.
 
     >>> import torch, regard
     >>> q, k, v = torch.randn(3, 1, 8, 100, 64).unbind()
@@ -63,6 +64,8 @@ def attention(
     """
     mask = with_causal(mask, q, k) if is_causal else mask
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
+    if is_traced(q):
+        return traced_attention(q, k, v, options, backend, attention)
     problem = problem_of(q, k, v, options)
     if is_transformed(problem):
         return problem.restore(_transformed(problem, backend))

@@ -20,7 +20,7 @@ from regard.engine.riders import NO_RIDERS, Riders, Streamed
 from regard.engine.scoring import Scoring
 from regard.engine.second_order import Inputs, backward_twice
 
-__all__ = ["attend", "output"]
+__all__ = ["attend", "output", "resumed"]
 
 
 def attend(problem: Problem, backend: Backend, riders: Riders = NO_RIDERS) -> Streamed:
@@ -53,14 +53,7 @@ class _Attend(torch.autograd.Function):
         *rest: Tensor,
     ):
         result = backend.forward(problem, riders)
-        ctx.problem, ctx.backend = problem, backend
-        ctx.set_materialize_grads(False)
-        saved = (q, k, v, sink, columns, result.out, result.lse, result.columns, result.entropy, *rest)
-        ctx.save_for_backward(*saved)
-        differentiable = ("out", "lse", "columns", "entropy")
-        idle = [x for name, x in vars(result).items() if isinstance(x, Tensor) and name not in differentiable]
-        ctx.mark_non_differentiable(*idle)
-        return tuple(vars(result).values())
+        return _kept(ctx, problem, backend, result, q, k, v, sink, columns, *rest)
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor | None, d_lse, d_columns, d_entropy, *_: None):
@@ -69,6 +62,34 @@ class _Attend(torch.autograd.Function):
             # With create_graph=True the gradients get a graph, and so a gradient of their own.
             return None, None, None, *_Backward.apply(ctx.problem, ctx.backend, *up, *saved)
         return None, None, None, *_gradients(ctx.problem, ctx.backend, up, saved)
+
+
+def _kept(
+    ctx: Any, problem: Problem, backend: Backend, result: Streamed, *tensors: Tensor | None
+) -> tuple[Any, ...]:
+    """What a forward returned, kept for the backward pass."""
+    ctx.problem, ctx.backend = problem, backend
+    ctx.set_materialize_grads(False)
+    inputs, rest = tensors[:5], tensors[5:]
+    ctx.save_for_backward(*inputs, result.out, result.lse, result.columns, result.entropy, *rest)
+    differentiable = ("out", "lse", "columns", "entropy")
+    idle = [x for name, x in vars(result).items() if isinstance(x, Tensor) and name not in differentiable]
+    ctx.mark_non_differentiable(*idle)
+    return tuple(vars(result).values())
+
+
+def resumed(problem: Problem, backend: Backend, result: Streamed) -> Tensor:
+    """The output that a forward returned before, differentiable in the tensors of the problem."""
+    tensors = (problem.q, problem.k, problem.v, problem.sink, None, *problem.scoring.parameters())
+    return _Resume.apply(problem, backend, result, *tensors)[0]  # pyright: ignore[reportIndexIssue]
+
+
+class _Resume(_Attend):
+    """`_Attend` after its forward: only the backward pass computes anything."""
+
+    @staticmethod
+    def forward(ctx: Any, problem: Problem, backend: Backend, result: Streamed, *tensors: Tensor | None):
+        return _kept(ctx, problem, backend, result, *tensors)
 
 
 class _Backward(torch.autograd.Function):

@@ -23,7 +23,7 @@ from regard.scores import Bias, DotProduct, Score
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Options", "problem_of", "readable_problem_of"]
+__all__ = ["Options", "autocast_inputs", "check_tensors", "problem_of", "readable_problem_of"]
 
 # The first of them autocast leaves alone.
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -43,10 +43,13 @@ class Options:
     dropout: float = 0.0
 
 
-def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
-    """Check everything a user can get wrong, then bring it into the engine's layout."""
-    q, k, v = _autocast(q, k, v)
-    _check_tensors(q, k, v)
+def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options, seed: int | None = None) -> Problem:
+    """Check everything a user can get wrong, then bring it into the engine's layout.
+
+    Dropout draws a seed unless there is one.
+    """
+    q, k, v = autocast_inputs(q, k, v)
+    check_tensors(q, k, v)
     rank = q.ndim
     q, k, v = (_four_dims(x) for x in (q, k, v))
     _check_shapes(q, k, v, options.score)
@@ -62,7 +65,8 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
     if not math.isfinite(scale):
         raise ScoreError(f"scale is {scale}; it must be a finite number, or None for 1/sqrt(dim).")
     scoring = _check_scoring(options, scale, q, k)
-    seed = int(torch.randint(2**62, ())) if options.dropout > 0 else 0
+    if seed is None:
+        seed = int(torch.randint(2**62, ())) if options.dropout > 0 else 0
     sink, offset = _check_sink(options.sink, q), k.shape[2] - q.shape[2]
     return Problem(q, k, v, mask, scoring, sink, options.dropout, offset, rank, seed)
 
@@ -91,7 +95,7 @@ def readable_problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Pr
     return problem
 
 
-def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def autocast_inputs(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Follow torch.autocast as PyTorch's own attention does."""
     if not isinstance(q, Tensor) or q.is_meta or not torch.is_autocast_enabled(q.device.type):
         return q, k, v
@@ -100,7 +104,8 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raise unless q, k and v are tensors of one rank, dtype and device."""
     named = {"q": q, "k": k, "v": v}
     for name, x in named.items():
         if not isinstance(x, Tensor):

@@ -1,4 +1,4 @@
-"""Whether a call is inside a transform of `torch.func` or under forward-mode differentiation.
+"""Whether a call is traced, inside a transform of `torch.func` or under forward-mode differentiation.
 
 Transforms hide numbers, and the kernels and tile loops read numbers to choose their path. Plain torch
 operations do not, and PyTorch transforms those in any combination; so there the whole map is built.
@@ -12,9 +12,24 @@ from torch.autograd import forward_ad
 
 from regard.engine.problem import Problem
 
-__all__ = ["REFUSED", "is_transformed", "is_wrapped"]
+__all__ = ["REFUSED", "is_traced", "is_transformed", "is_wrapped"]
+
+_MODES = torch._C._TorchDispatchModeKey
+TRACERS = (_MODES.FAKE, _MODES.PROXY, _MODES.FUNCTIONAL)
 
 REFUSED = "inside torch.func transforms (grad, jacrev, vmap, jvp) and forward-mode differentiation"
+
+
+def is_traced(q: Tensor) -> bool:
+    """Whether a compiler, an exporter or another tracer looks on, or the tensors are fake.
+
+    Inside transforms of torch.func tracers see what the transforms make of plain torch operations.
+    """
+    if torch.compiler.is_compiling():
+        return torch.compiler.is_dynamo_compiling() or not torch._C._are_functorch_transforms_active()
+    if torch._C._len_torch_dispatch_stack() and any(torch._C._get_dispatch_mode(key) for key in TRACERS):
+        return not torch._C._are_functorch_transforms_active()
+    return type(q) is not Tensor and hasattr(q, "fake_mode")
 
 
 def is_transformed(problem: Problem) -> bool:

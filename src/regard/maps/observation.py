@@ -169,6 +169,13 @@ def observe(
     >>> seen.map[0, 3, 100:164, 0:64].shape
     torch.Size([64, 64])
     """
+    if torch.compiler.is_dynamo_compiling():
+        # Here, because it imports the compiler, which is at work by now.
+        from regard.engine.operators.uncompiled import OBSERVING
+
+        shared = {"scale": scale, "bias": bias, "softcap": softcap, "sink": sink, "score": score}
+        more = {"score_mod": score_mod, "dropout": dropout, "is_causal": is_causal, "backend": backend}
+        return OBSERVING(observe, q, k, v, mask, stats=stats, differentiable=differentiable, **shared, **more)
     mask = with_causal(mask, q, k) if is_causal else mask
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
     problem = readable_problem_of(q, k, v, options)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 
+import torch
+
 from regard.errors import MaskError
 
 __all__ = ["bounds", "fits", "whole"]
@@ -14,6 +16,9 @@ MOST = 1 << 62
 
 def whole(mask: object, name: str, value: object, least: int | None = None, remedy: str = "") -> int:
     """The value as an int, or MaskError if it is not a whole number, or is below `least`."""
+    if torch.compiler.is_compiling() and isinstance(value, int) and not isinstance(value, bool):
+        # It may stand for any number: writing it down would make it one.
+        return value
     given = f"{type(mask).__name__} got {name}={value!r}"
     try:
         number = operator.index(value)  # pyright: ignore[reportArgumentType]

@@ -66,14 +66,17 @@ class _Join(Mask):
 
     def _agreed(self, name: str, what: str) -> int | None:
         """The one size that all parts which tell rows (or heads) apart have in common."""
-        sizes = [(size, part) for part in self.parts if (size := getattr(part, name)) is not None]
-        for size, part in sizes:
-            if size != sizes[0][0]:
+        known, first = None, None
+        for part in self.parts:
+            size = getattr(part, name)
+            if known is None:
+                known, first = size, part
+            elif size is not None and size != known:
                 raise MaskError(
-                    f"{sizes[0][1]!r} holds {sizes[0][0]} {what} and {part!r} holds {size}; "
+                    f"{first!r} holds {known} {what} and {part!r} holds {size}; "
                     "masks that are joined must agree."
                 )
-        return sizes[0][0] if sizes else None
+        return known
 
 
 @dataclass(frozen=True, repr=False, init=False)

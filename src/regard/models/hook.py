@@ -26,6 +26,10 @@ class Watcher(Protocol):
         ...
 
 
+UNCOMPILED = (
+    "a model on regard's attention is recorded by Python at each attention call; while it is watched, "
+    "compile it without fullgraph=True, or call the model that was compiled."
+)
 # Which watcher looks at a module, by the module's id: modules hash by id, but need not stay hashable.
 watchers: dict[int, Watcher] = {}
 
@@ -55,5 +59,5 @@ def register() -> None:
     from transformers.masking_utils import AttentionMaskInterface
 
     # Not a decorator above: that imports the compiler, which reading a recording does not need.
-    AttentionInterface.register(NAME, torch.compiler.disable(attend))
+    AttentionInterface.register(NAME, torch.compiler.disable(attend, reason=UNCOMPILED))
     AttentionMaskInterface.register(NAME, plan_mask)

@@ -1,0 +1,1 @@
+"""Attention as operators of PyTorch's, for what traces a program: compilers, exporters, fake tensors."""
