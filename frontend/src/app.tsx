@@ -9,7 +9,9 @@ import { formatCount } from "./parts/format";
 import { HeadPicker } from "./parts/heads";
 import { Help, Tour } from "./parts/help";
 import { Questions } from "./parts/questions";
+import { Recordings } from "./parts/recordings";
 import { ThemeSwitch } from "./parts/theme";
+import { Work } from "./parts/work";
 import type { PathSource } from "./source/paths";
 import type { RecordingEntry, Source } from "./source/source";
 import { StateProvider, VIEWS, type View, type ViewState } from "./state";
@@ -22,6 +24,7 @@ import { StepsView } from "./views/steps/StepsView";
 import { TextView } from "./views/text/TextView";
 import { TokenView } from "./views/token/TokenView";
 import { TryView } from "./views/try/TryView";
+import { BOOK, beginBook } from "./views/try/work";
 
 const TABS: Record<View, { name: string; hint: string; component: ComponentType<{ source: Source }> }> = {
   map: { name: "Map", hint: "Every query against every key", component: MapView },
@@ -58,6 +61,10 @@ export function App({
 function Shell({ source, state, views }: { source: PathSource; state: ViewState; views: readonly View[] }) {
   const { entries, open, failure, retry } = useRecording(source, state);
   const view = state.view.value;
+  const readBook = (): void => {
+    state.view.value = "try"; // which shows how far it is
+    void beginBook(source, state);
+  };
   const Active = TABS[view].component;
   return (
     <div class="shell">
@@ -67,6 +74,7 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
         </a>
         <Tabs state={state} views={views} />
         <div class="app-bar-end">
+          {source.kind === "http" && <Work source={source} />}
           <ExportMenu transport={source.transport} state={state} open={open} />
           {views.length > 1 && <Help />}
           <ThemeSwitch />
@@ -76,7 +84,10 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
         {source.kind === "static" ? (
           open && <Exported open={open} state={state} view={view} />
         ) : (
-          <RecordingPicker entries={entries} state={state} />
+          <>
+            <RecordingPicker entries={entries} state={state} />
+            {source.kind === "http" && <Recordings source={source} open={open} onShow={(rec) => show(state, rec)} />}
+          </>
         )}
         {source.kind !== "static" && open && PER_HEAD.includes(view) && <Where open={open} state={state} />}
         {open && (
@@ -84,7 +95,9 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
             {formatCount(open.recording.tokens)} tokens · {open.recording.model}
           </span>
         )}
-        {source.kind !== "static" && open?.tokens.named && !open.apart && <Questions source={source} open={open} />}
+        {source.kind !== "static" && open?.tokens.named && !open.apart && (
+          <Questions source={source} open={open} onBook={offersBook(entries, open) ? readBook : null} />
+        )}
         {views.length > 1 && open && <Tour />}
       </div>
       <main
@@ -229,9 +242,17 @@ function Tabs({ state, views }: { state: ViewState; views: readonly View[] }) {
   );
 }
 
+/** Whether the bundled model is at hand, by what it has read, and the book is not in the list. */
+function offersBook(entries: readonly RecordingEntry[], { recording }: Open): boolean {
+  return recording.live && recording.model === "bundled" && !entries.some(({ name }) => name === BOOK);
+}
+
+function show(state: ViewState, rec: string): void {
+  state.go({ rec, role: "", x: null, y: null, z: null, query: null, key: null });
+}
+
 function RecordingPicker({ entries, state }: { entries: RecordingEntry[]; state: ViewState }) {
   if (entries.length === 0) return null;
-  const choose = (rec: string): void => state.go({ rec, role: "", x: null, y: null, z: null, query: null, key: null });
   return (
     <label class="picker">
       <span class="picker-name">Recording</span>
@@ -239,7 +260,7 @@ function RecordingPicker({ entries, state }: { entries: RecordingEntry[]; state:
         aria-label="Recording"
         data-testid="pick-recording"
         value={state.rec.value}
-        onChange={(event) => choose(event.currentTarget.value)}
+        onChange={(event) => show(state, event.currentTarget.value)}
       >
         {entries.map((entry) => (
           <option key={entry.id} value={entry.id} title={entry.error ?? undefined}>

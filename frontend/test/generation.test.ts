@@ -5,6 +5,7 @@ import { chance, grown, recordingOf } from "../src/views/try/generation";
 const event = (extra: Partial<Job>): Job => ({
   id: "1",
   kind: "generate",
+  title: "",
   state: "running",
   done: 1,
   total: 3,

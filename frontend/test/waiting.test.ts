@@ -7,6 +7,7 @@ import { WaitingTransport } from "../src/source/waiting";
 const job = (state: Job["state"], done = 0): Job => ({
   id: "j",
   kind: "pyramid",
+  title: "",
   state,
   done,
   total: 4,

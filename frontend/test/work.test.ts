@@ -5,6 +5,7 @@ import * as work from "../src/views/try/work";
 const event = (extra: Partial<Job>): Job => ({
   id: "7",
   kind: "generate",
+  title: "",
   state: "running",
   done: 0,
   total: 2,

@@ -29,7 +29,11 @@ def test_a_page_is_there_before_the_model_and_tells_how_far_it_is():
     assert page.status_code == 200
     assert "<progress" in page.text
     starting.tell("Recording", 3, 8)
-    assert asked(starting, "/starting").json() == {"doing": "Recording", "done": 3, "total": 8}
+    said = asked(starting, "/starting").json()
+    assert (said["doing"], said["done"], said["total"]) == ("Recording", 3, 8)
+    assert said["seconds_left"] >= 0
+    starting.tell("Reading")
+    assert asked(starting, "/starting").json()["seconds_left"] is None
 
 
 def test_other_paths_ask_to_come_again():

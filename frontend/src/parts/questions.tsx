@@ -86,7 +86,14 @@ export function addressOf({ view, at }: Question, state: ViewState): string {
   return `#/${view}?${query}`;
 }
 
-export function Questions({ source, open }: { source: Source; open: Open }) {
+interface QuestionsProps {
+  source: Source;
+  open: Open;
+  /** Lets the model read the whole book, where that is possible and not done yet. */
+  onBook: (() => void) | null;
+}
+
+export function Questions({ source, open, onBook }: QuestionsProps) {
   const state = useViewState();
   const menu = useRef<HTMLDetailsElement>(null);
   const [wanted, want] = useState(false);
@@ -123,6 +130,21 @@ export function Questions({ source, open }: { source: Source; open: Open }) {
             <span>{one.answer}</span>
           </a>
         ))}
+        {onBook && (
+          <button
+            type="button"
+            data-testid="question-book"
+            onClick={() => {
+              if (menu.current) menu.current.open = false;
+              onBook();
+            }}
+          >
+            <b>Ask a whole book instead</b>
+            <span>
+              The model reads Alice’s Adventures in Wonderland, 40,000 tokens: a minute or two, once. Go on meanwhile.
+            </span>
+          </button>
+        )}
         <p class="small soft" role="status">
           {failure ?? (asked ? asked.length === 0 && "No word of this text comes back." : "Looking through the text…")}
         </p>

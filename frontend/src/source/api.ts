@@ -1,5 +1,5 @@
 // Made by `python -m building.api` from the models in src/regard/viewer/answers.py and routes/; do not edit.
-// schema 285e1104001ad886
+// schema 3d6ac95c59d3e6f8
 
 export interface components {
     schemas: {
@@ -123,7 +123,11 @@ export interface components {
             distance: number[];
             weight: number[];
         };
-        /** @description A recording; `live`: its model can be run, for knock-outs and new texts. */
+        /**
+         * @description A recording; `live`: its model can be run, for knock-outs and new texts.
+         *
+         *     `storing`: whether a reader can keep it or keeps it already; "no" if other machines reach the server.
+         */
         Described: {
             id: string;
             name: string;
@@ -133,6 +137,8 @@ export interface components {
             tokens: number;
             complete: boolean;
             live: boolean;
+            /** @enum {string} */
+            storing: "no" | "can" | "kept";
             stacks: components["schemas"]["Stack"][];
             levels: number;
             tile: number;
@@ -219,6 +225,7 @@ export interface components {
             kind: "generate";
             text: string;
             model?: string | null;
+            name?: string;
             new_tokens?: number;
             temperature?: number;
             bound?: boolean;
@@ -228,6 +235,10 @@ export interface components {
             version: string;
             models: components["schemas"]["ModelEntry"][];
             can_run_models: boolean;
+        };
+        /** @description The jobs that have not ended. */
+        JobList: {
+            jobs: components["schemas"]["JobState"][];
         };
         /** @description What a job has made: a recording, the overviews of so many heads, or the answer to a cut. */
         JobResult: {
@@ -239,6 +250,7 @@ export interface components {
         JobState: {
             id: string;
             kind: string;
+            title: string;
             /** @enum {string} */
             state: "waiting" | "running" | "done" | "failed" | "cancelled";
             done: number;
@@ -304,10 +316,18 @@ export interface components {
             position: number;
             weight: number;
         };
+        /** @description The id of a recording that something was done with. */
+        Made: {
+            recording: string;
+        };
         /** @description A model that the server can run. */
         ModelEntry: {
             name: string;
             bundled: boolean;
+        };
+        /** @description What a recording is to be called. */
+        Named: {
+            name: string;
         };
         /**
          * @description A table of numbers with names along both sides; `shape` is that of all there is.
@@ -360,6 +380,7 @@ export interface components {
             kind: "record";
             text: string;
             model?: string | null;
+            name?: string;
             /** @enum {string} */
             too_long?: "extend" | "windows" | "truncate" | "refuse";
             bound?: boolean;

@@ -32,13 +32,14 @@ export class HttpTransport implements Transport {
   constructor(private readonly base = "") {}
 
   private async ask(path: string, request: Request = {}): Promise<Response> {
-    const { method = "GET", body, signal } = request;
+    const { method = "GET", body, raw, signal } = request;
     let response: Response;
     try {
       response = await fetch(this.base + path, {
         method,
         credentials: "same-origin",
         ...(signal ? { signal } : {}),
+        ...(raw === undefined ? {} : { body: raw }),
         ...(body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }),
       });
     } catch (error) {

@@ -34,11 +34,14 @@ import {
   type StepsOptions,
   type TileAddress,
   type Tokens,
+  type Upload,
 } from "./source";
 
 export interface Request {
-  method?: "GET" | "POST" | "DELETE";
+  method?: "GET" | "POST" | "PUT" | "DELETE";
   body?: unknown;
+  /** A body as it is, which only a server can be sent. */
+  raw?: Blob;
   signal?: AbortSignal | undefined;
 }
 
@@ -74,6 +77,9 @@ function comparePath(rec: string, role: string, other: string): string {
 export function mapPath(map: MapRef): string {
   return `${layerPath(map.rec, map.role, map.layer)}/heads/${map.head}`;
 }
+
+/** A server takes no larger request than 4 MiB. */
+const PIECE = 2 ** 21;
 
 const NOTHING = signal<readonly Job[]>([]);
 
@@ -227,6 +233,48 @@ export class PathSource implements Source {
 
   worked(name: string): Promise<Steps> {
     return this.json(`/api/worked/${encodeURIComponent(name)}`);
+  }
+
+  async keep(rec: string, name: string): Promise<string> {
+    const path = `/api/recordings/${encodeURIComponent(rec)}/keep`;
+    return (await this.json<{ recording: string }>(path, { method: "POST", body: { name } })).recording;
+  }
+
+  async remove(rec: string): Promise<void> {
+    await this.json(`/api/recordings/${encodeURIComponent(rec)}`, { method: "DELETE" });
+  }
+
+  async upload(
+    files: readonly Upload[],
+    name: string,
+    tell: (done: number, total: number) => void,
+    signal: AbortSignal,
+  ): Promise<string> {
+    const { id } = await this.json<{ id: string }>("/api/uploads", { method: "POST" });
+    const total = files.reduce((sum, { file }) => sum + file.size, 0);
+    let done = 0;
+    try {
+      for (const { name: own, file } of files) {
+        for (let at = 0; at < Math.max(1, file.size); at += PIECE) {
+          signal.throwIfAborted();
+          tell(done, total);
+          const path = withQuery(`/api/uploads/${id}/${encodeURIComponent(own)}`, { at });
+          const raw = file.slice(at, at + PIECE);
+          await this.json(path, { method: "PUT", raw, signal });
+          done += raw.size;
+        }
+      }
+      tell(total, total);
+      const body = { name: name.slice(0, 80) || "recording" };
+      return (await this.json<{ recording: string }>(`/api/uploads/${id}`, { method: "POST", body, signal })).recording;
+    } catch (error) {
+      this.json(`/api/uploads/${id}`, { method: "DELETE" }).catch(() => undefined); // it may be gone already
+      throw error;
+    }
+  }
+
+  async jobs(): Promise<readonly Job[]> {
+    return (await this.json<{ jobs: Job[] }>("/api/jobs")).jobs;
   }
 
   async startJob(request: JobRequest): Promise<string> {

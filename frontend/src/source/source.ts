@@ -91,6 +91,12 @@ export interface Pair {
   key?: number | undefined;
 }
 
+/** A file of a recording, with the name it has there. */
+export interface Upload {
+  name: string;
+  file: Blob;
+}
+
 export interface Source {
   /** Where answers come from; an exported file cannot start anything new. */
   readonly kind: "http" | "comm" | "static";
@@ -142,6 +148,20 @@ export interface Source {
   workedNames(): Promise<string[]>;
   worked(name: string): Promise<Steps>;
 
+  /** Keep a recording under a name; its new id. */
+  keep(rec: string, name: string): Promise<string>;
+  /** Remove a recording that was kept. */
+  remove(rec: string): Promise<void>;
+  /** Open a recording from files, its own or one ZIP file; its id. */
+  upload(
+    files: readonly Upload[],
+    name: string,
+    tell: (done: number, total: number) => void,
+    signal: AbortSignal,
+  ): Promise<string>;
+
+  /** Those that have not ended, in their order. */
+  jobs(): Promise<readonly Job[]>;
   startJob(request: JobRequest): Promise<string>;
   job(id: string): Promise<Job>;
   cancelJob(id: string): Promise<void>;

@@ -22,9 +22,11 @@ __all__ = [
     "Farthest",
     "Finder",
     "Info",
+    "JobList",
     "JobState",
     "KnockoutResult",
     "Looked",
+    "Made",
     "Pending",
     "Questions",
     "Recordings",
@@ -92,7 +94,10 @@ class Stack(BaseModel):
 
 
 class Described(BaseModel):
-    """A recording; `live`: its model can be run, for knock-outs and new texts."""
+    """A recording; `live`: its model can be run, for knock-outs and new texts.
+
+    `storing`: whether a reader can keep it or keeps it already; "no" if other machines reach the server.
+    """
 
     id: str
     name: str
@@ -102,6 +107,7 @@ class Described(BaseModel):
     tokens: int
     complete: bool
     live: bool
+    storing: Literal["no", "can", "kept"]
     stacks: list[Stack]
     levels: int
     tile: int
@@ -392,6 +398,7 @@ class JobState(BaseModel):
 
     id: str
     kind: str
+    title: str
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     done: int
     total: int
@@ -401,6 +408,18 @@ class JobState(BaseModel):
     token: str | None = None
     top: list[TokenProbability] | None = None
     attended: list[Attended] | None = None
+
+
+class Made(BaseModel):
+    """The id of a recording that something was done with."""
+
+    recording: str
+
+
+class JobList(BaseModel):
+    """The jobs that have not ended."""
+
+    jobs: list[JobState]
 
 
 class Started(BaseModel):

@@ -70,6 +70,7 @@ def create_app(settings: Settings | None = None, session: Session | None = None)
         routes.findings,
         routes.comparing,
         routes.work,
+        routes.storing,
         routes.checking,
     ):
         app.include_router(router)

@@ -1,4 +1,4 @@
-"""Long work: one job at a time, with progress, and an end whenever it is wanted."""
+"""Long work with progress, and an end whenever it is wanted: two jobs at a time, one of them light."""
 
 from __future__ import annotations
 
@@ -31,9 +31,15 @@ class Job:
     """
 
     def __init__(
-        self, kind: str, work: Work, key: Any = None, bound: bool = False, worded: Callable[[str], str] = str
+        self,
+        kind: str,
+        work: Work,
+        key: Any = None,
+        bound: bool = False,
+        worded: Callable[[str], str] = str,
+        title: str = "",
     ) -> None:
-        self.worded = worded
+        self.worded, self.title = worded, title
         self.id, self.kind, self.key, self.bound = secrets.token_hex(8), kind, key, bound
         self.state = "waiting"
         self.done, self.total = 0, 1
@@ -84,6 +90,7 @@ class Job:
         return {
             "id": self.id,
             "kind": self.kind,
+            "title": self.title,
             "state": self.state,
             "done": self.done,
             "total": self.total,
@@ -125,7 +132,10 @@ class Job:
 
 
 class Jobs:
-    """A queue of jobs and the one thread that works on them: two at once would only share the cores.
+    """Jobs in two queues, each with a thread of its own: the light ones do not wait for the heavy ones.
+
+    Two heavy ones at once would share the cores and take twice the memory. An overview takes little of
+    either, and somebody looks at an empty map until it is there.
 
     >>> jobs = Jobs()
     >>> job = jobs.start("count", lambda job: {"answer": 42})
@@ -140,11 +150,20 @@ class Jobs:
         self.worded = worded
         """How a message is put before a page reads it."""
         self._jobs: dict[str, Job] = {}
-        self._queue: queue.Queue[Job | None] = queue.Queue()
+        self._queues: dict[bool, queue.Queue[Job | None]] = {}
+        self._workers: dict[bool, threading.Thread] = {}
         self._lock = threading.Lock()
-        self._worker: threading.Thread | None = None
 
-    def start(self, kind: str, work: Work, *, key: Any = None, bound: bool = False) -> Job:
+    def start(
+        self,
+        kind: str,
+        work: Work,
+        *,
+        key: Any = None,
+        bound: bool = False,
+        title: str = "",
+        light: bool = False,
+    ) -> Job:
         """Queue a job; one of the same `key` that has not ended is given back instead of a second one."""
         with self._lock:
             live = [job for job in self._jobs.values() if job.state not in ENDED]
@@ -155,14 +174,21 @@ class Jobs:
                 raise RegardError(
                     f"{len(live)} jobs are waiting already. Cancel one, or wait for one to end."
                 )
-            job = Job(kind, work, key, bound, self.worded)
+            job = Job(kind, work, key, bound, self.worded, title)
             self._jobs[job.id] = job
             self._forget()
-            if self._worker is None:
-                self._worker = threading.Thread(target=self._run, name="regard-jobs", daemon=True)
-                self._worker.start()
-        self._queue.put(job)
+            if light not in self._workers:
+                waiting = self._queues[light] = queue.Queue()
+                name = "regard-light-jobs" if light else "regard-jobs"
+                self._workers[light] = threading.Thread(target=_run, args=(waiting,), name=name, daemon=True)
+                self._workers[light].start()
+        self._queues[light].put(job)
         return job
+
+    @property
+    def live(self) -> list[Job]:
+        """Those that have not ended, in the order in which they were asked for."""
+        return [job for job in list(self._jobs.values()) if job.state not in ENDED]
 
     def get(self, name: str) -> Job:
         if name not in self._jobs:
@@ -173,15 +199,16 @@ class Jobs:
         """Cancel everything, and wait a little for the thread to see it."""
         for job in list(self._jobs.values()):
             job.cancel()
-        if self._worker is not None:
-            self._queue.put(None)
-            self._worker.join(timeout=5)
-
-    def _run(self) -> None:
-        while (job := self._queue.get()) is not None:
-            job.run()
+        for light, worker in self._workers.items():
+            self._queues[light].put(None)
+            worker.join(timeout=5)
 
     def _forget(self) -> None:
         ended = [job.id for job in self._jobs.values() if job.state in ENDED]
         for name in ended[: max(0, len(self._jobs) - REMEMBERED)]:
             del self._jobs[name]
+
+
+def _run(waiting: queue.Queue[Job | None]) -> None:
+    while (job := waiting.get()) is not None:
+        job.run()

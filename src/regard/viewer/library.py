@@ -110,10 +110,12 @@ class Entry:
 
 
 class Library:
-    """Recordings under the paths named at the start, and those made since; nothing else has a name here."""
+    """Recordings under the paths named at the start, those made since, and those that a reader keeps."""
 
-    def __init__(self, paths: tuple[Path, ...] = ()) -> None:
+    def __init__(self, paths: tuple[Path, ...] = (), kept: Path | None = None) -> None:
         self.paths = tuple(path.expanduser().resolve() for path in paths)
+        self.kept = kept
+        """The folder of those that are kept, whether it is there or not."""
         self._added: list[Entry] = []
         self._known: dict[Path, Entry] = {}
         self._seen: dict[str, Path] = {}
@@ -121,13 +123,19 @@ class Library:
 
     def entries(self) -> tuple[list[Entry], list[tuple[Path, str]]]:
         """The recordings there are now; and those that cannot be read, with the reason."""
-        found, broken = [], []
+        found, kept, broken = [], [], []
+        own = _recordings(self.kept) if self.kept is not None and self.kept.is_dir() else []
         for path in (child for named in self.paths for child in _recordings(named)):
             try:
                 found.append(self._open(path))
             except RecordingError as error:
                 broken.append((path, str(error)))
-        return [*found, *self._added], broken
+        for path in own:
+            try:
+                kept.append(self._open(path, kept=True))
+            except RecordingError as error:
+                broken.append((path, str(error)))
+        return [*found, *self._added, *kept], broken
 
     def get(self, name: str) -> Entry:
         """The recording of that id; KeyError where there never was one, RecordingError where it has gone."""
@@ -148,11 +156,22 @@ class Library:
             self._added = [other for other in self._added if other.id != entry.id] + [entry]
         return entry
 
-    def _open(self, path: Path) -> Entry:
+    def keeps(self, entry: Entry) -> bool:
+        """Whether a recording is among those that are kept."""
+        return entry.path is not None and self.kept is not None and entry.path.parent == self.kept
+
+    def drop(self, entry: Entry) -> None:
+        """Show a recording that was made here no longer."""
+        with self._lock:
+            self._added = [other for other in self._added if other is not entry]
+
+    def _open(self, path: Path, *, kept: bool = False) -> Entry:
         with self._lock:
             known = self._known.get(path)
             if known is None or _signature(_manifest_of(path)) != known._signature:
-                known = self._known[path] = Entry(path.name, path)
+                known = self._known[path] = Entry(path.stem if kept else path.name, path)
+                if kept:  # the recording that it is a copy of may have the same name
+                    known.id = f"kept-{known.id}"
                 self._seen[known.id] = path
             return known
 

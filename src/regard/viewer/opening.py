@@ -79,13 +79,13 @@ def prepared(
         return session
     name = HALF if book else session.shelf.names[0]
     hear = tell or (lambda *_: None)
-    hear(f"Loading the model ({name})")
+    hear("Loading the bundled model" if name in (BUNDLED, HALF) else f"Loading the model ({name})")
     loaded = session.shelf.load(name)
     with progress("Recording") as bar:
 
         def step(done: int, total: int) -> None:
             bar(done, total)
-            hear("Recording its attention, layer by layer", done, total)
+            hear("Reading the whole book" if book else "Recording its attention, layer by layer", done, total)
 
         if book:
             session.library.add(book_recording(loaded, settings.cache, step), BOOK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 import threading
@@ -25,6 +26,7 @@ from regard.viewer.pyramid import Pyramid
 from regard.viewer.settings import Settings
 from regard.viewer.shapes import StackShape
 from regard.viewer.shelf import HALF, PATIENCE, Shelf
+from regard.viewer.storing import Upload, keep
 from regard.viewer.tiles import TileCache, direct
 
 __all__ = ["BOOK", "Session", "remove_abandoned"]
@@ -33,6 +35,8 @@ BOOK = "Alice's Adventures in Wonderland"
 
 # The next token is asked of the model up to this length: a second or so.
 LONGEST = 8192
+# So many recordings may arrive at once; the oldest gives way to one more.
+UPLOADS = 4
 # What temporary folders are called, before the number of the process that they belong to.
 SCRATCH = "regard-viewer-"
 
@@ -42,7 +46,9 @@ class Session:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.library = Library(settings.recordings)
+        # What one reader keeps is not for everybody who has the address.
+        self.library = Library(settings.recordings, settings.cache / "kept" if settings.local else None)
+        self.uploads: dict[str, Upload] = {}
         self.shelf = Shelf(settings.model)
         self.jobs = Jobs(settings.without_folders)
         self.tiles = TileCache(settings.tile_bytes)
@@ -119,18 +125,76 @@ class Session:
                 prune(self.settings.cache, self.settings.cache_bytes, [stored])
             return {"recording": entry.id, "heads": len(todo)}
 
-        return self.jobs.start("pyramid", work, key=("pyramid", entry.id, *heads), bound=bound)
+        where = f", layer {heads[0][1]}, head {heads[0][2]}" if len(heads) == 1 else ""
+        key = ("pyramid", entry.id, *heads)
+        return self.jobs.start(
+            "pyramid", work, key=key, bound=bound, title=f"{entry.name}{where}", light=True
+        )
 
-    def start_record(self, text: str, model: str, too_long: str, *, bound: bool) -> Job:
+    def kept(self, entry: Entry, name: str) -> Entry:
+        """The recording under a name of its own, there again when the server is started anew."""
+        folder = self._own_machine()
+        path = keep(self.folder(entry), folder, name)
+        self.library.drop(entry)
+        return next(one for one in self.library.entries()[0] if one.path == path)
+
+    def forget(self, entry: Entry) -> None:
+        """Remove a recording that was kept."""
+        if not self.library.keeps(entry) or entry.path is None:
+            raise HTTPException(409, f"{entry.name} is not kept here, so it cannot be removed from here.")
+        shutil.rmtree(entry.path)
+
+    def folder(self, entry: Entry) -> Path:
+        """The files of a recording; of one in memory they are written first."""
+        if entry.path is not None:
+            entry.check()
+            return entry.path
+        path = self.scratch / f"{entry.id}.regard"
+        if not path.exists():
+            entry.recording.save(path)
+        return path
+
+    def start_upload(self) -> str:
+        """A recording is about to arrive; its id."""
+        self._own_machine()
+        if len(self.uploads) >= UPLOADS:
+            self.uploads.pop(next(iter(self.uploads))).drop()
+        name = secrets.token_hex(8)
+        self.uploads[name] = Upload(self.scratch / f"upload-{name}.regard", self.settings.upload_bytes)
+        return name
+
+    def finish_upload(self, name: str, title: str) -> Entry:
+        """Show a recording that has arrived."""
+        upload = self.uploads.pop(name)
+        try:
+            entry = Entry(title, upload.finish())
+        except RegardError:
+            upload.drop()
+            raise
+        known = next((one for one in self.library.entries()[0] if one.id == entry.id), None)
+        if known is not None:  # it is open already, under this very name
+            upload.drop()
+            return known
+        return self.library.add(upload.folder, title)
+
+    def _own_machine(self) -> Path:
+        if self.library.kept is None:
+            raise HTTPException(
+                403, "recordings are kept and opened only where the server runs for one machine."
+            )
+        return self.library.kept
+
+    def start_record(self, text: str, model: str, too_long: str, *, name: str = "", bound: bool) -> Job:
         """Record a text with one of the models."""
 
         def work(job: Job) -> dict[str, Any]:
             with self.shelf.use(model, patience=600) as loaded:
                 store = self.scratch / f"{job.id}.regard"
                 record_text(loaded, text, store, too_long=too_long, progress=job.progress)
-            return {"recording": self.library.add(store, _title(text)).id}
+            return {"recording": self.library.add(store, title).id}
 
-        return self.jobs.start("record", work, bound=bound)
+        title = name.strip() or _title(text)
+        return self.jobs.start("record", work, bound=bound, title=title)
 
     def start_book(self, *, bound: bool) -> Job:
         """Let the bundled model read the bundled book, unless it is recorded already."""
@@ -142,10 +206,10 @@ class Session:
             entry = next(known, None) or self.library.add(path, BOOK)
             return {"recording": entry.id}
 
-        return self.jobs.start("book", work, key=("book",), bound=bound)
+        return self.jobs.start("book", work, key=("book",), bound=bound, title=BOOK)
 
     def start_generate(
-        self, text: str, model: str, new_tokens: int, temperature: float, *, bound: bool
+        self, text: str, model: str, new_tokens: int, temperature: float, *, name: str = "", bound: bool
     ) -> Job:
         """Let a model continue a text, and record all of it."""
 
@@ -153,9 +217,10 @@ class Session:
             with self.shelf.use(model, patience=600) as loaded:
                 store = self.scratch / f"{job.id}.regard"
                 generate(loaded, text, store, job, new_tokens=new_tokens, temperature=temperature)
-            return {"recording": self.library.add(store, _title(text)).id}
+            return {"recording": self.library.add(store, title).id}
 
-        return self.jobs.start("generate", work, bound=bound)
+        title = name.strip() or _title(text)
+        return self.jobs.start("generate", work, bound=bound, title=title)
 
     def start_atlas(self, entry: Entry, *, bound: bool) -> Job:
         """Survey every head of a recording."""
@@ -165,7 +230,7 @@ class Session:
             self.atlases[entry.id] = survey(entry.recording, job.progress)
             return {"recording": entry.id}
 
-        return self.jobs.start("atlas", work, key=("atlas", entry.id), bound=bound)
+        return self.jobs.start("atlas", work, key=("atlas", entry.id), bound=bound, title=entry.name)
 
     def knockout(
         self, entry: Entry, wanted: dict[str, Any], job: Job | None = None, patience: float = PATIENCE
@@ -188,7 +253,7 @@ class Session:
         def work(job: Job) -> dict[str, Any]:
             return {"knockout": self.knockout(entry, wanted, job, patience=600)}
 
-        return self.jobs.start("knockout", work, bound=bound)
+        return self.jobs.start("knockout", work, bound=bound, title=entry.name)
 
     def _model_to_cut(self, entry: Entry) -> str:
         if "decoder" not in entry.recording.token_ids:

@@ -37,6 +37,8 @@ class Settings:
     body_bytes: int = 4 << 20
     body_seconds: float = 20.0
     """How long the body of a request may take to arrive; until then it takes the place of another request."""
+    upload_bytes: int = 64 << 30
+    """How large a recording may be that is opened from the page, where the page is on this machine."""
     requests: int = 64
     """How many requests are worked on at once before others are turned away."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -26,8 +27,9 @@ async function look(){
     const answer=await fetch("/starting",{cache:"no-store"});
     const kind=answer.headers.get("content-type")||"";
     if(!answer.ok||!kind.startsWith("application/json"))return location.reload();
-    const {doing,done,total}=await answer.json();
-    document.getElementById("doing").textContent=doing;
+    const {doing,done,total,seconds_left:left}=await answer.json();
+    const far=total?` (${done} of ${total}${left===null?"":`, about ${Math.ceil(left)} s left`})`:"";
+    document.getElementById("doing").textContent=doing+far;
     const bar=document.getElementById("bar");
     if(total){bar.max=total;bar.value=done}else bar.removeAttribute("value");
   }catch(error){document.getElementById("doing").textContent="The server has stopped."}
@@ -54,10 +56,20 @@ class Starting:
         self.app: Any = None
         self._running: Any = None
         self.doing, self.done, self.total = "Loading PyTorch", 0, 0
+        self._began = time.monotonic()
 
     def tell(self, doing: str, done: int = 0, total: int = 0) -> None:
         """What is being done, and how much of it is done."""
+        if doing != self.doing:
+            self._began = time.monotonic()
         self.doing, self.done, self.total = doing, done, total
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long it will take if the rest goes as fast; None before anything of it is done."""
+        if self.done == 0:
+            return None
+        return (time.monotonic() - self._began) * (self.total - self.done) / self.done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -68,7 +80,8 @@ class Starting:
         elif scope["type"] != "http":
             raise RuntimeError(f"the server is still starting and takes no {scope['type']}.")
         elif scope["path"] == PROGRESS:
-            said = {"doing": self.doing, "done": self.done, "total": self.total}
+            left = self.seconds_left
+            said = {"doing": self.doing, "done": self.done, "total": self.total, "seconds_left": left}
             await _answer(send, 200, "application/json", json.dumps(said))
         elif scope["path"] == "/":
             await _answer(send, 200, "text/html; charset=utf-8", PAGE)

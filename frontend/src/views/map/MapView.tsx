@@ -86,10 +86,10 @@ function Waiting({ source }: { source: Source }) {
   if (jobs.length === 0) return null;
   return (
     <section class="card" aria-label="Work under way">
-      {jobs.map(({ id, done, total, seconds_left }) => (
+      {jobs.map(({ id, state, done, total, seconds_left }) => (
         <Progress
           key={id}
-          label="Making the overview…"
+          label={state === "waiting" ? "Making the overview, after other work…" : "Making the overview…"}
           done={done}
           total={total}
           secondsLeft={seconds_left}

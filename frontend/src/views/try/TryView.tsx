@@ -23,8 +23,7 @@ export function TryView({ source }: { source: Source }) {
       </p>
     );
   }
-  const show = (rec: string): void =>
-    state.go({ view: "map", rec, role: "", x: null, y: null, z: null, query: null, key: null });
+  const show = (rec: string): void => work.showRecording(state, rec);
   const job = work.job.value;
   return (
     <div class="try">
@@ -55,12 +54,13 @@ function Form({ source, state, models, failure, onRecorded }: FormProps) {
   const settings = useSettings(state);
   const model = models.find((one) => one.name === settings.model.value)?.name ?? models[0]?.name ?? "";
   const { text, length, temperature } = settings;
+  const name = work.name.value;
   const busy = work.busy.value;
   const ready = !busy && text.trim() !== "" && model !== "";
   const begin = (request: JobRequest): void => {
     const onEnd = (job: Job): void => {
       const made = recordingOf(job);
-      if (made && (job.kind === "record" || job.kind === "book") && state.view.peek() === "try") onRecorded(made);
+      if (made && job.kind === "record" && state.view.peek() === "try") onRecorded(made);
     };
     void work.start(source, request, onEnd);
   };
@@ -91,6 +91,19 @@ function Form({ source, state, models, failure, onRecorded }: FormProps) {
             ))}
           </select>
         </label>
+        <label class="picker">
+          <span>Name</span>
+          <input
+            type="text"
+            value={name}
+            maxLength={80}
+            placeholder="its first words"
+            data-testid="try-name"
+            onInput={(event) => {
+              work.name.value = event.currentTarget.value;
+            }}
+          />
+        </label>
         <Slider
           name="New tokens"
           testid="try-length"
@@ -116,7 +129,7 @@ function Form({ source, state, models, failure, onRecorded }: FormProps) {
           class="primary"
           data-testid="generate"
           disabled={!ready}
-          onClick={() => begin({ kind: "generate", text, model, new_tokens: length, temperature, bound: true })}
+          onClick={() => begin({ kind: "generate", text, model, name, new_tokens: length, temperature, bound: true })}
         >
           Continue the text
         </button>
@@ -124,7 +137,7 @@ function Form({ source, state, models, failure, onRecorded }: FormProps) {
           type="button"
           data-testid="record"
           disabled={!ready}
-          onClick={() => begin({ kind: "record", text, model, bound: true })}
+          onClick={() => begin({ kind: "record", text, model, name, bound: true })}
         >
           Record it as it is
         </button>
@@ -134,7 +147,7 @@ function Form({ source, state, models, failure, onRecorded }: FormProps) {
             data-testid="book"
             disabled={busy}
             title="Alice's Adventures in Wonderland, 40,000 tokens; the recording is kept"
-            onClick={() => begin({ kind: "book", bound: false })}
+            onClick={() => void work.beginBook(source, state)}
           >
             Read the whole book
           </button>

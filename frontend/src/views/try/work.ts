@@ -3,9 +3,12 @@
 import { batch, computed, signal } from "@preact/signals";
 import { sentence } from "../../parts/answer";
 import type { Job, JobRequest, Source } from "../../source/source";
-import { ENDED, grown, type Made } from "./generation";
+import type { ViewState } from "../../state";
+import { ENDED, grown, type Made, recordingOf } from "./generation";
 
 export const text = signal<string | null>(null);
+/** What the recording is to be called; "" leaves that to its first words. */
+export const name = signal("");
 /** The text that the present job was given. */
 export const given = signal("");
 export const job = signal<Job | null>(null);
@@ -40,6 +43,22 @@ export async function start(source: Source, request: JobRequest, onEnd: (job: Jo
   } catch (error) {
     fail(error);
   }
+}
+
+/** What the server calls the book. */
+export const BOOK = "Alice's Adventures in Wonderland";
+
+/** Let the bundled model read the book; whoever still waits for it then is shown its map. */
+export async function beginBook(source: Source, state: ViewState): Promise<void> {
+  await start(source, { kind: "book", bound: false }, (ended) => {
+    const made = recordingOf(ended);
+    if (made && state.view.peek() === "try") showRecording(state, made);
+  });
+}
+
+/** The map of another recording, all of it. */
+export function showRecording(state: ViewState, rec: string): void {
+  state.go({ view: "map", rec, role: "", x: null, y: null, z: null, query: null, key: null });
 }
 
 function follow(now: Job, onEnd: (job: Job) => void): void {

@@ -24,6 +24,7 @@ from regard.viewer.library import Entry
 from regard.viewer.names import SIDES, sides_of, tokens_of
 from regard.viewer.pooling import TILE
 from regard.viewer.routes.common import PROBLEMS, EntryDep, SessionDep, found
+from regard.viewer.session import Session
 from regard.viewer.settings import Settings
 from regard.viewer.shelf import BUNDLED, model_name
 from regard.viewer.worked import worked_names, worked_steps
@@ -100,6 +101,7 @@ def describe(entry: EntryDep, session: SessionDep) -> dict[str, Any]:
         "tokens": max((shape.queries for shape in shapes), default=0),
         "complete": about.complete,
         "live": session.shelf.of(about) is not None,
+        "storing": _storing(entry, session),
         "stacks": [shape.to_dict() for shape in shapes],
         "levels": shapes[0].levels if shapes else 1,
         "tile": TILE,
@@ -158,6 +160,12 @@ def worked(name: str) -> dict[str, Any]:
     """Every step of a worked example."""
     with found():
         return worked_steps(name)
+
+
+def _storing(entry: Entry, session: Session) -> str:
+    if session.library.kept is None:
+        return "no"
+    return "kept" if session.library.keeps(entry) else "can"
 
 
 def _line(entry: Entry, settings: Settings) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Body, Depends, HTTPException
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from regard.viewer.answers import JobState, Started
+from regard.viewer.answers import JobList, JobState, Started
 from regard.viewer.jobs import ENDED, Job
 from regard.viewer.routes.common import PROBLEMS, SessionDep, found
 from regard.viewer.routes.recordings import KnockoutRequest
@@ -32,6 +32,7 @@ class RecordJob(BaseModel):
     kind: Literal["record"]
     text: str = Field(min_length=1, max_length=4_000_000)
     model: str | None = None
+    name: str = Field(default="", max_length=80)
     too_long: Literal["extend", "windows", "truncate", "refuse"] = "extend"
     bound: bool = False
 
@@ -49,6 +50,7 @@ class GenerateJob(BaseModel):
     kind: Literal["generate"]
     text: str = Field(min_length=1, max_length=4_000_000)
     model: str | None = None
+    name: str = Field(default="", max_length=80)
     new_tokens: int = Field(default=32, ge=1, le=4096)
     temperature: float = Field(default=0.0, ge=0, le=100, allow_inf_nan=False)
     bound: bool = False
@@ -100,6 +102,12 @@ def start(wanted: Wanted, session: SessionDep) -> dict[str, Any]:
     """Queue a job; its id is what all else is asked with."""
     with found():
         return {"id": _start(wanted, session).id}
+
+
+@router.get("", response_model=JobList)
+def list_jobs(session: SessionDep) -> dict[str, Any]:
+    """What is being worked on, and what waits for its turn."""
+    return {"jobs": [job.to_dict() for job in session.jobs.live]}
 
 
 @router.get("/{job}", response_model=JobState)
@@ -167,9 +175,16 @@ def _start(wanted: Wanted, session: Session) -> Job:
             known = ", ".join(map(repr, session.shelf.names))
             raise HTTPException(404, f"no model is called {model!r}; there are {known}.")
         if isinstance(wanted, RecordJob):
-            return session.start_record(wanted.text, model, wanted.too_long, bound=wanted.bound)
+            return session.start_record(
+                wanted.text, model, wanted.too_long, name=wanted.name, bound=wanted.bound
+            )
         return session.start_generate(
-            wanted.text, model, wanted.new_tokens, wanted.temperature, bound=wanted.bound
+            wanted.text,
+            model,
+            wanted.new_tokens,
+            wanted.temperature,
+            name=wanted.name,
+            bound=wanted.bound,
         )
     if isinstance(wanted, BookJob):
         return session.start_book(bound=wanted.bound)
