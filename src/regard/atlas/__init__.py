@@ -1,6 +1,7 @@
 """What every head of a model does, and whether it matters."""
 
 from regard.atlas.advice import Advice, Pattern, advise
+from regard.atlas.alignment import AlignmentHead, TimedWord, alignment_heads, token_times, word_times
 from regard.atlas.comparison import Change, Comparison, compare
 from regard.atlas.decay import DecayFit, decay
 from regard.atlas.edges import Edge
@@ -19,6 +20,7 @@ from regard.cards import Atlas, Finding, HeadCard
 __all__ = [
     "KINDS",
     "Advice",
+    "AlignmentHead",
     "Atlas",
     "Change",
     "Comparison",
@@ -35,7 +37,9 @@ __all__ = [
     "PairedHead",
     "Pattern",
     "Profile",
+    "TimedWord",
     "advise",
+    "alignment_heads",
     "atlas",
     "bracket_pairs",
     "cards_of",
@@ -48,4 +52,6 @@ __all__ = [
     "paired_heads",
     "position_profile",
     "rollout",
+    "token_times",
+    "word_times",
 ]
