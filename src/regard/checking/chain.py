@@ -37,10 +37,17 @@ class Chain:
         dim = self.example.dim
         return None if dim is None else Scale.root_of(dim)
 
+    @cached_property
+    def heads(self) -> tuple[str, ...]:
+        """The outputs of several heads that the output joins."""
+        return tuple(name for name in self.example.tables if name.startswith("head "))
+
     def parents(self, name: str) -> tuple[str, ...]:
         """The steps that one is computed from; empty where something is missing or it is given."""
-        if name in GIVEN:
+        if name in GIVEN or name in self.heads:
             return ()
+        if name == "output" and self.heads:
+            return self.heads
         wanted = self._wanted(name)
         return wanted if all(self.has(parent) for parent in wanted) else ()
 
@@ -115,6 +122,9 @@ class Chain:
         if not parents:
             return None
         a = get(parents[0])
+        if parents == self.heads:
+            parts = [get(parent) for parent in parents]
+            return [[x for row in rows for x in row] for rows in zip(*parts, strict=True)]
         if name in ("q", "k", "v", "output", "projected"):
             return over.product(a, get(parents[1]))
         if name == "scores":

@@ -58,7 +58,7 @@ def _checked(example: Example, wanted: bool) -> CheckedExample | None:
     """The verdicts about one example; where nothing follows from the rest an error, if that was wanted."""
     chain = Chain(example)
     steps: dict[str, CheckedStep] = {}
-    for name in (*GIVEN, *STEPS):
+    for name in (*GIVEN, *chain.heads, *STEPS):
         if name in example:
             steps[name] = judge(chain, name, steps)
     if all(step.verdict is Verdict.GIVEN for step in steps.values()) and "weights" not in steps:

@@ -119,6 +119,7 @@ class Example:
                 if a.shape[sides[0]] != b.shape[sides[1]]:
                     needs = why.format(left=left, right=right)
                     raise ShapeError(f"{left} is {a.size()} and {right} is {b.size()}; {needs}.")
+        self._check_heads()
         if self.allowed is not None:
             for name in ("scores", "scaled", "masked", "weights"):
                 table = self.tables.get(name)
@@ -128,6 +129,25 @@ class Example:
                         f"mask is {size[0]} × {size[1]} and {name} is {table.size()}; "
                         "a mask has one cell per score."
                     )
+
+    def _check_heads(self) -> None:
+        heads = [table for name, table in self.tables.items() if name.startswith("head ")]
+        if not heads:
+            return
+        rows, width = heads[0].shape[0], sum(table.shape[1] for table in heads)
+        made = self.tables["output"].shape
+        if made == (rows, width):
+            return
+        stacked = made == (sum(table.shape[0] for table in heads), heads[0].shape[1])
+        why = (
+            "they stand over one another there; join them along the last axis"
+            if stacked
+            else "joined heads have a row per token"
+        )
+        raise ShapeError(
+            f"{len(heads)} heads side by side are {rows} × {width} and what they are joined to is "
+            f"{made[0]} × {made[1]}; {why}."
+        )
 
     def labels(self, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What the rows and the columns of a step are called, where anything is known about it."""

@@ -57,6 +57,8 @@ def _formula(chain: Chain, name: str) -> str:
     by = "" if scale is None or scale.value == 1 else f" {scale.words}"
     if name == "scaled":
         return f"scaled = scores{by}"
+    if name == "output" and chain.heads:
+        return f"output = {', '.join(chain.heads)} side by side"
     if name == "weights":
         inside = next((n for n in ("masked", "scaled") if n in chain.example), f"scores{by}")
         hidden = ", masked" if chain.example.allowed is not None and inside != "masked" else ""

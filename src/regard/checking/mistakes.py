@@ -45,8 +45,26 @@ def mistakes(chain: Chain, name: str, get: Get, printed: Matrix) -> Iterator[Mis
         "weights": _weights,
         "output": _output,
     }
-    if name in makers:
+    if name == "output" and chain.heads:
+        yield from _joins(chain, get)
+    elif name in makers:
         yield from makers[name](chain, name, get, printed)
+
+
+def _joins(chain: Chain, get: Get) -> Iterator[Mistake]:
+    """Heads joined in another way than side by side."""
+    parts = [get(name) for name in chain.heads]
+    width = sum(len(part[0]) for part in parts)
+    flat = [x for part in parts for row in part for x in row]
+    yield Mistake(
+        "the heads were joined by a reshape without a transpose, row after row of head 1 and then of head 2",
+        [flat[at : at + width] for at in range(0, len(flat), width)],
+    )
+    turned = [[x for row in rows for x in row] for rows in zip(*reversed(parts), strict=True)]
+    yield Mistake("the heads were joined in the opposite order", turned)
+    if len({len(part[0]) for part in parts}) == 1:
+        mixed = [[x for cells in zip(*rows, strict=True) for x in cells] for rows in zip(*parts, strict=True)]
+        yield Mistake("the numbers of the heads alternate; they belong head by head", mixed)
 
 
 def _projection(chain: Chain, name: str, get: Get, printed: Matrix) -> Iterator[Mistake]:

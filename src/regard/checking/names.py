@@ -58,7 +58,8 @@ output: o z out output outputs result results contextvector contextvectors
     contextvec contextvecs mixture attentionoutput
     concat concatenated concatenation concatenatedheads concatheads concatenatedoutput
     weightedsum weights·v weights@v weightsv av a·v a@v
-projected: projected finaloutput projectedoutput outputwo zwo concatwo
+projected: projected finaloutput projectedoutput outputwo zwo concatwo multihead multiheadoutput
+    multihead(qkv) finalmultiheadoutput
 mask: mask attentionmask causalmask
 scale: scale scaling scalefactor scalingfactor 1/√dk 1/√d
 divisor: √dk √d √dkey √headdim √dmodel scaledby divideby dividedby divisor
@@ -118,6 +119,8 @@ def step_named(label: str) -> str | None:
     for name in (text, re.sub(r"(?<=\w{3})\d+$", "", text)):
         if name in _LOOKUP:
             return _LOOKUP[name]
+    if re.match(r"(?:torch|np|numpy|tf|jnp|mx)?(?:concat|concatenate|cat|hstack|hcat)[(\[]", text):
+        return "output"
     if text.startswith("attention(q"):
         return "output"
     if text.startswith(("softmax(", "softmax[")):

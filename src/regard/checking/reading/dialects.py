@@ -11,7 +11,35 @@ __all__ = ["without_dialects"]
 
 _BLOCK = re.compile(r"</?(?:p|div|li|ul|ol|br|h\d|pre|section|figure)\b[^<>]*>", re.IGNORECASE)
 _INLINE = re.compile(r"</?(?:span|code|strong|em|b|i|u|sub|sup|var|samp|font|a)\b[^<>]*>", re.IGNORECASE)
-_PROMPT = re.compile(r"^(?:> (?=[\w(])|julia> )", re.MULTILINE)
+_PROMPT = re.compile(
+    r"^(?:> (?=[\w(])|>> |(?:julia|ghci|scala|irb)> |(?:let|var|const|val|auto) (?=\w+ *[=:]))", re.MULTILINE
+)
+# A type between a name and its value, comments of C in front of output, MATLAB's name for what has none.
+_TYPED = re.compile(r"^(\s*\w+)\s*:\s*(?:\[+\w+\]+|Array<\w+>|Vec<\w+>|List<\w+>)\s*=", re.MULTILINE)
+_SLASHES = re.compile(r"^[ \t]*//[ \t]*(?=\S)", re.MULTILINE)
+_ANSWER = re.compile(r"^(?P<of>[^\n=]+)\n\s*ans\s*=[ \t]*$", re.MULTILINE)
+# R writes indices above and beside a matrix.
+_ABOVE = re.compile(r"^[ \t]*(?:\[,\d+\][ \t]*)+\n", re.MULTILINE)
+_BESIDE = re.compile(r"^[ \t]*\[\d+,\][ \t]+", re.MULTILINE)
+# Julia writes the broadcast sign in front of an operator, and the axis after the array.
+_DOTTED = re.compile(r"(?<=[\w)'\]]) *\.([-+*/^])(?=[ \w(])")
+_DIMS = re.compile(r",\s*dims\s*=\s*2\s*\)")
+_ROWS = re.compile(r"\[(?P<rows>[^\[\]=\n]*;[^\[\]=\n]*)\]")
+_DASHES = re.compile(
+    r"^(?P<name>[ \t]*\w+:)[ \t]*\n(?P<items>(?:[ \t]+- (?:- )?\S+[ \t]*(?:\n|\Z))+)", re.MULTILINE
+)
+_OUTER = re.compile(r"^[ \t]*[┌┏╔╭└┗╚╰][^\n]*(?:\n|$)", re.MULTILINE)
+_INNER = re.compile(r"^[ \t]*[├┣╠┡╞][^\n]*$", re.MULTILINE)
+_CROSSES = "[├┼┤┣╋┫╠╬╣┡╇┩╞╪╡]"
+_RULE = re.compile(r"^[ \t]*\|[-=+]+\|[ \t]*$", re.MULTILINE)
+_GRID = re.compile(r"^[ \t]*\+(?:-+\+){2,}[ \t]*\n?", re.MULTILINE)
+_GRID_HEAD = re.compile(r"^[ \t]*\+(?:=+\+)+[ \t]*$", re.MULTILINE)
+_BRACKETS = (("⎡", "⎤", "[[", "],"), ("⎢", "⎥", "[", "],"), ("⎣", "⎦", "[", "]]"))
+_SUBJECT = re.compile(
+    r"(?i)\bscores? (?:of|are|being) (?P<scores>[-\d.]+(?:(?:, | and |, and )[-\d.]*\d)+)"
+    r"(?P<words>[^\n%:=]*?\b(?:puts?|places?|gives?|spends?)) "
+    r"(?P<shares>[\d.]+%(?:(?:, | and |, and )[\d.]+%)+) (?:of (?:its|the) )?attention"
+)
 # What R and Julia write in front of an array.
 _HEADER = re.compile(r"^\s*\d+(?:-element| ?[×x] ?\d+) [\w{}, .]+:\s*\n", re.MULTILINE)
 _INDEX = re.compile(r"^\s*\[\d+\][ \t]+(?=[-+.\d])", re.MULTILINE)
@@ -43,12 +71,63 @@ def without_dialects(text: str) -> str:
     """
     if "<" in text:
         text = _INLINE.sub("", _BLOCK.sub("\n", text))
-    text = _INDEX.sub("", _HEADER.sub("", _PROMPT.sub("", text)))
+    text = _SLASHES.sub("", _TYPED.sub(r"\1 =", _PROMPT.sub("", _drawn(text))))
+    text = _ANSWER.sub(r"\g<of> =", _BESIDE.sub("", _ABOVE.sub("", text)))
+    text = _DIMS.sub(")", _DOTTED.sub(r" \1 ", text))
+    text = _ROWS.sub(_semicolons, _DASHES.sub(_dashed, text))
+    text = _SUBJECT.sub(r"\nscores: \g<scores>\nweights: \g<shares>\n", text)
+    text = _INDEX.sub("", _HEADER.sub("", text))
     text = _BRACES.sub(_bracketed, text)
     text = re.sub(r"(?i)\b(softmax)\[(\[[^\[\]]*\])\]", r"\1(\2)", text)
     text = _ITEMS.sub(lambda m: f"[{', '.join(_VECTORS.findall(m[0]))}]\n", text)
     text = _MIXTURE.sub(_mixed, text)
     return _decimal_points(_shares(_columns(text)))
+
+
+def _drawn(text: str) -> str:
+    """Tables and brackets drawn with lines, as | columns | and as lists."""
+    if re.search("[│┃║]", text):
+        text = _OUTER.sub("", re.sub("[│┃║]", "|", text))
+        text = _INNER.sub(lambda m: re.sub("[^|]", "-", re.sub(_CROSSES, "|", m[0].strip())), text)
+    # Emacs' rules cross columns with a plus; a grid table has a rule above each row.
+    text = _RULE.sub(lambda m: m[0].replace("+", "|"), text)
+    if _GRID.search(text):
+        text = _GRID_HEAD.sub(lambda m: m[0].replace("+", "|").replace("=", "-"), text)
+        text = _GRID.sub("", text)
+    for opening, closing, left, right in (
+        ("⎡", "⎤", "[[", "],"),
+        ("⎢", "⎥", "[", "],"),
+        ("⎣", "⎦", "[", "]]"),
+    ):
+        text = re.sub(f"{opening}([^\\n{closing}]*){closing}", rf"{left}\1{right}", text)
+    return text
+
+
+def _semicolons(found: re.Match[str]) -> str:
+    """[1 0; 0 1] as [[1, 0], [0, 1]]."""
+    rows = [re.split(r"[\s,]+", row.strip()) for row in found["rows"].split(";") if row.strip()]
+    if not rows or not all(re.fullmatch(CELL, cell) for row in rows for cell in row):
+        return found[0]
+    return f"[{', '.join(map(_listed, rows))}]"
+
+
+def _listed(row: list[str]) -> str:
+    return f"[{', '.join(row)}]"
+
+
+def _dashed(found: re.Match[str]) -> str:
+    """A list of lists under a name, one number a line, as YAML writes it."""
+    rows: list[list[str]] = []
+    for line in found["items"].splitlines():
+        marks = re.match(r"[ \t]+((?:- )+)(\S+)", line)
+        if marks is None or not re.fullmatch(CELL, marks[2]):
+            return found[0]
+        if marks[1].count("-") == 2 or not rows:
+            rows.append([])
+        rows[-1].append(marks[2])
+    nested = "- -" in found["items"]
+    inside = ", ".join(map(_listed, rows))
+    return f"{found['name']} [{inside}]\n" if nested else f"{found['name']} {inside}\n"
 
 
 def _bracketed(found: re.Match[str]) -> str:

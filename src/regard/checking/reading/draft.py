@@ -11,11 +11,25 @@ from regard.checking.example import Scale, Table
 from regard.checking.numeral import Numeral, numeral
 from regard.errors import RegardError
 
-__all__ = ["Draft", "scale_in"]
+__all__ = ["Draft", "is_head", "scale_in"]
 
 MOST_CELLS = 4096
 MAPS = ("scores", "scaled", "masked", "exps", "weights")
+_HEAD = re.compile(
+    r"^(?:attention\s+)?head[\s_]*#?\d+(?:\s*(?:'s\s+)?(?:output|out|result))?$", re.IGNORECASE
+)
+# What heads are called where a text goes on to join them.
+_PART = re.compile(r"^(?:z|o|out|output|context|result|head|h)[\s_]*\{?\d+\}?$", re.IGNORECASE)
 YES, NO = ("true", "1", "✓", "x", "yes"), ("false", "0", "✗", "no", "-inf", "∞", "-∞")
+
+
+def is_head(label: str, joined: bool = False) -> bool:
+    """Whether a label is that of one head's output; z1 and the like are where heads are `joined` later.
+
+    >>> is_head("Head 1 output"), is_head("z_2"), is_head("z_2", joined=True)
+    (True, False, True)
+    """
+    return bool(_HEAD.match(label) or (joined and _PART.match(label)))
 
 
 @dataclass
@@ -71,11 +85,11 @@ class Draft:
             )
         self.tables[name] = table
 
-    def add_head(self, rows: list[list[str]]) -> None:
+    def add_head(self, rows: Sequence[Sequence[str]]) -> None:
         """Keep the output of one head; side by side they are what W_o multiplies."""
         if self.heads and len(self.heads[0]) != len(rows):
             raise RegardError(f"the heads have {len(self.heads[0])} and {len(rows)} rows; give equally many.")
-        self.heads.append(rows)
+        self.heads.append([list(row) for row in rows])
 
     def add_maps(self, name: str, maps: Sequence[Sequence[Sequence[str]]], *, trimmed: bool = False) -> None:
         """Keep several tables of one name, such as those of several heads: each becomes an example."""
@@ -90,6 +104,10 @@ class Draft:
         if self.heads and "output" not in self.tables:
             joined = [[x for part in parts for x in part] for parts in zip(*self.heads, strict=True)]
             self.add("output", joined, flat=len(joined) == 1)
+        elif len(self.heads) > 1:
+            # What the heads are joined to is printed too: it is checked against them.
+            for number, rows in enumerate(self.heads):
+                self.tables[f"head {number + 1}"] = self._table("head", rows, len(rows) == 1, (), (), False)
         most = max(map(len, self.maps.values()), default=0)
         if not most:
             yield self

@@ -11,7 +11,7 @@ from regard.checking.counts import Counts, counts_in
 from regard.checking.example import Scale
 from regard.checking.names import GIVEN, STEPS, TABLES, step_named
 from regard.checking.numeral import numeral
-from regard.checking.reading.draft import Draft, scale_in
+from regard.checking.reading.draft import Draft, is_head, scale_in
 from regard.errors import RegardError
 
 __all__ = ["drafts_of", "from_json", "scale_of"]
@@ -107,6 +107,11 @@ def _keep(draft: Draft, key: str, value: Any) -> None:
     """One entry: a table, a setting, or prose that may tell the scale."""
     if key in (*TABLES, "mask"):
         _table(draft, key, value)
+    elif key == "heads" and not isinstance(value, str | Mapping):
+        for head in _listed(value):
+            draft.add_head(_matrix(head))
+    elif is_head(key) and not isinstance(value, str | Mapping):
+        draft.add_head(_matrix(value))
     elif key == "printed":
         _table(draft, _guessed(draft, value), value)
     elif key == "causal":
@@ -124,6 +129,17 @@ def _keep(draft: Draft, key: str, value: Any) -> None:
             f"no step is called {key!r}; names are {', '.join((*GIVEN, *STEPS))}, mask, scale, causal and "
             "tokens."
         )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value.tolist() if hasattr(value, "tolist") else list(value)
+
+
+def _matrix(value: Any) -> list[list[str]]:
+    """Rows of digits; a vector is one row."""
+    rows = _listed(value)
+    nested = bool(rows) and (isinstance(rows[0], list | tuple) or hasattr(rows[0], "tolist"))
+    return [[str(cell) for cell in _listed(row)] for row in (rows if nested else [rows])]
 
 
 def scale_of(key: str, value: Any) -> Scale:

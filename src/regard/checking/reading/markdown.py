@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from regard.checking.names import TABLES as STEPS
 from regard.checking.names import step_named
-from regard.checking.reading.draft import MAPS, Draft
+from regard.checking.reading.draft import MAPS, Draft, is_head
 from regard.checking.reading.numbers import is_cell, only_numbers
 from regard.errors import RegardError
 
@@ -73,6 +73,9 @@ def _add_matrix(draft: Draft, name: str, table: _Table) -> None:
     labels = table.labels
     skip = 1 if labels else 0
     rows = [row[skip:] for row in table.body]
+    if name not in TABLES and is_head(name, joined=True):
+        draft.add_head(rows)
+        return
     columns = [cell for cell in table.header[skip:] if cell]
     if name in MAPS and columns and re.fullmatch(r"(?i)(?:row\s*)?(?:sum|total)|[Σ∑]\w*", columns[-1]):
         # Beside weights stands what they add up to.

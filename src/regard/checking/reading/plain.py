@@ -10,7 +10,7 @@ from regard.checking.names import TABLES as STEPS
 from regard.checking.names import step_named
 from regard.checking.reading.columns import with_columns
 from regard.checking.reading.dialects import without_dialects
-from regard.checking.reading.draft import MAPS, Draft, scale_in
+from regard.checking.reading.draft import MAPS, Draft, is_head, scale_in
 from regard.checking.reading.entries import without_entries
 from regard.checking.reading.latex import without_latex
 from regard.checking.reading.lists import HELD, held_lists
@@ -18,6 +18,7 @@ from regard.checking.reading.markdown import add_table, is_row
 from regard.checking.reading.numbers import CELL, cleaned, maps_of, only_numbers, pairs_in, rows_of
 from regard.checking.reading.told import sentences, told
 from regard.checking.reading.transcript import without_prompts
+from regard.errors import RegardError
 
 __all__ = ["drafts_of_text"]
 
@@ -33,7 +34,17 @@ _OWN = re.compile(r"\bX\s*[@·*]?\s*X\s*(?:ᵀ|⊤|\^\{?T|\.T\b)")
 _OWNED = re.compile(
     r"^[\s,;]*(?:and\s+)?(?:(?P<step>[^:=→\x01]+):\s*)?(?P<word>['\"“]?\w[\w'’-]*['\"”]?)\s*(?:→|->|=>|=|:)\s*$"
 )
-_HEAD = re.compile(r"^(?:attention\s+)?head[\s_]*\d+(?:\s*(?:output|out|result))?$", re.IGNORECASE)
+# Words and calls that join heads.
+_JOINED = re.compile(
+    r"\b(?:concat\w*|hstack|side by side|joined)\b|\b(?:torch|np|numpy|tf|jnp|mx)\.(?:cat|hstack)\b"
+    r"|\b[hv]cat\(",
+    re.IGNORECASE,
+)
+_JOIN = re.compile(
+    r"^[\W\d]*(?:step\s*\d+\W+)?(?:the\s+)?(?:\w+\s*=\s*)?(?:(?:torch|np|numpy|tf|jnp|mx)\.)?"
+    r"(?:concat\w*|cat|hstack|hcat|joined)\b[^=:\x01]*[\W]*$",
+    re.IGNORECASE,
+)
 # A heading that begins an example of its own.
 _PART = re.compile(
     r"^[\W_]*((?:head|example|query|sample|case|batch|attention head)\s*#?\d+)[\W_]*$",
@@ -50,6 +61,7 @@ class _Text:
         plain = cleaned(with_columns(without_dialects(without_latex(without_prompts(text)))))
         plain = without_entries(plain, self.draft)
         self.draft.own = _OWN.search(plain) is not None
+        self.joined = _JOINED.search(plain) is not None
         self.text = held_lists(plain, self.held)
         self.pending: str | None = None
         self.rows: list[list[str]] = []
@@ -84,6 +96,12 @@ class _Text:
         if re.match(r"(?i)#{1,6}\s|\W*step\s*\d", line):
             self._finish()
             self.pending = None
+        label = re.sub(r"^[\W_]+|[\W_]+$", "", line)
+        joins = _JOIN.match(re.sub(r",?\s*(?:dim|axis)\s*=\s*-?\d", "", line))
+        if self.joined and (is_head(label, True) or joins):
+            self._finish()
+            self.pending = label if is_head(label, True) else "output"
+            return
         if HELD.search(line):
             self._bracketed(line)
         elif self._said(line) or self._row(line) or self._sentence(line):
@@ -129,7 +147,7 @@ class _Text:
             named.append((name, [text]))
         for name, texts in named:
             known = (*TABLES, "tokens", "key_tokens")
-            if name not in known and not _INDEXED.match(name) and not _HEAD.match(name):
+            if name not in known and not _INDEXED.match(name) and not is_head(name, self.joined):
                 self.draft.ignored.append(name)
             self._take(name, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
         self._settings(HELD.sub("", line))
@@ -157,7 +175,7 @@ class _Text:
             )
         if not label:
             return self.pending if self.pending and not before else None
-        if _INDEXED.match(label) or _HEAD.match(label):
+        if _INDEXED.match(label) or is_head(label, self.joined):
             return label.lower()
         named = _named(label) or told(label)
         if named in ("scale", "divisor", "dim", "mask"):
@@ -179,7 +197,7 @@ class _Text:
     def _take(self, name: str, text: str) -> None:
         indexed = _INDEXED.match(name) if name not in TABLES else None
         rows = rows_of(text)
-        if _HEAD.match(name):
+        if is_head(name, self.joined):
             self.draft.add_head(rows)
         elif indexed:
             self.draft.add_row(indexed[1][0].lower(), indexed[2], rows[0])
@@ -279,7 +297,9 @@ class _Text:
         """Keep the rows read so far as the table they belong to."""
         if self.rows and self.pending is not None:
             labels = self.labels if all(self.labels) else []
-            if not labels and len(self.rows) > 1 and self.pending in MAPS and max(map(len, self.rows)) == 1:
+            if is_head(self.pending, self.joined):
+                self.draft.add_head(self.rows)
+            elif not labels and len(self.rows) > 1 and self.pending in MAPS and max(map(len, self.rows)) == 1:
                 # One number a line: a row of the map, printed downwards.
                 self.draft.add(self.pending, [[row[0] for row in self.rows]], flat=True)
             elif labels and self.pending in MAPS and all(len(r) == 1 for r in self.rows):
@@ -348,10 +368,40 @@ def drafts_of_text(text: str) -> Iterator[Draft]:
     if len(parts) < 2:
         yield from _Text(text).read().split()
         return
+    if _JOINED.search(parts[-1][1]):
+        yield from _joined(before, parts)
+        return
     for name, part in parts:
         draft = _Text(f"{before}\n{part}").read()
         draft.name = name
         yield from draft.split()
+
+
+def _joined(before: str, parts: list[tuple[str, str]]) -> Iterator[Draft]:
+    """Heads under headings of their own, and below the last what joins their outputs."""
+    name, last = parts[-1]
+    lines = last.splitlines()
+    at = next((i for i, line in enumerate(lines) if _JOINED.search(line)), len(lines))
+    parts = [*parts[:-1], (name, "\n".join(lines[:at]))]
+    whole = _Text("\n".join(lines[at:])).read()
+    for name, part in parts:
+        draft = _head(before, part)
+        draft.name = name
+        output = draft.tables.get("output")
+        if output is not None:
+            whole.add_head([[cell.text for cell in row] for row in output.cells])
+        if len(draft.tables) > 1:
+            yield from draft.split()
+    yield from whole.split()
+
+
+def _head(before: str, part: str) -> Draft:
+    """One head's part of a text; a table without a name is its output."""
+    try:
+        draft = _Text(f"{before}\n{part}").read()
+    except RegardError:
+        return _Text(f"output:\n{part}").read()
+    return draft if draft.tables else _Text(f"output:\n{part}").read()
 
 
 def _sections(text: str) -> tuple[str, list[tuple[str, str]]]:
@@ -372,4 +422,5 @@ def _named(label: str) -> str | None:
 
 def _formula_of(found: re.Match[str]) -> str | None:
     """The step of a line that names it with its formula alone: Q = X W_Q."""
-    return None if re.search(r"\d|causal", found["rest"]) else _named(found["label"])
+    rest = re.sub(r"\s*/\s*(?:sqrt\s*\(\s*\d+\s*\)|√\d+|\d+)(?=\W*$)", "", found["rest"])
+    return None if re.search(r"\d|causal", rest) else _named(found["label"])
