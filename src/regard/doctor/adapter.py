@@ -48,6 +48,8 @@ class FunctionSubject(Subject):
         self.fn, self.options = fn, options or Options()
         self.name = getattr(fn, "__name__", type(fn).__name__)
         self.parameters = signature_of(fn)
+        if self.options.mask is None:
+            self.parameters = self.parameters.without_unread()
         self.inputs = _inputs(self.parameters)
         self.flag = self.parameters.of("flag")
         self.heads_name = self.parameters.of("heads")
@@ -56,6 +58,8 @@ class FunctionSubject(Subject):
         self.width = self.options.dim or width_of(fn) or WIDTH
         self.runnable: list[dict[str, str]] = [{}]
         self.plan: dict[str, str] = {}
+        # Of a mask that must be passed, the forms to try for one that allows everything.
+        self.meanings: list[MaskForm] = []
         self.layout = self._find_layout()
         self._find_masks()
         self.causal = self.options.causal
@@ -225,6 +229,8 @@ class FunctionSubject(Subject):
 
         exact, possible = find_form(candidates, sees, BATCH, LENGTH, own=True)
         self.mask = exact or (possible[0] if possible else None)
+        if exact is None and name in self.parameters.required:
+            self.meanings = list({one.meaning: one for one in reversed(possible)}.values())[::-1]
 
     # What the probes ask
 
@@ -266,11 +272,13 @@ class FunctionSubject(Subject):
 
     def plans(self) -> int:
         """How many ways of filling in unknown arguments can be called."""
-        return len(self.runnable)
+        return len(self.runnable) * max(len(self.meanings), 1)
 
     def use_plan(self, index: int) -> None:
         """Fill in unknown arguments in another way."""
-        self.plan = self.runnable[index]
+        self.plan = self.runnable[index % len(self.runnable)]
+        if self.meanings:
+            self.mask = self.meanings[index // len(self.runnable)]
 
     def conventions(self) -> Sequence[Any]:
         """One reading only."""
@@ -310,13 +318,22 @@ def signature_of(fn: Callable[..., Any]) -> Parameters:
 
 def width_of(fn: Any) -> int | None:
     """The width of one head, where a module without weights has it as a setting."""
-    for name in ("temperature", "scale", "scaling"):
+    for name in (
+        "temperature",
+        "scale",
+        "scaling",
+        "norm_factor",
+        "inv_norm_factor",
+        "softmax_scale",
+        "sm_scale",
+    ):
         value = getattr(fn, name, None)
         if isinstance(value, int | float) and value > 0:
             d = value**2 if value >= 1 else value**-2
             if abs(d - round(d)) < 1e-4 and 2 <= round(d) <= 512:
                 return round(d)
-    for name in ("d_k", "head_dim", "dim_head", "d_head", "d_model"):
+    names = ("d_k", "head_dim", "dim_head", "d_head", "head_size", "attention_head_size")
+    for name in (*names, "hidden_size_per_attention_head", "dim_per_head", "d_model"):
         value = getattr(fn, name, None)
         if isinstance(value, int) and not isinstance(value, bool):
             return value

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.doctor.watch import Product, Watch
 
-__all__ = ["Anatomy", "Column", "Roles", "dissect"]
+__all__ = ["Anatomy", "Column", "Roles", "at_length", "dissect"]
 
 Column = tuple[int, int]
 # Columns looked at one by one in each product; of wider products, every so many and then the borders.
@@ -31,6 +31,8 @@ class Roles:
     key: list[Column] = field(default_factory=list)
     value: list[Column] = field(default_factory=list)
     dead: list[Column] = field(default_factory=list)
+    # Each multiplies one number of what its own token's heads give.
+    gate: list[Column] = field(default_factory=list)
 
     def add(self, role: str, column: Column) -> None:
         """Put a column where it belongs."""
@@ -161,6 +163,7 @@ def _classify(anatomy: Anatomy, run: Run, state: Any, n: int) -> None:
 
         for column, found in enumerate(_scan(role, places.shape[-1])):
             anatomy.roles.add(found, (index, column))
+    _gates(anatomy.roles, feeds)
     anatomy.heads = _heads([feeds[column] for column in anatomy.roles.query if column in feeds], width)
     fed = [feeds.get(column, []) for column in anatomy.roles.value]
     flat = [columns[0] for columns in fed if len(columns) == 1]
@@ -180,9 +183,25 @@ def _role_of(before: Tensor, up: Tensor, down: Tensor, n: int) -> tuple[str, lis
     others = [i for i in range(n) if i != n // 2]
     reach = float((up - before)[:, others].abs().max())
     if reach < 1e-5 * step + 1e-7 * size:
-        moved = (up - before)[:, n // 2].abs().amax(0) > 1e-6 * size
-        return "query", moved.nonzero()[:, 0].tolist()
+        lifted = (up - before)[:, n // 2]
+        moved = lifted.abs().amax(0) > 1e-6 * size
+        gate = int(moved.sum()) > 1 and _parallel(lifted[:, moved], before[:, n // 2][:, moved])
+        return "gate" if gate else "query", moved.nonzero()[:, 0].tolist()
     return "key", []
+
+
+def _parallel(change: Tensor, before: Tensor) -> bool:
+    """Whether a change only makes what is there longer or shorter, as a gate does."""
+    along = (change * before).sum(-1, keepdim=True) / before.square().sum(-1, keepdim=True).clamp_min(1e-30)
+    return float((change - along * before).abs().max()) < 1e-3 * float(change.abs().max())
+
+
+def _gates(roles: Roles, feeds: dict[Column, list[int]]) -> None:
+    """Columns that move one number each, beside queries, which move all numbers of their head."""
+    alone = [column for column in roles.query if len(feeds.get(column, [])) == 1]
+    if len(alone) < len(roles.query):
+        roles.gate += alone
+        roles.query = [column for column in roles.query if column not in set(alone)]
 
 
 def _heads(moved: list[list[int]], width: int) -> int | None:
@@ -255,6 +274,21 @@ def _more(places: Tensor, batch: int) -> Tensor | None:
                 torch.arange(batch), torch.arange(n), torch.arange(columns), indexing="ij"
             )
             return layout(b, j, c, batch)
+    return None
+
+
+def at_length(places: Tensor, n: int) -> Tensor | None:
+    """Where the same numbers lie in a call with n tokens, for the layouts that products come in."""
+    batch, small, columns = places.shape
+
+    def laid(length: int) -> list[Tensor]:
+        sizes = (batch, length, columns)
+        b, j, c = torch.meshgrid(*(torch.arange(size) for size in sizes), indexing="ij")
+        return [(b * length + j) * columns + c, (j * batch + b) * columns + c, (b * columns + c) * length + j]
+
+    for old, new in zip(laid(small), laid(n), strict=True):
+        if torch.equal(old, places):
+            return new
     return None
 
 

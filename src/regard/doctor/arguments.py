@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Any
 
@@ -77,6 +78,13 @@ class Parameters:
     positional: tuple[str, ...] = ()
     roles: dict[str, str] = field(default_factory=dict)
     loose: bool = False
+    # Masks that its code never reads.
+    unread: tuple[str, ...] = ()
+
+    def without_unread(self) -> Parameters:
+        """The same without the masks that may be left out and are never read: they are no part of it."""
+        idle = {name: "unread" for name in self.unread if name not in self.required}
+        return replace(self, roles={**self.roles, **idle})
 
     def of(self, role: str) -> str | None:
         """The first parameter with this role."""
@@ -106,12 +114,25 @@ def parameters_of(fn: Callable[..., Any], known: Sequence[str] = ()) -> Paramete
     loose = any(p.kind == p.VAR_POSITIONAL for p in found)
     found = [p for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name != "self"]
     names = tuple(p.name for p in found)
+    masks = [p.name for p in found if _role_of(p) in ("mask", "lengths")]
     return Parameters(
         names,
         tuple(p.name for p in found if p.default is p.empty),
         tuple(p.name for p in found if p.kind != p.KEYWORD_ONLY),
         {p.name: _role_of(p) for p in found},
         loose and not names,
+        tuple(name for name in masks if not _reads(fn, name)),
+    )
+
+
+def _reads(fn: Callable[..., Any], name: str) -> bool:
+    """Whether the code of a function loads a parameter at all; yes where there is no code to look at."""
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    if code is None or "locals" in code.co_names or name in code.co_cellvars:
+        return True
+    loads = (step for step in dis.get_instructions(code) if "LOAD" in step.opname)
+    return any(
+        step.argval == name or (isinstance(step.argval, tuple) and name in step.argval) for step in loads
     )
 
 

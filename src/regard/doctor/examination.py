@@ -83,6 +83,9 @@ def _examine(case: Case) -> None:
         probe(case)
         if case.findings:
             return
+    unread = case.subject.parameters.unread
+    if unread and case.options.mask is None:
+        case.note(f"{', '.join(unread)} is never read: who passes a mask there gets the same without it")
     _probe(case)
     if isinstance(case.subject, ModelSubject) and not case.findings:
         _inside(case, case.subject)

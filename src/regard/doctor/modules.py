@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from regard.doctor.adapter import signature_of
-from regard.doctor.anatomy import Anatomy, dissect
+from regard.doctor.anatomy import Anatomy, Column, at_length, dissect
 from regard.doctor.arguments import Parameters, Sizes, fill, fillers
 from regard.doctor.influence import influence
 from regard.doctor.masks import MaskForm, find_form, forms, holed
@@ -59,6 +59,8 @@ class ModuleSubject(Subject):
         # A library's part follows its library's rules: masks made elsewhere, flags that are only hints.
         self.own = type(module).__module__.split(".")[0] in ("torch", "transformers")
         self.parameters = signature_of(module)
+        if self.options.mask is None:
+            self.parameters = self.parameters.without_unread()
         self.batch, self.length, self.shape = BATCH, LENGTH, "bnd"
         self.heads = self.options.heads or heads_of(module)
         self.head_width = self.options.dim or head_width(module)
@@ -66,6 +68,10 @@ class ModuleSubject(Subject):
         self.inputs = _inputs(self.parameters)
         self.plan: dict[str, str] = {}
         self.runnable: list[dict[str, str]] = []
+        # How many tensors its one argument lists; 0 where the argument is a tensor.
+        self.listed = 0
+        # Weights that are the identity, and whose products are no projections.
+        self.unwatched: frozenset[str] = frozenset()
         # Masks that can be passed and do not do what they should.
         self.uncertain: list[MaskForm] = []
         # Of a mask that must be passed, the forms to try for one that allows everything.
@@ -78,6 +84,7 @@ class ModuleSubject(Subject):
             # Softmax of large scores hides which columns are keys.
             calm = self._dissect(size=0.25)
             self.anatomy = self.anatomy if odd(calm, self.heads) else calm
+        self.levelled = self._level()
         self.heads = self.heads or self.anatomy.heads
         self.readings = readings(self.anatomy, self.heads)
         self.causal = self.options.causal
@@ -120,7 +127,14 @@ class ModuleSubject(Subject):
         known = [name for name in (*self.inputs, self.flag, *self.fixed) if name]
         choices = fillers(self.parameters, known)
         unmixed: tuple[Any, ...] | None = None
-        for call in self._calls():
+        calls = [(0, call) for call in self._calls()]
+        if len(self.inputs) == 1:
+            # A list of q, k and v, or of x and a context.
+            calls += [(count, call) for count in (3, 2) for call in self._calls() if call[2] == "bnd"]
+        for listed, call in calls:
+            if listed and unmixed is not None:
+                break
+            self.listed = listed
             self.length, self.width, self.shape = call
             self.batch = 1 if self.shape == "nd" else BATCH
             for self.plan in choices:
@@ -131,9 +145,10 @@ class ModuleSubject(Subject):
                     self.runnable = [self.plan, *self._others(choices)]
                     return
                 else:
-                    unmixed = unmixed or (self.length, self.width, self.shape, self.plan, self.batch)
+                    found = (self.length, self.width, self.shape, self.plan, self.batch, self.listed)
+                    unmixed = unmixed or found
         if unmixed is not None:
-            self.length, self.width, self.shape, self.plan, self.batch = unmixed
+            self.length, self.width, self.shape, self.plan, self.batch, self.listed = unmixed
             self.runnable = [self.plan]
             return
         self.width = next(widths_of(self.module))
@@ -204,6 +219,24 @@ class ModuleSubject(Subject):
                 if exact is not None and self.padding is None and len(self.parameters.all("mask")) == 1:
                     self.padding = form
 
+    def _level(self) -> list[str]:
+        """The weights that mix heads before or after softmax, made the identity: they talk no more."""
+        held, found = dict(self.module.named_parameters()), []
+        for index, product in enumerate(self.anatomy.products if self.heads else ()):
+            for name in product.names - set(found) if index not in self.anatomy.places else ():
+                weight = held[name]
+                if weight.squeeze().shape == (self.heads, self.heads) and self.heads != self.width:
+                    found.append(name)
+                    with torch.no_grad():
+                        weight.copy_(torch.eye(len(weight)).reshape(weight.shape))
+                        bias = held.get(f"{name.removesuffix('weight')}bias")
+                        if bias is not None and name.endswith("weight"):
+                            bias.zero_()
+        if found:
+            self.unwatched = frozenset(found)
+            self.anatomy = self._dissect()
+        return found
+
     def shorter(self, n: int) -> ModuleSubject:
         """The same module on fewer tokens, read as it was read on the usual number."""
         small = copy.copy(self)
@@ -211,6 +244,20 @@ class ModuleSubject(Subject):
         found = small._dissect(classify=False)
         small.anatomy = replace(self.anatomy, products=found.products, places=found.places)
         return small
+
+    def longer(self, n: int) -> ModuleSubject | None:
+        """The same module on more tokens, where its numbers lie as they do on the usual number."""
+        large = copy.copy(self)
+        large.length = n
+        places = {index: at_length(found, n) for index, found in self.anatomy.places.items()}
+        if any(found is None for found in places.values()):
+            return None
+        _, seen = self.watched(self.sample(n), {})
+        if len(seen.products) != len(self.anatomy.products):
+            return None
+        kept = {index: found for index, found in places.items() if found is not None}
+        large.anatomy = replace(self.anatomy, products=seen.products, places=kept)
+        return large
 
     def _dissect(self, classify: bool = True, size: float = 1.0) -> Anatomy:
         def change(state: Tensor, b: int, j: int) -> Tensor:
@@ -225,7 +272,8 @@ class ModuleSubject(Subject):
     def watched(self, state: Tensor, changes: dict[int, Tensor], **how: Any) -> tuple[Tensor, Watch]:
         """The output, and the products with weights on the way to it."""
         state = state.clone()
-        with Watch([state], dict(self.module.named_parameters()), changes) as seen:
+        held = {n: x for n, x in self.module.named_parameters() if n not in self.unwatched}
+        with Watch([state], held, changes) as seen:
             out = self.run(state, **how)
         return out, seen
 
@@ -257,13 +305,18 @@ class ModuleSubject(Subject):
         if allowed is not None and form is not None:
             extra[form.name] = form.build(allowed, self.heads or 1, state.dtype)
         # A slice of a longer input is not contiguous, and a user's view() would fail on it.
-        x = _into(state, self.shape).contiguous()
+        x = self.shaped(state)
         positional = [x] if self.parameters.loose or not self.inputs else []
         try:
-            found = self.module(*positional, **dict.fromkeys(self.inputs, x), **extra)
+            given = dict.fromkeys(self.inputs, [x] * self.listed if self.listed else x)
+            found = self.module(*positional, **{**given, **extra})
         except Exception as error:
             raise raised_by(error) from error
         return found if raw else _output(found, x, self.shape)
+
+    def shaped(self, state: Tensor) -> Tensor:
+        """Tokens in the axes that the module takes."""
+        return _into(state, self.shape).contiguous()
 
     def _filled(self, state: Tensor) -> dict[str, Any]:
         heads = self.heads or 1
@@ -318,7 +371,27 @@ class ModuleSubject(Subject):
         out, seen = self.watched(state, {}, **scenario.how)
         if len(seen.products) != len(self.anatomy.products):
             return out, (state, None, {})
-        return self.anatomy.core(seen.products, out), (state, seen.products, {})
+        core = self.anatomy.core(seen.products, out)
+        if self.anatomy.roles.gate:
+            core = core / self._gate(state, seen.products, scenario)
+        return core, (state, seen.products, {})
+
+    def _gate(self, state: Any, products: list[Product], scenario: Scenario) -> Tensor:
+        """What a gate multiplies the heads' results by: these results, where every value is 1."""
+        columns = self.anatomy.roles.value
+        changes = self.towards(columns, 1.0 - self.anatomy.value(products, columns))
+        out, seen = self.watched(state, changes, **scenario.how)
+        return self.anatomy.core(seen.products, out)
+
+    def towards(self, columns: Sequence[Column], change: Tensor) -> dict[int, Tensor]:
+        """A change of some columns, as something to add to the products they are in."""
+        found, start = {}, 0
+        for index in dict.fromkeys(index for index, _ in columns):
+            mine = [column for i, column in columns if i == index]
+            part = change[..., start : start + len(mine)]
+            found[index] = self.anatomy.change(index, slice(None), torch.tensor(mine), part)
+            start += len(mine)
+        return found
 
     def parts(self, inside: tuple[Tensor, list[Product] | None, dict[Any, Any]], reading: Reading) -> Any:
         """q, k and v of one run, side by side, under one reading."""
@@ -349,7 +422,8 @@ class ModuleSubject(Subject):
     def unused(self) -> list[str]:
         """Weights for q, k, v or the output that never take part."""
         held = dict(self.module.named_parameters())
-        idle = [n for n, x in held.items() if (is_lazy(x) or x.dim() > 1) and n not in self.anatomy.used]
+        used = self.anatomy.used | self.unwatched
+        idle = [n for n, x in held.items() if (is_lazy(x) or x.dim() > 1) and n not in used]
         return [_attribute(frozenset([name])) for name in idle if meant_for([name])]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.doctor.arguments import Parameters
 from regard.doctor.masks import MaskForm
 from regard.doctor.recipe import Recipe
 from regard.errors import NotCallableError, SubjectError
@@ -91,6 +92,7 @@ class Subject:
     padding: MaskForm | None = None
     cache_name: str | None = None
     uncertain: Sequence[MaskForm] = ()
+    parameters: Parameters = Parameters()
 
     def reading(self) -> dict[str, Any]:
         """How the subject was understood, in words."""

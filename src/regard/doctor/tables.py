@@ -8,7 +8,7 @@ from torch.nn.parameter import is_lazy
 
 from regard.doctor.modules import ModuleSubject
 
-__all__ = ["restore", "silence"]
+__all__ = ["neutral", "restore", "silence"]
 
 
 def silence(subject: ModuleSubject) -> dict[str, Tensor]:
@@ -27,6 +27,20 @@ def silence(subject: ModuleSubject) -> dict[str, Tensor]:
             if wide and name in subject.anatomy.used and name not in multiplied:
                 held[name] = weight.clone()
                 weight.zero_()
+    return held
+
+
+def neutral(subject: ModuleSubject) -> dict[str, Tensor]:
+    """Set every factor of a head to one, and return what was in them."""
+    multiplied = frozenset().union(*(product.names for product in subject.anatomy.products))
+    held = {}
+    with torch.no_grad():
+        for name, weight in subject.module.named_parameters():
+            if is_lazy(weight) or name in multiplied or name not in subject.anatomy.used:
+                continue
+            if weight.numel() in (1, subject.heads):
+                held[name] = weight.clone()
+                weight.fill_(1.0)
     return held
 
 

@@ -23,6 +23,7 @@ FACTORS = {
 }  # fmt: skip
 CONVOLUTIONS = (aten.convolution, aten.mkldnn_convolution)
 SUMS = (aten.add, aten.add_)
+COPIES = (aten.clone,)
 MULTIPLES = (aten.mul, aten.div, aten.mul_, aten.div_)
 
 
@@ -105,6 +106,10 @@ class Watch(TorchDispatchMode):
                 self._product(out, [args[place] for place in FACTORS[packet]], packet in CONVOLUTIONS)
             elif packet in SUMS:
                 self._sum(out, args)
+                if packet is aten.add_ and isinstance(args[1], Tensor):
+                    self._part(out, args[1])
+            elif packet in COPIES and out.is_contiguous() and out.stride() == args[0].stride():
+                self._of(out).whole = self._whole(args[0])
             elif packet in MULTIPLES and not isinstance(args[1], Tensor) and _holds(args[0]):
                 self._of(out).multiple = self._whole(args[0])
         return out
@@ -134,6 +139,19 @@ class Watch(TorchDispatchMode):
         whole = self._of(x).whole
         return whole if whole is not None and self.products[whole].value.numel() == x.numel() else None
 
+    def _part(self, out: Tensor, other: Tensor) -> None:
+        """Another product added in place to some columns of one, as LoRA on a fused projection does."""
+        whole, second = self._of(out).whole, self._whole(other)
+        if whole is None or second is None or second == whole:
+            return
+        value = self.products[whole].value
+        if (
+            out.numel() < value.numel()
+            and value.numel() * out.element_size() == out.untyped_storage().nbytes()
+        ):
+            self.products[second].absorbed = True
+            self.products[whole].value = out.as_strided(value.shape, value.stride(), 0).clone()
+
     def _sum(self, out: Tensor, args: Any) -> None:
         """A bias, or a second product that is only added, makes one product with the first."""
         wholes = [self._whole(x) for x in args[:2]]
@@ -143,7 +161,7 @@ class Watch(TorchDispatchMode):
             if whole is None or not _holds(other):
                 continue
             second = wholes[theirs] if wholes[theirs] is not None else multiples[theirs]
-            if second is not None and second != whole:
+            if second is not None and second != whole and other.shape == out.shape:
                 first, last = min(whole, second), max(whole, second)
                 self.products[last].absorbed = True
                 whole = first

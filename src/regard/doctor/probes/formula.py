@@ -12,13 +12,16 @@ from regard.doctor.fit import Fit, Fitting
 from regard.doctor.influence import difference
 from regard.doctor.masks import holed
 from regard.doctor.modules import ModuleSubject
+from regard.doctor.probes.longer import longer
 from regard.doctor.probes.projections import projections
 from regard.doctor.probes.readout import readout
 from regard.doctor.probes.sequences import sequences
 from regard.doctor.subject import BATCH, Scenario, Subject
-from regard.doctor.tables import restore, silence
+from regard.doctor.tables import neutral, restore, silence
 
 __all__ = ["formula"]
+
+SCALES = {"missing-scale", "scale-twice", "scale-d-model", "wrong-scale"}
 
 
 def formula(case: Case) -> None:
@@ -27,11 +30,16 @@ def formula(case: Case) -> None:
     if subject.kind == "model":
         return
     if not subject.conventions() and not _apart(case, subject.scenarios()[0]):
+        projections(case, None)
+        if case.findings:
+            return None
         case.leave(
             "no products of the input with weights could be told to be its q, k and v. "
             "Examine its inner function of q, k and v, or wrap it in a module with W_q, W_k, W_v and W_o"
         )
-        return
+        return None
+    if isinstance(subject, ModuleSubject) and subject.levelled:
+        case.note(f"examined with {', '.join(subject.levelled)} as the identity: it mixes heads")
     plain, *others = subject.scenarios()
     if _apart(case, plain):
         return case.find("scores-unused", "no token's output depends on any other token", plain)
@@ -44,8 +52,10 @@ def formula(case: Case) -> None:
     elif found.codes:
         return _report(case, plain, found)
     projections(case, found)
-    if found is not None and not case.findings and _uncertain(case, found):
-        return None
+    if found is not None and not case.findings:
+        longer(case, plain, found)
+        if _uncertain(case, found):
+            return None
     for scenario in others if found is not None and not case.findings else ():
         fitting = _fitting(case, scenario, found)
         case.fits[scenario.label] = fitting.fit()
@@ -88,14 +98,16 @@ def _silently(case: Case, plain: Scenario) -> tuple[Fit, Fitting] | None:
     subject = case.subject
     if not isinstance(subject, ModuleSubject) or subject.own:
         return None
-    held = silence(subject)
-    found, fitting = _plain(case, plain, pairs=False) if held else (None, None)
-    # Where a table is a factor, zero leaves nothing to be examined.
-    if found is None or fitting is None or "scores-unused" in found.codes:
+    for words, held in (("zero", silence(subject)), ("one", {})):
+        held = held or (neutral(subject) if words == "one" else {})
+        found, fitting = _plain(case, plain, pairs=False) if held else (None, None)
+        # Where a table is a factor, zero leaves nothing to be examined; and a factor may be the scale.
+        spoilt = {"scores-unused"} | (SCALES if words == "one" else set())
+        if found is not None and fitting is not None and not spoilt & set(found.codes):
+            case.note(f"examined with {', '.join(held)} at {words}")
+            return found, fitting
         restore(subject, held)
-        return None
-    case.note(f"examined with {', '.join(held)} at zero")
-    return found, fitting
+    return None
 
 
 def _plain(case: Case, plain: Scenario, pairs: bool = True) -> tuple[Fit | None, Fitting]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from regard.doctor.case import Case
 from regard.doctor.fit import Fit
 from regard.doctor.modules import ModuleSubject
@@ -21,8 +23,58 @@ def projections(case: Case, found: Fit | None) -> None:
     inputs = [name for name in idle if meant_for([name]) in ("query", "key", "value")]
     if inputs and not case.findings:
         case.find("projection-unused", f"{', '.join(inputs)} is held and never takes part in the output")
-    elif found is not None and not case.findings:
+    elif found is None:
+        _dead(case, subject)
+    elif not case.findings:
         _names(case, subject, found.convention)
+        _arguments(case, subject)
+
+
+def _dead(case: Case, subject: ModuleSubject) -> None:
+    """A product, or the third of a fused one, that moves nothing where one part is missing."""
+    roles = subject.anatomy.roles
+    missing = [role for role in ("query", "key", "value") if not getattr(roles, role)]
+    if len(missing) != 1 or case.findings:
+        return
+    for index, places in subject.anatomy.places.items():
+        idle, columns = sum(i == index for i, _ in roles.dead), places.shape[-1]
+        if idle and (idle == columns or idle * 3 == columns):
+            name = " + ".join(
+                sorted(one.removesuffix(".weight") for one in subject.anatomy.products[index].names)
+            )
+            part = "the output" if idle == columns else f"{idle} of the {columns} columns of the output"
+            case.find(
+                "projection-unused", f"{part} of {name} moves nothing, and no other part acts as {missing[0]}"
+            )
+            return
+
+
+def _arguments(case: Case, subject: ModuleSubject) -> None:
+    """What is passed as key mixes in, and what is passed as value decides how much: they are exchanged."""
+    if not subject.parameters.triple or subject.listed:
+        return
+    _, key, value = subject.parameters.triple
+    straight = {name: _straight(subject, name) for name in (key, value)}
+    if straight[key] is True and straight[value] is False:
+        case.find("parts-swapped", f"what is passed as {key} is used as values, and {value} as keys")
+
+
+def _straight(subject: ModuleSubject, name: str) -> bool | None:
+    """Whether the heads' results follow one argument in a straight line; None if they do not move."""
+    state, products = subject.sample(), len(subject.anatomy.products)
+    step = torch.zeros_like(state)
+    step[:, 1] = torch.randn(state.shape[-1], generator=torch.Generator().manual_seed(3))
+    outs = []
+    for sign in (0.0, 1.0, -1.0):
+        out, seen = subject.watched(state, {}, **{name: subject.shaped(state + sign * step)})
+        if len(seen.products) != products:
+            return None
+        outs.append(subject.anatomy.core(seen.products, out))
+    moved = float((outs[1] - outs[0]).abs().max())
+    size = float(outs[0].abs().max())
+    if moved < 1e-5 * size:
+        return None
+    return float((outs[1] + outs[2] - 2 * outs[0]).abs().max()) < 1e-3 * moved
 
 
 def _output(case: Case, subject: ModuleSubject, reading: Reading, error: float, idle: list[str]) -> None:

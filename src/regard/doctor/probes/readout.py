@@ -21,18 +21,26 @@ __all__ = ["readout"]
 
 # How exactly logarithms of weights in float32 follow the scores, and by how much they must at least.
 TOLERANCE, LEAST = 1e-3, 1e-3
+# A weight below this is none.
+NOTHING = 1e-9
 # Cosines lie between -1 and 1: without a factor softmax of them is nearly flat.
 FACTOR = 2.0
 
 
 def readout(case: Case, scenario: Scenario, fitting: Fitting) -> None:
     """Is it softmax of the scores and a fixed bias? Else say how far the nearest known form is."""
-    for weights, still, pairs in _read(case, scenario):
+    others = _read(case, scenario, case.subject.sample(seed=1))
+    for (weights, still, pairs), (again, _, _) in zip(_read(case, scenario), others, strict=False):
+        if _chosen(case, weights, again):
+            return None
         if _cosines(case, scenario, weights, still, pairs):
             return None
         for base in healthy_forms(positional=True, normed=True):
             scale = _slope(weights, still, scores_of(pairs[0], pairs[1], pairs[2], base))
             if scale is not None:
+                scores = scale * scores_of(pairs[0], pairs[1], pairs[2], base)
+                if not _summed(case, scenario, weights, still, scores):
+                    return None
                 return _judge(case, scenario, base, scale, pairs[0].shape[-1] // pairs[2][0])
     error, words = fitting.nearest
     said = f"the nearest, {words}, is {error:.0%} away" if math.isfinite(error) else "none comes near"
@@ -49,7 +57,7 @@ def _cosines(case: Case, scenario: Scenario, weights: Tensor, still: Tensor, pai
     q, k, heads = pairs
     scores = scores_of(q, k, heads, Recipe(norm="unit"))
     subject = case.subject
-    parameters = list(subject.module.parameters()) if isinstance(subject, ModuleSubject) else []
+    parameters = _used(subject) if isinstance(subject, ModuleSubject) else []
     width = q.shape[-1] // heads[0]
     # Norms with gains of their own are another form.
     if weights.shape != scores.shape or any(x.shape == (width,) for x in parameters):
@@ -71,19 +79,79 @@ def _cosines(case: Case, scenario: Scenario, weights: Tensor, still: Tensor, pai
     return True
 
 
+def _chosen(case: Case, weights: Tensor, again: Tensor) -> bool:
+    """Whether the scores choose which keys take part at all, as in top-k attention."""
+    one, two = weights.abs() > NOTHING, again.abs() > NOTHING
+    if bool((one == one[:1]).all()) and bool((two == one).all()):
+        return False
+    counts = one.sum(-1)
+    least, most = int(counts.min()), int(counts.max())
+    many = f"{least} keys" if least == most else f"{least} to {most} keys"
+    case.leave(
+        f"it computes another form: {many} of {weights.shape[-1]} take part in a row, and which ones depends "
+        "on the scores, as in top-k attention. Compare it with a reference of your own"
+    )
+    return True
+
+
+def _summed(case: Case, scenario: Scenario, weights: Tensor, still: Tensor, scores: Tensor) -> bool:
+    """Whether the weights of a row sum to 1, but for a factor of each head or one more key."""
+    sums = weights.sum(-1)
+    if float((sums - sums[:1, :, :1]).abs().max()) < 1e-3 * float(sums.abs().max()):
+        if float((sums - 1).abs().max()) > 1e-3:
+            case.note("what each head gives is multiplied by a factor that does not depend on the input")
+        return True
+    # One more logit of each head, with no value: its share is the same part of e^score in every row.
+    total = still.sum(-1, keepdim=True)
+    mass = (still / total * scores.exp()).sum(-1)
+    share = (1 / total - 1)[..., 0]
+    if float((mass / (mass + share) - sums).abs().max()) < 1e-3:
+        case.note("beside the keys one more logit takes part in softmax, as an attention sink does")
+        return True
+    low, high = float(sums.min()), float(sums.max())
+    words = f"the weights of one query follow e^score and sum to {low:.3g} to {high:.3g}"
+    if high > 1 + 1e-3:
+        case.find(
+            "no-softmax", f"called {scenario.label}, {words}: they are not divided by their sum", scenario
+        )
+    else:
+        case.leave(
+            f"it computes another form: {words}, so that something beside the keys takes part. "
+            "Compare it with a reference of your own"
+        )
+    return False
+
+
+def _used(subject: ModuleSubject) -> list[Tensor]:
+    """The weights that take part: a factor that is held and not applied is none."""
+    held = subject.module.named_parameters()
+    return [x for name, x in held if name in subject.anatomy.used]
+
+
 def _judge(case: Case, scenario: Scenario, base: Recipe, scale: float, width: int) -> None:
     """The form is known; its scale must be the usual one, unless it is normalised or learnt."""
     case.note("its scores get a bias or a factor that does not depend on the input; the rest is the formula")
     learnt = base.norm is not None or case.subject.own
     if learnt or abs(scale * width**0.5 - 1) < 1e-2:
         return
-    code = "missing-scale" if abs(scale - 1) < 1e-2 else "wrong-scale"
+    code = _scale_code(case, scale, width)
     case.find(
         code,
         f"called {scenario.label}, the weights read off it are softmax of {scale:.4g} q·k plus a bias; "
         f"1/√{width} is {width**-0.5:.4g}",
         scenario,
     )
+
+
+def _scale_code(case: Case, scale: float, width: int) -> str:
+    """Which mistake a scale is that is not 1/√d_k."""
+    heads = getattr(case.subject, "heads", None) or 1
+    models = {width * heads, case.subject.token_width or width * heads}
+    if abs(scale - 1) < 1e-2:
+        return "missing-scale"
+    if heads > 1 and any(abs(scale * model**0.5 - 1) < 1e-2 for model in models):
+        return "scale-d-model"
+    return "scale-twice" if abs(scale * width - 1) < 1e-2 else "wrong-scale"
 
 
 def _slope(weights: Tensor, still: Tensor, scores: Tensor) -> float | None:
@@ -109,9 +177,10 @@ def _slope(weights: Tensor, still: Tensor, scores: Tensor) -> float | None:
     return slope if moved > LEAST and slope > 0 and away < TOLERANCE * max(moved, 1e-2) else None
 
 
-def _read(case: Case, scenario: Scenario) -> Any:
+def _read(case: Case, scenario: Scenario, state: Any = None) -> Any:
     """Weights with the usual queries and with queries of zero, and q, k and the heads they come from."""
-    subject, state = case.subject, case.subject.sample()
+    subject = case.subject
+    state = subject.sample() if state is None else state
     if isinstance(subject, FunctionSubject):
         q, k, _ = state
         pairs = (*(x.transpose(1, 2).flatten(2) for x in (q, k)), (q.shape[1], k.shape[1]))
@@ -148,25 +217,14 @@ def _of_reading(subject: ModuleSubject, scenario: Scenario, state: Tensor, readi
         for j in (None, *range(subject.length)):
             wanted = torch.zeros_like(v)
             wanted[:, j] = 1.0 if j is not None else 0.0
-            changes = _towards(subject, reading.value or (), wanted - v)
+            changes = subject.towards(reading.value or (), wanted - v)
             if still:
-                changes = _merge(changes, _towards(subject, reading.query or (), -q))
+                changes = _merge(changes, subject.towards(reading.query or (), -q))
             out, seen = subject.watched(state, changes, **scenario.how)
             core = subject.anatomy.core(seen.products, out)
             columns.append(core.unflatten(-1, (reading.heads, -1))[..., 0].transpose(1, 2))
         shown.append(torch.stack([column - columns[0] for column in columns[1:]], -1))
     yield shown[0], shown[1], (q, k, (reading.heads, k.shape[-1] // width))
-
-
-def _towards(subject: ModuleSubject, columns: Any, change: Tensor) -> dict[int, Tensor]:
-    """A change of some columns, as something to add to the products they are in."""
-    found, start = {}, 0
-    for index in dict.fromkeys(index for index, _ in columns):
-        mine = [column for i, column in columns if i == index]
-        part = change[..., start : start + len(mine)]
-        found[index] = subject.anatomy.change(index, slice(None), torch.tensor(mine), part)
-        start += len(mine)
-    return found
 
 
 def _merge(one: dict[int, Tensor], two: dict[int, Tensor]) -> dict[int, Tensor]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from regard.doctor.case import Case
 from regard.doctor.influence import difference
 
 __all__ = ["finite", "sane"]
+
+OPPOSITE = {"allowed": "blocked", "blocked": "allowed", "ones": "zeros", "zeros": "ones"}
 
 
 def sane(case: Case) -> None:
@@ -35,7 +39,24 @@ def finite(case: Case) -> None:
     """Look for NaN and infinity, once it is known that no other mistake explains them."""
     out = case.subject.run(case.subject.sample())
     bad = int((~out.isfinite()).sum())
+    if bad and not case.findings and _upside_down(case):
+        return case.find(
+            "mask-inverted", "a mask that allows everything makes every output NaN; its opposite does not"
+        )
     if bad and not case.findings:
         case.find(
             "nan-output", f"{bad} of {out.numel()} outputs are NaN or infinite for ordinary random input"
         )
+    return None
+
+
+def _upside_down(case: Case) -> bool:
+    """Whether a mask that must be passed, and whose meaning the caller named, works the other way round."""
+    mask = case.subject.mask
+    if mask is None or case.options.mask not in OPPOSITE or mask.name not in case.subject.parameters.required:
+        return False
+    case.subject.mask = replace(mask, meaning=OPPOSITE[mask.meaning])
+    try:
+        return bool(case.subject.run(case.subject.sample()).isfinite().all())
+    finally:
+        case.subject.mask = mask
