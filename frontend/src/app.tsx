@@ -61,6 +61,12 @@ export function App({
 function Shell({ source, state, views }: { source: PathSource; state: ViewState; views: readonly View[] }) {
   const { entries, open, failure, retry } = useRecording(source, state);
   const view = state.view.value;
+  // Whatever failed while the server was away is asked again.
+  const [revived, setRevived] = useState(0);
+  const revive = (): void => {
+    setRevived(revived + 1);
+    retry();
+  };
   const readBook = (): void => {
     state.view.value = "try"; // which shows how far it is
     void beginBook(source, state);
@@ -74,7 +80,7 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
         </a>
         <Tabs state={state} views={views} />
         <div class="app-bar-end">
-          {source.kind === "http" && <Work source={source} />}
+          {source.kind === "http" && <Work source={source} onBack={revive} />}
           <ExportMenu transport={source.transport} state={state} open={open} />
           {views.length > 1 && <Help />}
           <ThemeSwitch />
@@ -92,7 +98,8 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
         {source.kind !== "static" && open && PER_HEAD.includes(view) && <Where open={open} state={state} />}
         {open && (
           <span class="app-note">
-            {formatCount(open.recording.tokens)} tokens · {open.recording.model}
+            {formatCount(open.recording.tokens)} {open.recording.tokens === 1 ? "token" : "tokens"} ·{" "}
+            {open.recording.model}
           </span>
         )}
         {source.kind !== "static" && open?.tokens.named && !open.apart && (
@@ -115,7 +122,7 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
           <CheckView source={source} />
         ) : open ? (
           <OpenProvider value={open}>
-            <Active key={`${view} ${open.recording.id} ${open.stack.role}`} source={source} />
+            <Active key={`${view} ${open.recording.id} ${open.stack.role} ${revived}`} source={source} />
           </OpenProvider>
         ) : (
           !failure && (

@@ -87,6 +87,15 @@ describe("numbers", () => {
 
 describe("tokens", () => {
   it("counts code points, not units", () => expect(table(["😀", "a", "é"]).raw(1)).toBe("a"));
+  it("names what cannot be seen, and leaves joined letters whole", () => {
+    const family = "\u{1f469}\u200d\u{1f467}";
+    const shown = ["a\u200bb", "\u202eevil\u202c", "\u200d", "\u0007", `${family}`, "e\u0301\u0302", "\ufeff"].map(
+      visible,
+    );
+    expect(shown).toEqual(["a⟨200B⟩b", "⟨202E⟩evil⟨202C⟩", "⟨200D⟩", "␇", family, "e\u0301\u0302", "⟨FEFF⟩"]);
+    expect(visible("x".repeat(99))).toBe(`${"x".repeat(48)}…`);
+    expect(visible(`a${"\u0301".repeat(99)}`)).toBe(`a${"\u0301".repeat(47)}…`);
+  });
   it("shows blanks", () => expect([" a", " ", "\n\n", ""].map(visible)).toEqual(["a", "␣", "⏎⏎", "∅"]));
   it("finds a word of several tokens and a position", () => {
     const tokens = table(["The", " bad", "ger", " sat"]);

@@ -156,3 +156,12 @@ def test_a_new_server_removes_the_folders_of_one_that_was_killed(tmp_path, monke
     assert [folder.exists() for folder in (left, kept, other)] == [False, True, True]
     session.close()
     assert not session.scratch.exists()
+
+
+def test_of_two_servers_that_start_at_once_each_has_a_port_of_its_own():
+    said = []
+    with listen(Settings()) as first:
+        taken = first.getsockname()[1]
+        with listen(Settings(port=taken), said.append) as second:
+            assert second.getsockname()[1] != taken
+    assert said == [f"Port {taken} is taken; using a free one."]

@@ -70,12 +70,39 @@ export class TokenTable {
   }
 }
 
-/** Blanks as signs: a space before a word is dropped, a lone one shown. */
+/** Characters that turn others round, or that nobody sees: byte order marks and blanks without a width. */
+const UNSEEN = /[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]/g;
+/** Those that join letters and emojis, which is seen; alone they are not. */
+const JOINERS = /^(?:\u200c|\u200d|[\ufe00-\ufe0f])+$/;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
+const CONTROL = /[\u0000-\u001f]/g;
+/** More of a token is not read on a label; an emoji with its joiners is not cut in two. */
+const LONGEST = 48;
+
+/** A label of one line: a space before a word is dropped, a lone one shown; signs stand for what cannot be seen. */
 export function visible(raw: string): string {
   if (raw === "") return "∅";
-  const marked = raw.replaceAll("\r", "").replaceAll("\n", "⏎").replaceAll("\t", "⇥");
+  const named = (text: string): string =>
+    [...text].map((one) => `⟨${one.codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0")}⟩`).join("");
+  const marked = raw
+    .replaceAll("\r", "")
+    .replaceAll("\n", "⏎")
+    .replaceAll("\t", "⇥")
+    .replace(CONTROL, (one) => String.fromCharCode(0x2400 + one.charCodeAt(0)))
+    .replace(UNSEEN, named);
   const trimmed = marked.trim();
-  return trimmed === "" ? "␣".repeat(Math.min(3, marked.length)) : trimmed;
+  if (trimmed === "") return "␣".repeat(Math.min(3, Math.max(1, marked.length)));
+  if (JOINERS.test(trimmed)) return named(trimmed);
+  return trimmed.length > LONGEST ? shortened(trimmed) : trimmed;
+}
+
+function shortened(text: string): string {
+  let short = "";
+  for (const { segment } of new Intl.Segmenter().segment(text)) {
+    if (short.length + segment.length > LONGEST) return `${short || segment.slice(0, LONGEST)}…`;
+    short += segment;
+  }
+  return short;
 }
 
 /** One token as a small chip with its position. */

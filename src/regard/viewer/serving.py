@@ -20,6 +20,7 @@ from regard.viewer.starting import Starting
 __all__ = ["MAKING", "address_for_others", "address_of", "listen", "serve"]
 
 PORT = 7270
+BACKLOG = 2048
 # The thread that loads a model while the server runs.
 MAKING = "regard-making"
 
@@ -104,6 +105,8 @@ def listen(settings: Settings, say: Callable[[str], None] = print) -> socket.soc
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             opened.bind((settings.host, port))
+            # Now and not later: two servers that start at once can both bind a port, and one of them listen.
+            opened.listen(BACKLOG)
             return opened
         except OSError as error:
             opened.close()

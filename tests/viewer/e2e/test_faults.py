@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+import torch
 from playwright.sync_api import Browser, Page, expect
 
 from regard import Causal
@@ -16,6 +19,31 @@ from viewer.e2e.long import long_recording
 from viewer.e2e.waiting import map_is_drawn
 from viewer.samples import layer, recording, saved
 from viewer.waiting import finished
+
+STRANGE = [
+    " مرحبا",
+    " שלום",
+    "\u202eevil\u202c",
+    "\u200b",
+    " e\u0301\u0302\u0303",
+    " 👩\u200d👧",
+    " <b>",
+    "x" * 300,
+]
+NO_WEBGL = """
+const plain = HTMLCanvasElement.prototype.getContext;
+HTMLCanvasElement.prototype.getContext = function (kind, ...options) {
+  return /webgl/.test(kind) ? null : plain.call(this, kind, ...options);
+};
+"""
+
+
+class _Strange:
+    name_or_path = "strange"
+    is_fast = False
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(STRANGE[i] for i in ids)
 
 
 @pytest.fixture
@@ -58,6 +86,68 @@ def test_a_damaged_recording_is_marked_in_the_list_and_says_why(page: Page, addr
     expect(page.get_by_test_id("failure")).to_contain_text("manifest.json")
     options.select_option(label="a.regard")
     expect(page.get_by_test_id("failure")).to_have_count(0)
+
+
+@pytest.mark.parametrize("view", ["map", "text", "token"])
+def test_a_server_that_goes_away_and_comes_back_is_asked_again(page: Page, small_server: str, view: str):
+    number = {"map": "cell-weight", "text": "top-weight", "token": "token-weight"}[view]
+    page.goto(f"{small_server}/#/{view}?layer=0&head=0&query=40&key=30")
+    shown = page.get_by_test_id(number).first
+    expect(shown).to_have_text(re.compile("[0-9]"))
+    before = shown.inner_text()
+    page.route("**/api/**", lambda route: route.abort())
+    # Another question, which fails, and then the first one again.
+    page.goto(f"{small_server}/#/{view}?layer=0&head=1&query=41&key=31")
+    expect(page.get_by_text("The server does not answer").first).to_be_visible()
+    expect(page.get_by_test_id("away")).to_be_visible()
+    page.unroute_all(behavior="ignoreErrors")
+    expect(page.get_by_test_id("away")).to_have_count(0)
+    expect(page.get_by_test_id("failure")).to_have_count(0)
+    expect(shown).to_have_text(re.compile("[0-9]"))
+    page.goto(f"{small_server}/#/{view}?layer=0&head=0&query=40&key=30")
+    expect(shown).to_have_text(before)
+
+
+def test_a_page_without_webgl_and_tokens_that_nobody_sees(page: Page, tmp_path: Path):
+    """One server for texts at their limits: one token; letters that join, turn round or do not show."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    saved(recording(layer(0, 1, 1, Causal())), folder / "one.regard")
+    strange = recording(layer(0, 30, 30, Causal()), text=False)
+    strange.token_ids["decoder"] = torch.arange(30)[None] % len(STRANGE)
+    strange.attach(_Strange())
+    saved(strange, folder / "strange.regard")
+    newer = saved(recording(layer(0, 5, 5, Causal())), folder / "newer.regard") / "manifest.json"
+    newer.write_text(json.dumps({**json.loads(newer.read_text()), "format": 99, "regard": "9.9"}))
+    page.add_init_script(NO_WEBGL)
+    for address in serve(tmp_path / "cache", str(folder)):
+        for view in ("text", "token", "atlas", "steps", "map"):
+            page.goto(f"{address}/#/{view}?rec={_id_of(address, 'one')}")
+            expect(page.get_by_test_id(f"view-{view}")).to_be_visible()
+            expect(page.get_by_test_id("failure")).to_have_count(0)
+        map_is_drawn(page)
+        assert page.evaluate("window.regard.map.value(0, 0)") == 1
+        expect(page.locator(".app-note")).to_contain_text("1 token ")
+        page.goto(f"{address}/#/map?rec={_id_of(address, 'strange')}&query=29&key=2")
+        map_is_drawn(page)
+        readout = page.get_by_test_id("readout")
+        expect(readout.locator(".token.key .token-text")).to_have_text("⟨202E⟩evil⟨202C⟩")
+        page.goto(f"{address}/#/map?rec={_id_of(address, 'strange')}&query=29&key=3")
+        expect(readout.locator(".token.key .token-text")).to_have_text("⟨200B⟩")
+        page.goto(f"{address}/#/text?rec={_id_of(address, 'strange')}&query=29")
+        expect(page.get_by_test_id("page")).to_contain_text("مرحبا")
+        overflow = (
+            "() => document.querySelector('aside').scrollWidth - document.querySelector('aside').clientWidth"
+        )
+        assert page.evaluate(overflow) <= 0
+        page.get_by_test_id("pick-recording").select_option(value="newer.regard")
+        expect(page.get_by_test_id("failure")).to_contain_text("written by regard 9.9")
+        expect(page.get_by_test_id("failure")).to_contain_text("Upgrade regard.")
+
+
+def _id_of(address: str, name: str) -> str:
+    listed = httpx.get(f"{address}/api/recordings", timeout=None).json()["recordings"]
+    return next(one["id"] for one in listed if one["name"] == f"{name}.regard")
 
 
 def test_closing_the_page_ends_the_work_it_waited_for(browser: Browser, address: str):

@@ -30,7 +30,13 @@ export function AtlasView({ source }: { source: Source }) {
     return (
       <div class="atlas-wait">
         {job ? (
-          <Progress label="Looking at every head…" done={job.done} total={job.total} secondsLeft={job.seconds_left} />
+          <Progress
+            label={job.state === "waiting" ? "Waiting for other work…" : "Looking at every head…"}
+            done={job.done}
+            total={job.total}
+            secondsLeft={job.seconds_left}
+            onCancel={() => void source.cancelJob(job.id)}
+          />
         ) : (
           <p role="status">Looking at every head…</p>
         )}

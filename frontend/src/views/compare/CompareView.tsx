@@ -208,6 +208,7 @@ function Atlases({ source, first, second, role, at, onPick }: AtlasesProps) {
         done={job?.done ?? 0}
         total={job?.total ?? 1}
         secondsLeft={job?.seconds_left ?? null}
+        onCancel={job ? () => void source.cancelJob(job.id) : undefined}
       />
     );
   }
