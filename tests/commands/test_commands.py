@@ -7,6 +7,8 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -34,16 +36,29 @@ def attention(q, k, v):
 """
 
 
+@pytest.fixture
+def beginning(monkeypatch, tmp_path) -> Callable[[int], str]:
+    """Cuts the bundled story to so many characters: all of it takes minutes, its first words take seconds."""
+
+    def cut(characters: int) -> str:
+        story = regard.models.sample_text()[:characters]
+        (tmp_path / "beginning.txt").write_text(story, encoding="utf-8")
+        monkeypatch.setattr(sys.modules["regard.models.bundled"], "STORY", tmp_path / "beginning.txt")
+        return story
+
+    return cut
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_in_the_help_runs(run, name, monkeypatch, tmp_path):
-    # The whole story takes minutes where two tests share two cores; its first words take seconds. Claims read
-    # four pieces, and each must be long enough for kinds of heads to show.
-    beginning = regard.models.sample_text()[: 400 if name == "claims" else 60]
-    monkeypatch.setattr(regard.models, "sample_text", lambda: beginning)
+def test_the_example_in_the_help_runs(run, name, monkeypatch, tmp_path, beginning):
+    # Claims read four pieces, and each must be long enough for kinds of heads to show.
+    beginning(400 if name == "claims" else 60)
+    monkeypatch.setattr(import_module("regard.atlas.needle"), "STORY", 100)
     for copy in re.findall(r"\b\w+\.regard\b", EXAMPLES[name]) if name == "compare" else ():
         run("record", "bundled", "The cat sat on the mat. The cat sat.", "-o", copy, "--layers", "5")
     (tmp_path / "my_attention.py").write_text(MINE, encoding="utf-8")
-    status, _, err = run(*shlex.split(EXAMPLES[name]))
+    # A needle in the book, but over fewer of its tokens.
+    status, _, err = run(*shlex.split(EXAMPLES[name].replace("--length 8000", "--length 200")))
     assert status == 0, err
 
 
@@ -54,10 +69,8 @@ def test_the_help_of_explain_names_the_examples():
     assert sys.modules[explain.__module__].EXAMPLES == tuple(EXAMPLES)
 
 
-def test_the_commands_in_the_readme_run(run, monkeypatch, tmp_path):
-    beginning = regard.models.sample_text()[:60]
-    monkeypatch.setattr(regard.models, "sample_text", lambda: beginning)
-    (tmp_path / "story.txt").write_text(beginning, encoding="utf-8")
+def test_the_commands_in_the_readme_run(run, tmp_path, beginning):
+    (tmp_path / "story.txt").write_text(beginning(60), encoding="utf-8")
     lines = re.findall(r"^regard (?!view)(.+?)(?: +#.*)?$", README.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(lines) >= 6
     for line in lines:
