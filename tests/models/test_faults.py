@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from regard.errors import RegardError
-from regard.models import Recording, manifest, storage, watch
+from regard.models import Recording, manifest, storage, watch, writer
 
 # What Python announces before it changes something on disk.
 CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")
@@ -125,6 +125,46 @@ def test_a_kill_at_any_moment_leaves_a_recording_that_reads(recordings, tmp_path
 @forks
 def test_two_hundred_kills_leave_recordings_that_read(recordings, tmp_path):
     kill_repeatedly(recordings, tmp_path, 200)
+
+
+class KilledError(BaseException):
+    """The end of a process, as its files see it."""
+
+
+def kill(*arguments):
+    raise KilledError
+
+
+def test_a_writer_killed_while_it_tidies_up_leaves_a_complete_recording(recordings, tmp_path, monkeypatch):
+    path = tmp_path / "x.regard"
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "_remove_others", kill)
+        with pytest.raises(KilledError):
+            recordings[0].save(path)
+    assert (path / manifest.PARTIAL).exists()
+    assert check_readable(path) == "complete"
+    with pytest.raises(RegardError, match="is complete: there is nothing to resume"):
+        recordings[1].save(path, resume=True)
+    with pytest.raises(RegardError, match="holds a recording already"):
+        recordings[1].save(path)
+    assert Recording.open(path).maps[0].shape[2] == 13
+    recordings[1].save(path, resume=True, overwrite=True)
+    assert Recording.open(path).maps[0].shape[2] == 5
+    assert not (path / manifest.PARTIAL).exists()
+
+
+def test_resuming_with_another_text_leaves_the_partial_recording(recordings, tmp_path, monkeypatch):
+    path, steps = tmp_path / "x.regard", iter([storage.write_layer, kill])
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "write_layer", lambda *arguments: next(steps)(*arguments))
+        with pytest.raises(KilledError):
+            recordings[0].save(path)
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with pytest.raises(RegardError, match="is of another text"):
+        recordings[1].save(path, resume=True)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+    recordings[0].save(path, resume=True)
+    assert check_readable(path) == "complete"
 
 
 def test_what_a_kill_left_of_a_file_goes_when_the_recording_is_complete(recordings, tmp_path):

@@ -61,8 +61,12 @@ def compiled_in_place():
     return model
 
 
+# Dynamo takes seconds for each model that it compiles.
+LONG = [pytest.param(make, marks=pytest.mark.long) for make in (compiled, compiled_in_place)]
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("make", [Around, Inside, compiled, compiled_and_run, compiled_in_place])
+@pytest.mark.parametrize("make", [Around, Inside, compiled_and_run, *LONG])
 def test_a_wrapped_model_is_recorded_as_it_is_alone(make):
     torch._dynamo.reset()
     model, alone = make(), llama()

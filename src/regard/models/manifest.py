@@ -12,7 +12,16 @@ from regard._version import __version__
 from regard.errors import RecordingError
 from regard.maps.damage import believing
 
-__all__ = ["COMPLETE", "FORMAT", "PARTIAL", "digest_of", "entry_of", "read_manifest", "write_manifest"]
+__all__ = [
+    "COMPLETE",
+    "FORMAT",
+    "PARTIAL",
+    "digest_of",
+    "entry_of",
+    "read_manifest",
+    "was_cut_short",
+    "write_manifest",
+]
 
 FORMAT = 1
 COMPLETE = "manifest.json"
@@ -45,6 +54,19 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if about.get("checksum") != _checksum(about):
         raise RecordingError(f"{path} is damaged: its checksum does not match what it says. Record again.")
     return about
+
+
+def was_cut_short(folder: Path) -> bool:
+    """Whether a recording in the folder is unfinished.
+
+    A writer that is killed after its last step leaves both manifests of one recording, which is complete.
+    """
+    if not (folder / PARTIAL).exists():
+        return False
+    try:
+        return read_manifest(folder / COMPLETE).get("stem") != read_manifest(folder / PARTIAL).get("stem")
+    except RecordingError:
+        return True
 
 
 def entry_of(file: Path) -> dict[str, Any]:

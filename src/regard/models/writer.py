@@ -20,7 +20,7 @@ from typing import Any
 from regard.errors import RecordingError
 from regard.extension import implements
 from regard.models.layer import Layer
-from regard.models.manifest import COMPLETE, PARTIAL, entry_of, read_manifest, write_manifest
+from regard.models.manifest import COMPLETE, PARTIAL, entry_of, read_manifest, was_cut_short, write_manifest
 from regard.models.recording import Recording
 from regard.models.sites import Site
 from regard.models.sizes import spoken
@@ -69,12 +69,13 @@ class Writer:
         self.stem = secrets.token_hex(4)
         self.entries: dict[Site, dict[str, Any]] = {}
         self._resumed: dict[Site, dict[str, Any]] = {}
+        self._taken_over = False
         self._text: str | None = None
         self._tokens: dict[str, Any] | None = None
 
     def __enter__(self) -> Writer:
         check_target(self.path, resume=self.resume, overwrite=self.overwrite)
-        if self.resume and (self.path / PARTIAL).exists():
+        if self.resume and was_cut_short(self.path):
             self._take_over()
         elif self.path.exists():
             write_manifest(self.path / PARTIAL, self._about())
@@ -141,7 +142,7 @@ class Writer:
                 f"the partial recording at {self.path} is of {about['model']['name']!r} with another config "
                 "or other weights; continue with that model, or write it anew with resume=False."
             )
-        self.stem, self._text = about["stem"], about["text_digest"]
+        self.stem, self._text, self._taken_over = about["stem"], about["text_digest"], True
         with suppress(RecordingError):
             if about["tokens"] is not None:
                 check_file(about["tokens"], self.path, content=True)
@@ -229,9 +230,10 @@ class Writer:
         )
 
     def _clean_up(self) -> None:
-        """Leave no half recording: take away what this writing made."""
+        """Leave no half recording of this writing; one that was there to be resumed stays as it is."""
         drafts = [file for pattern in DRAFTS for file in self.path.glob(pattern)]
-        for file in [*self.path.glob(f"{self.stem}-*"), *drafts, self.path / PARTIAL]:
+        own = [] if self._taken_over else [*self.path.glob(f"{self.stem}-*"), self.path / PARTIAL]
+        for file in [*drafts, *own]:
             with suppress(OSError):
                 file.unlink()
         with suppress(OSError):
@@ -267,7 +269,7 @@ def check_target(path: Path, *, resume: bool, overwrite: bool) -> None:
             f"{path} is a folder that holds something other than a recording; nothing in it is overwritten. "
             "Choose another name."
         )
-    partial = (path / PARTIAL).exists()
+    partial = was_cut_short(path)
     if overwrite or (resume and partial):
         return
     if (path / COMPLETE).exists() and resume:
