@@ -68,8 +68,8 @@ def record(
     alone, or "refuse".
 
     The model runs without gradients and without a cache, and computes the logits of the last token only, so
-    that memory grows with the length. With `store` each layer goes to disk as soon as it is seen. Ctrl-C then
-    leaves a partial recording that `Recording.open` reads and `resume=True` completes. A recording that is
+    that memory grows with the length. With `store` each layer goes to disk while the next is computed. Ctrl-C
+    then leaves a partial recording that `Recording.open` reads and `resume=True` completes. One that is
     there already is replaced only with `overwrite=True`. The other options are those of `watch`.
 
     >>> from regard.models import bundled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,12 +15,13 @@ from regard.errors import MaskError, RecordingError, ShapeError
 from regard.maps.damage import believing
 from regard.masks import Dense, Mask
 from regard.models.layer import Layer
-from regard.models.manifest import COMPLETE, digest_of, entry_of, read_manifest
+from regard.models.manifest import COMPLETE, digest_of, read_manifest
 from regard.models.segment import Segment, joined
 from regard.models.sites import Site
+from regard.models.tensor_file import write_tensors
 from regard.models.translate import Frame
 
-__all__ = ["check_file", "layer_from", "write_layer"]
+__all__ = ["Draft", "check_file", "draft_of", "layer_from"]
 
 # A mask that only a function knows is written as its matrix, if that has at most so many cells.
 CELLS = 1 << 24
@@ -28,16 +29,34 @@ Built = TypeVar("Built", Site, Frame)
 TENSORS = ("q", "k", "v", "bias", "lse")
 
 
-def write_layer(layer: Layer, folder: Path, stem: str, known: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Write a layer, all generated rows in one file beside those of the prompt; returns its manifest entry.
+@dataclass(frozen=True)
+class Draft:
+    """A layer that is ready to be written: tensors that nothing changes any more, and what its entry says."""
 
-    Rows of the prompt that `known`, an earlier entry, holds already are not written again.
+    layer: Layer
+    segments: tuple[Segment, ...]
+    """The layer's segments when the draft was made."""
+    files: tuple[tuple[str, dict[str, Tensor], dict[str, str]], ...]
+    """Name, tensors and layout of statistics, by file; a file that is there already is in `entry`."""
+    entry: dict[str, Any]
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Write the files; returns the manifest entry."""
+        found = [_write_segment(tensors, folder / name, layout) for name, tensors, layout in self.files]
+        return {**self.entry, "segments": [*self.entry["segments"], *found]}
+
+
+def draft_of(layer: Layer, stem: str, known: dict[str, Any] | None = None, *, copy: bool = False) -> Draft:
+    """A layer as it is to be written, all generated rows in one file beside those of the prompt.
+
+    Rows of the prompt that `known`, an earlier entry, holds already are not written again. With `copy` no
+    tensor shares memory with the model's, which may write to it before the draft is written.
     """
     first, *later = layer.segments
-    files = known["segments"][:1] if known else [_write_segment(first, folder / f"{stem}-0.safetensors")]
+    files = [] if known else [(f"{stem}-0.safetensors", *_plain(first, copy))]
     if later:
-        files = [*files, _write_segment(joined(later), folder / f"{stem}-1.safetensors")]
-    return {
+        files.append((f"{stem}-1.safetensors", *_plain(joined(later), copy)))
+    entry = {
         "site": dataclasses.asdict(layer.site),
         "frame": dataclasses.asdict(layer.frame),
         "mask": _mask_json(layer),
@@ -47,8 +66,9 @@ def write_layer(layer: Layer, folder: Path, stem: str, known: dict[str, Any] | N
         "sink": None if layer.options["sink"] is None else layer.options["sink"].tolist(),
         "whole": layer.whole,
         "row_stats": sorted(layer.row_stats),
-        "segments": files,
+        "segments": known["segments"][:1] if known else [],
     }
+    return Draft(layer, tuple(layer.segments), tuple(files), entry)
 
 
 def layer_from(entry: dict[str, Any], folder: Path) -> Layer:
@@ -118,27 +138,26 @@ def _is_replaced(entry: dict[str, Any], folder: Path) -> bool:
     return entry["file"] not in named | {about["tokens"]["file"]}
 
 
-def _write_segment(segment: Segment, path: Path) -> dict[str, Any]:
-    from safetensors.torch import save_file
-
+def _plain(segment: Segment, copy: bool) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a segment by name, each contiguous, and how its statistics are laid out."""
     tensors = {name: x for name in TENSORS if (x := getattr(segment, name)) is not None}
     layout: dict[str, str] = {}
     for name, value in segment.stats.items():
         layout[name] = _flatten(name, value, tensors)
-    # Views of one storage may not share a file, and a transposed view would be written transposed.
     plain = {name: x.detach().contiguous().cpu() for name, x in tensors.items()}
-    seen: set[int] = set()
-    for name, x in plain.items():
-        if x.untyped_storage().data_ptr() in seen or x.untyped_storage().nbytes() != x.nbytes:
-            plain[name] = x.clone()
-        seen.add(plain[name].untyped_storage().data_ptr())
+    if copy:
+        plain = {
+            name: x.clone() if x.data_ptr() == tensors[name].data_ptr() else x for name, x in plain.items()
+        }
+    return plain, layout
+
+
+def _write_segment(tensors: dict[str, Tensor], path: Path, layout: dict[str, str]) -> dict[str, Any]:
+    """Write a file in one go; returns how a manifest names it."""
     draft = path.with_name(f"{path.name}.tmp")
-    save_file(plain, draft)
-    # Windows flushes only what is open for writing.
-    with open(draft, "r+b") as file:
-        os.fsync(file.fileno())
+    size, digest = write_tensors(tensors, draft)
     draft.replace(path)
-    return {**entry_of(path), "stats": layout}
+    return {"file": path.name, "bytes": size, "sha256": digest, "stats": layout}
 
 
 def _read_segment(entry: dict[str, Any], folder: Path) -> Segment:

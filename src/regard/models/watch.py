@@ -65,8 +65,8 @@ def watch(
     recording is of the last text: a pass that does not continue the one before starts it anew. Tokens of
     `generate()` are appended, each with its row statistics and its heaviest keys (`layer.trace`).
 
-    With `store`, each layer goes to disk as soon as it is seen and leaves memory; the recording is there
-    under that name when the block ends, a partial one if it ends early, which `resume=True` completes.
+    With `store`, each layer goes to disk while the next is computed, and leaves memory; the recording is
+    there under that name when the block ends, a partial one if it ends early, which `resume=True` completes.
     Where a recording is already, `store` is refused unless `overwrite=True` replaces that one.
     `max_bytes` refuses a recording that would grow larger, before it does. `progress(done, total)` is called
     after every layer of a pass; each generated token is a pass of its own.

@@ -10,10 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import operator
 import os
 import secrets
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from regard.models.manifest import COMPLETE, PARTIAL, entry_of, read_manifest, w
 from regard.models.recording import Recording
 from regard.models.sites import Site
 from regard.models.sizes import spoken
-from regard.models.storage import check_file, layer_from, write_layer
+from regard.models.storage import Draft, check_file, draft_of, layer_from
 from regard.models.tokens import Token
 
 __all__ = ["Writer", "check_target", "save_recording"]
@@ -53,7 +56,11 @@ def save_recording(
 
 
 class Writer:
-    """Writes the layers of a recording as they come; leaving its block completes the recording."""
+    """Writes the layers of a recording as they come; leaving its block completes the recording.
+
+    A thread writes a layer while the model computes the next one. What fails there is raised at the next
+    layer, or at the end of the block.
+    """
 
     def __init__(
         self,
@@ -72,6 +79,8 @@ class Writer:
         self._taken_over = False
         self._text: str | None = None
         self._tokens: dict[str, Any] | None = None
+        self._pool = ThreadPoolExecutor(1, "regard-writer")
+        self._pending: tuple[Draft, Future[dict[str, Any]]] | None = None
 
     def __enter__(self) -> Writer:
         check_target(self.path, resume=self.resume, overwrite=self.overwrite)
@@ -87,17 +96,20 @@ class Writer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.recording.cleared = None
-        if kind is None:
-            try:
-                self._finish()
-                return
-            except OSError as failure:
-                error = self._failed(failure)
-                if not self.streaming:
-                    self._clean_up()
-                raise error from failure
-        if isinstance(error, Exception) and not (self.streaming and self.entries):
-            self._clean_up()
+        try:
+            if kind is not None:
+                with suppress(RecordingError):
+                    self._settle()
+            else:
+                with self._explained():
+                    self._finish()
+        except RecordingError as failure:
+            error = failure
+            raise
+        finally:
+            self._pool.shutdown()
+            if isinstance(error, Exception) and not (self.streaming and self.entries):
+                self._clean_up()
 
     def has(self, site: Site) -> bool:
         """Whether an earlier, interrupted writing of the same text has left this layer."""
@@ -111,22 +123,48 @@ class Writer:
         return True
 
     def write(self, layer: Layer) -> None:
-        """Write one layer, and tell the manifest of what is there so far."""
+        """Begin to write one layer, once the one before is written and the manifest says so."""
+        self._settle()
         stem = f"{self.stem}-{layer.role}-{layer.index:03d}"
-        try:
+        with self._explained():
             if self._tokens is None:
                 self._tokens = self._write_tokens("0")
-            self.entries[layer.site] = write_layer(layer, self.path, stem)
-            write_manifest(self.path / PARTIAL, self._about())
+            draft = draft_of(layer, stem, copy=self.streaming)
+            self._pending = draft, self._pool.submit(self._written, draft, self._about())
+
+    def _written(self, draft: Draft, about: dict[str, Any]) -> dict[str, Any]:
+        """Write a layer's files and then the manifest that names them; in the thread."""
+        entry = draft.write(self.path)
+        others = [each for each in about["layers"] if each["site"] != entry["site"]]
+        write_manifest(self.path / PARTIAL, about | {"layers": [*others, entry]})
+        return entry
+
+    def _settle(self) -> None:
+        """Wait for the layer that is being written, and let go of its memory."""
+        if self._pending is None:
+            return
+        (draft, written), self._pending = self._pending, None
+        layer = draft.layer
+        with self._explained():
+            self.entries[layer.site] = written.result()
+        same = len(layer.segments) == len(draft.segments) and all(
+            map(operator.is_, layer.segments, draft.segments)
+        )
+        if self.streaming and same:
+            # From here on the tensors are the file's pages, not memory.
+            layer.drop(layer_from(self.entries[layer.site], self.path))
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What the system says of a disk, with the sizes and the remedy."""
+        try:
+            yield
         except OSError as error:
             raise self._failed(error) from error
         except Exception as error:
             if "os error" not in str(error):
                 raise
             raise self._failed(error) from error  # safetensors wraps what the system says
-        if self.streaming:
-            # From here on the tensors are the file's pages, not memory.
-            layer.drop(layer_from(self.entries[layer.site], self.path))
 
     def check_room(self, size: int) -> None:
         """Refuse, before it is too late, what will not fit on the disk; say how much will be written."""
@@ -167,6 +205,7 @@ class Writer:
 
     def _restart(self) -> None:
         """Another text begins: what was written of the one before goes, what was taken over stays."""
+        self._settle()
         fresh = {site: entry for site, entry in self.entries.items() if site not in self._resumed}
         if fresh:
             self._resumed, self._tokens = {}, None
@@ -177,11 +216,12 @@ class Writer:
             self.recording.put(layer_from(entry, self.path))
 
     def _finish(self) -> None:
+        self._settle()
         for layer in self.recording.all_layers:
             known = self.entries.get(layer.site)
             if self.streaming and known is not None and layer.loaded and len(layer.segments) > 1:
                 stem = f"{self.stem}-{layer.role}-{layer.index:03d}"
-                self.entries[layer.site] = write_layer(layer, self.path, stem, known)
+                self.entries[layer.site] = draft_of(layer, stem, known).write(self.path)
         # What was opened as a partial recording is one wherever it is copied to.
         complete = self.streaming or self.recording.complete
         # A new name, because the partial manifest still vouches for the old one.

@@ -1,0 +1,107 @@
+"""Files of tensors: what safetensors reads, with the checksum of what is on disk, or an error."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import regard
+from regard.errors import RecordingError
+from regard.models import Recording, storage, tensor_file, watch
+from regard.models.manifest import digest_of
+from regard.models.tensor_file import write_tensors
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.int8, torch.bool]
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 70_000])
+def test_safetensors_reads_what_was_written_and_the_checksum_is_that_of_the_file(tmp_path, n):
+    tensors = {f"x{i}": torch.randn(3, n).to(dtype) for i, dtype in enumerate(DTYPES)} | {
+        "one": torch.tensor(2.5)
+    }
+    size, digest = write_tensors(tensors, tmp_path / "x")
+    read = load_file(tmp_path / "x")
+    assert read.keys() == tensors.keys()
+    for name, x in tensors.items():
+        assert read[name].dtype == x.dtype
+        assert torch.equal(read[name], x)
+    assert (size, digest) == ((tmp_path / "x").stat().st_size, digest_of(tmp_path / "x"))
+
+
+def test_a_disk_that_takes_a_little_at_a_time_gets_it_all(tmp_path, monkeypatch):
+    real = os.write
+    monkeypatch.setattr(tensor_file.os, "write", lambda file, piece: real(file, piece[:1001]))
+    x = torch.randn(5000)
+    write_tensors({"x": x}, tmp_path / "x")
+    assert torch.equal(load_file(tmp_path / "x")["x"], x)
+
+
+def test_a_dtype_that_no_recording_has_is_refused(tmp_path):
+    with pytest.raises(RecordingError, match=r"x is torch\.complex64, which a recording cannot hold"):
+        write_tensors({"x": torch.zeros(2, dtype=torch.complex64)}, tmp_path / "x")
+
+
+def fills_up_after(calls: int):
+    real, left = os.write, [calls]
+
+    def write(file, piece):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(file, piece)
+
+    return write
+
+
+@pytest.mark.parametrize("written", [0, 3, 7])
+def test_a_disk_that_fills_up_behind_the_model_is_never_called_complete(
+    llama, ids, tmp_path, monkeypatch, written
+):
+    path = tmp_path / "x.regard"
+    monkeypatch.setattr(tensor_file.os, "write", fills_up_after(written))
+    message = "writing the recording to .* failed: .*No space left on device.* Make room"
+    with pytest.raises(regard.errors.RegardError, match=message), watch(llama, store=path):
+        llama(ids)
+    monkeypatch.undo()
+    if path.exists():
+        left = Recording.open(path)
+        assert not left.complete
+        for layer in left.all_layers:
+            layer.map.dense()
+        with watch(llama, store=path, resume=True):
+            llama(ids)
+        assert Recording.open(path).complete
+    else:
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_model_writes_over_later_is_recorded_as_it_was(llama, ids, tmp_path, monkeypatch):
+    with watch(llama) as expected:
+        llama(ids)
+    real, put, overwritten, held = storage.write_tensors, Recording.put, threading.Event(), []
+
+    def write_late(tensors, path):
+        overwritten.wait()
+        return real(tensors, path)
+
+    def hold(recording, layer):
+        put(recording, layer)
+        held.extend((layer.segments[0].q, layer.segments[0].k, layer.segments[0].v))
+
+    def overwrite(*_):
+        for x in held:
+            x.zero_()
+        overwritten.set()
+
+    monkeypatch.setattr(storage, "write_tensors", write_late)
+    monkeypatch.setattr(Recording, "put", hold)
+    hook = llama.model.layers[1].register_forward_pre_hook(overwrite)
+    with torch.no_grad(), watch(llama, store=tmp_path / "x.regard"):
+        llama(ids)
+    hook.remove()
+    assert torch.equal(Recording.open(tmp_path / "x.regard").maps[0].dense(), expected.maps[0].dense())
