@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import re
 import secrets
 import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from regard.errors import RegardError
 from regard.models import Recording
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["Upload", "file_name", "keep", "zipped"]
 
@@ -67,18 +71,18 @@ def zipped(folder: Path, name: str) -> Iterator[bytes]:
     yield out.taken()
 
 
-class _Pieces:
+class _Pieces(io.RawIOBase):
     """Takes what is written until it is asked for."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
 
-    def write(self, data: bytes) -> int:
-        self._written.append(bytes(data))
-        return len(data)
+    def writable(self) -> bool:
+        return True
 
-    def flush(self) -> None:
-        pass
+    def write(self, data: Buffer, /) -> int:
+        self._written.append(piece := bytes(data))
+        return len(piece)
 
     def taken(self) -> bytes:
         found = b"".join(self._written)

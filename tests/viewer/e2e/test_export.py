@@ -92,6 +92,18 @@ def test_an_exported_map_offers_what_works_offline_and_every_cell_is_exact(
     expect(offline.get_by_test_id("failure")).to_have_count(0)
 
 
+def test_a_drawing_of_large_cells_has_their_weights(
+    page: Page, server: str, story: Recording, tmp_path: Path
+):
+    row = story.maps[5][0, 0, 600]
+    key = int(row.argmax())
+    page.goto(f"{server}/#/map?layer=5&head=0&x={key}.5&y=600.5&z=6")
+    map_is_drawn(page)
+    root = ElementTree.parse(export(page, "svg", tmp_path)).getroot()
+    words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {f"{float(row[key]) + shift:.4f}" for shift in (-1e-6, 0, 1e-6)} & set(words)
+
+
 CLIPPED = """() => {
   const { width, height } = document.documentElement.viewBox.baseVal;
   const edge = document.documentElement.getBoundingClientRect();

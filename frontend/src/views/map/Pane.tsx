@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { sentence } from "../../parts/answer";
 import { isDark } from "../../parts/theme";
 import type { MapRef } from "../../source/source";
-import { type Camera, TILE } from "./geometry";
+import type { Camera } from "./geometry";
 import type { MapModel } from "./model";
 import { numbersOn, paintNumbers, ROOM } from "./numbers";
 import { type Inks, overlayShapes } from "./overlay";
@@ -141,13 +141,6 @@ function showTiles(model: MapModel, map: MapRef, stage: MapStage): () => void {
   };
 }
 
-/** A cell's weight from the exact tile that colours it, if that is at hand. */
-function exactValue(model: MapModel, map: MapRef, query: number, key: number): number | null {
-  const [row, col] = [Math.floor(query / TILE), Math.floor(key / TILE)];
-  const grid = model.store.peek(map, { level: 0, row, col, how: "mean" });
-  return grid?.values[(query - row * TILE) * grid.cols + (key - col * TILE)] ?? null;
-}
-
 function cameraOf(model: MapModel): Camera | null {
   const { x, y, z } = model.state;
   if (x.peek() === null || y.peek() === null || z.peek() === null) return null;
@@ -224,7 +217,7 @@ function drawAround(model: MapModel, map: MapRef, camera: Camera, host: HTMLElem
   };
   if (over && model.source.kind === "static") paintForbidden(over, camera, size, mask, inks);
   if (over) {
-    const tile = (query: number, key: number): number | null => exactValue(model, map, query, key);
+    const tile = (query: number, key: number): number | null => model.exactValue(map, query, key);
     paintNumbers(over, numbersOn(camera, size, mask, model.colours.value, tile));
     paintShapes(over, overlayShapes(scene, inks));
   }

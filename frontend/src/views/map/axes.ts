@@ -1,4 +1,4 @@
-import { formatShort } from "../../parts/format";
+import { formatCount, formatShort } from "../../parts/format";
 import type { TokenTable } from "../../parts/tokens";
 
 /** What to write along an axis at the present zoom: single tokens where they fit, else sections and positions. */
@@ -112,7 +112,13 @@ export function axisMarks(
   for (let i = Math.ceil(first / step) * step; i <= last; i += step) {
     const at = px(i + 0.5);
     if (!free(at)) continue;
-    marks.push({ px: at, text: formatShort(i), kind: "position", index: i });
+    marks.push({ px: at, text: positionLabel(i, step), kind: "position", index: i });
   }
   return marks;
+}
+
+/** Short where steps are wide; in full where short numbers would be the same. */
+function positionLabel(position: number, step: number): string {
+  const told = position < 1_000_000 ? 100 : 10_000;
+  return step % told === 0 ? formatShort(position) : formatCount(position);
 }

@@ -3,6 +3,7 @@ import type { MapRef, Source } from "../../source/source";
 import { mapRef } from "../../state";
 import { gatherTiles, tilesToKeep } from "./gather";
 import type { MapModel } from "./model";
+import { numbersOn } from "./numbers";
 import { readInks } from "./paper";
 import { mapPicture, type PanePicture } from "./picture";
 
@@ -51,6 +52,7 @@ function panePicture(model: MapModel, map: MapRef, index: number): PanePicture {
       box: model.box.peek(),
       marks: model.marks(map),
     },
+    numbers: numbersOn(camera, size, mask, model.colours.peek(), (query, key) => model.exactValue(map, query, key)),
     top: { ...axis, side: "top", count: stack.keys, tokens, sections: model.sections },
     left: {
       ...axis,

@@ -157,6 +157,13 @@ export class MapModel {
     if (where() === before && max_at) this.pick({ query: max_at[0], key: max_at[1] });
   }
 
+  /** A cell's weight from the exact tile that colours it, if that is at hand. */
+  exactValue(map: MapRef, query: number, key: number): number | null {
+    const [row, col] = [Math.floor(query / TILE), Math.floor(key / TILE)];
+    const grid = this.store.peek(map, { level: 0, row, col, how: "mean" });
+    return grid?.values[(query - row * TILE) * grid.cols + (key - col * TILE)] ?? null;
+  }
+
   pick(spot: Spot | null): void {
     this.state.go({ query: spot?.query ?? null, key: spot?.key ?? null });
   }

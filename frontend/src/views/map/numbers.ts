@@ -1,7 +1,7 @@
 /** Weights written into their cells, where cells are large enough to hold a number. */
 
 import { type ColourScale, colourOf, inkOn } from "../../parts/colour";
-import { formatWeight } from "../../parts/format";
+import { formatNumber, formatWeight } from "../../parts/format";
 import { type Camera, isAllowed, type MaskShape, type Size, toCell, toScreen } from "./geometry";
 
 /** Pixels that a cell needs for four digits. */
@@ -31,14 +31,22 @@ export function numbersOn(
       const weight = isAllowed(mask, query, key) ? value(query, key) : null;
       if (weight === null) continue;
       const [x, y] = toScreen(camera, size, query + 0.5, key + 0.5);
-      written.push({ x, y, text: formatWeight(weight), ink: inkOn(colourOf(weight, colours)) });
+      written.push({ x, y, text: cellText(weight), ink: inkOn(colourOf(weight, colours)) });
     }
   }
   return written;
 }
 
+/** Powers of ten leave room for one digit. */
+function cellText(weight: number): string {
+  return weight > 0 && weight < 0.001 ? formatNumber(weight, 1) : formatWeight(weight);
+}
+
+/** The font of numbers in cells, in pixels. */
+export const NUMBER = 11;
+
 export function paintNumbers(context: CanvasRenderingContext2D, written: readonly Written[]): void {
-  context.font = "11px ui-sans-serif, system-ui, sans-serif";
+  context.font = `${NUMBER}px ui-sans-serif, system-ui, sans-serif`;
   context.textAlign = "center";
   context.textBaseline = "middle";
   for (const { x, y, text, ink } of written) {

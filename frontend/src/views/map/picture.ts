@@ -2,6 +2,7 @@ import { type Picture, xml } from "../../export/exporter";
 import { type ColourScale, colourAt, fraction } from "../../parts/colour";
 import { legendTicks, tickLabel } from "../../parts/legend";
 import { type Camera, forbiddenRects, type MaskShape, type Size, toScreen } from "./geometry";
+import { NUMBER, type Written } from "./numbers";
 import { type Inks, type OverlayScene, overlayShapes } from "./overlay";
 import { type AxisScene, axisFont, clip, FONT, sceneMarks } from "./paper";
 import { printShapes } from "./shapes";
@@ -23,6 +24,8 @@ export interface PanePicture {
   camera: Camera;
   mask: MaskShape;
   overlay: OverlayScene;
+  /** Weights written into their cells, where these are large enough. */
+  numbers: readonly Written[];
   top: AxisScene;
   left: AxisScene;
 }
@@ -64,6 +67,7 @@ function printPane(pane: PanePicture, index: number, x: number, inks: Inks): str
         `M${x.toFixed(1)},${y.toFixed(1)}h${width.toFixed(1)}v${height.toFixed(1)}h${(-width).toFixed(1)}z`,
     )
     .join("")}" fill="url(#hatch)"/>
+${printNumbers(pane.numbers)}
 ${printShapes(overlayShapes(pane.overlay, inks))}
 </g>
 <g>${printAxis(pane.top, inks)}</g>
@@ -72,6 +76,13 @@ ${printShapes(overlayShapes(pane.overlay, inks))}
 <text x="-8" y="-7" text-anchor="end" font-weight="600" fill="${inks.query}">queries ↓</text>
 <rect width="${size.width}" height="${size.height}" fill="none" stroke="${inks.line}"/>
 </g>`;
+}
+
+function printNumbers(numbers: readonly Written[]): string {
+  const texts = numbers.map(
+    ({ x, y, text, ink }) => `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" fill="${ink}">${xml(text)}</text>`,
+  );
+  return `<g font-size="${NUMBER}" text-anchor="middle" dominant-baseline="central">${texts.join("")}</g>`;
 }
 
 /** Cut to the pixels there are, measured in the font of the picture. */
