@@ -96,6 +96,26 @@ def test_a_tiny_model_keeps_what_is_counted(kind):
 def test_numbers_that_no_layer_of_a_cache_accounts_for_are_noticed():
     cache = transformers.DynamicCache()
     cache.update(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4), 0)
-    assert kept_numbers(cache) == [{"tokens": 48, "recurrent_states": 0, "conv_states": 0}]
+    assert kept_numbers(cache) == [{"tokens": 48, "recurrent_states": 0, "conv_states": 0, "float32": 0}]
     cache.memory = torch.ones(5)
     assert kept_numbers(cache) is None
+
+
+@pytest.mark.parametrize("kind", ["jamba", "qwen3_next"])
+def test_a_state_that_is_kept_in_float32_takes_four_bytes_a_number(kind):
+    config = transformers.CONFIG_MAPPING[kind](**SIZES | TINY[kind])
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", experts_implementation="eager", dtype=torch.bfloat16
+    ).eval()
+    with torch.no_grad():
+        cache = model(input_ids=torch.arange(TOKENS)[None] + 3, use_cache=True).past_key_values
+    kept = [x for layer in cache.layers for held in vars(layer).values() for x in _tensors(held)]
+    held = sum(x.numel() * x.element_size() for x in kept if x.is_floating_point())
+    assert cache_bytes(from_config(config), TOKENS) == held
+
+
+def _tensors(held):
+    if isinstance(held, torch.Tensor):
+        return [held]
+    parts = held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else ()
+    return [x for part in parts for x in _tensors(part)]

@@ -80,6 +80,11 @@ class Attention:
         return 0
 
     @property
+    def wide_state(self) -> int:
+        """How many of the state's numbers are in float32, whatever the dtype of the rest."""
+        return 0
+
+    @property
     def state_flops(self) -> int:
         """FLOPs that one token takes to update that state and to read it."""
         return 0

@@ -10,7 +10,18 @@ from regard.cost.reach import FULL
 from regard.cost.shape import Layer, ModelShape
 from regard.errors import RegardError
 
-__all__ = ["Scores", "Work", "cache_bytes", "decode", "layer_cache", "prefill", "scores", "weight_bytes"]
+__all__ = [
+    "Scores",
+    "Work",
+    "cache_bytes",
+    "decode",
+    "kept_bytes",
+    "layer_cache",
+    "layer_wide",
+    "prefill",
+    "scores",
+    "weight_bytes",
+]
 
 FLOPS: tuple[str, ...] = ("projections", "scores", "mix", "index", "state", "feed_forward", "head", "other")
 
@@ -81,7 +92,22 @@ def cache_bytes(shape: ModelShape, context: int, *, dtype: str = "bfloat16", bat
     1073741824
     """
     _check(context, batch)
-    return bytes_of(batch * sum(layer_cache(layer, context) for layer in shape.layers), dtype)
+    numbers = sum(layer_cache(layer, context) for layer in shape.layers)
+    return kept_bytes(batch * numbers, batch * sum(map(layer_wide, shape.layers)), dtype)
+
+
+def kept_bytes(numbers: int, wide: int, dtype: str) -> int:
+    """The bytes of so many cached numbers, of which `wide` are kept in float32.
+
+    >>> kept_bytes(10, 4, "bfloat16"), kept_bytes(10, 4, "float32")
+    (28, 40)
+    """
+    return bytes_of(numbers - wide, dtype) + bytes_of(wide, "float32")
+
+
+def layer_wide(layer: Layer) -> int:
+    """How many of the numbers that one layer keeps are in float32 whatever the dtype."""
+    return layer.attention.wide_state if layer.causal and not layer.encoder else 0
 
 
 def layer_cache(layer: Layer, context: int) -> int:
@@ -174,6 +200,7 @@ class _Tally:
         self.dtypes = {"weights": dtype, "activations": dtype, "cache": cache_dtype or dtype}
         self.flops: dict[str, int] = dict.fromkeys(FLOPS, 0)
         self.numbers: dict[str, int] = dict.fromkeys(self.dtypes, 0)
+        self.wide = 0
 
     def attend(self, layer: Layer, length: int, pairs: int, every: int, kept: int) -> None:
         """`pairs` are attended to; where keys are chosen by an index, `every` pair has a score in it."""
@@ -185,6 +212,8 @@ class _Tally:
         self.numbers["weights"] += attention.parameters(d)
         self.numbers["activations"] += attention.streamed(d) * length * self.batch
         self.numbers["cache"] += kept * self.batch
+        # A state is written in a prefill, and read and written in decoding.
+        self.wide += layer_wide(layer) * (2 if self.decoding else 1) * self.batch
 
     def cross(self, layer: Layer, length: int, new: int, source: int) -> None:
         """Queries of the target, keys of the source, which are projected when they are `new`."""
@@ -218,7 +247,9 @@ class _Tally:
             times = 1 if extra.once else logits if extra.with_head else tokens
             self.flops["other"] += 2 * extra.weights * times * batch
             self.numbers["weights"] += extra.parameters
-        return Work(self.flops, {part: bytes_of(n, self.dtypes[part]) for part, n in self.numbers.items()})
+        moved = {part: bytes_of(n, self.dtypes[part]) for part, n in self.numbers.items()}
+        moved["cache"] = kept_bytes(self.numbers["cache"], self.wide, self.dtypes["cache"])
+        return Work(self.flops, moved)
 
     def _pairs(self, layer: Layer, pairs: int) -> None:
         score, mix = layer.attention.pair_flops(self.decoding)

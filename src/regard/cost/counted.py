@@ -14,12 +14,13 @@ __all__ = ["CountedAttention", "CountedFeedForward"]
 class CountedAttention(Attention):
     """What mixes tokens in a layer, by its counts: attention, a linear or state-space layer, or both.
 
-    `learned` counts its parameters, `matrices` the numbers in the matrices that each token is multiplied by,
-    `moved` the numbers that go in and out of those products. A pair of a query and a key takes `score` and
-    `mix` FLOPs where the reach allows it, and `index` FLOPs are taken for every earlier key, to choose among
-    them. The cache holds `kept` numbers for each token, and `fixed` numbers at any length; updating and
-    reading those takes `token_flops` for each token. `decoding` replaces `score` and `mix` where one token is
-    written on keys and values that are kept as short vectors.
+    `learned` counts its parameters, `matrices` the numbers in the matrices that each token is multiplied
+    by, `moved` the numbers that go in and out of those products. A pair of a query and a key takes `score`
+    and `mix` FLOPs where the reach allows it, and `index` FLOPs are taken for every earlier key, to choose
+    among them. The cache holds `kept` numbers for each token, and `fixed` numbers at any length, of which
+    `wide` are in float32 whatever the dtype of the rest; updating and reading those takes `token_flops` for
+    each token. `decoding` replaces `score` and `mix` where one token is written on keys and values that are
+    kept as short vectors.
 
     >>> mamba = CountedAttention(1, 1, 1, learned=100, matrices=90, fixed=64, token_flops=256)
     >>> mamba.cached, mamba.state, mamba.parameters(8), mamba.attends
@@ -34,6 +35,7 @@ class CountedAttention(Attention):
     index: int = 0
     kept: int = 0
     fixed: int = 0
+    wide: int = 0
     token_flops: int = 0
     decoding: tuple[int, int] | None = None
 
@@ -48,6 +50,10 @@ class CountedAttention(Attention):
     @property
     def state(self) -> int:
         return self.fixed
+
+    @property
+    def wide_state(self) -> int:
+        return self.wide
 
     @property
     def state_flops(self) -> int:

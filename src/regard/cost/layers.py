@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from regard.cost.count import layer_cache
-from regard.cost.dtypes import bytes_of
+from regard.cost.count import kept_bytes, layer_cache, layer_wide
 from regard.cost.parameters import layer_parameters
 from regard.cost.reach import FULL
 from regard.cost.shape import ModelShape
@@ -57,7 +56,7 @@ def layers_of(shape: ModelShape, context: int, *, dtype: str = "bfloat16", batch
                 2 * sum(attention.weights(d).values()) * tokens * layer.attentions,
                 pair_flops * batch,
                 2 * layer.ffn.weights(d, layer.ffn.active) * tokens,
-                bytes_of(layer_cache(layer, context) * batch, dtype),
+                kept_bytes(layer_cache(layer, context) * batch, layer_wide(layer) * batch, dtype),
             )
         )
     return found

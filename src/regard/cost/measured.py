@@ -11,7 +11,7 @@ from torch import nn
 from regard.cost.anatomy import Part
 from regard.cost.calls import Call
 from regard.cost.counted import CountedAttention, CountedFeedForward
-from regard.cost.probe import LENGTHS, STATES, Probe
+from regard.cost.probe import LENGTHS, STATES, WIDE, Probe
 from regard.cost.reach import FULL, Reach
 from regard.cost.shape import Extra, Layer, ModelShape
 from regard.errors import NotCountedError
@@ -142,6 +142,7 @@ class _Reader:
     def attention(self, index: int, first: int) -> tuple[CountedAttention, Reach, bool]:
         part = Part(first, "attention")
         kept, states = self.kept(first)
+        wide = states.pop(WIDE, 0)
         recurrent = sum(states.values()) > 0
         products = self.growth(part, "weighted" if recurrent else "flops")
         if products.fixed and not recurrent:
@@ -165,6 +166,7 @@ class _Reader:
             index=products.pair if calls else 0,
             kept=kept,
             fixed=sum(states.values()),
+            wide=wide,
             token_flops=2 * self._readings(first) * states["recurrent_states"],
             decoding=self._on_latents(heads, kept) if calls else None,
         )
@@ -203,8 +205,8 @@ class _Reader:
             return 0, dict.fromkeys(STATES, 0)
         rows = [cache[index] if index < len(cache) else {} for cache in caches if cache is not None]
         tokens = Growth.of([row.get("tokens", 0) for row in rows])
-        states = {name: rows[-1].get(name, 0) for name in STATES}
-        still = all(row.get(name, 0) == states[name] for row in rows for name in STATES)
+        states = {name: rows[-1].get(name, 0) for name in (*STATES, WIDE)}
+        still = all(row.get(name, 0) == count for row in rows for name, count in states.items())
         if tokens.fixed or tokens.pair or not still:
             raise NotCountedError(f"the cache of {self.kind} does not grow by the token; it is not counted.")
         return tokens.token, states

@@ -21,6 +21,7 @@ __all__ = ["Pass", "Probe", "build", "kept_numbers", "numbers_in", "probe"]
 # Three lengths tell what grows with tokens from what grows with pairs of them.
 LENGTHS = (2, 3, 4)
 STATES = ("recurrent_states", "conv_states")
+WIDE = "float32"
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,10 @@ def build(config: Any, model_class: Any) -> nn.Module:
         for implementation in (NAME, "eager"):
             try:
                 with torch.device("meta"):
-                    return model_class._from_config(config, attn_implementation=implementation).eval()
+                    # Not in float32: a state that is kept so all the same is to show.
+                    return model_class._from_config(
+                        config, attn_implementation=implementation, dtype=torch.bfloat16
+                    ).eval()
             except Exception as found:
                 error = found
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -159,6 +163,7 @@ def _pass(model: nn.Module, parts: Anatomy, length: int) -> Pass:
 def kept_numbers(cache: Any) -> list[dict[str, int]] | None:
     """The numbers each layer of a cache of transformers holds: with tokens, and in a recurrent state.
 
+    `float32` says how many of those in states are kept in float32, whatever the model's dtype.
     None where there is no cache, or where it holds numbers that no layer of it accounts for.
     """
     layers = getattr(cache, "layers", None)
@@ -169,14 +174,26 @@ def kept_numbers(cache: Any) -> list[dict[str, int]] | None:
     found += [_parts(None) for _ in range(len(linear) - len(found))]
     for layer, state in zip(found, linear, strict=False):
         layer["recurrent_states"] += numbers_in(state)
+        layer[WIDE] += _wide(state)
     everything = numbers_in(cache)
-    return found if everything == sum(sum(layer.values()) for layer in found) else None
+    counted = sum(count for layer in found for name, count in layer.items() if name != WIDE)
+    return found if everything == counted else None
 
 
 def _parts(layer: Any) -> dict[str, int]:
     held = {} if layer is None else vars(layer)
     tokens = numbers_in([value for name, value in held.items() if name not in STATES])
-    return {"tokens": tokens} | {name: numbers_in(held.get(name)) for name in STATES}
+    states = {name: numbers_in(held.get(name)) for name in STATES}
+    return {"tokens": tokens, **states, WIDE: sum(_wide(held.get(name)) for name in STATES)}
+
+
+def _wide(found: Any) -> int:
+    """How many of the numbers are in float32."""
+    if isinstance(found, Tensor):
+        return found.numel() if found.dtype == torch.float32 else 0
+    if isinstance(found, dict):
+        return sum(map(_wide, found.values()))
+    return sum(map(_wide, found)) if isinstance(found, list | tuple) else 0
 
 
 def numbers_in(found: Any) -> int:
