@@ -124,6 +124,14 @@ def test_atlas_writes_a_line_for_every_head(run, recorded, tmp_path):
     assert (tmp_path / "heads.parquet").read_bytes().startswith(b"PAR1")
 
 
+def test_atlas_says_that_no_head_is_of_a_kind_and_which_comes_nearest(run, recorded):
+    status, out, _ = run("atlas", str(recorded), "--kind", "retrieval")
+    said = " ".join(out.split())
+    assert status == 0
+    assert "No head is of the kind retrieval on this text." in said
+    assert "Which heads find a sentence that a text asks for: regard needle" in said
+
+
 def test_atlas_keeps_to_one_kind(run, recorded):
     whole = json.loads(run("atlas", str(recorded), "--json")[1])
     kind = next(kind for head in whole["heads"] for kind in head["kinds"])

@@ -72,6 +72,8 @@ def atlas(
         typer.echo(f"Wrote {path}", err=True)
     if as_json:
         print_json((made if kind is None else _only(made, kind)).to_dict())
+    elif kind is not None and kind not in made.kinds:
+        show(repr(made), _none(made, kind))
     else:
         show(repr(made), made.table(kind))
 
@@ -108,6 +110,20 @@ def _paired(recording: Path | None, pairs: str, as_json: bool) -> None:
         f"the first {min(SHOWN, len(found))} of {len(found)} heads; found from {found[0].finding.bar}"
     )
     show(table)
+
+
+def _none(made: Atlas, kind: str) -> str:
+    """That no head is of a kind, and which comes nearest."""
+    able = [card for card in made.heads if card.findings[kind].weight is not None]
+    said = f"No head is of the kind {kind} on this text."
+    if able:
+        best = max(able, key=lambda card: card.findings[kind].weight or 0.0)
+        found = best.findings[kind]
+        where = f"layer {best.layer} head {best.head}, with {found.weight:.2f} of its weight"
+        said += f" Nearest is {where}: {found.evidence}."
+    if kind == "retrieval":
+        said += " Which heads find a sentence that a text asks for: regard needle"
+    return said
 
 
 def _only(made: Atlas, kind: str) -> Atlas:
