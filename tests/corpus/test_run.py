@@ -82,11 +82,11 @@ def test_an_object_store_holds_the_same_bytes(tiny_model, stories, undisturbed):
         assert store.read(name) == (undisturbed / name).read_bytes()
 
 
-@pytest.mark.parametrize("most", [1, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("workers", "most"), [(1, 1), pytest.param(2, 4, marks=pytest.mark.long)])
 def test_workers_killed_again_and_again_leave_the_same_bytes(
-    tiny_model, stories, undisturbed, tmp_path, monkeypatch, most
+    tiny_model, stories, undisturbed, tmp_path, monkeypatch, workers, most
 ):
-    """One of two workers is killed after every other batch; `python -m soak corpus` kills more."""
+    """A worker is killed after every other batch; `python -m soak corpus` kills more."""
     draw, kills = random.Random(0), []
     taken = processes._take
 
@@ -98,7 +98,7 @@ def test_workers_killed_again_and_again_leave_the_same_bytes(
 
     monkeypatch.setattr(processes, "_take", take)
     folder = tmp_path / "killed.corpus"
-    made = corpus.run(tiny_model, stories, folder, engine="processes", workers=2, settings=SMALL)
+    made = corpus.run(tiny_model, stories, folder, engine="processes", workers=workers, settings=SMALL)
     assert len(kills) == most
     assert made.documents == READABLE
     assert digests(folder) == digests(undisturbed)

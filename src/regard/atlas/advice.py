@@ -130,7 +130,7 @@ def advise(
 
     >>> from regard.models import bundled, record, sample_text
     >>> from regard.models import LoadedModel
-    >>> found = advise(record(LoadedModel(*bundled()), sample_text()[:600]), layers=[0])
+    >>> found = advise(record(LoadedModel(*bundled()), sample_text()[:150]), layers=[0])
     >>> all(pattern.mass >= 0.99 for pattern in found.heads)
     True
     """
