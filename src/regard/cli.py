@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # A pipe may be set to an encoding without "−", and −0.3 must not come out as ?0.3.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
+    # The hub's client would report each of its retries; a name that it does not know is one line here.
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     try:
         given = None if arguments is None else list(arguments)
         status = app(args=given, prog_name="regard", standalone_mode=False)

@@ -14,7 +14,8 @@ import regard.report
 from regard.commands import app, record
 from regard.commands.output import written
 
-# {rec}: a recording. file.txt: a text. bin.txt: no text. folder: an empty one. taken: one that is not.
+# {rec}: a recording. damaged.regard: the beginning of one. file.txt: a text. bin.txt: no text.
+# folder: an empty one. taken: one that is not.
 REFUSED = [
     "nope",
     "--nope",
@@ -30,6 +31,9 @@ REFUSED = [
     "record bundled file.txt -o file.txt",
     "record bundled file.txt -o taken",
     "record bundled file.txt -o {rec}",
+    "record bundled --chat file.txt",
+    "record bundled file.txt --image missing.png",
+    "record bundled --audio missing.wav",
     "record bundled file.txt -o no/x.regard",
     "record ./nowhere file.txt",
     "record folder file.txt",
@@ -40,6 +44,8 @@ REFUSED = [
     "view --model folder --no-open",
     "view --text folder --no-open",
     "view --port 99999",
+    "view damaged.regard --no-open",
+    "view --cache file.txt --no-open",
     "plot missing.regard",
     "plot folder",
     "plot file.txt",
@@ -60,6 +66,7 @@ REFUSED = [
     "compare {rec}",
     "compare {rec} missing.regard",
     "compare {rec} folder",
+    "compare {rec} damaged.regard",
     "compare {rec} {rec} --top 0",
     "explain missing.txt",
     "explain folder file.txt",
@@ -75,17 +82,24 @@ REFUSED = [
     "needle bundled folder",
     "needle folder file.txt",
     "needle --depths 0",
+    "needle --lengths some",
+    "needle --length -5",
     "evict missing.txt",
     "evict bundled folder",
     "evict folder file.txt",
     "evict bundled file.txt --keep some",
     "evict bundled file.txt --policy nope",
     "evict bundled file.txt -o folder",
+    "evict bundled file.txt --heads -1",
+    "evict bundled file.txt --prompt 0",
+    "evict bundled file.txt --length 0",
     "advise missing.regard",
+    "advise damaged.regard",
     "advise {rec} --share 2",
     "advise {rec} --layer 99",
     "mcp missing.regard",
     "mcp folder",
+    "mcp damaged.regard",
     "mcp --model folder",
     "mcp --write file.txt",
     "mcp --port 0",
@@ -100,6 +114,9 @@ REFUSED = [
     "corpus bundled folder",
     "corpus folder texts.jsonl",
     "corpus bundled texts.jsonl --engine abacus",
+    "corpus bundled texts.jsonl -o new.corpus --shard 5/3",
+    "corpus bundled texts.jsonl -o new.corpus --resume",
+    "corpus bundled texts.jsonl -o taken",
     "corpus bundled texts.jsonl --device nowhere -o new.corpus",
     "corpus show missing",
     "corpus show folder",
@@ -130,6 +147,8 @@ def here(tmp_path):
     """A folder with one of everything that can be given by mistake."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "taken").mkdir()
+    (tmp_path / "damaged.regard").mkdir()
+    (tmp_path / "damaged.regard" / "manifest.json").write_text("{", encoding="utf-8")
     (tmp_path / "taken" / "notes.txt").write_text("mine", encoding="utf-8")
     (tmp_path / "file.txt").write_text("The badger lit the lamp.", encoding="utf-8")
     (tmp_path / "texts.jsonl").write_text('{"text": "The badger lit the lamp."}\n', encoding="utf-8")
@@ -167,6 +186,10 @@ WRITES = [
     ("report {rec} -o out.html", "pathlib.Path.write_text"),
     ("explain --html out.html", "pathlib.Path.write_text"),
     ("cost llama-3.1-8b --plot out.png", "matplotlib.figure.Figure.savefig"),
+    (
+        'evict bundled "The badger lit the lamp." --policy sinks --keep 0.5 -o out.png',
+        "matplotlib.figure.Figure.savefig",
+    ),
 ]
 
 

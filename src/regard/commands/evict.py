@@ -51,7 +51,9 @@ def evict(
     ] = None,
     heads: Annotated[
         int,
-        typer.Option(metavar="NUMBER", help="Number of heads to list for each policy, those that lose most."),
+        typer.Option(
+            metavar="NUMBER", min=0, help="Number of heads to list for each policy, those that lose most."
+        ),
     ] = 0,
     output: Annotated[
         Path | None,

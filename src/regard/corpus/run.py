@@ -66,8 +66,9 @@ def run(
     if asked.importance:
         reader.check_importance()
     plan = Plan.of(loaded, tokenizer, reader, found, asked)
+    mine = _part(part, plan.shards)  # refused before anything is written
     plan = agreed(store, plan, resume=resume, part=part is not None)
-    shards = [shard for shard in missing(store, plan) if shard in _part(part, plan.shards)]
+    shards = [shard for shard in missing(store, plan) if shard in mine]
     tell = _teller(plan, shards, part, progress)
     if engine == "local":
         in_this_process(ShardWorker(reader, tokenizer, found, plan, store), shards, tell)

@@ -45,9 +45,11 @@ def open_viewer(
 
 
 def check(settings: Settings, text: str | None = None) -> None:
-    """Raise if there is no such recording, model or text; without any of them, import nothing for it."""
+    """Raise if there is no such recording, cache, model or text; import only what the given ones need."""
     if settings.recordings:
         _check_recordings(settings.recordings)
+    if settings.cache.exists() and not settings.cache.is_dir():
+        raise RegardError(f"{settings.cache} is a file; the cache is a folder. Name a folder.")
     if settings.model is not None:
         from regard.models.loading import located
 
@@ -113,8 +115,12 @@ def _check_recordings(recordings: Sequence[Path]) -> None:
     from regard.viewer.library import Library
 
     for path in recordings:
-        if not path.expanduser().is_dir() or not any(Library((path,)).entries()):
+        found, damaged = Library((path,)).entries() if path.expanduser().is_dir() else ([], [])
+        if not found and not damaged:
             raise RegardError(f"{path} is not a recording, nor a folder of recordings. Check the name.")
+        # A folder with a damaged recording among others opens, and the page says which it is.
+        if damaged and damaged[0][0].resolve() == path.expanduser().resolve():
+            raise RegardError(damaged[0][1])
 
 
 def _is_file(text: str) -> bool:
