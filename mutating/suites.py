@@ -11,7 +11,7 @@ __all__ = ["PACKAGES", "files_of", "suite_of"]
 PACKAGES = {
     "masks": ["src/regard/masks/*.py"],
     "stats": ["src/regard/stats/*.py"],
-    "engine": ["src/regard/engine/*.py", "src/regard/engine/native/*.py"],
+    "engine": [f"src/regard/engine/{part}.py" for part in ("*", "native/*", "*_backend/*")],
     "cost": ["src/regard/cost/*.py"],
     "doctor": ["src/regard/doctor/*.py", "src/regard/doctor/probes/*.py"],
 }
