@@ -92,6 +92,30 @@ def test_the_tokenizer_of_a_gguf_file_reads_text(file):
     assert recording.maps[1].shape[1] == 4
 
 
+def test_a_recording_of_a_gguf_file_is_named_after_the_file_and_compares_with_the_folders(
+    file, llama, tmp_path, ids
+):
+    llama.save_pretrained(tmp_path / "folder")
+    folder = type(llama).from_pretrained(tmp_path / "folder")
+    of_file, of_folder = record(load_model(file).model, ids), record(folder, ids)
+    assert of_file.model.name == str(file)
+    assert of_file.model.label == "tiny.gguf"
+    assert of_file.model.fingerprint == of_folder.model.fingerprint
+    of_file.check_model(folder)
+    folder.lm_head.weight.data += 1
+    assert record(folder, ids).model.fingerprint != of_file.model.fingerprint
+
+
+def test_a_gguf_file_is_parsed_once(file, monkeypatch):
+    parsed = []
+    build = gguf.GGUFReader._build_fields
+    monkeypatch.setattr(gguf.GGUFReader, "_build_fields", lambda *given: parsed.append(1) or build(*given))
+    before = gguf.GGUFReader
+    load_model(file)
+    assert len(parsed) == 1
+    assert gguf.GGUFReader is before
+
+
 def test_a_gguf_file_in_a_folder_can_be_named(file, ids):
     model, _ = load_model(file.parent, gguf_file="tiny.gguf", dtype="bfloat16")
     assert model.dtype == torch.bfloat16

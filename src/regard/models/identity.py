@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +16,13 @@ __all__ = ["ModelIdentity"]
 
 # So many numbers of each weight are read: enough to notice training, cheap for any size.
 SAMPLES = 64
+# What a config says beside what the model computes: where it was loaded from and in which form, how it
+# attends, how it was trained and how it generates. The form of the weights is seen in the weights.
+PASSING = frozenset({
+    "transformers_version", "attn_implementation", "architectures",
+    "quantization_config", "dtype", "torch_dtype", "use_cache", "initializer_range", "attention_dropout",
+    "bos_token_id", "eos_token_id", "pad_token_id",
+})  # fmt: skip
 # Where the bundled model lies, wherever regard is installed.
 BUNDLED = ("regard", "models", "data")
 
@@ -84,6 +91,12 @@ def _joined(samples: list[Tensor]) -> list[Tensor]:
 
 
 def _plain(config: Any) -> dict[str, Any]:
-    # Where a model was loaded from and how it attends do not change what it computes.
-    passing = ("_name_or_path", "transformers_version", "_attn_implementation", "attn_implementation")
-    return {key: value for key, value in config.to_dict().items() if key not in passing}
+    said = config.to_dict()
+    return {key: _rounded(said[key]) for key in said if key not in PASSING and not key.startswith("_")}
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers to six digits: GGUF files hold them in single precision."""
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in cast("dict[Any, Any]", value).items()}
+    return float(f"{value:.6g}") if isinstance(value, float) else value

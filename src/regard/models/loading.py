@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -11,6 +12,7 @@ import torch
 
 from regard.errors import ModelError
 from regard.models.bundled import bundled
+from regard.models.gguf_files import read_once
 
 __all__ = ["LoadedModel", "device_named", "dtype_named", "load_model", "located"]
 
@@ -51,11 +53,16 @@ def load_model(
     if gguf_file is not None:
         _check_gguf(where, gguf_file)
         options["gguf_file"] = gguf_file
-    tokenizer = _tokenizer(where, options, processor)
     wanted: dict[str, Any] = {"dtype": _dtype(dtype), **options}
     if device_map is not None:
         wanted["device_map"] = device_map
-    model = _model(where, wanted)
+    with read_once() if gguf_file is not None else nullcontext():
+        config = _config(where, options)
+        tokenizer = _tokenizer(where, options, processor)
+        model = _model(where, config, wanted)
+    if gguf_file is not None:
+        # transformers names it after the folder, which may hold several.
+        model.config.name_or_path = _spelled(where, gguf_file)
     return LoadedModel((model if place is None else model.to(place)).eval(), tokenizer)
 
 
@@ -129,14 +136,13 @@ def _check_gguf(where: str, gguf_file: str) -> None:
 
 
 def _tokenizer(where: str, options: dict[str, Any], processor: bool) -> Any:
-    from transformers import AutoConfig, AutoProcessor, AutoTokenizer
+    from transformers import AutoTokenizer
 
     name = _spelled(where, options.get("gguf_file"))
-    try:
-        AutoConfig.from_pretrained(where, **options)
-    except Exception as error:  # a damaged file can raise anything
-        raise ModelError(_unknown(where, name, error)) from error
     if processor:
+        # Here, because it imports everything that reads images and sounds.
+        from transformers import AutoProcessor
+
         try:
             return AutoProcessor.from_pretrained(where, **options)
         except Exception as error:  # what is missing, a file or a library, raises what it likes
@@ -151,18 +157,25 @@ def _tokenizer(where: str, options: dict[str, Any], processor: bool) -> Any:
         ) from error
 
 
-def _model(where: str, options: dict[str, Any]) -> Any:
+def _config(where: str, options: dict[str, Any]) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(where, **options)
+    except Exception as error:  # a damaged file can raise anything
+        raise ModelError(_unknown(where, _spelled(where, options.get("gguf_file")), error)) from error
+
+
+def _model(where: str, config: Any, options: dict[str, Any]) -> Any:
     import transformers
 
-    plain = {key: options[key] for key in ("local_files_only", "gguf_file") if key in options}
-    config = transformers.AutoConfig.from_pretrained(where, **plain)
     named = [getattr(transformers, name, None) for name in config.architectures or ()]
     kind = next((found for found in named if found is not None), None)
     if kind is None:
         causal = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
         kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
     try:
-        return kind.from_pretrained(where, **options)
+        return kind.from_pretrained(where, config=config, **options)
     except Exception as error:  # a damaged file can raise anything
         name = _spelled(where, options.get("gguf_file"))
         raise ModelError(f"the model at {name} cannot be loaded: {_first_line(error)}.") from error
