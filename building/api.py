@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 TYPES = ROOT / "frontend" / "src" / "source" / "api.ts"
 MAKER = ROOT / "frontend" / "node_modules" / "openapi-typescript" / "bin" / "cli.js"
 HEADER = """\
-// Made by `python -m building.api` from the models in src/regard/viewer/answers.py and routes/; do not edit.
+// Made by `python -m building.api` from the models in src/regard/viewer/answers/ and routes/; do not edit.
 // {stamp}
 
 """

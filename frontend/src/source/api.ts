@@ -1,5 +1,5 @@
-// Made by `python -m building.api` from the models in src/regard/viewer/answers.py and routes/; do not edit.
-// schema 3d6ac95c59d3e6f8
+// Made by `python -m building.api` from the models in src/regard/viewer/answers/ and routes/; do not edit.
+// schema 5f13be5aaf279b3e
 
 export interface components {
     schemas: {
@@ -139,7 +139,7 @@ export interface components {
             live: boolean;
             /** @enum {string} */
             storing: "no" | "can" | "kept";
-            stacks: components["schemas"]["Stack"][];
+            stacks: components["schemas"]["StackShape"][];
             levels: number;
             tile: number;
         };
@@ -435,12 +435,12 @@ export interface components {
             mass_shown: number;
         };
         /**
-         * @description Layers with maps of one shape.
+         * @description Layers with maps of one shape, as a page needs to know them before it asks for any map.
          *
          *     `windows`: how many keys each query of a layer sees, null where it sees all that came before. `documents`:
          *     the tokens at which a new document starts.
          */
-        Stack: {
+        StackShape: {
             role: string;
             layers: number[];
             heads: number;

@@ -17,7 +17,11 @@ __all__ = ["StackShape", "shapes_in_memory", "shapes_on_disk"]
 
 @dataclass(frozen=True)
 class StackShape:
-    """One stack of layers, as a page needs to know it before it asks for any map."""
+    """Layers with maps of one shape, as a page needs to know them before it asks for any map.
+
+    `windows`: how many keys each query of a layer sees, null where it sees all that came before. `documents`:
+    the tokens at which a new document starts.
+    """
 
     role: str
     layers: list[int]

@@ -1,0 +1,86 @@
+"""What there is: the server, its models and recordings, their tokens."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from regard.viewer.shapes import StackShape
+
+__all__ = [
+    "Described",
+    "Info",
+    "Recordings",
+    "Tokens",
+    "Worked",
+]
+
+
+class ModelEntry(BaseModel):
+    """A model that the server can run."""
+
+    name: str
+    bundled: bool
+
+
+class Info(BaseModel):
+    """What the server is, and which models it can run."""
+
+    version: str
+    models: list[ModelEntry]
+    can_run_models: bool
+
+
+class RecordingEntry(BaseModel):
+    """One line of the list; `error`: why it cannot be opened, where it cannot."""
+
+    id: str
+    name: str
+    model: str
+    tokens: int
+    stacks: list[str]
+    error: str | None = None
+
+
+class Recordings(BaseModel):
+    """Every recording there is, and the one to open first."""
+
+    recordings: list[RecordingEntry]
+    default: str | None
+
+
+class Described(BaseModel):
+    """A recording; `live`: its model can be run, for knock-outs and new texts.
+
+    `storing`: whether a reader can keep it or keeps it already; "no" if other machines reach the server.
+    """
+
+    id: str
+    name: str
+    model: str
+    kind: str
+    tokenizer: str | None
+    tokens: int
+    complete: bool
+    live: bool
+    storing: Literal["no", "can", "kept"]
+    stacks: list[StackShape]
+    levels: int
+    tile: int
+
+
+class Tokens(BaseModel):
+    """Token ids, and where each stands in the text, in code points."""
+
+    text: str
+    ids: list[int]
+    starts: list[int]
+    stops: list[int]
+    pieces: list[str]
+
+
+class Worked(BaseModel):
+    """The names of the worked examples."""
+
+    names: list[str]

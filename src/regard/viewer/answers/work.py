@@ -1,0 +1,88 @@
+"""Jobs, what they make, and what a cut changes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from regard.viewer.answers.maps import TokenProbability
+
+__all__ = [
+    "JobList",
+    "JobState",
+    "KnockoutResult",
+    "Made",
+    "Started",
+]
+
+
+class Chance(BaseModel):
+    """How likely a token is; null where the model's numbers are none."""
+
+    token: str
+    id: int
+    probability: float | None
+
+
+class KnockoutResult(BaseModel):
+    """What comes next before and after a cut, the divergence between the two, and what the loss becomes.
+
+    `tokens`: how many tokens the model read; of a long text those up to `at`.
+    """
+
+    at: int
+    tokens: int
+    kl: float | None
+    before: list[Chance]
+    after: list[Chance]
+    loss_change: float | None
+
+
+class JobResult(BaseModel):
+    """What a job has made: a recording, the overviews of so many heads, or the answer to a cut."""
+
+    recording: str | None = None
+    heads: int | None = None
+    knockout: KnockoutResult | None = None
+
+
+class Attended(BaseModel):
+    key: int
+    token: str
+    weight: float
+
+
+class JobState(BaseModel):
+    """How far a job is; while a text grows also the new token, what else it might be, and what it saw."""
+
+    id: str
+    kind: str
+    title: str
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    done: int
+    total: int
+    seconds_left: float | None
+    result: JobResult | None
+    error: str | None
+    token: str | None = None
+    top: list[TokenProbability] | None = None
+    attended: list[Attended] | None = None
+
+
+class Made(BaseModel):
+    """The id of a recording that something was done with."""
+
+    recording: str
+
+
+class JobList(BaseModel):
+    """The jobs that have not ended."""
+
+    jobs: list[JobState]
+
+
+class Started(BaseModel):
+    """The id of a job; all else is asked with it."""
+
+    id: str
