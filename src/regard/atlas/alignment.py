@@ -120,7 +120,7 @@ def warped(weights: Float[Tensor, "rows columns"]) -> Int64[Tensor, " rows"]:
 
     The way goes one row down, one column on, or both at once, and counts each cell it enters.
 
-    >>> warped(torch.tensor([[9.0, 1, 0, 0], [0, 1, 9, 0], [0, 0, 0, 9]]))
+    >>> warped(torch.tensor([[9.0, 2, -1, -1], [-1, -1, 9, -1], [-1, -1, -1, 9]]))
     tensor([0, 2, 3])
     """
     rows, columns = weights.shape
