@@ -20,8 +20,9 @@ from regard.stats.folds import DistanceFold, EntropyFold, MixFold, PeakFold
 
 __all__ = ["attend", "can_attend"]
 
-# Keys and values are laid out anew; for fewer rows than this PyTorch's kernel and a second pass are faster.
-FEW = 32
+# Keys and values are laid out anew; for fewer rows than this PyTorch's kernel and a second pass are faster,
+# unless there are few keys too: then calls of Python's are what takes time, and one pass makes fewer.
+FEW, SHORT = 32, 256
 # Scores are far from overflow while inputs are tame and a sum has not too many terms.
 TERMS = 256
 
@@ -33,7 +34,8 @@ def can_attend(problem: Problem, columns: list[Tensor]) -> bool:
     """
     terms = abs(problem.scoring.scale) * problem.q.shape[-1]
     suits = problem.q.dtype == torch.float32 and problem.scoring.linear and not problem.dropout
-    if not suits or problem.q_len < FEW or terms > TERMS or refusal(problem) is not None:
+    long = problem.q_len < FEW and problem.k_len > SHORT
+    if not suits or long or terms > TERMS or refusal(problem) is not None:
         return False
     inputs = (problem.q, problem.k, problem.v) if problem.mask is None else ()
     return finite(*inputs, *columns)
