@@ -132,6 +132,14 @@ def test_an_entry_opens_with_the_very_cell(made, tiny_model, stories):
         record_entry(made, ModelSource("bundled"), stories, 1, 2)
 
 
+def test_the_command_fails_where_no_document_could_be_read(run, tiny_model, stories, tmp_path):
+    atlas = str(tmp_path / "none.corpus")
+    status, out, err = run("corpus", str(tiny_model), str(stories), "-o", atlas, "--field", "words")
+    assert status == 1
+    assert "27 not read" in out
+    assert "regard corpus show" not in err
+
+
 def test_the_command_runs_shows_opens_and_exports(run, tiny_model, stories, tmp_path):
     atlas = str(tmp_path / "a.corpus")
     settings = ("--shard-size", "8", "--batch", "300")

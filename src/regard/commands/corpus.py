@@ -220,13 +220,16 @@ def export(
 def _summary(made: Any, output: str, as_json: bool) -> None:
     if as_json:
         print_json(made.to_dict())
-        return
-    from regard.corpus.tables import failed_table
+    else:
+        from regard.corpus.tables import failed_table
 
-    kinds = ", ".join(f"{len(heads)} {kind}" for kind, heads in made.kinds.items()) or "none"
-    failed = [failed_table(made.failed)] if made.failed else []
-    show(repr(made), f"Heads of a kind in most documents: {kinds}", *failed)
-    typer.echo(f"Look at it: regard corpus show {output}", err=True)
+        kinds = ", ".join(f"{len(heads)} {kind}" for kind, heads in made.kinds.items()) or "none"
+        failed = [failed_table(made.failed)] if made.failed else []
+        show(repr(made), f"Heads of a kind in most documents: {kinds}", *failed)
+    if made.documents == 0:
+        raise typer.Exit(1)
+    if not as_json:
+        typer.echo(f"Look at it: regard corpus show {output}", err=True)
 
 
 def _head(text: str) -> tuple[int, int]:
