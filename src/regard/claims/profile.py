@@ -8,7 +8,7 @@ from statistics import median
 from regard.atlas import DecayFit
 from regard.claims.claim import Claim, Measurement, Verdict
 from regard.claims.pictures import Curves
-from regard.claims.subjects import subject
+from regard.claims.subjects import book
 from regard.claims.words import number, percent
 
 __all__ = ["CLAIMS"]
@@ -19,7 +19,7 @@ FLAT = 0.1
 
 def measure_power(trained: bool = True, fits: Sequence[DecayFit] | None = None) -> Measurement:
     """A power law and an exponential fitted to every head's mean weight by distance."""
-    every = subject(trained).fits if fits is None else fits
+    every = book(trained, tokens=4096).fits if fits is None else fits
     made = [fit for fit in every if fit.gamma is not None and fit.interval is not None]
     falling = [fit for fit in made if (fit.interval or (0.0,))[0] > FLAT]
     power = [fit for fit in falling if fit.better == "power law"]
@@ -71,7 +71,8 @@ CLAIMS = (
     Claim(
         "power-law",
         "Mean weight decays with distance as a power law.",
-        "Both laws fitted to every head of the bundled model, compared by AIC; the first four keys left out.",
+        "Both laws fitted to every head of the bundled model over 4,096 tokens of a book, compared by AIC; "
+        "the first four keys left out.",
         measure_power,
         judge_power,
         of_a_model=True,

@@ -9,8 +9,9 @@ import torch
 from regard.atlas import needle
 from regard.claims.claim import Claim, Measurement, Verdict
 from regard.claims.pictures import Curves, Grid
-from regard.claims.subjects import model_name, spread, subject
+from regard.claims.subjects import model_name, roomy, spread, subject
 from regard.claims.words import listed, number
+from regard.models import sample_book
 
 __all__ = ["CLAIMS"]
 
@@ -20,18 +21,23 @@ NEEDLES = (
     ("The secret word that the miller whispered to the owl was", " Pomegranate Lantern."),
     ("The colour of the door at the end of the winding lane was", " Cinnamon Yellow."),
 )
+# Tokens of the book that facts are hidden in, where the model reads as many.
+LONG, SHORT = 3000, 400
 # Gains in nats for each (needle, depth): how much likelier the answer is than without the needle.
 Search = Callable[[int, Sequence[float]], list[list[float]]]
 
 
-def searched(length: int, depths: Sequence[float], trained: bool = True) -> list[list[float]]:
-    """What a model gains from each needle at each depth of a text of so many tokens."""
+def searched(
+    length: int, depths: Sequence[float], trained: bool = True, haystack: str | None = None
+) -> list[list[float]]:
+    """What a model gains from each needle at each depth of so many tokens, of the story if not told."""
     read = subject(trained)
     found = []
     for question, answer in NEEDLES:
         test = needle(
             read.model,
             read.tokenizer,
+            haystack=haystack,
             needle=question + answer,
             question=question,
             answer=answer.removesuffix("."),
@@ -43,12 +49,13 @@ def searched(length: int, depths: Sequence[float], trained: bool = True) -> list
 
 
 def measure_middle(
-    search: Search | None = None, trained: bool = True, length: int = 400, depths: int = 7
+    search: Search | None = None, trained: bool = True, length: int | None = None, depths: int = 7
 ) -> Measurement:
     """How well three facts are found by depth: the log-probability of the answer over that without the "
     "fact."""
     places = [i / (depths - 1) for i in range(depths)]
-    gains = (search or (lambda n, at: searched(n, at, trained)))(length, places)
+    length = length or (LONG if roomy(LONG) else SHORT)
+    gains = (search or (lambda n, at: searched(n, at, trained, sample_book())))(length, places)
     means = [spread(list(column)) for column in zip(*gains, strict=True)]
     inner = range(depths // 3, depths - depths // 3)
     middle = [sum(row[i] for i in inner) / len(inner) for row in gains]
@@ -144,7 +151,8 @@ CLAIMS = (
     Claim(
         "lost-in-middle",
         "A fact in the middle of a context is found less well than one at its beginning or its end.",
-        "Three facts hidden at seven depths of the story: how much likelier the answer becomes.",
+        "Three facts hidden at seven depths of 3,000 tokens of a book (400 where a model reads fewer): how "
+        "much likelier the answer becomes.",
         measure_middle,
         judge_middle,
         of_a_model=True,

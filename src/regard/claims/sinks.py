@@ -113,7 +113,7 @@ CLAIMS = (
     Claim(
         "sinks",
         "Much of the weight goes to the first token.",
-        "One model reads four texts: mean weight on the first token, by layer and head, with its "
+        "One model reads four parts of a book: mean weight on the first token, by layer and head, with its "
         "standard error.",
         measure_sinks,
         judge_sinks,
@@ -122,7 +122,7 @@ CLAIMS = (
     Claim(
         "diagonal",
         "Tokens attend strongly to themselves.",
-        "One model reads four texts: mean weight of a token on itself, by layer and head, with its "
+        "One model reads four parts of a book: mean weight of a token on itself, by layer and head, with its "
         "standard error.",
         measure_diagonal,
         judge_diagonal,

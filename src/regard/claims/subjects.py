@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from regard.atlas import Atlas, DecayFit, Profile, atlas, decay, position_profile
-from regard.models import bundled, record, sample_text
+from regard.models import bundled, context_length, record, sample_book, sample_text
 from regard.models.recording import Recording
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ __all__ = ["PIECES", "Spread", "Subject", "model_name", "reading", "spread", "su
 
 # About a thousand tokens: enough for every kind of head to show, and seconds of work.
 CHARACTERS = 3600
-# For error bars: so many pieces of the story, which do not overlap.
+# For error bars: so many pieces of the book, which do not overlap.
 PIECES = 4
+CHARACTERS_A_TOKEN = 3.6
 
 
 class Subject:
@@ -88,10 +89,25 @@ def subject(trained: bool = True, characters: int = CHARACTERS) -> Subject:
     return _subject(trained, 0, characters)
 
 
+def roomy(tokens: int) -> bool:
+    """Whether the model reads so many tokens in one go.
+
+    >>> roomy(10_000)
+    True
+    """
+    limit = context_length(bundled()[0] if not _given else _given[-1].model)
+    return limit is None or limit >= tokens
+
+
+def book(trained: bool = True, start: int = 0, tokens: int = 1024) -> Subject:
+    """The model after about so many tokens of the bundled book, from the `start`-th such part on."""
+    size = int(CHARACTERS_A_TOKEN * tokens)
+    return _subject(trained, start * size, size, book=True)
+
+
 def texts(trained: bool = True, pieces: int = PIECES) -> list[Subject]:
-    """The same model after each of several pieces of the story, which do not overlap."""
-    size = len(sample_text()) // pieces
-    return [_subject(trained, piece * size, size) for piece in range(pieces)]
+    """The same model after each of several pieces of the book, which do not overlap."""
+    return [book(trained, piece) for piece in range(pieces)]
 
 
 class Spread(NamedTuple):
@@ -114,12 +130,12 @@ def spread(values: list[float]) -> Spread:
 
 
 @lru_cache(maxsize=12)
-def _subject(trained: bool, start: int, characters: int) -> Subject:
+def _subject(trained: bool, start: int, characters: int, book: bool = False) -> Subject:
     model, tokenizer = bundled() if not _given else _given[-1][:2]
     if not trained:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = type(model)(model.config).eval()
-    text = sample_text()[start : start + characters]
+    text = (sample_book() if book else sample_text())[start : start + characters]
     # Other tokenizers make more tokens of it than some models can read.
     return Subject(model, tokenizer, record((model, tokenizer), text, too_long="truncate"))
