@@ -22,6 +22,8 @@ export class MapStage {
   private tiles: MapTiles | null = null;
   private image: OpenSeadragon.TiledImage | null = null;
   private placed = false;
+  /** Whether the viewer is destroyed: what is still under way then must leave it alone. */
+  private gone = false;
   private last: Camera | null = null;
   private lastSize: Size | null = null;
   private smooth: boolean | null = null;
@@ -92,6 +94,7 @@ export class MapStage {
   /** Take the picture away at once: another head is named, and its own is still to come. */
   blank(): void {
     this.tiles = null;
+    if (this.gone) return;
     this.image?.setOpacity(0);
     this.viewer.forceRedraw();
   }
@@ -109,6 +112,7 @@ export class MapStage {
       clip: new OpenSeadragon.Rect(0, 0, this.shape.keys, this.shape.queries),
       success: (event: Event) => {
         const image = (event as unknown as { item: OpenSeadragon.TiledImage }).item;
+        if (this.gone) return;
         if (this.tiles !== tiles) {
           this.viewer.world.removeItem(image);
           return;
@@ -123,7 +127,7 @@ export class MapStage {
 
   private retire(old: OpenSeadragon.TiledImage, next: OpenSeadragon.TiledImage): void {
     const drop = (): void => {
-      if (this.viewer.world?.getIndexOfItem(old) >= 0) this.viewer.world.removeItem(old);
+      if (!this.gone && this.viewer.world?.getIndexOfItem(old) >= 0) this.viewer.world.removeItem(old);
     };
     if (next.getFullyLoaded()) drop();
     else next.addHandler("fully-loaded-change", drop);
@@ -131,6 +135,7 @@ export class MapStage {
   }
 
   recolour(colours: ColourScale): void {
+    if (this.gone) return;
     this.tiles?.recolour(colours);
     this.viewer.forceRedraw();
   }
@@ -160,13 +165,14 @@ export class MapStage {
     const { queries, keys } = this.shape;
     const whole = last !== null && lastSize !== null && showsAll(last, lastSize, queries, keys);
     requestAnimationFrame(() => {
-      if (!this.viewer.viewport) return;
+      if (this.gone || !this.viewer.viewport) return;
       if (whole) this.moveTo(this.whole(), true);
       this.tell(true);
     });
   }
 
   dispose(): void {
+    this.gone = true;
     this.viewer.destroy();
   }
 
@@ -206,7 +212,7 @@ export class MapStage {
   }
 
   private tell(always = false): void {
-    if (!this.viewer.viewport) return;
+    if (this.gone || !this.viewer.viewport) return;
     const now = this.camera;
     const { last } = this;
     if (!always && last && last.x === now.x && last.y === now.y && last.scale === now.scale) return;
