@@ -56,7 +56,7 @@ def test_a_hundred_thousand_tokens_from_the_overview_to_one_weight(
     map_is_drawn(page)
     assert weight_shown(page) == pytest.approx(float(long.maps[0][0, 2, query, key]), rel=1e-4)
     assert pixel(page, query - 3, key - 3)[3] == 255
-    page.get_by_test_id("cancel").click()
+    page.get_by_test_id("view-map").get_by_test_id("cancel").click()
     expect(page.get_by_test_id("failure")).to_contain_text("cancelled")
 
     page.goto(f"{long_server}/#/map?layer=0&head=5")
