@@ -159,7 +159,7 @@ def test_closing_the_page_ends_the_work_it_waited_for(browser: Browser, address:
         with page.expect_response(lambda said: said.status == 503) as busy:
             page.goto(f"{address}/#/map?rec={long}")
         job = busy.value.json()["job"]
-        expect(page.get_by_test_id("progress")).to_be_visible()
+        expect(page.get_by_test_id("view-map").get_by_test_id("progress")).to_be_visible()
     with httpx.Client(base_url=address, timeout=None) as client:
         said = finished(client, job)
     assert said["state"] == "cancelled"

@@ -49,10 +49,11 @@ def test_a_hundred_thousand_tokens_from_the_overview_to_one_weight(
 ):
     query, key = 70_123, 1_987
     page.add_init_script(LATE)
+    waiting = page.get_by_test_id("view-map").get_by_test_id("progress")
 
     # The overview is made on the first look. Single cells are there at once.
     page.goto(f"{long_server}/#/map?layer=0&head=2&x={key}.5&y={query}.5&z=5&query={query}&key={key}")
-    expect(page.get_by_test_id("progress")).to_contain_text("Making the overview")
+    expect(waiting).to_contain_text("Making the overview")
     map_is_drawn(page)
     assert weight_shown(page) == pytest.approx(float(long.maps[0][0, 2, query, key]), rel=1e-4)
     assert pixel(page, query - 3, key - 3)[3] == 255
@@ -61,8 +62,8 @@ def test_a_hundred_thousand_tokens_from_the_overview_to_one_weight(
 
     page.goto(f"{long_server}/#/map?layer=0&head=5")
     expect(page.get_by_test_id("failure")).to_have_count(0)
-    expect(page.get_by_test_id("progress")).to_be_visible()
-    expect(page.get_by_test_id("progress")).to_have_count(0)
+    expect(waiting).to_be_visible()
+    expect(waiting).to_have_count(0)
     map_is_drawn(page)
     camera = page.evaluate("window.regard.map.camera()")
     assert camera["x"] == pytest.approx(TOKENS / 2, abs=2)
