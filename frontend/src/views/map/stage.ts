@@ -174,6 +174,8 @@ export class MapStage {
   dispose(): void {
     this.gone = true;
     this.viewer.destroy();
+    // Tiles that are still on their way ask for a redraw when they arrive, which throws without a viewer.
+    this.viewer.forceRedraw = () => this.viewer;
   }
 
   private listen(): void {
