@@ -227,7 +227,7 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     header("One sequence over processes", "times are medians of 5 runs, from a barrier to the next")
-    for n in [1024] if given.quick else [1024, 2048]:
+    for n in [1024] if given.quick else [2048, 8192]:
         show_scaling(n)
     show_memory([4096] if given.quick else [4096, 8192])
     print(f"regard {regard.__version__}: outputs of all contestants were compared before they were timed.")
