@@ -85,7 +85,7 @@ def resumed(problem: Problem, backend: Backend, result: Streamed) -> Tensor:
 
 
 class _Resume(_Attend):
-    """`_Attend` after its forward: only the backward pass computes anything."""
+    """`_Attend` without a forward pass of its own: only its backward pass computes anything."""
 
     @staticmethod
     def forward(ctx: Any, problem: Problem, backend: Backend, result: Streamed, *tensors: Tensor | None):
@@ -93,7 +93,7 @@ class _Resume(_Attend):
 
 
 class _Backward(torch.autograd.Function):
-    """The backward pass as a function that can be differentiated itself."""
+    """The backward pass as a differentiable function."""
 
     @staticmethod
     def forward(ctx: Any, problem: Problem, backend: Backend, *tensors: Tensor | None):
@@ -108,7 +108,7 @@ class _Backward(torch.autograd.Function):
         inputs = Inputs(q, k, v, sink, columns, tuple(rest))
         with _uncast(ctx.problem):
             found, of_up = backward_twice(ctx.problem, inputs, Streamed(out, lse), up, given)
-        # What the forward pass returned follows from its inputs, whose gradients these are.
+        # The outputs follow from the inputs, whose gradients are computed here.
         grads = (*of_up, *found[:5], None, None, None, None, *found[5:])
         cast = (None if g is None else g.to(x.dtype) for g, x in zip(grads, ctx.saved_tensors, strict=True))
         return None, None, *cast
@@ -130,7 +130,7 @@ def _computed(
     up: Sequence[Tensor | None],
     in_float64: bool = False,
 ) -> tuple[Tensor | None, ...]:
-    """The same in float64, or in the dtype of the call."""
+    """The gradients, computed in float64 where scores are large, otherwise in the dtype of the call."""
     (d_out, d_lse, d_columns, d_entropy) = up
     q, k, v, sink, columns, out, lse, mixed, entropy, *rest = saved
     problem = replace(problem, q=q, k=k, v=v, sink=sink, scoring=_detached(problem.scoring))
@@ -155,9 +155,9 @@ def _computed(
 
 
 def output(problem: Problem, backend: Backend) -> Tensor:
-    """The output of a problem alone, by the shortest way that a backend has, with gradients of every order.
+    """The output alone, by the fastest way of the backend, with gradients of every order.
 
-    PyTorch's kernels have no second derivative: their first is PyTorch's, and the second comes from `attend`.
+    PyTorch's kernels have no second derivative: the first comes from PyTorch, the second from `attend`.
     """
     out = backend.output(problem)
     if out is None:
@@ -181,7 +181,7 @@ class _Plain(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor):
         if not torch.is_grad_enabled():
             return None, None, d_out, None, None, None
-        # Views: the same tensor may be query, key and value, and has a gradient as each of them.
+        # Views, because the same tensor may be query, key and value, and has a gradient as each of them.
         q, k, v = (x.view_as(x) for x in ctx.saved_tensors)
         again = attend(replace(ctx.problem, q=q, k=k, v=v), ctx.again).out
         wanted = [x for x in (q, k, v) if x.requires_grad]
@@ -190,7 +190,7 @@ class _Plain(torch.autograd.Function):
 
 
 def _uncast(problem: Problem) -> AbstractContextManager[Any]:
-    """Inputs have been cast by now; inside, autocast would lower the sums that are kept in float32."""
+    """Inputs have been cast by now. Inside, autocast would lower the sums that are kept in float32."""
     kind = problem.q.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 

@@ -60,13 +60,13 @@ class Backend(ABC):
     devices: ClassVar[tuple[str, ...] | None] = None
     # Set if it only reads maps or observes for other backends; `backend=` does not accept its name.
     helper: ClassVar[bool] = False
-    # Whether `backward` computes gradients; where it does not, the reference backend does.
+    # Whether `backward` computes gradients; otherwise the reference backend does.
     has_backward: ClassVar[bool] = False
     # Whether it reads maps in a second pass.
     reads: ClassVar[bool] = True
     # Set if it must also run the forward of an observation whose map it reads, even if another is faster.
     leads: ClassVar[bool] = False
-    # Set where neither maps nor gradients are computed in float64 for rows of large scores.
+    # Set if it does not compute maps or gradients in float64 for rows of large scores.
     ignores_large_scores: ClassVar[bool] = False
     # Why no statistic rides in its forward; None where some do.
     without_riders: ClassVar[str | None] = None
@@ -80,7 +80,7 @@ class Backend(ABC):
         return refused or "the first choice"
 
     def wants_float32(self, problem: Problem) -> bool:
-        """Whether it shall compute a problem in half precision in float32 instead."""
+        """Whether a problem in half precision should be computed in float32 instead."""
         return False
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Backend(ABC):
         return None
 
     def reading(self, problem: Problem, refused: str) -> str:
-        """What reads a map, in words; `refused` says why those before it do not."""
+        """What reads a map, in words; `refused` says why the candidates before it do not."""
         return self.name
 
     def fold(
@@ -128,8 +128,8 @@ class Backend(ABC):
     ) -> tuple[dict[str, State], set[str]]:
         """The states of statistics, and the names of those that its kernels have filled.
 
-        Tiles of the map are shown to the others. `streamed` is what the forward returned, if it is known.
-        With `named` the backend was asked for by name: what it cannot fold it must refuse.
+        The others are updated from tiles afterwards. `streamed` is what the forward returned, if known. With
+        `named` the backend was chosen by name, so it must refuse what it cannot fold.
         """
         return {name: statistic.init(frame) for name, statistic in statistics.items()}, set()
 

@@ -96,14 +96,14 @@ class KVCache:
         """Forget everything, keep the memory."""
         self.seen = self._length = 0
         if self._k is not None and self._v is not None:
-            # Memory that belongs to a graph is written to no more; its shape is still what fits.
+            # Memory that belongs to a graph is not overwritten any more, but its shape still fits.
             self._k, self._v = (x.new_empty(x.shape) if x.requires_grad else x for x in (self._k, self._v))
 
     def trim(self, n: int) -> None:
-        """Drop the newest n tokens, as speculative decoding does with drafts that were refused.
+        """Drop the newest n tokens, as speculative decoding does with rejected drafts.
 
-        With a window the cache has forgotten what lay before it, so only so many tokens can be dropped that
-        the window of the next one is still there: those of the last step. Append drafts in one step.
+        With a window, only tokens of the last step can be dropped: older keys that the next window needs are
+        gone. Append drafts in one step.
 
         >>> cache = KVCache()
         >>> _ = cache.append(torch.zeros(1, 1, 5, 4), torch.zeros(1, 1, 5, 4))
@@ -133,12 +133,12 @@ class KVCache:
             self._k, self._v = self._k.index_select(0, chosen), self._v.index_select(0, chosen)
 
     def _learns(self, k: Tensor, v: Tensor) -> bool:
-        """Whether a backward pass may come back to these keys and values, or to those kept."""
+        """Whether a backward pass may need these keys and values, or those in the cache."""
         new = torch.is_grad_enabled() and (k.requires_grad or v.requires_grad)
         return new or any(x is not None and x.requires_grad for x in (self._k, self._v))
 
     def _joined(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append without writing to what there is."""
+        """Append without overwriting the keys and values that are kept."""
         sinks = min(self.sinks, self._length)
         recent = self._length if self.window is None else self.window - 1
         start = max(sinks, self._length - recent)
@@ -156,7 +156,7 @@ class KVCache:
         return buffer[:, :, : self._length]
 
     def _forget(self, recent: int) -> None:
-        """Keep the sinks and the last `recent` keys. They move only when the gap is worth it."""
+        """Keep the sinks and the last `recent` keys. They are moved only when the gap is large enough."""
         extra = self._length - self.sinks - recent
         if extra <= 0 or self._k is None or self._v is None:
             return

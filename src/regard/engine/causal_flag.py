@@ -1,4 +1,4 @@
-"""`is_causal`, PyTorch's flag, where it can mean only one mask."""
+"""`is_causal`, PyTorch's flag, accepted where it has only one meaning."""
 
 from __future__ import annotations
 

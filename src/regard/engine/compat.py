@@ -59,7 +59,7 @@ def sdpa(
         causal = Causal(shift=query.shape[-2] - key.shape[-2])
         mask = causal if mask is None else mask & causal
     if dropout_p == 1.0:
-        # Everything is dropped: zeros, and zeros for gradients.
+        # Everything is dropped: the output and its gradients are zero.
         out = attention(q, k, v, mask, scale=scale, bias=bias)
         out = out.masked_fill(torch.ones((), dtype=torch.bool, device=out.device), 0.0)
     else:
@@ -68,7 +68,7 @@ def sdpa(
 
 
 def _same_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Key and value with one head count: PyTorch lets each have its own, if it divides the query's."""
+    """Key and value with one number of heads: PyTorch lets each have its own, if it divides the query's."""
     tensors = (query, key, value)
     if not all(isinstance(x, Tensor) and x.ndim >= 3 for x in tensors):
         return key, value

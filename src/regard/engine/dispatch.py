@@ -36,7 +36,7 @@ class Choice:
 
 
 def choose(problem: Problem, name: str) -> Choice:
-    """Pick a backend for `auto`; a named backend is taken or refused, never swapped."""
+    """Choose a backend for `auto`. A backend given by name either runs the call or refuses it."""
     if name != "auto":
         backend = named(problem, name)
         refusal = backend.refusal(problem)
@@ -56,7 +56,7 @@ def choose(problem: Problem, name: str) -> Choice:
 
 
 def reader_of(problem: Problem, name: str) -> Choice:
-    """The backend that reads the map of a call. A helper reads for a backend that does not read itself."""
+    """The backend that reads the map of a call; a helper does it for backends that read no maps."""
     serving = _serving(backends.REGISTRY, problem.q.device.type)
     if name == "auto":
         readers = [backend for backend in serving if backend.reads]
@@ -84,7 +84,7 @@ def named(problem: Problem, name: str) -> Backend:
 
 
 def reference() -> Backend:
-    """The backend that runs every call, and defines what is true."""
+    """The backend that runs every call and defines the right result."""
     return backends.REGISTRY[-1]
 
 

@@ -6,7 +6,8 @@ from torch import Tensor
 
 __all__ = ["finite"]
 
-# Below this a dot product of two vectors is far from overflow; inf behind a mask is as bad as NaN.
+# Below this a dot product of two vectors is far from overflow. An infinity behind a mask is as harmful as
+# NaN.
 TAME = 1e18
 
 
@@ -18,5 +19,5 @@ def finite(*tensors: Tensor) -> bool:
     (True, False)
     """
     bounds = (x.detach().aminmax() for x in tensors if x.numel())
-    # Compared as numbers: a tensor operation for each comparison would cost more than looking at short texts.
+    # Compared as Python numbers: for short texts two tensor comparisons would cost more than the reductions.
     return all(-TAME < float(low) and float(high) < TAME for low, high in bounds)

@@ -1,4 +1,4 @@
-"""Matrix products whose bits do not depend on the number of threads or on who else is in the batch."""
+"""Matrix products whose bits depend neither on the number of threads nor on the other rows of a batch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor
 
 __all__ = ["bmm"]
 
-# A part of this many rows keeps a core busy.
+# Rows per part: enough to keep one core busy.
 ROWS = 128
-# From this many rows on a row is rounded the same however many there are; below, their number decides.
+# From this many rows on, how a row is rounded no longer depends on their number.
 TALL = 16
-# PyTorch does products of fewer multiplications than this by other means.
+# PyTorch computes products of fewer multiplications than this by another kernel.
 TINY = 400
 
 
@@ -41,7 +41,7 @@ def bmm(
 
 
 def _whole(m: int, c: int, w: int) -> bool:
-    """Half of these rows would be rounded differently than all of them."""
+    """Whether half of the rows would be rounded differently than all of them."""
     # One column makes a product with a vector, and OpenBLAS rounds the rows left over at its end differently.
     return m < 2 * TALL or TALL * c * w < TINY or w == 1
 
@@ -63,7 +63,7 @@ def _by_halves(a: Tensor, b: Tensor, out: Tensor | None, add: bool, half: int) -
 
 
 def _halves(x: Float[Tensor, "1 m c"], half: int) -> Float[Tensor, "2 half c"]:
-    """A view: a copy with its numbers in another order would be rounded differently."""
+    """A view. Copying the numbers into another order would change how they are rounded."""
     m = x.shape[1]
     return x.expand(2, -1, -1) if half == m else x[0].unfold(0, half, m - half).transpose(1, 2)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Options", "autocast_inputs", "check_tensors", "problem_of", "readable_problem_of"]
 
-# The first of them autocast leaves alone.
+# Autocast leaves the first of them alone.
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -245,7 +245,8 @@ def _check_dense_bias(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
 
 
 def _number(name: str, value: object, remedy: str = "detach it") -> float:
-    """A plain number; one that learns is refused, as its gradient would be lost without a word."""
+    """Check that a value is a plain number. A tensor that requires grad is refused, because its gradient
+    would be lost silently."""
     if _learns(value):
         raise ScoreError(f"{name} requires grad, and no gradient flows into it; {remedy}.")
     try:

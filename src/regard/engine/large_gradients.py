@@ -19,9 +19,10 @@ from regard.engine.large_rows import LARGEST
 __all__ = ["apart"]
 
 Gradients = tuple[Tensor | None, ...]
-# What is computed for gradients that arrive: in float64 if asked, else in the dtype of the call.
+# Computes the gradients for given upstream gradients: in float64 if asked, otherwise in the dtype of the
+# call.
 Compute = Callable[[Sequence[Tensor | None], bool], Gradients]
-# The gradients of q, k, v and extra columns belong to heads. All others are sums over heads.
+# Gradients of q, k, v and extra columns belong to heads; all others are sums over heads.
 OF_HEADS = (0, 1, 2, 4)
 
 
@@ -40,7 +41,7 @@ def apart(
 
 
 def _large(lse: Float[Tensor, "batch heads q"], group: int) -> Bool[Tensor, "batch kv_heads 1"] | None:
-    """Which batch rows and heads of keys have a row that is too large; None if none has."""
+    """Which batch rows and heads of keys have a row with too large scores; None if none has."""
     if lse.dtype == torch.float64 or not lse.numel():
         return None
     rows = (lse.abs() > LARGEST[lse.dtype]) & lse.isfinite()
@@ -62,6 +63,6 @@ def _joined(large: Tensor, number: int, wide: Tensor | None, plain: Tensor | Non
 
 
 def _beside(heads: Bool[Tensor, "batch kv_heads 1"], x: Tensor) -> Bool[Tensor, "batch heads ..."]:
-    """For each head of x whether its head of keys is meant."""
+    """For each head of x, whether its head of keys is one of these."""
     each = heads.expand(-1, -1, x.shape[1] // heads.shape[1]).flatten(1)
     return each.view(*each.shape, *(1,) * (x.ndim - 2))

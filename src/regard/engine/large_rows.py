@@ -1,9 +1,9 @@
-"""Rows whose scores are too large for the log-sum-exp of a forward pass: they are read in float64.
+"""Rows whose scores are too large for the log-sum-exp of a forward pass: they are computed in float64.
 
 A weight is exp(s - lse). A float32 near 62,500 has steps of 0.004, so the rounding of s and lse alone makes
-weights wrong by that much, and rows sum to 1.004. Softmax as eager code writes it does not suffer: the
-largest score cancels before anything is rounded. Such rows therefore get their scores in float64 and their
-log-sum-exp in two parts, a large one and what was rounded off it.
+weights wrong by that much, and rows sum to 1.004. Eager softmax has no such error: the largest score cancels
+before anything is rounded. Such rows therefore get their scores in float64 and their log-sum-exp in two
+parts, a large one and its rounding error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RowNorms:
 
 
 def are_large(lse: Float[Tensor, "*rows"]) -> bool:
-    """Whether some row must be read in float64. Rows that see nothing or overflow are no reason to."""
+    """Whether some row must be computed in float64. Dead rows and rows that overflow don't count."""
     return bool(((lse.abs() > LARGEST[lse.dtype]) & lse.isfinite()).any())
 
 
@@ -53,11 +53,11 @@ def row_norms(problem: Problem, lse: Float[Tensor, "batch heads q"]) -> RowNorms
     high, low = plain.lse, plain.low
     if low is None:
         raise RuntimeError("the forward pass did not say what it rounded off")
-    # A row that sees nothing has no part to round off, and -inf - -inf is NaN.
+    # A dead row has no rounding error: -inf - -inf is NaN.
     low = low.masked_fill(high == -torch.inf, 0.0)
     if problem.sink is not None:
         high, low = _with_sink(high, low, problem.sink.detach().double()[:, None])
-    # A row that overflowed in the forward pass has no output, and its map says so too.
+    # A row that overflowed in the forward pass has no output, and no map either.
     lost = ~(lse < torch.inf)
     high = high.masked_fill(high == -torch.inf, torch.inf)
     return RowNorms(torch.where(lost, lse.double(), high), low.masked_fill(~high.isfinite() | lost, 0.0))

@@ -13,8 +13,8 @@ __all__ = ["LazyZeros"]
 class LazyZeros:
     """Allocates sum buffers, and knows which are still uninitialised.
 
-    Clearing is a kernel of its own; for an overview in small blocks of many short maps it takes as long as
-    writing that.
+    Clearing a buffer is a kernel of its own. For overviews of many short maps in small blocks it takes as
+    long as writing the results.
     """
 
     def __init__(self) -> None:

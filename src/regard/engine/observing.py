@@ -50,7 +50,7 @@ def _observed(problem: Problem, statistics: Mapping[str, Statistic], name: str, 
 
 
 def _observed_with_gradients(problem: Problem, statistics: Mapping[str, Statistic], name: str) -> Found:
-    """The same in one differentiable forward pass, in which every statistic must ride."""
+    """Compute every statistic in one differentiable forward pass; each must be able to ride."""
     frame = _checked_frame(problem, statistics)
     ride = reference().rides(problem, frame, statistics, differentiable=True) or NO_RIDE
     _check_differentiable(problem, statistics, ride, name)
@@ -80,7 +80,7 @@ def _planned(
     if ride is not None:
         return chosen, ride
     if name == "auto" and statistics and all(map(may_ride, statistics.values())):
-        # One pass with everything is cheaper than the fastest forward and a second pass.
+        # One pass with every statistic is cheaper than the fastest forward and a second pass.
         ride = reader.rides(problem, frame, statistics)
         if ride is not None and ride.names == statistics.keys():
             return reader, ride

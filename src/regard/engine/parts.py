@@ -1,4 +1,5 @@
-"""The tile loop both directions share: which slices of the problem, in which order, with which buffers."""
+"""The tile loop shared by forward and backward: which slices of the problem, in which order, with which
+buffers."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class Tile:
 
 
 class Blocked:
-    """Blocked cells of partial tiles, kept between heads, and for relative masks between blocks."""
+    """Masks of partial tiles, reused for all heads, and for relative masks also for other blocks."""
 
     def __init__(self, mask: Mask) -> None:
         self.mask = mask
@@ -105,7 +106,7 @@ class Part:
         return schedule(self.mask, p.q_len, p.k_len, self.block, p.offset)
 
     def tiles(self, row: Row) -> Iterator[Tile]:
-        """Full runs first: they settle the running maximum of every row at once."""
+        """Full runs first: they settle the running maximum of every row early."""
         for partial, runs in ((False, row.full), (True, row.partial)):
             for run in runs:
                 for keys in chunks(run, self.step):
@@ -156,7 +157,7 @@ def parts(problem: Problem, all_heads: bool = False, keys: int = KEYS) -> Iterat
     With `all_heads` every tile shows all heads of a batch row at once, and fewer rows instead.
     """
     group, kv_heads = problem.group, problem.k.shape[1]
-    # Under a mask the edge of what a block sees is ragged, and half as many rows waste half as much.
+    # Under a mask the ends of the visible keys are ragged; half as many rows waste half as much.
     rows = ROWS if problem.mask is None else ROWS // 2
     block = max(16, rows // (problem.heads if all_heads else group))
     step = keys if problem.scoring.score.is_dot else keys // 4

@@ -66,7 +66,7 @@ class Problem(Keeper):
 
     @property
     def accumulate(self) -> torch.dtype:
-        """The dtype sums are kept in: half precision is never accumulated in half precision."""
+        """The dtype of sums: never half precision."""
         return torch.float64 if self.q.dtype == torch.float64 else torch.float32
 
     def restore(self, x: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Problem(Keeper):
 
 
 def asked_once(question: Callable[[Problem], bool]) -> Callable[[Problem], bool]:
-    """A question about a problem that several ask in turn; the answer is kept with the problem."""
+    """Cache the answer to a question about a problem with the problem, because several callers ask it."""
     name = f"{question.__module__}.{question.__qualname__}"
 
     @wraps(question)

@@ -18,11 +18,11 @@ class Riders:
     entropy: minus the sum over keys of w_ij log w_ij.
     distance: the sum over keys of w_ij (position of i - position of j).
     max_score: the largest score of each row and its key.
-    first: how many first keys are asked what weight they have together; 0 for none.
-    top_keys: how many of each row's heaviest keys to return if the pass can; 0 for none. The first is also
+    first: the number of first keys whose total weight is returned; 0 for none.
+    top_keys: how many of each row's heaviest keys to return, if the pass can; 0 for none. The first is also
     the argmax, unless there is a sink: then the caller finds it. A decode step returns tile maxima instead.
-    grain: the side of the blocks of which the largest weight is asked, where the pass can; 0 for none.
-    low: what rounding took off the log-sum-exp; only the torch backend says it.
+    grain: the block size of the largest weights to return, if the pass can; 0 for none.
+    low: the rounding error of the log-sum-exp; only the torch backend returns it.
     """
 
     columns: Float[Tensor, "batch kv_heads k extra"] | None = None
@@ -36,7 +36,7 @@ class Riders:
 
     @property
     def needs_argmax(self) -> bool:
-        """Whether the key of a row's largest score is to be looked for: no top keys say it."""
+        """Whether the argmax must be searched, because no top keys are requested that contain it."""
         return self.max_score and not self.top_keys
 
 

@@ -21,7 +21,7 @@ __all__ = ["Row", "chunks", "schedule", "small"]
 
 KEY_TILE = 128
 ROUND = 64
-# Rows of the coverage grid looked at together: bounds the schedule's own memory at any length.
+# Rows of the coverage grid evaluated at once: bounds the schedule's own memory at any length.
 GRID_CELLS = 1 << 20
 LONGEST_KEPT = 1 << 17
 
@@ -59,9 +59,9 @@ def chunks(run: range, size: int) -> Iterator[range]:
 
 
 def small(mask: Mask, q_len: int, *_: object) -> bool:
-    """Whether what follows from a mask is worth keeping: it is not large, and not of one batch alone.
+    """Whether to cache what is derived from a mask: it must be small, and not belong to one batch only.
 
-    The layers of a model share a mask, and ask one after another.
+    The layers of a model share a mask, so the same question comes once per layer.
     """
     return mask.batch is None and q_len <= LONGEST_KEPT
 
@@ -84,7 +84,7 @@ def _by_spans(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> It
         return None
     low, high = (edge.clamp(0, k_len) for edge in torch.broadcast_tensors(*spans))
     pad = -q_len % block
-    # Empty rows see nothing: they must not widen the visited run, and they forbid a full one.
+    # Dead rows must not widen the visited run, and they rule out a full one.
     empty = low >= high
     padded = [
         torch.nn.functional.pad(x, (0, pad), value=fill).view(-1, -(-q_len // block), block)
@@ -105,7 +105,7 @@ def _by_spans(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> It
 
 
 def _down(edge: torch.Tensor) -> torch.Tensor:
-    """Runs start and stop on round numbers where they can: odd widths cost more than a few masked keys."""
+    """Align runs to round numbers where possible: odd widths cost more than a few masked keys."""
     return edge // ROUND * ROUND
 
 

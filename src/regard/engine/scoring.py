@@ -148,7 +148,8 @@ class Scoring:
         return s
 
     def accumulate_bias(self, grads: tuple[Tensor, ...], d_tile: Tensor, at: Place) -> None:
-        """Add a tile's gradient of what `bias_tile` was stretched to into the gradients of its parameters."""
+        """Add a tile's gradient with respect to the broadcast bias (`bias_tile`) to the gradients of the
+        bias's parameters."""
         if isinstance(self.bias, Tensor):
             target = at.take(grads[0])
             for axis in reversed(range(4)):
@@ -162,7 +163,7 @@ class Scoring:
 
 
 def _pick(x: Tensor, axis: int, index: range | Tensor) -> Tensor:
-    """Part of one axis, a view where the index is a range; an axis of size 1 is shared and stays."""
+    """A part of one axis, a view if the index is a range. An axis of size 1 is shared, so it stays whole."""
     if x.shape[axis] == 1:
         return x
     return (

@@ -69,7 +69,7 @@ def _leaves(problem: Problem, inputs: Inputs, dtype: torch.dtype) -> Inputs:
     """The tensors to differentiate by, in the dtype of the sums."""
     q, k, v, sink, columns, *mine = (_leaf(x, dtype) for x in inputs.all())
     if not _replaceable(problem.scoring.bias):
-        # Such a bias makes its tiles of its own parameters and of no others.
+        # Such a bias computes its tiles from its parameters only.
         raw = problem.scoring.bias_parameters()
         mine = [*mine[: len(mine) - len(raw)], *raw]
     return Inputs(q, k, v, sink, columns, tuple(mine))  # pyright: ignore[reportArgumentType]
@@ -80,13 +80,14 @@ def _leaf(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     if x is None:
         return None
     if torch.is_grad_enabled() and x.requires_grad:
-        # A view: the same tensor may be query, key and value, and has a gradient as each of them.
+        # A view, because the same tensor may be query, key and value, and has a gradient as each of them.
         return x.to(dtype).view_as(x)
     return x.detach().to(dtype).requires_grad_()
 
 
 def _replaceable(bias: Tensor | Bias | None) -> bool:
-    """Whether a bias can be made of other parameters: it is one, or a dataclass whose fields they are."""
+    """Whether a bias can be rebuilt from other parameters: it is a parameter, or a dataclass with parameters
+    as fields."""
     if not isinstance(bias, Bias) or not bias.parameters():
         return True
     held = {id(getattr(bias, f.name)) for f in fields(bias)} if is_dataclass(bias) else set()
@@ -94,7 +95,7 @@ def _replaceable(bias: Tensor | Bias | None) -> bool:
 
 
 def _with_leaves(problem: Problem, own: Inputs) -> Problem:
-    """The problem made of what to differentiate by."""
+    """The problem rebuilt from the tensors to differentiate by."""
     scoring, bias = problem.scoring, problem.scoring.bias
     if isinstance(bias, Tensor):
         scoring = replace(scoring, bias=own.parameters[-1])
@@ -109,7 +110,7 @@ def _with_leaves(problem: Problem, own: Inputs) -> Problem:
 
 
 def _check_graph(bias: Bias) -> None:
-    """Raise if a bias of a user's own cannot be differentiated as often as it is asked for."""
+    """Raise if a user's bias cannot be differentiated as often as requested."""
     name = type(bias).__name__
     at = torch.zeros(1, dtype=torch.int64, device=bias.parameters()[0].device)
     with torch.enable_grad():
@@ -162,7 +163,7 @@ class _Block:
     def __init__(self, part: Part, row: Row, own: Inputs, dirty: Streamed | None) -> None:
         self.part, self.row, self.own = part, row, own
         self.tiles = list(part.tiles(row))
-        # Rows that did see NaN or inf, which is hidden from the others below.
+        # Rows that attended to NaN or inf, which is replaced in all other rows below.
         self.bad = None if dirty is None else self.queries(_unusual(dirty)).bool()
 
     def queries(self, x: Tensor) -> Tensor:
@@ -229,7 +230,7 @@ class _Block:
         return four.reshape(s.shape)
 
     def _seen_only(self, w: Tensor) -> Tensor:
-        """Weights without those of rows that saw NaN on keys that these rows may not see."""
+        """Weights, with 0 for masked keys in rows whose weights are NaN."""
         if self.bad is None:
             return w
         shown = [
@@ -252,6 +253,6 @@ class _Block:
 
 
 def _unusual(result: Streamed) -> Tensor:
-    """1 for rows whose output or log-sum-exp is NaN or inf, but for rows that see nothing."""
+    """1 for rows whose output or log-sum-exp is NaN or inf, except dead rows."""
     odd = ~result.out.isfinite().all(-1) | result.lse.isnan() | (result.lse == torch.inf)
     return odd.to(result.lse.dtype)

@@ -44,7 +44,7 @@ def summarise(
     streamed: Streamed | None = None,
     norms: RowNorms | None = None,
 ) -> dict[str, Any]:
-    """Every statistic of a map; `norms` are those of its rows of large scores, if they are known."""
+    """Every statistic of a map; `norms` are the log-sum-exps of its rows of large scores, if known."""
     reader = reader_of(problem, backend).backend
     return read_map(reader, problem, lse, statistics, reader.name == backend, streamed, norms)
 
@@ -58,10 +58,10 @@ def read_map(
     streamed: Streamed | None = None,
     norms: RowNorms | None = None,
 ) -> dict[str, Any]:
-    """The same by a backend that reads: its kernels fold what they can, and the others are shown tiles.
+    """The same on one backend: its kernels fold what they can, the other statistics are updated from tiles.
 
-    Either is one pass over the map (two if some must see all heads at once). What the forward pass brought
-    along spares kernels some of it. Maps of large scores are read from tiles, in float64.
+    Either way it is one pass over the map (two if some statistics must see all heads at once). Results of the
+    forward pass save the kernels some of this work. Maps of large scores are read from float64 tiles.
     """
     frame = frame_of(problem)
     states = _states(reader, problem, lse, statistics, named, streamed, norms)
@@ -80,7 +80,7 @@ def _states(
     """The state of every statistic after all tiles."""
     frame = frame_of(problem)
     if 0 in (problem.batch, problem.q_len, problem.k_len):
-        # No pass could add anything to the states of a map without cells.
+        # A map without cells has nothing to add to any state.
         return {name: statistic.init(frame) for name, statistic in statistics.items()}
     if norms is None and not reader.ignores_large_scores and are_large(lse):
         norms = row_norms(problem, lse)

@@ -16,7 +16,7 @@ from regard.stats import Frame, MapTile
 
 __all__ = ["map_tiles"]
 
-# Wider tiles than the forward's: each statistic does a little work per tile beside what it does per cell.
+# Wider tiles than in the forward: each statistic has a fixed cost per tile.
 KEYS = 2048
 
 
@@ -47,7 +47,8 @@ class _Reader:
     def __init__(self, part: Part, bound: Tensor, keep: bool) -> None:
         self.part, self.bound = part, bound
         self.k = part.keys(part.problem.k)
-        # A plain dot product subtracts lse by itself: it is one more column of q, against a key column of 1.
+        # A plain dot product subtracts lse in the same product: lse is one more column of q, against a column
+        # of ones in k.
         self.folded = part.problem.scoring.linear
         if self.folded:
             self.k = torch.cat([self.k, self.k.new_ones(*self.k.shape[:2], 1)], -1)
@@ -59,7 +60,7 @@ class _Reader:
         q = part.scaled(part.queries(part.problem.q, row.queries))
         lse = part.queries(self.bound[..., None], row.queries)
         if self.folded:
-            # Dead rows are masked wherever they are visited; inf in a matrix product might make NaN.
+            # Dead rows are masked in every tile: inf in a matrix product could give NaN.
             q = torch.cat([q, -lse.masked_fill(lse == torch.inf, 0.0)], -1)
         for tile in part.tiles(row):
             logs = part.scores(q, self.k[:, tile.keys.start : tile.keys.stop], tile, self.first)
@@ -73,7 +74,7 @@ class _Reader:
 
 
 class _LargeReader:
-    """The same where scores are large: they are computed in float64, their weights kept as everywhere."""
+    """The same for large scores: scores in float64, weights in the usual dtype."""
 
     def __init__(self, part: Part, norms: RowNorms, bound: Tensor, keep: bool) -> None:
         self.part, self.norms, self.bound, self.keep = part, norms, bound, keep

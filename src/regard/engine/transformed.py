@@ -21,9 +21,9 @@ REFUSED = "inside torch.func transforms (grad, jacrev, vmap, jvp) and forward-mo
 
 
 def is_traced(q: Tensor) -> bool:
-    """Whether a compiler, an exporter or another tracer looks on, or the tensors are fake.
+    """Whether a compiler, an exporter or another tracer is active, or the tensors are fake.
 
-    Inside transforms of torch.func tracers see what the transforms make of plain torch operations.
+    Inside transforms of torch.func, tracers see the plain torch operations that these make.
     """
     if torch.compiler.is_compiling():
         return torch.compiler.is_dynamo_compiling() or not torch._C._are_functorch_transforms_active()

@@ -1,7 +1,7 @@
-"""Queries and keys that are in no visible pair, hidden from what a score function projects.
+"""Hides queries and keys that are in no visible pair from the projections of a score function.
 
-A projection reads every row, and the gradient of its weights is a sum over all of them: 0 * NaN of a padded
-row would be in it.
+A projection reads every row, and the gradient of its weights is a sum over all rows: it would contain 0 * NaN
+of a padded row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from regard.masks import Mask
 __all__ = ["hide_unused"]
 
 ROWS = 256
-# At most so many pairs are written out at once, one byte each.
+# The most pairs that are materialised at once, one byte each.
 PAIRS = 1 << 24
 
 

@@ -1,6 +1,7 @@
-"""Kernels in C for the CPU: fold.c reads a map for statistics, attend.h is attention with those of rows.
+"""Kernels in C for the CPU: fold.c reads a map for statistics; attend.h computes attention with row
+statistics.
 
-`fold` and `attend` call them; `refusal` and `can_attend` say when not.
+`fold` and `attend` call them; `refusal` and `can_attend` say when they cannot.
 """
 
 from regard.engine.native.attending import attend, can_attend

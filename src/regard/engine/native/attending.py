@@ -1,4 +1,4 @@
-"""Attention by the native kernels: one pass gives the output, the log-sum-exp and all that rides along."""
+"""Attention by the native kernels: one pass returns the output, the log-sum-exp and the riders."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from regard.stats.folds import DistanceFold, EntropyFold, MixFold, PeakFold
 
 __all__ = ["attend", "can_attend"]
 
-# Keys and values are laid out anew; for fewer rows than this PyTorch's kernel and a second pass are faster,
-# unless there are few keys too: then calls of Python's are what takes time, and one pass makes fewer.
+# The kernels repack keys and values. For fewer rows than this, PyTorch's kernel and a second pass are faster,
+# unless there are few keys too: then Python calls dominate, and one pass needs fewer.
 FEW, SHORT = 32, 256
-# Scores are far from overflow while inputs are tame and a sum has not too many terms.
+# Scores are far from overflow if inputs are moderate and a sum has not too many terms.
 TERMS = 256
 
 
 def can_attend(problem: Problem, columns: list[Tensor]) -> bool:
-    """Whether the kernels do a call that was given to PyTorch's: under a mask no garbage is left in it.
+    """Whether the native kernels run a problem that the `sdpa` backend was chosen for. Garbage behind the
+    mask has been ruled out.
 
-    Half precision is left to PyTorch, whose products of it are faster than any of float32.
+    Half precision is left to PyTorch, whose half-precision products are faster than float32.
     """
     terms = abs(problem.scoring.scale) * problem.q.shape[-1]
     suits = problem.q.dtype == torch.float32 and problem.scoring.linear and not problem.dropout
@@ -64,7 +65,7 @@ def attend(problem: Problem, riders: Riders) -> Streamed:
 
 
 def _empty(problem: Problem, riders: Riders) -> Streamed:
-    """Fill the results of rows that see nothing; pieces compute only the others."""
+    """Write the results of rows that see nothing; the kernels compute only the others."""
     shape = (problem.batch, problem.heads, problem.q_len)
 
     def rows(wanted: bool, fill: float = 0.0, dtype: torch.dtype = torch.float32) -> Tensor | None:
@@ -72,7 +73,7 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
 
     extra = None if riders.columns is None else torch.zeros(*shape, riders.columns.shape[-1])
     return Streamed(
-        # Laid out as models want it next, and as PyTorch's own kernel does.
+        # The memory layout of PyTorch's own kernel, which models expect next.
         out=torch.zeros(shape[0], shape[2], shape[1], problem.v.shape[-1]).transpose(1, 2),
         lse=torch.full(shape, -torch.inf),
         columns=extra,

@@ -1,4 +1,4 @@
-"""The native kernels as a helper: they read maps on the CPU, and observe rows in one pass."""
+"""The native kernels as a helper of other backends: they read maps on the CPU, and observe in one pass."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["NativeBackend"]
 
 
 class NativeBackend(Backend):
-    """Kernels in C for the CPU. They do what was given to PyTorch's kernels, and statistics beside it."""
+    """Kernels in C for the CPU. They run calls of the `sdpa` backend that ask for statistics."""
 
     name = "native"
     helper = True
@@ -67,7 +67,7 @@ class NativeBackend(Backend):
         named: bool,
     ) -> tuple[dict[str, State], set[str]]:
         states = {name: statistic.init(frame) for name, statistic in statistics.items()}
-        # The kernels count on scores that are numbers or -inf; torch operations carry the others along.
+        # The kernels rely on scores that are finite or -inf; torch operations handle the others.
         if not bool((lse < torch.inf).all()):
             return states, set()
         found = {name: folds_of(s, states[name], frame) for name, s in statistics.items()}

@@ -22,7 +22,7 @@ from regard.stats.folds import DivergenceFold
 
 __all__ = ["compare"]
 
-# Rows compared by one task: all heads of them are laid out at once.
+# Rows compared by one task, over all heads at once.
 ROWS = 128
 
 
@@ -72,7 +72,7 @@ def _computed(problem: Problem, batch: Batch) -> Iterator[_Members]:
         some = next(iter(seen.values()))
         jobs = []
         for head in range(problem.heads):
-            # A head that sees nothing is there too: others are compared with it, and find it dead.
+            # A head that sees nothing takes part too: as a dead one in the comparison with others.
             unit, job = seen.get(head, Unit(some.batch, head, some.rows, ())), Job()
             operands.give(job, unit)
             jobs.append((unit, job))

@@ -1,4 +1,4 @@
-"""The second pass by the native kernels: every fold of a map, its pieces shared out over threads."""
+"""The second pass by the native kernels: every fold of a map, distributed over threads."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from regard.stats.folds import DiagonalFold, DivergenceFold, Fold, PairFold
 
 __all__ = ["fold"]
 
-# The kernels lay out all keys before they read a row; for fewer rows than this that does not pay.
+# The kernels repack all keys before they read a row; for fewer rows than this that does not pay.
 FEW = 4
-# Scores of such rows that are made at once: 64 MiB.
+# Scores per step of the torch path: 64 MiB.
 SCORES = 1 << 24
 
 
 def fold(problem: Problem, lse: Float[Tensor, "batch heads q"], frame: Frame, folds: Sequence[Fold]) -> None:
-    """Fill all folds, in one pass over the map, or more where two of a kind ask for different things.
+    """Fill all folds in one pass over the map, or in more if two folds of a kind have different parameters.
 
-    How different heads are takes a pass of its own, which reads all heads at once.
+    Differences between heads take a pass of their own, which reads all heads at once.
     """
     library = load()
     if isinstance(library, str):
@@ -53,7 +53,7 @@ def fold(problem: Problem, lse: Float[Tensor, "batch heads q"], frame: Frame, fo
 
 
 def _passes(folds: Sequence[Fold]) -> list[tuple[int, dict[type, list[Any]]]]:
-    """Folds that one pass can do together. A pass begins at one key, and has one place for each kind."""
+    """Folds that one pass can fill together. A pass starts at one key, and has one slot per kind of fold."""
     passes: list[tuple[int, dict[type, list[Any]]]] = []
     for each in folds:
         skip = each.skip if isinstance(each, DiagonalFold) else 0
@@ -74,7 +74,7 @@ def _way(problem: Problem) -> Callable[[Problem, Tensor, Sequence[Sum], int, Bat
 
 
 def _few(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:
-    """A decode step: one matrix product makes the scores of some batch rows, and the kernel reads them."""
+    """A decode step: one matrix product computes the scores of some batch rows, and the kernel reads them."""
     p, lse = problem, starts(bound)
     at_once = max(1, SCORES // (p.heads * p.q_len * p.k_len))
     for number, some in groupby(units(p, skip), key=lambda unit: unit.batch // at_once):
@@ -91,7 +91,7 @@ def _few(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch:
 
 
 def _computed(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:
-    """Scores are plain dot products: the kernel makes them."""
+    """For plain dot products: the kernel computes the scores."""
     operands, lse = Operands(problem), starts(bound)
     for unit in units(problem, skip):
         job = Job(lse=lse(unit.batch, unit.head))
@@ -100,13 +100,13 @@ def _computed(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, b
 
 
 def _given(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:
-    """Scores are made by torch operations, and masked, a tile at a time."""
+    """For other scores: torch operations compute and mask them, a tile at a time."""
     lse = starts(bound)
     for part in parts(problem):
         k = part.keys(problem.k)
         for row in part.rows():
             q = part.scaled(part.queries(problem.q, row.queries))
-            # Keys must come in rising order.
+            # The kernel needs keys in rising order.
             for tile in sorted(part.tiles(row), key=lambda tile: tile.keys.start):
                 keys = range(max(skip, tile.keys.start), tile.keys.stop)
                 if not keys:

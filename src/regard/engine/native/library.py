@@ -1,4 +1,4 @@
-"""The compiled kernels: found beside their source, chosen by what this processor can do, loaded once."""
+"""The compiled kernels: found next to their source, chosen by instruction set, loaded once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import torch
 
 __all__ = ["Job", "Library", "Run", "load"]
 
-# What PyTorch found this processor to have, and the build for it; see building/native.py.
+# PyTorch's name for the instruction set, and the build for it; see building/native.py.
 BUILDS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3", "DEFAULT": "x86-64-v2"}
 SUFFIXES = (".so", ".dylib", ".dll")
-# What Python calls in a library.
+# The functions that Python calls.
 SYMBOLS = ("regard_isa", "regard_job_size", "regard_has_threads", "regard_fold", "regard_exp", "regard_log")
 
 
@@ -33,7 +33,7 @@ class Run(ctypes.Structure):
 
 
 class Job(ctypes.Structure):
-    """`struct job` of job.h, which says what its fields mean."""
+    """`struct job` of job.h, which documents the fields."""
 
     _fields_ = (
         *((name, c_int64) for name in ("row_start", "row_stop", "n_runs")),
@@ -66,7 +66,7 @@ class Library:
 
     path: Path
     functions: ctypes.CDLL
-    # Whether it found PyTorch's own threads to run on.
+    # Whether it uses PyTorch's own thread pool.
     has_threads: bool
 
     @property
@@ -75,7 +75,7 @@ class Library:
         return self.functions.regard_isa().decode()
 
     def fold(self, jobs: Sequence[Job], threads: int) -> None:
-        """Read the cells of each job into its sums; no two may write to the same place."""
+        """Read the cells of each job into its sums; no two jobs may write to the same memory."""
         if threads == 1 or self.has_threads:
             self._fold(jobs, threads)
         else:
@@ -88,11 +88,11 @@ class Library:
             raise MemoryError("no memory left for the panels of an attention map")
 
     def exp(self, x: torch.Tensor) -> torch.Tensor:
-        """The exponential that weights are made with, of a packed float32 tensor."""
+        """The exponential that computes weights, of a contiguous float32 tensor."""
         return self._each(self.functions.regard_exp, x)
 
     def log(self, x: torch.Tensor) -> torch.Tensor:
-        """The logarithm that mixed weights are judged with, of a packed float32 tensor."""
+        """The logarithm that is used for mixed weights, of a contiguous float32 tensor."""
         return self._each(self.functions.regard_log, x)
 
     def _each(self, function: Callable[..., None], x: torch.Tensor) -> torch.Tensor:
@@ -103,7 +103,7 @@ class Library:
 
 @cache
 def load(folder: Path = Path(__file__).parent, capability: str | None = None) -> Library | str:
-    """The kernels for this processor, or in words why there are none."""
+    """The kernels for this processor, or the reason why there are none."""
     capability = torch.backends.cpu.get_cpu_capability() if capability is None else capability
     build = BUILDS.get(capability, "generic")
     found = [path for suffix in SUFFIXES for path in folder.glob(f"fold-{build}{suffix}")]

@@ -1,4 +1,4 @@
-"""How many pairs may attend, by column and by diagonal: from the mask alone, once for heads that share it."""
+"""Numbers of allowed pairs by column and by diagonal, from the mask alone, once for heads that share it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["count"]
 
 
 def count(problem: Problem, folds: Sequence[PairFold]) -> None:
-    """Add the counts of every fold to where they go."""
+    """Add the counts to the target of each fold."""
     for first in sorted({fold.first if fold.along == "diagonals" else 0 for fold in folds}):
         columns, diagonals = _counted(problem, problem.mask, first)
         for fold in folds:
@@ -44,7 +44,7 @@ def _counted(
         return spans.once(("pairs", skip), lambda: _from_spans(spans.low, spans.high, k, skip))
     batch, heads = mask.batch or 1, mask.heads or 1
     if batch > 1:
-        # Some rows of a batch may have intervals of keys where others have none: each is counted its own way.
+        # Some rows of a batch may have intervals of keys where others do not: each is counted in its own way.
         found = [_counted(problem, mask.select(row), skip) for row in range(batch)]
         columns, diagonals = (
             torch.cat([row.expand(1, heads, -1) for row in rows]) for rows in zip(*found, strict=True)
@@ -59,7 +59,8 @@ def _counted(
 
 
 def _from_spans(low: Tensor, high: Tensor, k: int, skip: int) -> tuple[Tensor, Tensor]:
-    """Each row adds 1 from its first key on and takes it back after its last; likewise along diagonals."""
+    """Add 1 at each row's first key and subtract it after its last, likewise along diagonals; then
+    accumulate."""
     q = low.shape[-1]
     low = low.clamp(min=skip)
     some = (low < high).long()

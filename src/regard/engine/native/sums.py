@@ -1,8 +1,8 @@
-"""The sums of a pass: memory that the kernel writes to, and how pieces are joined.
+"""The sums of a pass: the memory that kernels write to, and how the parts are combined.
 
-What belongs to a row is written where it stays, because a row belongs to one piece at a time. What belongs to
-columns, diagonals, blocks and bins is collected by each piece on its own and added up in the pieces' order.
-Where one fold alone wants a sum, all this happens in the fold's own tensor.
+Results of a row are written in place, because a row belongs to one piece at a time. Sums over columns,
+diagonals, blocks and bins are collected per piece and added up in the order of the pieces. If a single fold
+wants a sum, the kernels write to that fold's own tensor.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from regard.stats.folds import (
 
 __all__ = ["KINDS", "Share", "Sum", "starts"]
 
-# Vectors at the edge of a piece reach over it, and add zeros there.
+# Vectors at the edge of a piece extend past it, and add zeros there.
 MARGIN = 64
 FLOAT = 4
 
@@ -55,17 +55,17 @@ class Share:
 
 
 class Sum:
-    """One kind of sum for all folds that want it."""
+    """One kind of sum, for all folds that want it."""
 
     def __init__(self, folds: Sequence[Any], frame: Frame) -> None:
         self.folds, self.frame = folds, frame
         self.make()
 
     def make(self) -> None:
-        """Memory for the whole map."""
+        """Allocate memory for the whole map."""
 
     def aim(self, job: Job, unit: Unit) -> list[Share]:
-        """Point a job at the memory for its results; returns what is to be brought home when it is done."""
+        """Point a job at the memory for its results; returns what must be collected when it is done."""
         raise NotImplementedError
 
     def deliver(self) -> None:
@@ -73,7 +73,7 @@ class Sum:
         raise NotImplementedError
 
     def room(self, wanted: Sequence[Tensor], *shape: int, fill: float = 0) -> Tensor:
-        """Memory for one result per batch and head: the tensor that wants it, if it is the only one."""
+        """Memory for one result per batch row and head: the tensor of the fold, if only one fold wants it."""
         whole = (self.frame.batch, self.frame.heads, *shape)
         if len(wanted) == 1 and wanted[0].shape == whole and wanted[0].is_contiguous():
             return wanted[0]
@@ -157,7 +157,7 @@ class Mixes(Sum):
     """For MixFold: the columns of all folds side by side, each with the keys outside which it is zero."""
 
     def make(self) -> None:
-        # Keys behind the last one that a fold reads are left out.
+        # Keys after the last one that a fold reads are left out.
         stop = max(self.frame.k if fold.stop is None else fold.stop for fold in self.folds)
         # An expanded dimension is one column for all.
         parts = [_unexpanded(fold.columns[:, :, :stop]) for fold in self.folds]
@@ -274,7 +274,7 @@ class Blocks(Sum):
 
     def aim(self, job: Job, unit: Unit) -> list[Share]:
         size, rows, keys = self.size, unit.rows, unit.keys
-        # Where no row of blocks is split, one task writes each sum: tasks need no buffers of their own.
+        # If no row of blocks is split, a single task writes each sum, so tasks need no buffers of their own.
         uncut = rows.start % size == 0 and (rows.stop % size == 0 or rows.stop == self.frame.q)
         down = slice(rows.start // size, (rows.stop - 1) // size + 1)
         across = slice(keys.start // size, (keys.stop - 1) // size + 1)
@@ -315,7 +315,7 @@ class Bins(Sum):
 
     def deliver(self) -> None:
         for fold in self.folds:
-            # The first bin has been given all pairs; each border that is reached takes one to the next bin.
+            # The first bin starts with all pairs; each border that is reached moves one to the next bin.
             fold.into[..., :-1] -= self.reached
             fold.into[..., 1:] += self.reached
 
@@ -342,7 +342,7 @@ def starts(x: Tensor) -> Callable[[int, int], int]:
 
 
 def _unexpanded(x: Tensor) -> Tensor:
-    """An expanded batch or head dimension taken back to 1."""
+    """Take an expanded batch or head dimension back to size 1."""
     for dim in (0, 1):
         x = x.narrow(dim, 0, 1) if x.stride(dim) == 0 and x.shape[dim] else x
     return x

@@ -1,4 +1,4 @@
-"""Calls of the kernels: what each points at, and how they are shared out over threads."""
+"""Calls of the kernels: the pointers each gets, and how calls are distributed over threads."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from regard.engine.problem import Problem
 
 __all__ = ["Batch", "Operands", "Task", "packed", "task_of", "visits"]
 
-# So many pieces per thread are done together: enough that no thread waits long for the last.
+# Pieces per thread that run together: enough that no thread waits long for the last one.
 AT_ONCE = 32
-# Numbers that the pieces done together may collect.
+# The most numbers that pieces running together may collect.
 ROOM = 1 << 23
 
 
 @dataclass(frozen=True)
 class Task:
-    """One call of a kernel: what it brings home, and what must stay alive because it is pointed at."""
+    """One kernel call: the results to collect, and the tensors that must stay alive while it has pointers to
+    them."""
 
     job: Job
     length: int
@@ -34,13 +35,13 @@ class Task:
 
 
 def task_of(job: Job, unit: Unit, sums: Sequence[Sum], keep: Any = None) -> Task:
-    """A job about one piece, whose sums go where they are wanted."""
+    """A job for one piece, with pointers to its sums."""
     held = (keep, unit, visits(job, unit))
     return Task(job, len(unit.keys), [share for each in sums for share in each.aim(job, unit)], held)
 
 
 def visits(job: Job, unit: Unit) -> Any:
-    """Tell a job which pairs it is about; returns what must live as long as it does."""
+    """Tell a job which pairs it covers; returns the tensors that must live as long as the job."""
     runs = (Run * len(unit.spans))(*map(_run, unit.spans))
     job.runs, job.n_runs = ctypes.addressof(runs), len(unit.spans)
     job.row_start, job.row_stop = unit.rows.start, unit.rows.stop
@@ -50,7 +51,7 @@ def visits(job: Job, unit: Unit) -> Any:
 
 
 class Operands:
-    """The queries and keys that jobs make their scores from; they must live as long as the jobs."""
+    """The queries and keys from which jobs compute scores; they must live as long as the jobs."""
 
     def __init__(self, problem: Problem) -> None:
         self.q, self.k = packed(problem.q), packed(problem.k)
@@ -59,7 +60,7 @@ class Operands:
         self.strides = self.q.stride(2), self.k.stride(2)
 
     def give(self, job: Job, unit: Unit) -> None:
-        """Tell a job where the rows of its head are."""
+        """Point a job at the rows of its head."""
         q, k = self.starts
         job.q, job.k = q(unit.batch, unit.head), k(unit.batch, unit.head // self.group)
         job.q_stride, job.k_stride = self.strides
@@ -67,7 +68,7 @@ class Operands:
 
 
 def packed(x: Tensor) -> Tensor:
-    """Rows the kernels can read: float32, each row's numbers side by side."""
+    """Rows that the kernels can read: float32, with the numbers of a row contiguous."""
     x = x.detach().to(torch.float32)
     return x if x.stride(-1) == 1 else x.contiguous()
 
@@ -79,7 +80,7 @@ def _run(span: Span) -> Run:
 
 
 class Batch:
-    """Tasks done together by as many threads as PyTorch uses, and added up in the order of the tasks."""
+    """Runs tasks on as many threads as PyTorch uses, and adds up their sums in the order of the tasks."""
 
     def __init__(self, library: Library) -> None:
         self.library, self.threads = library, torch.get_num_threads()
@@ -87,14 +88,14 @@ class Batch:
         self.room = ROOM
 
     def add(self, task: Task) -> None:
-        """Take in a task; when enough have come together they are done."""
+        """Add a task; run all pending ones when there are enough."""
         self.tasks.append(task)
         self.room -= sum(share.own.numel() for share in task.shares)
         if len(self.tasks) >= AT_ONCE * self.threads or self.room < 0:
             self.finish()
 
     def finish(self) -> None:
-        """Do all tasks that have not been done."""
+        """Run all pending tasks."""
         tasks, self.tasks, self.room = self.tasks, [], ROOM
         # Long tasks first, so that threads finish at about the same time.
         by_length = sorted(tasks, key=lambda task: task.length, reverse=True)

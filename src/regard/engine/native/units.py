@@ -1,6 +1,6 @@
-"""The pieces a map is read in: some rows of one head, and the keys they can see.
+"""The pieces in which a map is read: some rows of one head, and the keys that they can see.
 
-The pieces follow from the shapes and the mask alone, so that results do not depend on the number of threads.
+The pieces follow from the shapes and the mask alone, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from regard.memo import Keeper, remembered
 
 __all__ = ["Intervals", "Span", "Unit", "scheduled_units", "spans_of", "units"]
 
-# At most so many rows: what a piece collects about columns and diagonals is added up again for every piece.
+# The most rows of a piece: its sums over columns and diagonals are added up once per piece.
 ROWS = 512
-# About so many pieces at least, if there are rows enough: threads find something to do.
+# The least number of pieces, if there are rows enough: otherwise threads would be idle.
 PIECES = 8
-# At most so many pairs whose mask is written out, one byte each, for one piece.
+# The most pairs of a piece whose mask is materialised, one byte each.
 PAIRS = 1 << 24
 
 
 @dataclass(frozen=True)
 class Span:
-    """Neighbouring keys, and which pairs may attend where not all of them may."""
+    """Adjacent keys, and which pairs may attend unless all may."""
 
     keys: range
     allowed: Bool[Tensor, "q keys"] | None = None
@@ -40,7 +40,8 @@ class Span:
 
 @dataclass(frozen=True)
 class Unit:
-    """Some rows of one head and the keys they visit, in rising order; `low` and `high` confine a row more."""
+    """Some rows of one head and the keys they visit, in rising order; `low` and `high` restrict single rows
+    further."""
 
     batch: int
     head: int
@@ -57,7 +58,7 @@ class Unit:
 
 @dataclass(frozen=True, eq=False)
 class Intervals(Keeper):
-    """The keys each query may see, low … high - 1, and what else was found out about them."""
+    """The keys that each query may see, low … high - 1, and other facts derived from the mask."""
 
     low: Int64[Tensor, "#batch #heads q"]
     high: Int64[Tensor, "#batch #heads q"]
@@ -70,8 +71,8 @@ class Intervals(Keeper):
 def units(problem: Problem, skip: int = 0, rows: int | None = None) -> Iterator[Unit]:
     """The pieces of a map without its first `skip` keys, in a fixed order: by batch row, by rows, by head.
 
-    A piece is at most `rows` high, as many as suit the problem if not given; pieces that see nothing are
-    left out.
+    A piece has at most `rows` rows, by default as many as suit the problem. Pieces that see nothing are left
+    out.
     """
     rows = _rows(problem) if rows is None else rows
     mask = problem.mask
@@ -86,7 +87,7 @@ def units(problem: Problem, skip: int = 0, rows: int | None = None) -> Iterator[
 
 
 def spans_of(mask: Mask | None, problem: Problem) -> Intervals | None:
-    """The keys each query may see as one interval; None where they are not one."""
+    """The keys that each query may see, as one interval; None if they are not one."""
     if mask is None:
         return None
     return _spans(mask, problem.q_len, problem.k_len, problem.offset)
@@ -118,7 +119,7 @@ def _by_spans(problem: Problem, spans: Intervals | None, batch: int, skip: int, 
 
 
 def _edges(low: Int64[Tensor, "heads q"], high: Int64[Tensor, "heads q"], rows: int) -> list[Any]:
-    """The first key that each block of rows sees, and where the last ends; an empty range if it sees none."""
+    """The first key that each block of rows sees, and the stop; an empty range if it sees none."""
     last = int(high.max()) if high.numel() else 0
     blind = low >= high
     pad = (0, -low.shape[-1] % rows)
@@ -130,7 +131,7 @@ def _edges(low: Int64[Tensor, "heads q"], high: Int64[Tensor, "heads q"], rows: 
 def scheduled_units(
     problem: Problem, mask: Mask, skip: int = 0, batch: int = 0, rows: int | None = None
 ) -> Iterator[Unit]:
-    """The pieces of one batch row whose `mask` has no intervals; their spans alone say which pairs attend."""
+    """The pieces of one batch row whose `mask` has no intervals; their pairs are masked one by one."""
     rows = _rows(problem) if rows is None else rows
     block = max(64, min(rows, PAIRS // problem.k_len))
     for row in schedule(mask, problem.q_len, problem.k_len, block, problem.offset):

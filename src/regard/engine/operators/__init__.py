@@ -1,1 +1,1 @@
-"""Attention as operators of PyTorch's, for what traces a program: compilers, exporters, fake tensors."""
+"""Attention as PyTorch operators, for compilers, exporters and fake tensors."""

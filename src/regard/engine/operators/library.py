@@ -1,7 +1,7 @@
-"""The operators `regard::attention` and `regard::attention_backward`: what PyTorch's tracers see of a call.
+"""The operators `regard::attention` and `regard::attention_backward`: what tracers see of a call.
 
-Everything but q, k and v comes packed: as a string, numbers and tensors. Nothing is validated while a program
-is traced; the operators do so when they run.
+Everything but q, k and v is packed into a string, numbers and tensors. Nothing is validated during tracing;
+the operators validate when they run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from regard.memo import Recent
 
 __all__ = ["attention_operator"]
 
-# Masks that hold tensors, by these tensors. The storages are held weakly: a number may be another's later.
+# Masks that hold tensors, by these tensors. Storages are referenced weakly, because an address may be reused.
 _masks: Recent[tuple[list[StorageWeakRef], Mask]] = Recent(16)
 
 
@@ -48,8 +48,8 @@ def attention_operator(
 ) -> tuple[Tensor, Tensor]:
     """The output, and the log-sum-exp of every row if a gradient is wanted and the backend returns it.
 
-    `form` is everything but the mask, with its `tensors`; `held` are those of the mask. `wanted` says which
-    of q, k, v and the tensors learn.
+    `form` is everything but the mask, with its `tensors`; `held` are the tensors of the mask. `wanted` says
+    which of q, k, v and the tensors require grad.
     """
     leaves = _leaves((q, k, v, *tensors), wanted)
     learns = any(wanted)
@@ -88,7 +88,7 @@ def backward_operator(
     mask: str,
     backend: str,
 ) -> list[Tensor]:
-    """The gradients of q, k, v and the tensors, those that are wanted."""
+    """The gradients of those of q, k, v and the tensors that are wanted."""
     given = (q, k, v, *tensors)
     leaves = _leaves(given, wanted)
     with _recorded():
@@ -127,7 +127,7 @@ def _backward(ctx: Any, up: Tensor | None, _: Tensor | None):
     out, lse, q, k, v, seed, *others = ctx.saved_tensors
     count = ctx.counts[0]
     tensors, held = others[:count], others[count:]
-    # PyTorch takes an empty list of numbers for one of tensors, and wants as many gradients.
+    # PyTorch takes an empty list of numbers for a list of tensors, and wants as many gradients.
     idle = [None] * ctx.counts[1], None, *([] if x == [] else None for x in ctx.rest), None
     if up is None:
         return None, None, None, [None] * count, *idle
@@ -153,7 +153,7 @@ def _problem(
     form: str,
     mask: str,
 ) -> Problem:
-    """The call that was packed, of q, k, v and the tensors given."""
+    """The packed call, with these q, k, v and tensors."""
     q, k, v, *tensors = given
     numbers = list(numbers)
     found = None if mask == '"none"' else _mask(mask, numbers, held)
@@ -163,9 +163,9 @@ def _problem(
 
 
 def _mask(form: str, numbers: list[int], held: Sequence[Tensor]) -> Mask:
-    """The mask that was packed; takes its numbers away from the others.
+    """The packed mask; its numbers are removed from `numbers`.
 
-    Masks are kept by their tensors, because layers share a mask, and what follows from it is kept with it.
+    Masks are cached by their tensors: layers share a mask, and results derived from it are cached with it.
     """
     count = form.count('"i"')
     own = numbers[:count]
@@ -186,18 +186,19 @@ def _identity(x: Tensor) -> Hashable:
 
 
 def _keeps(backend: Backend, problem: Problem) -> bool:
-    """Whether the gradients follow from the output and the log-sum-exp that the operator returned."""
+    """Whether the output and the log-sum-exp that the operator returned suffice for the gradients."""
     return backend.hides_lse(problem) is None and not backend.wants_float32(problem)
 
 
 def _leaves(given: Sequence[Tensor], wanted: Sequence[bool]) -> list[Tensor]:
-    """The tensors without their graphs, those that learn marked so: a backend may be chosen by it."""
+    """The tensors without their graphs but with their `requires_grad`, because the choice of a backend may
+    depend on it."""
     return [x.detach().requires_grad_(want) for x, want in zip(given, wanted, strict=True)]
 
 
 @contextmanager
 def _recorded() -> Iterator[None]:
-    """Autograd inside an operator, whose inside PyTorch hides from it."""
+    """Autograd inside an operator, whose inside is hidden from PyTorch."""
     include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     keys = torch._C.DispatchKey
     for key in (keys.AutogradFunctionality, keys.AutogradOther, keys.AutogradNestedTensor):
@@ -207,7 +208,7 @@ def _recorded() -> Iterator[None]:
 
 
 def _room_for_lse(q: Tensor, wanted: bool) -> Tensor:
-    """Room for the log-sum-exp of every row, in the engine's layout; nothing if it is not wanted."""
+    """A buffer for the log-sum-exp of every row, in the engine's layout; empty if it is not wanted."""
     if not wanted:
         return q.new_empty(0)
     lead = q.shape[:2] if q.ndim == 4 else (q.shape[0], 1) if q.ndim == 3 else (1, 1)

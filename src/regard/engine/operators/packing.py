@@ -1,7 +1,8 @@
-"""Masks, biases and score functions as what an operator of PyTorch's can take: a string, numbers and tensors.
+"""Masks, biases and score functions packed into what a PyTorch operator can take: a string, numbers and
+tensors.
 
-`pack` runs while a program is traced, so it reads attributes and does nothing else: lengths stay symbolic,
-and a tensor becomes an input of the graph. `unpack` runs when the graph does.
+`pack` runs while a program is traced, so it only reads attributes: lengths stay symbolic, and a tensor
+becomes an input of the graph. `unpack` runs when the graph does.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ KINDS: dict[str, Any] = {
     if isinstance(kind, type) and is_dataclass(kind)
 }
 OWN = {kind: name for name, kind in KINDS.items()}
-# Objects that have no name in a module, by number; the prefix tells processes apart.
+# Objects without a name in a module, by number; the prefix tells processes apart.
 PROCESS = token_hex(8)
 _unnamed: list[Any] = []
 
@@ -42,7 +43,8 @@ Answer = TypeVar("Answer", bound=Callable[..., str | None])
 
 
 class Packed:
-    """The parts of packed objects that are not in their form. (Tracers make no dataclass with factories.)"""
+    """The parts of packed objects that are not in their form. (Tracers cannot make a dataclass with
+    factories.)"""
 
     def __init__(
         self, numbers: Sequence[int] = (), reals: Sequence[float] = (), tensors: Sequence[Tensor] = ()
@@ -95,7 +97,7 @@ def is_packable(x: Any) -> bool:
     try:
         cells = x.__closure__
     except AttributeError:
-        # The compiler follows how this function is made: there is none to call yet.
+        # The compiler traces how this function is made: there is no object to call yet.
         return False
     return torch.compiler.is_dynamo_compiling() or not any(_is_traced(c.cell_contents) for c in cells or ())
 
@@ -122,14 +124,14 @@ def _is_traced(x: object) -> bool:
 
 
 def _constant(function: Answer) -> Answer:
-    """What `torch.compiler.assume_constant_result` does, which imports the compiler to do it."""
+    """The same as `torch.compiler.assume_constant_result`, without importing the compiler."""
     function._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
     return function
 
 
 @_constant
 def _fields(kind: type) -> str | None:
-    """The names of a dataclass' fields, as one string; None where objects cannot be made again from them."""
+    """The names of a dataclass' fields, as one string; None if objects cannot be rebuilt from them."""
     if not is_dataclass(kind):
         return None
     if kind in (*JOINS, Documents):
@@ -140,7 +142,7 @@ def _fields(kind: type) -> str | None:
 
 @_constant
 def _name(x: Any) -> str:
-    """What finds an object again: its module and name, or its number in this process."""
+    """The key by which `_named` finds an object: its module and name, or its number in this process."""
     module, name = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
     if module is not None and name is not None and module != "__main__" and _found(module, name) is x:
         return f"{module}:{name}"
@@ -159,7 +161,7 @@ def _found(module: str, name: str) -> Any:
 
 
 def unpack(form: str, packed: Packed) -> Any:
-    """The object that was packed.
+    """Rebuild a packed object.
 
     >>> packed = Packed()
     >>> unpack(pack(masks.Window(4), packed), packed)
@@ -203,7 +205,7 @@ def _made(kind: Any, parts: Sequence[Any]) -> Any:
 
 
 def _named(name: str) -> Any:
-    """The object that `_name` wrote the name of."""
+    """The object that a key of `_name` belongs to."""
     process, _, number = name.partition("#")
     if process == PROCESS:
         return _unnamed[int(number)]

@@ -1,4 +1,4 @@
-"""The call of a program that is being traced: it becomes one operator in the program's graph."""
+"""The call inside a traced program: it becomes one operator in the program's graph."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["traced_attention"]
 def traced_attention(
     q: Tensor, k: Tensor, v: Tensor, options: Options, backend: str, untraced: Callable[..., Tensor]
 ) -> Tensor:
-    """`attention` as one node of a graph, whatever its lengths are; `untraced` is `attention` itself."""
+    """`attention` as one node of a graph, whatever the lengths; `untraced` is `attention` itself."""
     if torch._C._are_functorch_transforms_active():
-        # Here, because it imports the compiler, which is at work by now.
+        # Imported here, because this imports the compiler, which is loaded by now.
         from regard.engine.operators.uncompiled import TRANSFORMED
 
         return TRANSFORMED(untraced, q, k, v, **vars(options), backend=backend)

@@ -1,4 +1,4 @@
-"""What compilers leave to Python. Importing this imports the compiler, so only traced code does."""
+"""Code that compilers must leave to Python. Importing this imports the compiler, so only traced code does."""
 
 from __future__ import annotations
 

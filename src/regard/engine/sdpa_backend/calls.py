@@ -1,4 +1,4 @@
-"""A problem as calls of PyTorch's fused kernel: each block of queries with just the keys it can see."""
+"""A problem as calls of PyTorch's fused kernel: each block of queries with only the keys it can see."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from regard.memo import remembered
 __all__ = ["Call", "calls_of", "in_one_call"]
 
 BLOCK = 256
-# From this ratio of unmasked to masked keys on, two calls and a merge beat one call that masks them all.
+# From this ratio of unmasked to masked keys on, two calls and a merge are faster than one masked call.
 SPLIT = 4
-# Up to this length a text under a mask is one call with the whole mask; of the masks those are kept that have
-# no more cells than this.
+# Up to this length a text under a mask is one call with the whole mask; masks of up to this many cells are
+# cached.
 SHORT, KEPT_CELLS = 256, 1 << 18
 
 
@@ -61,7 +61,7 @@ class Call:
 
 
 def in_one_call(problem: Problem) -> bool:
-    """Whether one call computes the whole problem: a plain one, or a short text under any mask."""
+    """Whether one call computes the whole problem: it has no mask, or is short."""
     short = max(problem.q_len, problem.k_len) <= SHORT and problem.scoring.bias is None
     return is_plain(problem) or short
 
@@ -88,7 +88,7 @@ def calls_of(problem: Problem) -> Iterator[list[Call]]:
 
 
 def _kept(mask: Mask, shape: tuple[int, int, int, int], *_: object) -> bool:
-    """Whether a whole mask is worth keeping: it is not of one batch alone, nor of many heads."""
+    """Whether to cache a whole mask: it must not belong to one batch only, nor have many heads."""
     return mask.batch is None and (mask.heads or 1) * shape[2] * shape[3] <= KEPT_CELLS
 
 
@@ -96,9 +96,9 @@ def _kept(mask: Mask, shape: tuple[int, int, int, int], *_: object) -> bool:
 def _whole_mask(
     mask: Mask, shape: tuple[int, int, int, int], offset: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
-    """(additive mask, rows that see nothing or None) of a short text: one call for all its queries.
+    """(additive mask, dead rows or None) of a short text: one call for all its queries.
 
-    A schedule would take longer than the pairs it leaves out.
+    Computing a schedule would take longer than the masked pairs do.
     """
     batch, heads, q_len, k_len = shape
     place = Place(range(batch), range(heads), range(q_len), range(k_len), offset, torch.device("cpu"))
@@ -117,14 +117,14 @@ def _groups(row: Row) -> list[tuple[range, ...]]:
 
 
 class _MaskBuilder:
-    """Additive masks for the calls of one schedule; tiles that look alike are built once."""
+    """Additive masks for the calls of one schedule; tiles that are alike are built once."""
 
     def __init__(self, problem: Problem, mask: Mask | None, batch: range) -> None:
         self.problem, self.mask, self.batch = problem, mask, batch
         self.seen: dict[Any, tuple[Tensor, Tensor | None]] = {}
 
     def build(self, row: Row, runs: tuple[range, ...]) -> tuple[Tensor | None, Tensor | None]:
-        """(additive mask or None, rows that see nothing or None)."""
+        """(additive mask or None, dead rows or None)."""
         bias = self.problem.scoring.bias
         masked = any(run in row.partial for run in runs)
         if bias is None and not masked:
@@ -143,7 +143,7 @@ class _MaskBuilder:
         tiles = [self._tile(row, run) for run in runs]
         shape = torch.broadcast_shapes(*(tile.shape[:3] for tile in tiles))
         mask = torch.cat([tile.expand(*shape, -1) for tile in tiles], -1)
-        # The kernel reports lse 0 for a row that sees nothing; regard says -inf.
+        # The kernel returns lse 0 for a dead row; ours is -inf.
         sees_some = self.problem.scoring.bias is None and any(run in row.full for run in runs)
         dead = None if sees_some else (mask == -torch.inf).all(-1)
         return mask, dead

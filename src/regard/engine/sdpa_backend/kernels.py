@@ -1,7 +1,7 @@
 """Forward and backward by PyTorch's fused kernels for the CPU.
 
-A structured mask does not fit those kernels, but each block of queries does: it gets only the keys it can
-see, gathered, and one fused call. So a window or a document mask costs what its pairs cost, at fused speed.
+These kernels cannot use the structure of a mask, but each block of queries can: it gets only the keys it can
+see, gathered, in one fused call. So a window or a document mask costs what its pairs cost, at fused speed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = ["backward", "forward", "plain"]
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 # Up to this many rows the query heads of a group are stacked as rows: their keys are then read once.
 FOLD = 64
-# The kernel adds the key gradients of a group's heads one after the other; more than this round too often.
+# The kernel adds up the key gradients of a group's heads one after the other; more heads than this round too
+# often.
 IN_A_ROW = 32
 
 
@@ -49,7 +50,7 @@ def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float
     """Output and log-sum-exp of every row."""
     if problem.sink is None:
         return _without_sink(problem)
-    # In float32, because a sink shrinks the output afterwards, and that is to be rounded once.
+    # In float32: a sink scales the output afterwards, and it should be rounded only once.
     wide = replace(
         problem, **{name: getattr(problem, name).to(problem.accumulate) for name in ("q", "k", "v")}
     )
@@ -105,7 +106,7 @@ def _as_operand(mask: Tensor | None, q: Tensor) -> Tensor | None:
 
 
 def _merge(out: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> tuple[Tensor, Tensor]:
-    """Two partial softmaxes become one; a side that saw nothing (lse -inf) weighs nothing."""
+    """Merge two partial softmaxes; a side that saw nothing (lse -inf) has weight 0."""
     both = add_exp(lse, part_lse)
     safe = both.masked_fill(both == -torch.inf, 0.0)
     weight, part_weight = (lse - safe).exp(), (part_lse - safe).exp()
@@ -121,7 +122,7 @@ def backward(
     dtype = problem.accumulate
     dq = torch.zeros_like(problem.q, dtype=dtype)
     dk, dv = torch.zeros_like(problem.k, dtype=dtype), torch.zeros_like(problem.v, dtype=dtype)
-    # exp(s - inf) = 0: a row that sees nothing sends nothing back.
+    # exp(s - inf) = 0: a dead row has no gradients to send.
     bound = lse.masked_fill(lse == -torch.inf, torch.inf)
     parts = _parts(problem.group)
     for call in (call for calls in calls_of(problem) for call in calls):
@@ -149,12 +150,12 @@ def backward(
 
 
 def _parts(group: int) -> int:
-    """How many equal parts of at most IN_A_ROW heads a group is cut into, as few as can be."""
+    """The least number of equal parts, of at most IN_A_ROW heads each, into which a group can be cut."""
     return next(parts for parts in range(1, group + 1) if group % parts == 0 and group // parts <= IN_A_ROW)
 
 
 def _apart(x: Float[Tensor, "batch kv_heads k dim"], parts: int) -> Float[Tensor, "batch more k dim"]:
-    """Each key head as often as its group has parts."""
+    """Repeat each key head once per part of its group."""
     return x[:, :, None].expand(-1, -1, parts, -1, -1).flatten(1, 2)
 
 
@@ -163,12 +164,12 @@ def _together(x: Float[Tensor, "batch more k dim"], parts: int) -> Float[Tensor,
 
 
 def _packed(x: Tensor) -> Tensor:
-    """The operators read rows as if they were packed, and PyTorch's function would build the whole map."""
+    """The operators assume contiguous rows, and PyTorch's public function would build the whole map."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    """An operator of PyTorch's that has no public name, and so may go."""
+    """An operator of PyTorch without a public name, which a release may remove."""
     try:
         return getattr(torch.ops.aten, name)
     except AttributeError:

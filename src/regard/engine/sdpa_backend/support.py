@@ -1,4 +1,4 @@
-"""Which problems PyTorch's fused kernels take."""
+"""Which problems PyTorch's fused kernels can run."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def refusal(problem: Problem) -> str | None:
 
 
 def wants_float32(problem: Problem) -> bool:
-    """Whether PyTorch's kernel for the CPU shall compute a problem in half precision in float32.
+    """Whether a half-precision problem should be computed in float32 on the CPU.
 
-    In half precision that kernel approximates exp: its log-sum-exp is off by 6e-5, and so would be every
-    weight of a map. It adds gradients up in half precision. And it is no faster without instructions for
-    bfloat16; its backward pass takes 2 to 20 times as long.
+    PyTorch's half-precision kernel approximates exp: its log-sum-exp is off by 6e-5, and so would be every
+    weight of a map. It accumulates gradients in half precision. And without bfloat16 instructions it is no
+    faster: its backward takes 2 to 20 times as long.
     """
     return problem.q.device.type == "cpu" and is_half(problem)
 
@@ -46,7 +46,8 @@ def wants_float32(problem: Problem) -> bool:
 @asked_once
 def is_plain(problem: Problem) -> bool:
     """One call of PyTorch's own function computes it: no mask, or the causal mask of PyTorch's alignment."""
-    # The kernel scales after it has put -inf where the causal mask forbids: a scale of 0 or less undoes that.
+    # The kernel scales after it has put -inf where the causal mask forbids, so a scale of 0 or less would
+    # undo the mask.
     causal = problem.scoring.scale > 0 and _is_causal(problem)
     return problem.scoring.linear and (problem.mask is None or causal)
 
@@ -58,7 +59,8 @@ def _is_causal(problem: Problem) -> bool:
 def _leaks(problem: Problem) -> bool:
     """Whether there is garbage that the mask must hold back.
 
-    Only on the CPU: elsewhere every call would wait for the device, and only plain causal ones go to PyTorch.
+    Checked on the CPU only: elsewhere every call would wait for the device, and only plain causal calls go to
+    PyTorch.
     """
     if problem.mask is None or problem.q.device.type != "cpu":
         return False

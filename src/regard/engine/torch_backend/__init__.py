@@ -1,4 +1,4 @@
-"""Backend `torch`: plain torch operations, on every device, for every option. It defines what is true."""
+"""Backend `torch`: plain torch operations, on every device, with every option; it is the reference."""
 
 from regard.engine.torch_backend.backend import TorchBackend
 

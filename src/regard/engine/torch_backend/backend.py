@@ -1,4 +1,4 @@
-"""Backend `torch`: attention in plain torch operations. It runs every call and defines what is true."""
+"""Backend `torch`: attention in plain torch operations. It runs every call and defines the right result."""
 
 from __future__ import annotations
 

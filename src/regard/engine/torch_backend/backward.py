@@ -22,7 +22,7 @@ __all__ = ["backward"]
 
 
 def backward(problem: Problem, columns: Tensor | None, result: Streamed, up: Upstream) -> Gradients:
-    """Gradients of everything. Rider columns are values like the others: they are laid beside these."""
+    """Compute all gradients. Rider columns are appended to the values."""
     if columns is None or up.columns is None or result.columns is None:
         return _backward(problem, result, up)
     wide = replace(problem, v=torch.cat([problem.v, columns.to(problem.v.dtype)], -1))
@@ -34,12 +34,12 @@ def backward(problem: Problem, columns: Tensor | None, result: Streamed, up: Ups
 
 
 def _backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
-    """Gradients by recomputing each tile from the log-sum-exp of its rows; nothing of size q x k is kept.
+    """Recompute each tile from the log-sum-exp of its rows; nothing of size q x k is kept.
 
-    The gradient of a score is w_ij (d_out_i . v_j - delta_i), where delta gathers everything that is the same
-    for a whole row; a gradient of the entropy adds -w_ij (1 + log w_ij) d_entropy_i. Where a score or a bias
-    learns, the part d_out_i . out_i of delta is streamed: the rounding of out_i is the same for a whole row,
-    so sums over many rows, such as the gradient of ALiBi's slopes, would add it up.
+    The gradient of a score is w_ij (d_out_i . v_j - delta_i), where delta collects all terms that are the
+    same for a whole row; a gradient of the entropy adds -w_ij (1 + log w_ij) d_entropy_i. If a score or a
+    bias has parameters, the part d_out_i . out_i of delta is streamed: the rounding of out_i is the same for
+    a whole row, so sums over many rows, such as the gradient of ALiBi's slopes, would accumulate it.
     """
     dtype = problem.accumulate
     mixed = (up.out.to(dtype) * result.out.to(dtype)).sum(-1) if up.mixed is None else up.mixed
@@ -58,7 +58,7 @@ def _backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
     dq = torch.empty_like(problem.q)
     dk, dv = torch.empty_like(problem.k), torch.empty_like(problem.v)
     parameters = tuple(_sums_for(x, problem) for x in problem.scoring.parameters())
-    # A row with nothing to attend to must get weight exp(s - inf) = 0 everywhere, not exp(-inf + inf).
+    # A dead row must get weight exp(s - inf) = 0 everywhere, not exp(-inf + inf).
     lse = result.lse.masked_fill(result.lse == -torch.inf, torch.inf)
     dirty = problem.mask is not None and not finite(problem.q, problem.k, problem.v)
     for part in parts(problem):
@@ -73,7 +73,7 @@ def _backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
 
 
 def _sums_for(parameter: Tensor, problem: Problem) -> Tensor:
-    """Zeros to sum a parameter's gradient in: float64, unless every pair has an entry of its own."""
+    """Zeros to accumulate a parameter's gradient in: float64, unless every pair has an entry of its own."""
     pairs = (problem.batch, problem.heads, problem.q_len, problem.k_len)
     shared = tuple(parameter.shape) != pairs
     return torch.zeros_like(parameter, dtype=torch.float64 if shared else problem.accumulate)
@@ -124,7 +124,7 @@ class _Backward:
             if share is not None:
                 weights *= share
             if self.dirty and tile.blocked is not None:
-                # A row that did see NaN has lse NaN, and so have its weights, blocked ones included.
+                # A row that attended to NaN has lse NaN, and so have its weights, masked ones included.
                 part.four(weights).masked_fill_(tile.blocked, 0.0)
             d_weights = bmm(d_out, v.transpose(1, 2))
             mixed = weights
@@ -149,18 +149,19 @@ class _Backward:
         k, v = self.k[:, keys], self.v[:, keys]
         if not self.dirty or tile.blocked is None:
             return q, k, v
-        # Zero weights must not meet NaN or inf: 0 * NaN is NaN. Infinite q and k become the largest numbers
-        # there are, because a score such as tanh may be finite there.
+        # Zero weights must not meet NaN or inf: 0 * NaN is NaN. Infinite q and k become the largest finite
+        # numbers, because a score such as tanh may be finite there.
         return q.nan_to_num(), k.nan_to_num(), v.nan_to_num(0.0, 0.0, 0.0)
 
     def _mixed(
         self, row: Row, q: Tensor, lse: Tensor, d_out: Tensor
     ) -> tuple[Float[Tensor, "stacks rows 1"], Float[Tensor, "stacks rows 1"]]:
-        """The sum over keys of w_ij (d_out_i . v_j) for right weights, and what makes weights right.
+        """The sum over keys of w_ij (d_out_i . v_j) for exact weights, and the factor that makes weights
+        exact.
 
-        All weights of a row, the sink's included, are off by one factor, the rounding of its lse.
-        Their sum is that factor. What the sink leaves to the keys, 1 - w, would not do: it loses every
-        digit where the sink takes nearly all.
+        All weights of a row, the sink's included, are off by one factor, the rounding error of its lse. Their
+        sum is that factor. The sink's complement 1 - w would not do: it loses all digits when the sink takes
+        nearly all weight.
         """
         part = self.part
         total, mass = (torch.zeros_like(lse, dtype=torch.float64) for _ in range(2))
@@ -195,7 +196,8 @@ class _Backward:
             own = tuple(x.detach().to(q.dtype).requires_grad_() for x in scoring.score.parameters())
             s = part.four(bmm(q, k.transpose(1, 2)) if scoring.score.is_dot else scoring.raw(q, k, own))
             if bias is not None:
-                # As large as the tile: autograd would sum over shared axes in an order that threads decide.
+                # Expanded to the tile's size: autograd would sum over shared axes in an order that depends on
+                # threads.
                 bias = bias.detach().to(q.dtype).expand_as(s).requires_grad_()
             s = scoring.modify(s, bias, tile.place)
         if not s.requires_grad:

@@ -25,7 +25,7 @@ def dense_output(problem: Problem) -> Float[Tensor, "batch heads q v_dim"]:
     if p.sink is not None:
         sink = p.sink.to(dtype).view(1, -1, 1, 1).expand(*s.shape[:3], 1)
         s = torch.cat([s, sink], -1)
-    # A row that sees nothing would be softmax of -inf alone, which is NaN.
+    # A dead row would be the softmax of -inf only, which is NaN.
     dead = (s == -torch.inf).all(-1, keepdim=True)
     weights = s.masked_fill(dead, 0.0).softmax(-1).masked_fill(dead, 0.0)[..., : p.k_len]
     if p.dropout:

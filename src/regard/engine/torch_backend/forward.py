@@ -1,8 +1,8 @@
 """Forward: attention by streaming tiles, in plain torch operations, on every device.
 
-This backend defines truth. It never holds more than one tile of scores, keeps every sum in float32 or better,
-adds in a fixed order, and supports everything the engine can say. What remains of the map is one log-sum-exp
-per row, from which every cell can be computed again.
+This backend defines the right result. It never holds more than one tile of scores, keeps every sum in float32
+or better, adds in a fixed order, and supports every option. All that remains of the map is one log-sum-exp
+per row, from which every cell can be recomputed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from regard.stats.peaks import note_peaks
 
 __all__ = ["forward"]
 
-# float32 overflows near 3e38; sums of exp(s - m) and of its products with values that pass this make the
-# block stream again, carefully.
+# float32 overflows near 3e38. If sums of exp(s - m), or of its products with values, exceed this, the block
+# is streamed again with a running maximum per tile.
 LARGE = 1e30
 
 
 def forward(problem: Problem, riders: Riders = NO_RIDERS) -> Streamed:
-    """Output and log-sum-exp of every row, and what rides along."""
+    """Output, log-sum-exp and riders of every row."""
     result = _empty(problem, riders)
     dirty = problem.mask is not None and not finite(problem.v)
     for part in parts(problem):
@@ -47,7 +47,7 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
 
     extra = 0 if riders.columns is None else riders.columns.shape[-1]
     return Streamed(
-        # A sink shrinks the output afterwards: half precision is rounded to after that, and only once.
+        # A sink scales the output afterwards: it is rounded to half precision once, after that.
         out=q.new_empty(
             (*shape, problem.v.shape[-1]), dtype=q.dtype if problem.sink is None else problem.accumulate
         ),
@@ -69,7 +69,7 @@ class _Stream:
         self.part, self.riders, self.dirty = part, riders, dirty
         self.k = part.keys(p.k)
         v = part.keys(p.v)
-        # A column of ones makes the second product return the row sums too; a second one will hold positions.
+        # A column of ones makes the second product return the row sums too; another one will hold positions.
         ones = [v.new_ones(*v.shape[:2], 1)] * (1 + riders.distance)
         extra = [] if riders.columns is None else [part.keys(riders.columns)]
         self.v = torch.cat([v, *ones, *extra], -1)
@@ -80,7 +80,7 @@ class _Stream:
     def run(self, row: Row) -> None:
         """Stream one block; leaves acc, m, energy and peaks behind."""
         if self.riders.distance:
-            # Measured from the middle of the block, so that a near key far down the text keeps its digits.
+            # Relative to the middle of the block, so that near keys keep their digits far down the text.
             positions = torch.arange(self.v.shape[1], dtype=self.v.dtype, device=self.v.device)
             self.v[..., self.width + 1] = self._middle(row) - positions
         self._stream(row, careful=False)
@@ -91,13 +91,13 @@ class _Stream:
         return row.queries.start + self.part.problem.offset + len(row.queries) // 2
 
     def write(self, row: Row, result: Streamed) -> None:
-        """Normalise what the block summed and put it in its place."""
+        """Normalise the sums of a block and store its results."""
         part, rows, width = self.part, row.queries, self.width
         total = self.acc[..., width]
         share = total.reciprocal().masked_fill_(total == 0, 0.0)
         mixed = self.acc * share[..., None]
         part.put(result.out, rows, mixed[..., :width])
-        # log 0 = -inf: a row with nothing to attend to has lse -inf by itself, since its m is -inf.
+        # log 0 = -inf, so a dead row gets lse -inf.
         top, log_total = self.m[..., 0], total.log()
         lse = top + log_total
         part.put(result.lse, rows, lse)
@@ -133,7 +133,7 @@ class _Stream:
             if self.riders.max_score or not settled:
                 top = note_peaks(*self.peaks, s, tile.keys.start) if self.riders.max_score else s.amax(-1)
                 if careful or not settled:
-                    # The maximum only has to be near: once every row has one, it is kept (see LARGE).
+                    # The maximum need not be exact: once every row has one, it is kept (see LARGE).
                     settled = self._raise(top[..., None]) and not careful
             self._add(s, tile, keys)
 
@@ -176,7 +176,7 @@ class _Stream:
 
 
 def _mix_dirty(p: Tensor, v: Tensor) -> Tensor:
-    """p @ v where v holds NaN or inf: only weights that are not zero may pick them up."""
+    """p @ v where v holds NaN or inf: only nonzero weights may pick them up."""
     mixed = bmm(p, v.nan_to_num(0.0, 0.0, 0.0))
     seen = (p > 0).to(p.dtype)
     plus, minus, nan = (

@@ -1,4 +1,5 @@
-"""Backend `triton`: NVIDIA GPUs. Kernels load when first used; what they can run is known without them."""
+"""Backend `triton` for NVIDIA GPUs. Kernels are imported when first used; which calls they can run is known
+without them."""
 
 from regard.engine.triton import hopper
 from regard.engine.triton.support import (

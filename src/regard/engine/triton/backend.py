@@ -1,4 +1,4 @@
-"""Backend `triton`, and PyTorch's kernels on NVIDIA GPUs. Kernels load when they are first used."""
+"""Backend `triton`, and PyTorch's kernels on NVIDIA GPUs. Kernels are imported when first used."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ Result = TypeVar("Result")
 
 # Row statistics of every forward pass.
 ROWS = (Entropy, MaxScore, MeanDistance)
-# Sides of blocks whose largest weights a forward pass may return.
+# Block sizes whose maxima a forward pass can return.
 GRAINS = (64, 128)
-# The package whose statistics always do the same.
+# Statistics of this package depend on their arguments only, so their calls can be replayed.
 OURS = "regard.stats."
-# So many first keys fit one tile.
+# That many first keys fit into one tile.
 MAX_FIRST_KEYS = 128
 
 
 class SdpaOnCuda(SdpaBackend):
-    """PyTorch's kernels where NVIDIA's stand behind them; the streamed backward follows them."""
+    """PyTorch's kernels for NVIDIA GPUs. The reference backend computes their gradients."""
 
     devices = ("cuda",)
     has_backward = False
@@ -73,7 +73,7 @@ class SdpaOnCuda(SdpaBackend):
 
 
 class TritonBackend(Backend):
-    """Our kernels for NVIDIA GPUs: attention, row statistics beside it, and maps."""
+    """Our kernels for NVIDIA GPUs: attention, row statistics in the same pass, and reading maps."""
 
     name = "triton"
     devices = ("cuda",)
@@ -108,7 +108,7 @@ class TritonBackend(Backend):
         statistics: Mapping[str, Statistic],
         differentiable: bool = False,
     ) -> Ride | None:
-        """Rows, the first keys, the heaviest keys and overviews; extra columns do not ride."""
+        """Row statistics, the weight of first keys, top keys and block maxima ride; extra columns do not."""
         asked = [s for s in statistics.values() if type(s) is SinkMass]
         first = asked[0].first if asked and _sums_first_keys(problem, asked[0].first) else 0
         riding = {
@@ -162,7 +162,7 @@ class TritonBackend(Backend):
         call: Callable[[], Result],
     ) -> Result:
         kinds = {type(s) for s in statistics.values()}
-        # Statistics of users may do anything, and do it each time.
+        # Other statistics may have side effects or read state of their own, so they run every time.
         if Custom in kinds or not all(kind.__module__.startswith(OURS) for kind in kinds):
             return call()
         return replay_or_call(problem, (), (asked, *statistics, *statistics.values()), call)
@@ -170,7 +170,7 @@ class TritonBackend(Backend):
 
 @dataclass(frozen=True)
 class GpuRide(Ride):
-    """What a forward pass on a GPU returns: which of it depends on the kernel that runs."""
+    """What a forward pass on a GPU returned; which statistics that includes depends on the kernel."""
 
     statistics: Mapping[str, Statistic]
 
@@ -186,7 +186,7 @@ class GpuRide(Ride):
         self, statistics: Mapping[str, Statistic], found: Mapping[str, Any], result: Streamed
     ) -> dict[str, Statistic]:
         left = {name: s for name, s in statistics.items() if name not in found}
-        # Of an overview of both means and maxima the maxima came along.
+        # For an overview of both means and maxima, only the means are left to compute.
         return {name: replace(s, how="mean") if _has_maxima(s, result) else s for name, s in left.items()}
 
     def join(self, found: Mapping[str, Any], more: Mapping[str, Any], result: Streamed) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class GpuRide(Ride):
         return joined
 
     def _value(self, name: str, statistic: Statistic, result: Streamed) -> Any:
-        """The result of a statistic, or None where it did not come along."""
+        """The result of a statistic, or None if the forward did not return it."""
         if _has_maxima(statistic, result):
             return result.block_maxima if statistic.how == "max" else None
         if type(statistic) is TopK:
@@ -219,13 +219,13 @@ class GpuRide(Ride):
 
 
 def top_keys_asked(statistics: Mapping[str, Statistic]) -> int:
-    """How many top keys to ask a forward pass for: of what is wanted, the most that it can return."""
+    """The number of top keys to request: the largest k among the statistics that the forward can return."""
     wanted = [s.k for s in statistics.values() if type(s) is TopK and s.k <= support.MAX_TOP_KEYS]
     return max((k for k in wanted if k <= support.MAX_FUSED_TOP_KEYS), default=max(wanted, default=0))
 
 
 def grain_asked(statistics: Mapping[str, Statistic]) -> int:
-    """The side of the blocks whose largest weights make every overview's, or 0."""
+    """The block size of the maxima to request, which serves every overview; 0 if there is none."""
     asked = [s.size for s in statistics.values() if type(s) is Pooled and s.how != "mean"]
     sizes = [size for size in asked if support.fits(size)]
     return max((g for g in GRAINS if all(size % g == 0 for size in sizes)), default=0) if sizes else 0
@@ -243,7 +243,7 @@ def _sums_first_keys(problem: Problem, first: int) -> bool:
 
 
 def _has_maxima(statistic: Statistic, result: Streamed) -> TypeGuard[Pooled]:
-    """Whether a forward pass returned the largest weights of an overview's own blocks."""
+    """Whether a forward pass returned block maxima of which the overview's blocks can be made."""
     if type(statistic) is not Pooled or statistic.how == "mean":
         return False
     return result.block_maxima is not None and statistic.size == result.grain

@@ -1,4 +1,4 @@
-"""Tile shapes and pipeline depths, measured once and shipped: nothing is searched when users call."""
+"""Tile shapes and pipeline depths, measured once and shipped: nothing is tuned at run time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDTHS = (16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Config:
-    """How one kernel is cut and scheduled: queries and keys of a tile, warps, stages of the load pipeline."""
+    """Tile shape and schedule of a kernel: queries and keys per tile, warps, pipeline stages."""
 
     block_q: int
     block_k: int
@@ -64,7 +64,7 @@ TABLE: dict[tuple[str, int, int], Config] = {
     ("decode", 9, 128): Config(16, 64, 4, 3),
     ("decode", 9, 256): Config(16, 64, 4, 2),
 }
-# Where nothing was measured: small enough for any GPU of compute capability 8 or more.
+# For devices without measurements: small enough for any GPU of compute capability 8 or more.
 MODEST: dict[str, Config] = {
     "forward": Config(64, 64, 4, 2),
     "rows": Config(64, 64, 4, 2),
@@ -75,7 +75,7 @@ MODEST: dict[str, Config] = {
     "queries": Config(64, 32, 4, 1),
     "decode": Config(16, 64, 4, 2),
 }
-# Operands of four bytes and wide heads fill shared memory twice as fast. The interpreter takes these too.
+# Four-byte operands and wide heads need twice the shared memory. The interpreter uses these too.
 NARROW: dict[str, Config] = {
     **{name: Config(32, 32, 4, 1) for name in MODEST},
     "decode": Config(16, 32, 4, 1),
@@ -97,13 +97,13 @@ def interpreted() -> bool:
 
 
 def has_tma(device: torch.device) -> bool:
-    """Whether the device has a copy engine for tiles (Hopper and later)."""
+    """Whether the device can load tiles by TMA (Hopper and later)."""
     return device.type == "cuda" and generation(device) >= 9
 
 
 @cache
 def generation(device: torch.device) -> int:
-    """The first number of a GPU's compute capability. Cached: PyTorch's call is slow."""
+    """The major compute capability of a GPU. Cached, because PyTorch's call is slow."""
     return torch.cuda.get_device_capability(device)[0]
 
 

@@ -1,4 +1,4 @@
-"""A problem as kernels take it: pointers, strides, flags."""
+"""A problem as arguments of kernels: pointers, strides, flags."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["Operands", "described", "packed", "steps", "strides"]
 
 @dataclass(frozen=True)
 class Operands:
-    """The tensors and numbers of a problem, in the form every kernel shares."""
+    """The tensors and numbers of a problem, in the form that all kernels share."""
 
     problem: Problem
 
     @cached_property
     def q(self) -> Tensor:
-        """Queries whose scale is positive: kernels take the maximum before they scale."""
+        """Queries with the sign that makes the scale positive: kernels take the maximum before they scale."""
         q, scale = packed(self.problem.q), self.problem.scoring.scale
         return q if scale > 0 else -q if scale < 0 else torch.zeros_like(q)
 
@@ -55,7 +55,7 @@ class Operands:
 
     @cached_property
     def scoring(self) -> dict[str, Any]:
-        """How raw products become scores."""
+        """Arguments that turn raw products into scores."""
         scoring, p = self.problem.scoring, self.problem
         bias = scoring.bias.detach() if isinstance(scoring.bias, Tensor) else None
         slopes = scoring.bias.slopes if isinstance(scoring.bias, ALiBi) else None
@@ -92,9 +92,8 @@ class Operands:
         return {"Q": self.q, "K": self.k, **strides("q", self.q), **strides("k", self.k)}
 
     def pairs(self, cut: Config, both: bool = False, engine: bool = True) -> dict[str, Any]:
-        """Queries and keys; on Hopper keys and values come as descriptors for its copy engine, and if `both`
-        are read tile by tile, queries too. Making descriptors takes time: without the `engine` there are
-        none."""
+        """Queries and keys as arguments. With TMA, keys are passed as a descriptor; with `both`, queries too,
+        for kernels that read them tile by tile. Making descriptors takes time: `engine=False` makes none."""
         found = {**self.plain, "TMA": engine and self.tma}
         if found["TMA"]:
             found["K"] = described(self.k, cut.block_k)
@@ -112,7 +111,7 @@ class Operands:
         return has_tma(self.problem.q.device) and all(_aligned(x) for x in (self.q, self.k, self.v))
 
     def visits(self, table: Plan, runs: Runs) -> dict[str, Any]:
-        """Which tiles to visit and which of their pairs may attend."""
+        """Which tiles to visit, and which of their pairs may attend."""
         low, high = (runs.order, runs.order) if table.spans is None else table.spans
         if table.bits is None:
             stride_b, stride_h = (low.stride(i) if low.shape[i] > 1 else 0 for i in (0, 1))
@@ -138,30 +137,31 @@ class Operands:
 
 
 def packed(x: Tensor) -> Tensor:
-    """Rows must be packed, and aligned where the hardware reads 16 bytes at once."""
+    """Kernels need a last stride of 1: copy a tensor that has another."""
     x = x.detach() if x.requires_grad else x
     return x if x.stride(-1) == 1 or math.prod(x.shape) == 0 else x.contiguous()
 
 
 def _aligned(x: Tensor) -> bool:
-    """The copy engine wants every row, head and batch row to begin at a multiple of 16 bytes."""
+    """Whether every row, head and batch row begins at a multiple of 16 bytes, as TMA needs."""
     steps = [x.stride(i) for i in range(3) if x.shape[i] > 1]
     return x.data_ptr() % 16 == 0 and all(step % (16 // x.itemsize) == 0 and step > 0 for step in steps)
 
 
 def described(x: Tensor, block: int) -> Any:
-    """Blocks of rows of one head, for the copy engine."""
+    """A TMA descriptor for blocks of rows of one head."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     return TensorDescriptor(x, list(x.shape), steps(x.shape, x.stride()), [1, 1, block, width(x.shape[3])])
 
 
 def steps(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
-    """The steps of a tensor's axes; that of an axis of length 1 is never taken, and may be anything."""
+    """The strides of a tensor. An axis of length 1 is never stepped along, so it gets a stride that TMA
+    accepts."""
     anything = width(shape[3]) * max(1, shape[2])
     return [stride if n > 1 else anything for n, stride in zip(shape[:3], strides[:3], strict=True)] + [1]
 
 
 def strides(name: str, x: Tensor) -> dict[str, int]:
-    """The steps between batch rows, heads and rows, as arguments called after a tensor."""
+    """The strides of batch rows, heads and rows, as arguments named after a tensor."""
     return dict(zip((f"{name}_b", f"{name}_h", f"{name}_n"), x.stride()[:3], strict=True))

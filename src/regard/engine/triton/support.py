@@ -1,4 +1,4 @@
-"""What the kernels can run, without loading them."""
+"""What the kernels can run; importing this loads no kernel."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = [
 MAX_TOP_KEYS = 64
 # The most top keys per row that a forward returns.
 MAX_FUSED_TOP_KEYS = 8
-# So few queries are a decode step.
+# The most queries of a decode step.
 MAX_DECODE_QUERIES = 8
 OLDEST = 8
-# Blocks of an overview lie within tiles, or hold whole tiles, whatever the size of tiles.
+# Overview blocks must divide tiles, or be made of whole tiles, whatever the tile size.
 LARGEST_TILE = 128
 
 
@@ -64,7 +64,7 @@ def refusal(problem: Problem) -> str | None:
 
 
 def cannot_fold(fold: Fold) -> str | None:
-    """Why no kernel computes a fold, and what would; None if one does."""
+    """Why no kernel computes a fold, and what to use instead; None if one does."""
     if isinstance(fold, DivergenceFold | ColumnTopFold):
         return "it must see the tiles"
     if isinstance(fold, TopFold) and fold.weight.shape[-1] > MAX_TOP_KEYS:
@@ -76,7 +76,7 @@ def cannot_fold(fold: Fold) -> str | None:
 
 
 def fits(size: int) -> bool:
-    """Whether kernels know blocks of size × size cells: tiles are made of them, or they of tiles."""
+    """Whether kernels can pool blocks of size × size cells: they divide tiles or consist of whole tiles."""
     return size & (size - 1) == 0 or size % LARGEST_TILE == 0
 
 

@@ -1,7 +1,7 @@
-"""What every kernel does with a tile: load its rows, score its pairs, ask the mask.
+"""What every kernel does with a tile: load its rows, compute scores, apply the mask.
 
 Scores are kept in units of log 2, because the hardware's exponential is a power of two. A plain dot product
-stays raw, and its scale meets it in the one multiply-add that also subtracts the row's maximum.
+stays raw: its scale is part of the multiply-add that subtracts the row's maximum.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -23,17 +23,17 @@ def rows(
     DIM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, CHECK: tl.constexpr, TMA: tl.constexpr,
 ):
 # fmt: on
-    """BLOCK rows of one head from row `first` on, (BLOCK, WIDTH); CHECK where they may pass `length`.
+    """Load BLOCK rows of one head from row `first` on, (BLOCK, WIDTH); CHECK if they may exceed `length`.
 
-    WIDTH is DIM rounded up to what the matrix units take; what is not there reads as 0. With TMA x is a
-    tensor descriptor, and the copy engine knows all that by itself.
+    WIDTH is DIM rounded up to a size that the matrix units take; missing elements read as 0. With TMA x is a
+    tensor descriptor, which does all of this in hardware.
     """
     if TMA:
         block = tl.reshape(x.load([tl.cast(batch, tl.int32), head, first, 0]), [BLOCK, WIDTH])
     else:
         row = tl.arange(0, BLOCK)
         col = tl.arange(0, WIDTH)
-        # A long text with many heads side by side has more elements than 32 bits can count.
+        # A long text with many heads may have more elements than 32 bits can index.
         base = x + batch * stride_b + tl.cast(head, tl.int64) * stride_h + tl.cast(first, tl.int64) * stride
         at = base + row[:, None] * stride + col[None, :]
         if CHECK and DIM == WIDTH:
@@ -49,7 +49,8 @@ def rows(
 
 @triton.jit
 def dot(a, b, acc=None):
-    """a @ b with float32 sums; float32 operands keep their digits in three passes of the matrix units."""
+    """a @ b with float32 sums; float32 operands are multiplied in three passes, which keeps their precision.
+    """
     if a.dtype == tl.float32:
         return tl.dot(a, b, acc, input_precision="tf32x3")
     return tl.dot(a, b, acc)
@@ -57,13 +58,13 @@ def dot(a, b, acc=None):
 
 @triton.jit
 def finite(x):
-    """x with 0 for NaN and inf: behind a mask these meet a weight of 0, and 0 · NaN is NaN."""
+    """x with NaN and inf replaced by 0: behind a mask they meet a weight of 0, and 0 · NaN is NaN."""
     return tl.where(tl.abs(x) < float("inf"), x, 0.0)
 
 
 @triton.jit
 def tanh(x):
-    """By one exponential that never overflows."""
+    """tanh, with one exponential that never overflows."""
     e = tl.exp2(tl.abs(x) * (-2 * LOG2E))
     t = (1 - e) / (1 + e)
     return tl.where(x < 0, -t, t)
@@ -74,7 +75,7 @@ def score(
     s, q_row, k_row, scale, softcap, offset, slope, BIAS, bias_q, bias_k, q_len, k_len,
     HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
 ):  # fmt: skip
-    """Raw dot products as scores in units of log 2 (left raw where nothing but the scale is asked for).
+    """Raw dot products as scores in units of log 2 (left raw if only the scale applies).
 
     q_row and k_row broadcast to the tile; `BIAS` points at this batch row and head.
     """
@@ -89,7 +90,7 @@ def score(
         s -= slope * tl.abs(q_row + offset - k_row).to(tl.float32)
     if SOFTCAP:
         capped = softcap * tanh(s / softcap)
-        # What a bias forbids stays forbidden: a cap would let it attend.
+        # A bias of -inf must stay -inf: the soft cap would make it finite.
         s = tl.where(s == float("-inf"), s, capped) if HAS_BIAS else capped
     return s * LOG2E
 

@@ -27,7 +27,7 @@ def preprocess_kernel(
     ROWS: tl.constexpr, HAS_D_LSE: tl.constexpr, CLEAN: tl.constexpr,
 ):
 # fmt: on
-    """One program: what the other kernels need of ROWS queries. Lines are filled up to `length`."""
+    """One program: lse2 and delta of ROWS queries, for the other kernels. Lines are padded to `length`."""
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     first = tl.program_id(0) * ROWS
     map_at = batch * heads + head
@@ -39,13 +39,13 @@ def preprocess_kernel(
     if HAS_D_LSE:
         delta -= tl.load(D_LSE + map_at * q_len + row, mask=there, other=0.0)
     lse = tl.load(LSE + map_at * q_len + row, mask=there, other=float("-inf"))
-    # exp(s - inf) = 0: a row that sees nothing sends nothing back, and neither does one behind the last.
+    # exp(s - inf) = 0: dead rows and rows past the last one contribute nothing.
     lse2 = tl.where(lse == float("-inf"), float("inf"), lse * LOG2E)
     tl.store(LSE2 + map_at * length + row, lse2, mask=row < length)
     tl.store(DELTA + map_at * length + row, delta, mask=row < length)
     if CLEAN:
-        # Zero weights must not meet NaN or inf. A row that did attend to them has lse NaN, and so has its
-        # gradient.
+        # A row that attended to NaN or inf has lse NaN, and so has its gradient; other rows must not be
+        # affected.
         q = rows(Q, batch, head, first, q_b, q_h, q_n, q_len, DIM, ROWS, WIDTH, True, False)
         to = map_at * q_len + row[:, None]
         col, v_col = tl.arange(0, WIDTH)[None, :], tl.arange(0, V_WIDTH)[None, :]
@@ -141,7 +141,7 @@ def queries_kernel(
     HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
 ):
 # fmt: on
-    """One program: the gradient of one block of queries, over every run of keys it can see."""
+    """One program: the gradient of one block of queries, over every run of keys that it can see."""
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     plane = batch * plane_stride
     block = tl.load(ORDER + plane + tl.program_id(0))

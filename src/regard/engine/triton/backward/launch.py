@@ -1,4 +1,4 @@
-"""Launching the backward."""
+"""Launches the backward."""
 
 # A kernel calls its compile-time arguments tl.constexpr, and is given plain numbers.
 # pyright: reportArgumentType=false

@@ -1,4 +1,4 @@
-"""What comes back to the outputs of a problem, as the kernels of a backward take it."""
+"""The upstream gradients of a problem, in the form that the backward kernels take."""
 
 # A kernel calls its compile-time arguments tl.constexpr, and is given plain numbers.
 # pyright: reportArgumentType=false
@@ -18,18 +18,17 @@ from regard.engine.triton.operands import Operands, packed, strides
 
 __all__ = ["LINE", "Preprocessed", "preprocess"]
 
-# Lines of one number per query are filled up to whole blocks: Hopper's copy engine wants each to begin at a
-# multiple of 16 bytes.
+# Lines of one number per query are padded to whole blocks: TMA needs each to begin at a multiple of 16 bytes.
 LINE = 128
-# Queries that one program prepares.
+# Queries per program.
 ROWS = 32
 
 
 @dataclass(frozen=True)
 class Preprocessed:
-    """What comes back to the outputs of a problem: their gradients, and what is the same for a whole row.
+    """Upstream gradients, and delta and lse2 of every row.
 
-    Log-sum-exps are in units of log 2, and inf for rows that see nothing.
+    Log-sum-exps are in units of log 2, and inf for dead rows.
     """
 
     d_out: Float[Tensor, "batch heads q v_dim"]
@@ -40,11 +39,11 @@ class Preprocessed:
 def preprocess(
     problem: Problem, out: Tensor, lse: Tensor, d_out: Tensor, d_lse: Tensor | None
 ) -> tuple[Operands, Preprocessed]:
-    """A problem without garbage behind its mask, and what comes back to its rows."""
+    """A problem without garbage behind its mask, and its upstream gradients."""
     p = problem
     d_out = d_out.to(p.v.dtype).contiguous()
     q, clean = packed(p.q), p.mask is not None
-    # Without a mask every key is seen: nothing to clean.
+    # Without a mask every key is seen, so there is nothing to clean.
     k, v = (x.nan_to_num(0.0, 0.0, 0.0) if clean else x for x in (p.k, p.v))
     clean_q, clean_d = (
         torch.empty_like(x, memory_format=torch.contiguous_format) if clean else x for x in (q, d_out)

@@ -46,9 +46,8 @@ def decode_kernel(
 # fmt: on
     """One program: some keys of one key head, against all rows that share it.
 
-    MAX_SCORES asks for the key of each row's largest score, FIRST_WEIGHTS for the weight of the first
-    `first_keys` keys, HAS_TILE_MAXIMA
-    for the largest score of each tile.
+    MAX_SCORES requests the argmax of each row, FIRST_WEIGHTS the weight of the first `first_keys` keys,
+    HAS_TILE_MAXIMA the largest score of each tile.
     """
     split, kv_head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
@@ -72,7 +71,7 @@ def decode_kernel(
     maxima_at = TILE_MAXIMA + ((batch * heads + head) * q_len + q_row) * tiles
     first = split * per_split
     stop = tl.minimum(first + per_split, k_len)
-    # Between these every row sees every key. Tiles around them may hide some, whatever lies there.
+    # From `low` to `high` every row sees every key. Tiles around them may hide some.
     seen_from, seen_to = tl.max(tl.where(there, low, 0), 0), tl.min(tl.where(there, high, k_len), 0)
     full_first = tl.minimum(tl.maximum(tl.cdiv(seen_from, BLOCK_K) * BLOCK_K, first), stop)
     full_stop = tl.maximum(tl.minimum(seen_to // BLOCK_K * BLOCK_K, stop), full_first)
@@ -97,7 +96,7 @@ def decode_kernel(
             if HAS_TILE_MAXIMA:
                 tl.store(maxima_at + start // BLOCK_K, s_top, mask=there)
             if MAX_SCORES:
-                # On a tie the earlier key stays.
+                # On ties the earlier key stays.
                 at_top = tl.min(tl.where(s == s_top[:, None], k_row[None, :], k_len), 1)
                 better = (s_top > top) | ((s_top == top) & (at_top < argmax))
                 argmax = tl.where(better, at_top, argmax)
@@ -119,7 +118,7 @@ def decode_kernel(
             total = total * keep_old + tl.sum(p, 1)
             if CHECK:
                 clean = finite(v)
-                bad = tl.max((clean != v).to(tl.int32), 1)  # (BLOCK_K,): a key whose value is not a number
+                bad = tl.max((clean != v).to(tl.int32), 1)  # (BLOCK_K,): keys whose value is not finite
                 poison = tl.max(tl.where(p > 0, bad[None, :], 0), 1)
                 acc = dot(p.to(v.dtype), clean.to(v.dtype), acc * keep_old[:, None])
                 acc = tl.where(poison[:, None] > 0, float("nan"), acc)
@@ -183,12 +182,12 @@ def merge_kernel(
     tl.store(OUT + row_at * V_DIM + v_col, out.to(OUT.dtype.element_ty), mask=v_col < V_DIM)
     tl.store(LSE + row_at, lse * LN2)
     if STATISTICS:
-        # Each part measured its energy from its own maximum: move them all to the common one.
+        # Each part measured its energy from its own maximum: rebase all of them to the common one.
         own = tl.where(top == float("-inf"), 0.0, top)
         energy = tl.load(ENERGY + at, mask=there, other=0.0) + (own - base) * total
         entropy = sum_log - tl.sum(energy * share, 0) * inverse - kept_log
         entropy = kept * entropy * LN2
-        # Rounding may leave a little less than none; what is no number stays none.
+        # Rounding may give a slightly negative entropy: clamp it to 0. NaN stays NaN.
         tl.store(ENTROPY + row_at, tl.where(entropy < 0, 0.0, entropy))
         distance = tl.load(DISTANCE + at, mask=there, other=0.0)
         tl.store(MEAN_DISTANCE + row_at, kept * tl.sum(distance * share, 0) * inverse)
@@ -210,17 +209,18 @@ def largest_kernel(
     COUNT: tl.constexpr, PIECE: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
 ):
 # fmt: on
-    """One program: the COUNT largest scores of a piece of a row, largest first, of equals the earlier key.
+    """One program: the COUNT largest scores of a piece of a row, largest first, on ties the earlier key
+    first.
 
-    The FIRST time a score's place is its key. The LAST time there is one piece, and what is written is the
-    weight; where it is 0 there is no key.
+    In the FIRST round the place of a score is its key. In the LAST round there is one piece, and weights are
+    written instead of scores; a key with weight 0 becomes -1.
     """
     piece, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     place = piece * PIECE + tl.arange(0, PIECE)
     s = tl.load(SCORES + row * length + place, mask=place < length, other=float("-inf"))
     key = place if FIRST else tl.load(KEYS + row * length + place, mask=place < length, other=-1)
     lse = tl.load(LSE + row) * LOG2E if LAST else 0.0
-    # A dead row's is -inf, like all its scores.
+    # A dead row has lse -inf, like all its scores.
     lse = tl.where(lse == float("-inf"), 0.0, lse)
     to = (row * pieces + piece) * COUNT
     for number in range(COUNT):
@@ -244,7 +244,7 @@ def rescore_kernel(
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
 ):
 # fmt: on
-    """One program: the scores of one of the tiles in which a row's top_keys_from_tiles keys lie."""
+    """One program: the scores of one of the tiles that hold a row's top keys."""
     place, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     q_row, at_map = (row % q_len).to(tl.int32), row // q_len
     head, batch = (at_map % heads).to(tl.int32), at_map // heads
@@ -262,7 +262,7 @@ def rescore_kernel(
               ALIBI, SOFTCAP)
     s = s * (scale * LOG2E) if LINEAR else s
     mask_at = batch * mask_b + head * mask_h + q_row
-    # A row with fewer tiles than were asked for has been given some twice, without a maximum.
+    # A row with fewer tiles than requested gets some of them twice, with a maximum of -inf.
     high = tl.where(top > float("-inf"), tl.load(HIGH + mask_at), 0)
     seen = (k_row >= tl.load(LOW + mask_at)) & (k_row < high)
     to = at * BLOCK_K + tl.arange(0, BLOCK_K)

@@ -1,4 +1,4 @@
-"""Launching a decode step: split the keys, merge what the parts found."""
+"""Launches a decode step: split the keys, merge the partial results."""
 
 # A kernel calls its compile-time arguments tl.constexpr, and is given plain numbers.
 # pyright: reportArgumentType=false
@@ -27,14 +27,14 @@ PIECE = 2048
 
 @asked_once
 def applicable(problem: Problem) -> bool:
-    """A few queries, and a mask that gives each of them one interval of keys."""
+    """Whether a problem has few queries and a mask that gives each of them one interval of keys."""
     if problem.q_len > MAX_DECODE_QUERIES or problem.group * problem.q_len > MOST_ROWS:
         return False
     return has_intervals(problem)
 
 
 def decode(problem: Problem, riders: Riders) -> Streamed:
-    """One step, with the row statistics that ride along; classes of keys are the tiles it reads."""
+    """One decode step with its row statistics; for top keys it returns the maximum of each tile of keys."""
     p, operands = problem, Operands(problem)
     cut = operands.config("decode")
     kv_heads, statistics = p.k.shape[1], riders.entropy or riders.distance
@@ -122,7 +122,7 @@ def top_keys_from_tiles(
     tile_maxima: Float[Tensor, "batch heads q tiles"],
     top: int,
 ) -> tuple[Float[Tensor, "batch heads q top"], Int64[Tensor, "batch heads q top"]]:
-    """The top_keys_from_tiles keys of each row, which lie in the `top` tiles with the largest maxima."""
+    """The heaviest keys of each row, which lie in the `top` tiles with the largest maxima."""
     operands, lse = Operands(problem), lse.contiguous()
     cut = operands.config("decode")
     value, tile = _largest(tile_maxima.flatten(0, 2), None, lse, top, last=False)
@@ -148,10 +148,11 @@ def top_keys_from_tiles(
 def _largest(
     scores: Float[Tensor, "rows n"], keys: Int[Tensor, "rows n"] | None, lse: Tensor, top: int, *, last: bool
 ) -> tuple[Float[Tensor, "rows top"], Int[Tensor, "rows top"]]:
-    """The largest scores of rows and their keys, or places; the `last` time weights instead of scores.
+    """The largest scores of rows and their keys, or places; in the `last` call weights instead of scores.
 
-    The best of every piece first, then the best of those, until one piece holds them all. Pieces are as long
-    whatever the length of a text, so that no length is compiled for; the last time there are few scores.
+    First the best of every piece, then the best of those, until one piece holds them all. Pieces have the
+    same length whatever the length of the text, so that no length is compiled for; in the last call there are
+    few scores.
     """
     while True:
         rows, length = scores.shape
@@ -181,7 +182,7 @@ def _largest(
 
 
 def _splits(problem: Problem, block: int) -> tuple[int, int, int]:
-    """How many programs share the keys of one head, how many keys each gets, in whole blocks; and how many
+    """How many programs share the keys of one head, how many keys each gets (whole blocks), and how many
     programs would share those of a long text."""
     programs = PER_PROCESSOR * _processors(problem.q.device)
     wanted = max(1, programs // (problem.batch * problem.k.shape[1]))

@@ -1,1 +1,1 @@
-"""The forward pass: its kernels, their launch, and which one a call gets."""
+"""The forward pass: its kernels, their launch, and the choice between them."""

@@ -17,7 +17,8 @@ NO_RIDERS = Riders()
 
 
 def attend(problem: Problem, riders: Riders) -> Streamed:
-    """Output, lse and what rides along; plain calls are NVIDIA's where it is ahead, few queries decoded."""
+    """Output, log-sum-exp and riders. Plain calls go to NVIDIA's kernels where these are faster, few queries
+    to the decode kernels."""
     if riders.columns is not None:
         return _attend(problem, riders)
     return replay_or_call(problem, (), ("attend", riders), partial(_attend, problem, riders))

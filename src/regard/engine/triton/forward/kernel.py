@@ -22,8 +22,8 @@ _ARGMAX_LENGTHS = [*_COMMON, "k_blocks"]
 
 @triton.jit
 def _first_weight(s, lse, low, high, KEYS: tl.constexpr):
-    """What weight those of the first KEYS keys have together that rows see, from their scores and the rows'
-    log-sum-exp, in units of log 2."""
+    """The total weight of those of the first KEYS keys that a row sees, given their scores and the row's
+    log-sum-exp in units of log 2."""
     key = tl.arange(0, KEYS)[None, :]
     # A dead row has lse -inf, and sees nothing.
     lse = tl.where(lse == float("-inf"), 0.0, lse)
@@ -49,11 +49,11 @@ def _attend(
     CAREFUL: tl.constexpr, PARTS: tl.constexpr, GRAIN: tl.constexpr,
 ):
 # fmt: on
-    """One block of queries of one head, over every run of keys it can see, so many PARTS of a tile one after
-    the other. With GRAIN it stores the largest score of each row's GRAIN keys, in units of log 2.
+    """One block of queries of one head, over every run of keys that it can see, with tiles split into PARTS.
+    With GRAIN it stores each row's maximum over every GRAIN keys, in units of log 2.
 
     Full runs come first: they settle the running maximum. A row that has seen nothing is shifted by 0 and not
-    by its maximum, since -inf - -inf is NaN.
+    by its maximum, because -inf - -inf is NaN.
     """
     LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
     KEYS: tl.constexpr = BLOCK_K // PARTS
@@ -81,7 +81,7 @@ def _attend(
     shift = tl.zeros([BLOCK_Q], tl.float32)
     total = tl.zeros([BLOCK_Q], tl.float32)
     energy, distance = total, total
-    # Without classes the key itself is stored.
+    # With CLASSES = 0 the key itself is stored.
     CLASS_COUNT: tl.constexpr = max(1, CLASSES)
     best = tl.full([BLOCK_Q, CLASS_COUNT], float("-inf"), tl.float32)
     best_at = tl.full([BLOCK_Q, CLASS_COUNT], -1, tl.int32)
@@ -109,9 +109,8 @@ def _attend(
                                    q_in_block[:, None], BLOCK_Q, KEYS, HAS_BITS)
                     s = tl.where(keep, s, float("-inf"))
                 if MAX_SCORES:
-                    # Every CLASSES-th key is of one class: their maximum needs no cross-thread
-                    # communication, and the tile it came from says nearly all about its key. The rest is
-                    # `argmax_kernel`'s.
+                    # Every CLASSES-th key belongs to one class. A class maximum needs no cross-thread
+                    # communication, and its tile leaves few keys to search, which is done by `argmax_kernel`.
                     class_maxima = tl.max(tl.reshape(s, [BLOCK_Q, KEYS // CLASS_COUNT, CLASS_COUNT]), 1)
                     s_max = tl.max(class_maxima, 1)
                     place = j // PARTS
@@ -171,7 +170,7 @@ def _attend(
     out = acc * (share * kept)[:, None]
     if CAREFUL:
         out = tl.where(poison[:, None] > 0, float("nan"), out)
-        # A pass in bands asks after each of them.
+        # With a band of queries, maxima are stored relative to its first query.
         tl.store(DIRTY + dirty_at, 0)
     else:
         tl.store(DIRTY + dirty_at, tl.max(tl.max((out != out).to(tl.int32), 1), 0))
@@ -180,10 +179,11 @@ def _attend(
     tl.store(out_at, out.to(OUT.dtype.element_ty), mask=there[:, None] & (v_col[None, :] < V_DIM))
     tl.store(LSE + row_at, lse * LN2, mask=there)
     if ENTROPIES:
-        # lse - E[s], both from the maximum so that nothing large cancels; a sink shrinks every weight alike.
+        # lse - E[s], both measured from the maximum so that nothing large cancels; a sink scales all weights
+        # alike.
         entropy = sum_log - energy * share - kept_log
         entropy = kept * entropy * LN2
-        # Rounding may leave a little less than none; what is no number stays none.
+        # Rounding may give a slightly negative entropy: clamp it to 0. NaN stays NaN.
         tl.store(ENTROPY + row_at, tl.where(entropy < 0, 0.0, entropy), mask=there)
     if DISTANCES:
         from_middle = (q_row + offset - middle).to(tl.float32)
@@ -192,7 +192,7 @@ def _attend(
     if MAX_SCORES:
         tl.store(MAX_SCORE + row_at, row_max * LN2, mask=there)
         places = row_at[:, None] * CLASS_COUNT + tl.arange(0, CLASS_COUNT)[None, :]
-        # A class that is beaten has no tile: only where classes tie is there more than one left to search.
+        # A class whose maximum is smaller gets no tile: more than one tile is left to search only on ties.
         won = best == tl.max(best, 1)[:, None]
         best_at = tl.where(won, best_at, -1).to(ARGMAX.dtype.element_ty)
         tl.store(ARGMAX + places, best_at, mask=there[:, None])
@@ -221,11 +221,11 @@ def forward_kernel(
     CAREFUL: tl.constexpr, PARTS: tl.constexpr, GRAIN: tl.constexpr, AT_ONCE: tl.constexpr,
 ):
 # fmt: on
-    """One program: one block of queries of one head, or those of AT_ONCE that are to be done again.
+    """One program: one block of queries of one head; with CAREFUL the dirty ones among AT_ONCE blocks.
 
-    Garbage in V behind the mask would leak, since 0 · NaN is NaN; but to look for it in every tile is dear.
-    So a block whose output is not all numbers says so in DIRTY, and a second, CAREFUL launch does such blocks
-    again. There are hardly ever any, and a program looks after several so that there are few of these.
+    Garbage in V behind the mask would leak, since 0 · NaN is NaN, but checking every tile for it is
+    expensive. Instead, a block whose output is not finite is flagged in DIRTY, and a second, CAREFUL launch
+    recomputes these blocks. Dirty blocks are rare, so one program handles several blocks.
     """
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     if CAREFUL:
@@ -273,7 +273,7 @@ def argmax_kernel(
     CLASSES: tl.constexpr,
 ):
 # fmt: on
-    """Which key holds each row's largest score, searched among the few the forward pass left over."""
+    """The key of each row's largest score, searched among the few that the forward pass left."""
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     kv_head = head // group
     BIAS += batch * bias_b + head.to(tl.int64) * bias_h
@@ -297,7 +297,7 @@ def argmax_kernel(
     tiles = tl.load(MAX_TILES + row_at[:, None] * CLASSES + classes[None, :], mask=there[:, None], other=-1)
     row_max = tl.full([ROWS], float("-inf"), tl.float32)
     max_key = tl.full([ROWS], -1, tl.int32)
-    # As many rounds as the row with most ties needs: nearly always one.
+    # One round per tie of the row with most ties: nearly always one.
     rounds = tl.max(tl.sum((tiles >= 0).to(tl.int32), 1), 0)
     for _ in range(rounds):
         which = tl.min(tl.where(tiles >= 0, classes[None, :], CLASSES), 1)
@@ -336,7 +336,8 @@ def first_weight_kernel(
     HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
 ):
 # fmt: on
-    """What weight the first keys have together, for every row; KEYS is their number rounded up."""
+    """The total weight of the first keys, for every row; KEYS is their number rounded up to a power of two.
+    """
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     BIAS += batch * bias_b + head.to(tl.int64) * bias_h
     slope = tl.load(SLOPES + head) if ALIBI else 0.0

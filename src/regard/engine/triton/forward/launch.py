@@ -1,4 +1,4 @@
-"""Launching the fused forward, and what can be had from it alone."""
+"""Launches the fused forward, and the small kernels that complete its statistics."""
 
 # A kernel calls its compile-time arguments tl.constexpr, and is given plain numbers.
 # pyright: reportArgumentType=false
@@ -24,38 +24,38 @@ from regard.engine.triton.support import MAX_FUSED_TOP_KEYS
 
 __all__ = ["forward"]
 
-# Every so many keys of a tile are searched together for the largest score.
+# Classes of keys in a tile; the forward returns the tile of each class maximum.
 CLASSES = 16
 ARGMAX_ROWS, FIRST_ROWS = 32, 32
-# First keys that are multiplied with those queries once more, to say what weight they have.
+# First keys that the portable kernel multiplies again with the blocks it recomputes, to sum their weight.
 FIRST_KEYS = 16
-# What the kernel for Hopper leaves is hardly ever done again, but always compiled: with a quarter of a
-# tile at a time that takes a third as long.
+# The portable kernel hardly ever recomputes a block of the Hopper kernel, but is always compiled for it. With
+# a quarter of a tile at a time that takes a third as long.
 PARTS = 4
-# Blocks of queries of which a program asks whether they are to be done again.
+# Blocks of queries that one program checks for being dirty.
 REDO_BLOCKS = 8
 
 
 def forward(problem: Problem, riders: Riders, finite_values: bool = False) -> Streamed:
-    """Output, log-sum-exp, and what rows bring along: entropy, distance, the largest score and its key,
-    the weight of the first keys.
+    """Output, log-sum-exp and the requested riders: entropy, distance, the largest score and its key, the
+    weight of the first keys.
 
-    With `finite_values` values are known to be numbers, or the output is not used: garbage is not looked for.
+    With `finite_values` the values are known to be finite, or the output is not used, so there is no check
+    for garbage.
     """
     operands = Operands(problem)
     by_hopper = hopper.applicable(problem)
     riders = _supported(riders, by_hopper)
-    # Blocks that the kernel for Hopper leaves dirty are done again by ours: they must be the same blocks.
+    # The portable kernel recomputes dirty blocks of the Hopper kernel, so both must use the same blocks.
     cut = operands.config("rows" if by_hopper or riders.max_score or riders.distance else "forward")
     result = _empty(problem, riders)
     rows, blocks = result.lse.shape, -(-problem.q_len // cut.block_q)
-    # Garbage behind a mask makes blocks of queries dirty, and so do scores that leap, on Hopper.
+    # Blocks become dirty by garbage behind a mask, and on Hopper also by scores that rise steeply.
     careful = by_hopper or (problem.mask is not None and not finite_values)
     dirty = (torch.zeros if careful else torch.empty)(
         (*rows[:2], blocks), dtype=torch.int32, device=result.lse.device
     )
-    # The kernel for Hopper returns the key of a row's largest score or its tile, the portable one the tile
-    # of each class of keys.
+    # The Hopper kernel returns the argmax key of a row or its tile, the portable one the tile of each class.
     finds_argmax = by_hopper and riders.needs_argmax and hopper.finds_argmax(problem)
     classes = 0 if finds_argmax else 1 if by_hopper else CLASSES
     argmax, tiles = dirty, None
@@ -83,8 +83,8 @@ def forward(problem: Problem, riders: Riders, finite_values: bool = False) -> St
 def _second_look(
     operands: Operands, cut: Config, first: int, result: Streamed, tiles: Tensor | None, by_hopper: bool
 ) -> None:
-    """What a pass over all tiles leaves to a second look at a few: the key of the largest score, where the
-    tiles that have it are given, and the weight of the `first` keys, if there are any."""
+    """Complete the statistics of a forward pass: search the given tiles for the argmax keys, and sum the
+    weight of the `first` keys, if there are any."""
     if by_hopper and tiles is not None:
         from regard.engine.triton.hopper.argmax.launch import MAX_FIRST_KEYS, find_argmax
 
@@ -117,7 +117,7 @@ def _launch(
     start(
         forward_kernel,
         (-(-table.q_blocks // (REDO_BLOCKS if careful else 1)), problem.heads, problem.batch),
-        # Hardly ever is there something to do again.
+        # Descriptors would not pay: there is hardly ever a block to recompute.
         **operands.pairs(cut, engine=not careful),
         **operands.values(cut, engine=not careful),
         **operands.sizes,
@@ -190,9 +190,10 @@ def _sum_first_weight(operands: Operands, lse: Tensor, first_weight: Tensor, fir
 
 
 def _supported(riders: Riders, by_hopper: bool) -> Riders:
-    """The riders that a pass has room for: either the tile of a row's largest score or that of each tile.
+    """The riders that one pass can return: either the tile of each row's maximum, or the maximum of each
+    tile.
 
-    If tile maxima are computed anyway, the key of the largest of all is the first of the top keys.
+    If tile maxima are computed anyway, the argmax is the first of the top keys.
     """
     if not by_hopper:
         return replace(riders, top_keys=0, grain=0)
@@ -208,7 +209,7 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
         return q.new_empty(shape, dtype=torch.float32) if wanted else None
 
     weight = key = block_maxima = None
-    # Where a sink leaves nothing to any key, the first of the top keys is none.
+    # If a sink takes all weight of a row, its first top key is none, so the argmax is needed separately.
     with_key = riders.max_score and not (riders.top_keys and problem.sink is not None)
     if riders.top_keys:
         weight = q.new_empty((*shape, riders.top_keys), dtype=torch.float32)

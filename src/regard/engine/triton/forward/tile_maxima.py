@@ -1,4 +1,4 @@
-"""Where a forward pass leaves the largest scores of tiles."""
+"""The buffer into which a forward pass writes tile maxima."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["TileMaxima", "tile_maxima_arguments"]
 
 @dataclass(frozen=True)
 class TileMaxima:
-    """Room for the largest score of each row's `grain` keys, in units of log 2, of a band of blocks of
-    queries that begins with the query `first`."""
+    """The maxima of each row over every `grain` keys, in units of log 2, for a band of queries from query
+    `first` on."""
 
     scores: Float[Tensor, "maps lines rows"]
     grain: int
@@ -22,7 +22,7 @@ class TileMaxima:
 
 
 def tile_maxima_arguments(tile_maxima: TileMaxima | None, unused: Tensor) -> dict[str, Any]:
-    """Arguments of kernels that write tile maxima; `unused` is passed if there are none."""
+    """Arguments of kernels that write tile maxima; `unused` stands in if there are none."""
     if tile_maxima is None:
         return {"TILE_MAXIMA": unused, "maxima_size": 0, "maxima_rows": 0, "maxima_first": 0, "GRAIN": 0}
     _, lines, rows = tile_maxima.scores.shape

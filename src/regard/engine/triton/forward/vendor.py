@@ -1,10 +1,10 @@
-"""NVIDIA's own attention through PyTorch: the fastest forward for what it can do, and it knows its lse.
+"""NVIDIA's own attention through PyTorch: for calls that it supports the fastest forward, and it returns the
+lse.
 
-On Hopper cuDNN is ahead of FlashAttention, which takes half as long again. But it thinks about every shape
-that it has not seen, for 40 ms, and for three times that if gradients are wanted: longer than many a prompt
-takes, and every prompt has a length of its own, and every token of an answer. So cuDNN has what is worth the
-thought, up to where our own kernel is ahead of it. Which calls these are follows from their shapes, and not
-from what came before: the same call gives the same bits.
+On Hopper FlashAttention takes half as long again as cuDNN. But cuDNN autotunes each new shape: 40 ms, and
+three times that with gradients. That is longer than many prompts take, every prompt has a length of its own,
+and so has every decoding step. So cuDNN runs calls with enough work, up to where our own kernel is faster.
+The choice depends on shapes only, not on earlier calls: the same call gives the same bits.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from regard.engine.triton.support import MAX_DECODE_QUERIES
 
 __all__ = ["applicable", "forward", "plain", "worth_autotuning"]
 
-# Operators without a public name; where one is missing, PyTorch's own choice is as good as any.
+# Operators without a public name. If one is missing, PyTorch's own choice is used.
 CUDNN = "_scaled_dot_product_cudnn_attention"
 FLASH = "_scaled_dot_product_flash_attention"
 WIDEST = 128
 # From compute capability 9 on cuDNN is ahead of FlashAttention 2.
 CUDNN_FROM = 9
-# FLOPs that take FlashAttention a tenth of a millisecond on an H200. With fewer a call waits for Python, and
-# not for the device.
+# Work that takes FlashAttention a tenth of a millisecond on an H200. With less, a call waits for Python
+# rather than for the device.
 AUTOTUNE_FLOPS = 3.5e10
 
 
@@ -60,7 +60,8 @@ def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float
 
 
 def plain(problem: Problem) -> Tensor:
-    """The output alone, with PyTorch's own gradient; by our kernel where that is ahead and none is wanted."""
+    """The output alone, with PyTorch's own gradient; by our kernel where that is faster and no gradient is
+    wanted."""
     learns = torch.is_grad_enabled() and any(x.requires_grad for x in (problem.q, problem.k, problem.v))
     if (
         not learns
@@ -87,9 +88,10 @@ def _ours(problem: Problem) -> Tensor:
 
 
 def worth_autotuning(problem: Problem) -> bool:
-    """Whether cuDNN is to do an applicable problem, if not our kernel: much work, and no step of an answer.
+    """Whether cuDNN runs an applicable problem, unless our kernel does: it has much work, and is no decoding
+    step.
 
-    Each of those has another length. What is compiled is for one shape, and cuDNN's too.
+    Each decoding step has another length. Compiled code is for one shape, so cuDNN runs it too.
     """
     if torch.compiler.is_compiling():
         return True

@@ -1,4 +1,4 @@
-"""Kernels for Hopper alone, in Gluon: one warp feeds two or three warpgroups through the copy engine."""
+"""Kernels for Hopper only, in Gluon: one warp loads tiles by TMA for two or three warpgroups that compute."""
 
 from regard.engine.triton.hopper.support import applicable, faster_than_vendor, finds_argmax
 

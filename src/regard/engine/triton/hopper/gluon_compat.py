@@ -9,9 +9,9 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 
 __all__ = ["async_load", "barrier", "reinterpret"]
 
-# Threads of a warpgroup wait for one another.
+# A barrier for the threads of one warpgroup.
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
-# The copy engine brings a tile, and a barrier hears of it.
+# Load a tile by TMA; an mbarrier is signalled when it has arrived.
 async_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 
 PRIVATE = gl.constexpr(hasattr(gl.shared_memory_descriptor, "_reinterpret"))
@@ -19,7 +19,7 @@ PRIVATE = gl.constexpr(hasattr(gl.shared_memory_descriptor, "_reinterpret"))
 
 @gluon.jit
 def reinterpret(memory, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
-    """The same shared memory as numbers of this type and shape."""
+    """The same shared memory, viewed with this dtype, shape and layout."""
     if PRIVATE:
         return memory._reinterpret(dtype, shape, layout)
     else:

@@ -15,15 +15,15 @@ from regard.engine.triton.schedule.intervals import intervals
 
 __all__ = ["grid", "heads_across"]
 
-# Keys of several heads that are read in turn, together: more would not stay near, in the second-level cache.
+# Keys of interleaved heads together: more would not stay in the second-level cache.
 NEAR = 16384
 
 
 def heads_across(problem: Problem, *tensors: Tensor) -> int:
-    """How many heads take turns; 0 where one comes after the other.
+    """How many heads are interleaved; 0 if heads run one after the other.
 
-    Kernels then take so many heads for a batch row, which is the same where a problem's tensors lie packed
-    and neither mask nor sink knows one head from another. Without a mask all blocks are as long.
+    Kernels then treat that many heads as one batch row. This needs packed tensors, and a mask and a sink that
+    do not differ between heads. Without a mask all blocks take equally long, so there is nothing to gain.
     """
     p = problem
     if p.mask is None or p.sink is not None or p.k_len == 0:
@@ -37,5 +37,5 @@ def heads_across(problem: Problem, *tensors: Tensor) -> int:
 
 
 def grid(blocks: int, heads: int, batch: int, across: int) -> tuple[int, int, int]:
-    """Programs for blocks of all heads: blocks come first, or heads if `across` of them take turns."""
+    """The launch grid: blocks first, or heads first if `across` of them are interleaved."""
     return (across, blocks, batch * heads // across) if across else (blocks, heads, batch)

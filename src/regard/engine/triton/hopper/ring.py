@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 LOG2E = gl.constexpr(1.4426950408889634)
-# The first of the hardware's sixteen barriers that the compiler has no use for: those of places in rings.
+# The first of the sixteen named barriers that the compiler leaves unused; slots of rings use them.
 PLACE = gl.constexpr(8)
 
 
 @gluon.jit
 def ring(DESCRIPTOR, STAGES: gl.constexpr, ROWS: gl.constexpr, DIM: gl.constexpr):
-    """Room for STAGES tiles, twice: the copy engine knows batch rows and heads as axes of length 1, and the
+    """Shared memory for STAGES tiles, in two views: TMA wants axes of length 1 for batch rows and heads, the
     matrix units want two axes."""
     dtype: gl.constexpr = DESCRIPTOR.dtype
     flat: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, DIM], dtype)
@@ -44,7 +44,7 @@ def ring(DESCRIPTOR, STAGES: gl.constexpr, ROWS: gl.constexpr, DIM: gl.constexpr
 
 @gluon.jit
 def line_ring(DESCRIPTOR, STAGES: gl.constexpr, COUNT: gl.constexpr):
-    """Room for STAGES lines of COUNT numbers, as TMA writes and as kernels read them."""
+    """Shared memory for STAGES lines of COUNT numbers, in two views: for TMA and for reading."""
     flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     tma_view = gl.allocate_shared_memory(gl.float32, [STAGES, 1, COUNT], DESCRIPTOR.layout)
     return tma_view, reinterpret(tma_view, gl.float32, [STAGES, COUNT], flat)
@@ -52,7 +52,7 @@ def line_ring(DESCRIPTOR, STAGES: gl.constexpr, COUNT: gl.constexpr):
 
 @gluon.jit
 def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr):
-    """Barriers that fall when COUNT have arrived."""
+    """mbarriers, each of which completes after COUNT arrivals."""
     found = gl.allocate_shared_memory(gl.int64, [NUMBER, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(NUMBER):
         mbarrier.init(found.index(i), count=COUNT)
@@ -61,9 +61,9 @@ def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr):
 
 @gluon.jit
 def release(place, WARPGROUPS: gl.constexpr):
-    """Say that a warpgroup, one of so many, is done with a place of a ring.
+    """Signal that this warpgroup, one of WARPGROUPS, no longer reads a slot of a ring.
 
-    No warp waits here; an mbarrier would make the four warps of the warpgroup wait for each other.
+    No warp waits here. An mbarrier would make the four warps of the warpgroup wait for each other.
     """
     number = gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0])) * 0 + (PLACE + place)
     text: gl.constexpr = named_barrier("arrive", WARPGROUPS)
@@ -72,7 +72,7 @@ def release(place, WARPGROUPS: gl.constexpr):
 
 @gluon.jit
 def acquire(place, WARPGROUPS: gl.constexpr):
-    """Wait until all warpgroups are done with a place: for the warp that loads."""
+    """Wait until no warpgroup reads a slot any more; called by the warp that loads."""
     number = gl.arange(0, 32, gl.BlockedLayout([1], [32], [1], [0])) * 0 + (PLACE + place)
     text: gl.constexpr = named_barrier("sync", WARPGROUPS)
     gl.inline_asm_elementwise(text, NAMED_BARRIER_OPERANDS, [number], dtype=gl.int32, is_pure=False, pack=1)
@@ -80,10 +80,10 @@ def acquire(place, WARPGROUPS: gl.constexpr):
 
 @gluon.jit
 def pad_code(INSTRUCTIONS: gl.constexpr):
-    """So many instructions that do zeros, for what is before them and behind them to lie farther apart.
+    """Insert no-ops, so that the code before and after them lies farther apart.
 
-    What lies about a multiple of 16 KiB apart has the same places in the instruction cache: loops that two
-    warpgroups run at once, with 48 to 50 KiB between them, took 1 to 2 % longer.
+    Code at a distance of about a multiple of 16 KiB competes for the same lines of the instruction cache.
+    Loops that two warpgroups run at once took 1 to 2 % longer with 48 to 50 KiB between them.
     """
     thread = gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0]))
     text: gl.constexpr = "bar.warp.sync 0xffffffff; " * INSTRUCTIONS + "mov.b32 $0, $1;"
@@ -99,8 +99,8 @@ def block_and_head(across):
 
 @gluon.jit
 def run_of(ORDER, BLOCKS, plane, number):
-    """The block with that number in an order, and its run of tiles: from, to, and full ones from, to
-    (`Schedule.blocks`)."""
+    """The block at a place of the order, and its run of tiles: start, stop, and start and stop of the full
+    ones (`Schedule.blocks`)."""
     block = gl.load(ORDER + plane + number)
     bounds = BLOCKS + (plane + block) * 4
     return block, gl.load(bounds), gl.load(bounds + 1), gl.load(bounds + 2), gl.load(bounds + 3)
@@ -113,9 +113,10 @@ def load_tiles(
     STEP: gl.constexpr, BLOCK: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """The copy engine's driver: tiles of keys and of values into two rings, upwards or downwards.
+    """The loading warp: tiles of keys and values into two rings, in rising (STEP 1) or falling (STEP -1)
+    order.
 
-    Places of keys have the first numbers, those of values the next.
+    Barriers of the slots for keys come first, those for values after them.
     """
     for i in range(count):
         slot = i % STAGES
@@ -132,7 +133,8 @@ def load_tiles(
 
 @gluon.jit
 def mask_tile(x, j, low, high, full_first, full_stop, other, BLOCK: gl.constexpr, layout: gl.constexpr):
-    """Tile j with `other` where a query may not see a key; zeros to do in the tiles every query sees."""
+    """Tile j with `other` where a query may not see a key. Tiles that every query sees are left as they are.
+    """
     if (j < full_first) | (j >= full_stop):
         k_row = j * BLOCK + gl.arange(0, BLOCK, gl.SliceLayout(0, layout))[None, :]
         x = gl.where((k_row >= low[:, None]) & (k_row < high[:, None]), x, other)
@@ -141,5 +143,5 @@ def mask_tile(x, j, low, high, full_first, full_stop, other, BLOCK: gl.constexpr
 
 @gluon.jit
 def dot_transposed(a, ring, slot, zeros):
-    """Issue the product of `a` with a tile turned over."""
+    """Issue the product of `a` with a transposed tile."""
     return warpgroup_mma(a, ring.index(slot).permute((1, 0)), zeros, use_acc=False, is_async=True)

@@ -1,4 +1,4 @@
-"""Which problems the kernels for Hopper acquire, without loading them."""
+"""Which problems the kernels for Hopper take, without loading them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ SLOWER = (
 DIMS = (64, 128)
 # The second axis of a grid is no longer than this, and some kernels have a program there for every map.
 MOST_MAPS = 65535
-# From here on, at this head dim, a plain forward is faster than NVIDIA's (benchmarks/results/gpu.md).
+# From this length on, at this head dim, our plain forward is faster than cuDNN (benchmarks/results/gpu.md).
 FASTER_FROM, FASTER_DIM = 4096, 128
-# Keys that a row sees, on average, up to which the forward itself looks for that of the largest score, in
-# every tile, by head dim. With more tiles it is faster to remember one of them, and to look there once more.
+# Up to this many visible keys per row (on average, by head dim), the forward finds the argmax itself, in
+# every tile. Above that it is faster to remember the tile of the maximum and to search that tile again.
 FEW_KEYS = {64: 1024, 128: 4096}
 
 
 @asked_once
 def applicable(problem: Problem) -> bool:
-    """Whether a problem is one of theirs: half precision, equal head dims, plain scores, spans for a mask."""
+    """Whether the Hopper kernels take a problem: half precision, equal head dims, plain scores, masks of
+    spans."""
     q, v = problem.q, problem.v
     if not (q.is_cuda and generation(q.device) == GENERATION and _has_gluon()):
         return False
@@ -56,7 +57,7 @@ def faster_than_vendor(problem: Problem) -> bool:
 
 
 def finds_argmax(problem: Problem) -> bool:
-    """Whether their forward looks for the keys of rows' largest scores, and not only for the tiles."""
+    """Whether the forward returns the argmax key of each row, and not only its tile."""
     return intervals(problem).seen_by_row <= FEW_KEYS[problem.q.shape[-1]]
 
 

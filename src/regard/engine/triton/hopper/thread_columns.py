@@ -1,6 +1,6 @@
-"""The columns that one thread holds of a tile whose rows four threads share.
+"""The columns of a tile that one thread holds. Four threads share each row.
 
-Sums along a row stay in four parts, without communication between threads, until the whole is needed.
+Sums along a row stay in four parts, one per thread, until the whole sum is needed.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
@@ -23,30 +23,31 @@ __all__ = [
     "unstack",
 ]
 
-# Rows that a warpgroup holds of its program's own.
+# Rows of a program that one warpgroup holds.
 HALF = gl.constexpr(64)
 LARGER = gl.constexpr("max.s32 $0, $1, $2;")
 
 
 @gluon.jit
 def split_by_thread(x, COLUMNS: gl.constexpr):
-    """A tile as (HALF, 4, COLUMNS // 4): four threads share a row, and the last axis is what one has."""
+    """A tile as (HALF, 4, COLUMNS // 4): the four threads of a row, and the columns each of them holds."""
     pairs = gl.permute(gl.reshape(x, [HALF, COLUMNS // 8, 4, 2]), (0, 2, 1, 3))
     return gl.reshape(pairs, [HALF, 4, COLUMNS // 4])
 
 
 @gluon.jit
 def join_threads(x, COLUMNS: gl.constexpr):
-    """What `split_by_thread` made, as a tile again."""
+    """The inverse of `split_by_thread`."""
     pairs = gl.permute(gl.reshape(x, [HALF, 4, COLUMNS // 8, 2]), (0, 2, 1, 3))
     return gl.reshape(pairs, [HALF, COLUMNS])
 
 
 @gluon.jit
 def columns_of(x, COLUMNS: gl.constexpr):
-    """The columns of what `split_by_thread` made, without the bits that say whose thread it is.
+    """The column numbers of what `split_by_thread` returned, without the bits that depend on the thread.
 
-    These are known when compiled; those bits are twice the thread's number among the four of a row.
+    They are compile-time constants. To get the column, add twice the thread's number among the four of its
+    row.
     """
     layout: gl.constexpr = x.type.layout
     own = gl.arange(0, COLUMNS // 4, gl.SliceLayout(0, gl.SliceLayout(1, layout)))
@@ -55,7 +56,8 @@ def columns_of(x, COLUMNS: gl.constexpr):
 
 @gluon.jit
 def eighths(x):
-    """A tensor whose last three axes are of length 2 as eight tensors, by the bits from the last axis on."""
+    """Split a tensor whose last three axes have length 2 into eight tensors, indexed by those bits, last axis
+    first."""
     before, behind = gl.split(x)
     return _four(before) + _four(behind)
 
@@ -68,16 +70,16 @@ def _four(x):
 
 @gluon.jit
 def halves_of(x):
-    """What a thread has along the last of three axes, in two halves."""
+    """A thread's values along the last of three axes, split into two halves."""
     halves = gl.reshape(x, [x.shape[0], x.shape[1], 2, x.shape[2] // 2])
     return gl.split(gl.permute(halves, (0, 1, 3, 2)))
 
 
 @gluon.jit
 def unstack(x, layout: gl.constexpr):
-    """What a thread has along the last of three axes, one after the other.
+    """A thread's values along the last of three axes, as separate tensors.
 
-    For folds from the first to the last: `gl.reduce` may take any order, and has taken several.
+    For folds in a fixed order: the order of `gl.reduce` is unspecified and has changed between releases.
     """
     if x.shape[2] == 2:
         before, behind = gl.split(x)
@@ -89,7 +91,7 @@ def unstack(x, layout: gl.constexpr):
 
 @gluon.jit
 def sum_in_thread(x, layout: gl.constexpr):
-    """The sum of what a thread has along the last of three axes, from the first to the last."""
+    """The sum of a thread's values along the last of three axes, from first to last."""
     parts = unstack(x, layout)
     total = parts[0]
     for i in gl.static_range(1, x.shape[2]):
@@ -99,7 +101,7 @@ def sum_in_thread(x, layout: gl.constexpr):
 
 @gluon.jit
 def max_in_thread(x, layout: gl.constexpr):
-    """The largest of what a thread has along the last of three axes, from the first to the last."""
+    """The maximum of a thread's values along the last of three axes, from first to last."""
     parts = unstack(x, layout)
     found = parts[0]
     for i in gl.static_range(1, x.shape[2]):
@@ -109,8 +111,8 @@ def max_in_thread(x, layout: gl.constexpr):
 
 @gluon.jit
 def _larger(x, y):
-    """The larger of two. For integers this is inline PTX: the assembler finds the largest of three in chains,
-    which the compiler before it turns into trees."""
+    """The maximum of two. For integers it is inline PTX: in a chain of these the assembler uses the
+    three-input maximum; the compiler would turn the chain into a tree."""
     if x.dtype == gl.int32:
         return gl.inline_asm_elementwise(LARGER, "=r,r,r", [x, y], dtype=gl.int32, is_pure=True, pack=1)
     else:
@@ -119,10 +121,10 @@ def _larger(x, y):
 
 @gluon.jit
 def sum_by_thread(x, COLUMNS: gl.constexpr):
-    """Sums over the columns that one thread holds of a tile, (HALF, 4): four threads share a row and don't
-    communicate.
+    """Row sums over the columns that each thread holds, (HALF, 4), without communication between the four
+    threads.
 
-    One sum over all of them, so that products are added as they are made.
+    One chain of additions, so that products are added as soon as they are computed.
     """
     own = split_by_thread(x, COLUMNS)
     layout: gl.constexpr = gl.SliceLayout(2, own.type.layout)

@@ -1,4 +1,5 @@
-"""Operations of single threads as inline PTX, which Gluon has no words for; texts: thread_ops_ptx.py."""
+"""Operations of single threads as inline PTX, for which Gluon has no functions. The PTX is in
+thread_ops_ptx.py."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
 # pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false, reportCallIssue=false
@@ -80,7 +81,7 @@ __all__ = [
 
 @gluon.jit
 def exchange(p_sums, r_sums, neighbour):
-    """Hand out what the keys of two blocks received, to be put whole_output by `receive` one step later."""
+    """Exchange the column sums of two blocks between threads; `receive` adds them up one step later."""
     return gl.inline_asm_elementwise(
         EXCHANGE, EXCHANGE_OPERANDS, [p_sums, r_sums, neighbour],
         dtype=(gl.float32, gl.float32), is_pure=False, pack=2)  # fmt: skip
@@ -88,7 +89,7 @@ def exchange(p_sums, r_sums, neighbour):
 
 @gluon.jit
 def receive(kept, given, neighbour, place, there, to):
-    """Store what keys received at the last step."""
+    """Add up and store the column sums that were exchanged in the last step."""
     gl.inline_asm_elementwise(
         RECEIVE, RECEIVE_OPERANDS, [kept, given, neighbour, place, there, to.to(gl.int64)],
         dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
@@ -96,8 +97,8 @@ def receive(kept, given, neighbour, place, there, to):
 
 @gluon.jit
 def offer_maxima(maxima, neighbour, PARTS: gl.constexpr):
-    """Hand out the largest scores of a tile's parts, of which four threads of a row know a part each, to be
-    put whole_output by `store_maxima` later."""
+    """Exchange the maxima of a tile's parts between the four threads of a row; `store_maxima` combines them
+    later."""
     if PARTS == 1:
         return gl.inline_asm_elementwise(
             OFFER_MAXIMA_1, OFFER_MAXIMA_1_OPERANDS, [maxima, neighbour],
@@ -111,7 +112,7 @@ def offer_maxima(maxima, neighbour, PARTS: gl.constexpr):
 
 @gluon.jit
 def store_maxima(offered, place, to, PARTS: gl.constexpr):
-    """Store the largest scores of a tile's parts."""
+    """Combine and store the maxima of a tile's parts."""
     text: gl.constexpr = STORE_MAXIMA_1 if PARTS == 1 else STORE_MAXIMA_2
     operands: gl.constexpr = STORE_MAXIMA_1_OPERANDS if PARTS == 1 else STORE_MAXIMA_2_OPERANDS
     where = (place, to.to(gl.int64))
@@ -122,7 +123,7 @@ def store_maxima(offered, place, to, PARTS: gl.constexpr):
 
 @gluon.jit
 def first_base(highest, base):
-    """What weights are relative to, for rows that have seen nothing so far: their highest score."""
+    """The base of rows that have none yet: their largest score."""
     return gl.inline_asm_elementwise(
         FIRST_BASE, FIRST_BASE_OPERANDS, [highest, base], dtype=gl.float32, is_pure=False,
         pack=2)  # fmt: skip
@@ -130,9 +131,9 @@ def first_base(highest, base):
 
 @gluon.jit
 def select_equal(x, level, THIS: gl.constexpr, other):
-    """This number where `x` is at a level, and others elsewhere: two instructions.
+    """THIS where `x` equals `level`, else `other`: two instructions.
 
-    Of many such choices the compiler makes sums of shifted bits, and these are more.
+    The compiler turns a chain of such choices into sums of shifted bits, which take more.
     """
     text: gl.constexpr = select_equal_ptx(THIS)
     return gl.inline_asm_elementwise(
@@ -141,7 +142,7 @@ def select_equal(x, level, THIS: gl.constexpr, other):
 
 @gluon.jit
 def _first_of(x, layout: gl.constexpr):
-    """The first of what threads have along the last axis."""
+    """The first of each thread's values along the last axis."""
     for _ in gl.static_range(5):
         x = gl.split(gl.reshape(x, [x.shape[0], 4, x.shape[2] // 2, 2]))[0]
     return gl.convert_layout(gl.reshape(x, [x.shape[0], 4]), layout)
@@ -154,11 +155,12 @@ def rescale_if_needed(
     ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, WHOLE_OUTPUT: gl.constexpr, LOGS: gl.constexpr,
 ):
 # fmt: on
-    """A thread's weights of a tile, the output if it has as many numbers, and what rows have added up, scaled
-    down where scores are far above what weights are relative to. Mostly nothing is force_now.
+    """Rescale the weights of a tile, the output and the row sums where scores far exceed the base of their
+    row.
 
-    What is looked at is a thread's largest weight of each row, or with LOGS its logarithm to base 2. Without
-    the output what is left of its weights is in its place.
+    This is one branch that is rarely taken. It looks at each thread's largest weight of each row, or with
+    LOGS at the logarithm (base 2) of it. The output is passed only if it has as many numbers as the tile has
+    weights; otherwise the factor by which the caller must rescale it is returned in its place.
     """
     rows: gl.constexpr = base.type.layout
     text: gl.constexpr = RESCALE_TILE[ENTROPIES, DISTANCES, WHOLE_OUTPUT, LOGS]
@@ -183,7 +185,7 @@ def rescale_if_needed(
 
 @gluon.jit
 def force_now(sums, at):
-    """See to it that sums are force_now before whatever waits next."""
+    """Keep the assembler from moving the computation of these sums behind the next wait."""
     gl.inline_asm_elementwise(
         FORCE_NOW, FORCE_NOW_OPERANDS, [sums, at.to(gl.int64)], dtype=gl.int32, is_pure=False,
         pack=2)  # fmt: skip
@@ -191,7 +193,7 @@ def force_now(sums, at):
 
 @gluon.jit
 def flag_nan(one, two, three, dirty):
-    """Note sums that are no numbers, and see to it that they are force_now."""
+    """Flag sums that are NaN, and keep the assembler from moving them behind the next wait."""
     gl.inline_asm_elementwise(
         FLAG_NAN, FLAG_NAN_OPERANDS, [one, two, three, dirty.to(gl.int64)],
         dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
@@ -199,21 +201,21 @@ def flag_nan(one, two, three, dirty):
 
 @gluon.jit
 def logarithm(x):
-    """To base 2, as good as the hardware's exponential."""
+    """The logarithm to base 2, as exact as the hardware's exponential."""
     return gl.inline_asm_elementwise(
         LOGARITHM, LOGARITHM_OPERANDS, [x], dtype=gl.float32, is_pure=True, pack=1)  # fmt: skip
 
 
 @gluon.jit
 def popcount(bits):
-    """How many bits of a word are set."""
+    """The number of set bits of a word."""
     return gl.inline_asm_elementwise(POPCOUNT, POPCOUNT_OPERANDS, [bits], dtype=gl.int32, is_pure=True,
     pack=1)
 
 
 @gluon.jit
 def expand_bits(bits, first, to):
-    """Write the numbers of the bits that are set in words whose first bits have these numbers."""
+    """Write the numbers of the set bits of words; `first` is the number of each word's first bit."""
     gl.inline_asm_elementwise(
         EXPAND_BITS, EXPAND_BITS_OPERANDS, [bits, first, to.to(gl.int64)],
         dtype=gl.int32, is_pure=False, pack=1)  # fmt: skip
@@ -221,11 +223,10 @@ def expand_bits(bits, first, to):
 
 @gluon.jit
 def append_candidates(scores, threshold, first, low, high, length, to):
-    """List the keys of 64 × 64 scores (`columns_apart`) that are at or above the threshold of their row,
-    and that
-    the row sees.
+    """Append the keys of 64 × 64 scores (`columns_apart`) that reach the threshold of their row and that the
+    row sees.
 
-    What a thread lists by itself is a place in the list, a key and a score: for `flush_candidates`.
+    If a thread has one such key, its place, key and score are returned, for `flush_candidates` to write.
     """
     about = (threshold, first, low, high, length.to(gl.int64), to.to(gl.int64))
     return gl.inline_asm_elementwise(
@@ -235,7 +236,7 @@ def append_candidates(scores, threshold, first, low, high, length, to):
 
 @gluon.jit
 def flush_candidates(place, key, score, to):
-    """Write what `append_candidates` has found."""
+    """Write the candidates that `append_candidates` returned."""
     gl.inline_asm_elementwise(
         FLUSH_CANDIDATES, FLUSH_CANDIDATES_OPERANDS, [place, key, score, to.to(gl.int64)],
         dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
@@ -243,7 +244,8 @@ def flush_candidates(place, key, score, to):
 
 @gluon.jit
 def rescale_output(acc, left, DIM: gl.constexpr, layout: gl.constexpr):
-    """An output of 64 dims by what is left of its weights. Mostly that is all, and nothing is force_now."""
+    """Rescale an output of 64 dims by one factor per row. The factor is mostly 1, and then nothing is
+    computed."""
     sums = split_by_thread(acc, DIM)
     factor = gl.convert_layout(left, gl.SliceLayout(2, sums.type.layout))[:, :, None]
     sums = gl.inline_asm_elementwise(
@@ -254,9 +256,9 @@ def rescale_output(acc, left, DIM: gl.constexpr, layout: gl.constexpr):
 
 @gluon.jit
 def kth_largest(x, TOP: gl.constexpr):
-    """The TOP-th largest number of each column, TOP being eight at the most.
+    """The TOP-th largest number of each column, TOP at most eight.
 
-    Of a column four neighbouring threads have eight numbers each.
+    Four neighbouring threads hold eight numbers of a column each.
     """
     found = gl.inline_asm_elementwise(
         KTH_LARGEST, KTH_LARGEST_OPERANDS, [x], dtype=gl.float32, is_pure=False, pack=8)  # fmt: skip
@@ -266,11 +268,11 @@ def kth_largest(x, TOP: gl.constexpr):
 
 @gluon.jit
 def store_tile_bits(x, below, place, stores, to):
-    """Store a bit for each row of a word and each line: whether its score is above what is below its
-    threshold.
+    """Store one bit for each row of a word and each line: whether the score exceeds `below`, the number just
+    below the row's threshold.
 
-    A thread has four rows of four lines, as the `place`-th of eight, and where it stores a word, that is of
-    the line `place // 2`.
+    Each thread holds four rows of four lines and is number `place` of eight. If it `stores` a word, that is
+    the word of line `place // 2`.
     """
     shift = (place & 1) * 4
     first = gl.where((place & 2) > 0, 0x3715, 0x6240)
@@ -283,7 +285,8 @@ def store_tile_bits(x, below, place, stores, to):
 
 @gluon.jit
 def store_block_maxima(x, offset, place, stores, to):
-    """Raise weights to the largest that rows have in each line. Threads are those of `store_tile_bits`."""
+    """Raise stored weights to the largest of the rows in each line. The layout is that of `store_tile_bits`.
+    """
     gl.inline_asm_elementwise(
         STORE_BLOCK_MAXIMA, STORE_BLOCK_MAXIMA_OPERANDS, [x, offset, place, stores.to(gl.int32),
         to.to(gl.int64)],

@@ -1,4 +1,4 @@
-"""PTX texts of thread_ops.py, and the constraints of their operands."""
+"""The PTX of thread_ops.py, and the constraints of its operands."""
 
 from __future__ import annotations
 
@@ -40,23 +40,24 @@ __all__ = [
     "select_equal_ptx",
 ]
 
-# What weights of a row are relative to as long as it has seen nothing.
+# The base of a row that has seen nothing yet.
 LOWEST = gl.constexpr(-1e36)
-# How far weights may go beyond 1, as a power of two, before what they are relative to is raised.
+# How far weights may exceed 1, as a power of two, before the base of their row is raised.
 SLACK = 8.0
-# How far that may be raised when weights were made already, as a power of two: further down there is only 0.
+# How far the base may be raised when the weights are already computed, as a power of two; beyond that they
+# are 0.
 MOST = 126.0
-# Weights that a thread has of a tile.
+# Weights of a tile that one thread holds.
 TILE = 64
 
 
 def _handed_out(one: list[str], other: list[str], thread: str, results: list[str]) -> str:
-    """PTX: hand out numbers of which four neighbouring threads know a part each.
+    """PTX: exchange numbers of which four neighbouring threads hold one part each.
 
-    A thread has two of `one` and two of `other`, and one of these four is its own: by the lowest bit of its
-    number from one or other, by the next the first or second. It keeps its part of that and gives three away,
-    one to each neighbour. What it is given comes through shared memory, and late where products keep that
-    busy: the four results are put whole_output one step later, or where there is nothing else to do.
+    A thread holds two parts of `one` and two of `other`, and owns one of these four numbers: the lowest bit
+    of its lane selects one or other, the next bit the first or second. It keeps its part of that number and
+    gives the other three away, one to each neighbour. Shuffles go through shared memory and are slow while
+    matrix products use it, so the four parts are added up one step later, or when nothing else is left to do.
     """
     lines = ["{ .reg .pred second, later; .reg .b32 bit; .reg .f32 near<2>, far<2>;"]
     lines += [f"and.b32 bit, {thread}, 1; setp.ne.u32 second, bit, 0;"]
@@ -72,9 +73,9 @@ def _handed_out(one: list[str], other: list[str], thread: str, results: list[str
 
 
 def _exchange() -> str:
-    """PTX: hand out what keys received.
+    """PTX: exchange column sums.
 
-    Operands: results (two, two), two sums of the first block and two of the second, the thread.
+    Operands: results (two, two), two sums of the first block and two of the second, the lane.
     """
     kept, given, one, other, thread = registers(5, 2)
     return _handed_out(one, other, thread[0], [*kept, *given])
@@ -83,8 +84,8 @@ def _exchange() -> str:
 def _receive() -> str:
     """PTX: add up and store what `_exchange` handed out.
 
-    Operands: results (none), the part that was kept and what was given, the thread, the place of its key,
-    which blocks there are (bits), and where the blocks are.
+    Operands: results (none), the part that was kept and the parts received, the lane, the place of its key,
+    which of the two blocks exist (bits), and the address of the blocks.
     """
     results, kept, given, thread, place, inside, blocks = registers(7, 2)
     lines = ["{ .reg .pred second, there; .reg .b32 bit; .reg .u64 to; .reg .f32 all, more;"]
@@ -97,10 +98,10 @@ def _receive() -> str:
 
 
 def _offer_maxima(parts: int) -> str:
-    """PTX: let each thread of a row have the largest score of one part of a tile.
+    """PTX: give each of the four threads of a row the maximum of one part of a tile.
 
-    The tile has one part or two, a thread two rows of each.
-    Operands: results (four: what the thread and its neighbours know of its own), the scores, the thread.
+    The tile has one part or two, and a thread holds two rows of each. Operands: results (four: what the
+    thread and its neighbours hold of its own part), the scores, the lane.
     """
     *results, scores, thread = registers(2 // parts + 2, 2 * parts)
     one, other = scores[::2] * (2 // parts), scores[1::2] * (2 // parts)
@@ -108,10 +109,10 @@ def _offer_maxima(parts: int) -> str:
 
 
 def _store_maxima(parts: int) -> str:
-    """PTX: put whole_output and store what `_offer_maxima` handed out.
+    """PTX: combine and store what `_offer_maxima` handed out.
 
-    Operands: results (none), the four, the place of the thread's own, negative where there is none, and where
-    places are.
+    Operands: results (none), the four numbers, the thread's own place (negative if it has none), and the
+    address of the places.
     """
     results, *given, place, maxima = registers(2 // parts + 3, 2 * parts)
     one, two, three, four = (x for some in given for x in some)
@@ -124,52 +125,54 @@ def _store_maxima(parts: int) -> str:
 
 @gluon.constexpr_function
 def named_barrier(how: str, warpgroups: int) -> str:
-    """PTX: arrive at one of the hardware's barriers ("arrive"), or wait there for all others ("sync").
+    """PTX: arrive at a named barrier ("arrive"), or wait there for all others ("sync").
 
-    These are so many warpgroups that compute, and the warp that loads. Operands: result (none), the barrier.
+    The participants are `warpgroups` computing warpgroups and the loading warp. Operands: result (none), the
+    barrier.
     """
     return f"bar.{how} $1, {warpgroups * 128 + 32}; mov.b32 $0, 0;"
 
 
 @gluon.constexpr_function
 def select_equal_ptx(this: int) -> str:
-    """PTX: a number where one is equal to another. Operands: result, these two, the number for elsewhere."""
+    """PTX: a constant where two numbers are equal. Operands: result, the two numbers, the number for
+    elsewhere."""
     return f"{{ .reg .pred equal; setp.eq.f32 equal, $1, $2; selp.b32 $0, {this}, $3, equal; }}"
 
 
 def _first_base() -> str:
-    """PTX: the score that weights of a row are relative to, for rows that have none: the largest one that its
-    four threads have, if they see any. Two rows a thread.
+    """PTX: the base of rows that have none yet: the largest score that their four threads hold, if they see
+    any key. Each thread holds two rows.
 
-    Operands: results, the thread's largest scores, what weights have been relative to.
+    Operands: results, the thread's largest scores, the bases so far.
     """
     results, mine, before = registers(3, 2)
     lines = ["{ .reg .pred none<2>, some; .reg .f32 other;"]
     for i in range(2):
         lines += [f"mov.f32 {results[i]}, {before[i]}; setp.le.f32 none{i}, {before[i]}, {LOWEST.value};"]
-    lines += ["or.pred some, none0, none1; vote.sync.any.pred some, some, 0xffffffff; @!some bra force_now;"]
+    lines += ["or.pred some, none0, none1; vote.sync.any.pred some, some, 0xffffffff; @!some bra done;"]
     for i in range(2):
         lines += [f"selp.f32 {results[i]}, {mine[i]}, {before[i]}, none{i};"]
         for lane in (1, 2):
             lines += [f"shfl.sync.bfly.b32 other, {results[i]}, {lane}, 31, 0xffffffff;"]
             lines += [f"max.f32 {results[i]}, {results[i]}, other;"]
         lines += [f"max.f32 {results[i]}, {results[i]}, {before[i]};"]
-    return "\n".join([*lines, "force_now: }"])
+    return "\n".join([*lines, "done: }"])
 
 
 def _rescale_tile(asked: tuple[bool, bool], whole_output: bool, logs: bool) -> str:
-    """PTX: where a tile has a score far above what weights of a row are relative to, raise that, and scale
-    down the tile's weights, which are made already, what was summed so far, and the output if it is given.
+    """PTX: where a tile has a score far above the base of its row, raise the base, and rescale the tile's
+    weights, the sums so far, and the output if it is given.
 
-    Weights may be as large as 2^SLACK: only beyond that do the four threads of a row look for their largest.
-    All of it is one branch that is rarely taken, since the way around one takes as long as it takes
-    instructions to come from there. A base is raised by MOST at the most, as a power of two, and beyond that
-    it is no number.
+    Weights may be as large as 2^SLACK: only beyond that do the four threads of a row look for their maximum.
+    All of it is one rarely taken branch, because every branch costs a fetch of instructions. A base is raised
+    by at most MOST, as a power of two; beyond that it becomes NaN.
 
-    Operands: results (weights, the output or what is left of its weights, bases, sums of weights and those
-    that are `asked`), the first or the first two of them as they are, the thread's largest weights, or their
-    `logs`, and bases and sums as they are. All have as many registers as a thread has weights. Of every four
-    the first two are of one row, the others of another; what rows have one of is where their first weight is.
+    Operands: results (weights, the output or the factor for it, bases, sums of weights and the sums that are
+    `asked`), the first one or two of them as inputs, the thread's largest weights or their `logs`, bases and
+    sums as inputs. Each operand has as many registers as a thread has weights. Of every four registers the
+    first two belong to one row and the others to another; a number per row is in the register of the row's
+    first weight.
     """
     more, rows = sum(asked), (0, 2)
     operands = registers(8 + whole_output + 2 * more, TILE)
@@ -180,7 +183,7 @@ def _rescale_tile(asked: tuple[bool, bool], whole_output: bool, logs: bool) -> s
     lines += [] if whole_output else [f"mov.f32 {second[row]}, 0f3F800000;" for row in rows]
     for i, row in enumerate(rows):
         lines += [f"setp.gt.f32 far{i}, {mine[row]}, {SLACK if logs else 2.0**SLACK};"]
-    lines += ["or.pred some, far0, far1; vote.sync.any.pred some, some, 0xffffffff; @!some bra force_now;"]
+    lines += ["or.pred some, far0, far1; vote.sync.any.pred some, some, 0xffffffff; @!some bra done;"]
     for i, row in enumerate(rows):
         base, total, *others = (x[row] for x in before)
         to_base, to_total, *to_others = (to[row] for to in sums)
@@ -199,7 +202,7 @@ def _rescale_tile(asked: tuple[bool, bool], whole_output: bool, logs: bool) -> s
         lines += [] if whole_output else [f"mov.f32 {second[row]}, left{i};"]
     for x in (weights, second) if whole_output else (weights,):
         lines += [f"mul.f32 {x[i]}, {x[i]}, left{i // 2 % 2};" for i in range(TILE)]
-    return "\n".join([*lines, "force_now: }"])
+    return "\n".join([*lines, "done: }"])
 
 
 def _rescale_tile_operands(asked: tuple[bool, bool], whole_output: bool) -> str:
@@ -209,15 +212,13 @@ def _rescale_tile_operands(asked: tuple[bool, bool], whole_output: bool) -> str:
 
 
 def _flag_nan() -> str:
-    """PTX: note sums that are no numbers.
+    """PTX: flag sums that are NaN.
 
-    The assembler moves what has no effect behind whatever waits; this has one, and what it looks at is
-    force_now
-    before it. Nothing is moved past a place where the threads of a warp named_barrier. They are
-    whole_output here, so that
-    this place is all that is left of it.
+    The assembler moves instructions without side effects behind the next wait. This one has a side effect, so
+    the sums are computed before it. It never moves instructions across a point where the threads of a warp
+    synchronise; since they are converged here, that synchronisation costs nothing.
 
-    Operands: results (none), three sums of two rows each, and where to note.
+    Operands: results (none), three sums of two rows each, and the address of the flag.
     """
     results, *sums, dirty = registers(5, 2)
     lines = ["{ .reg .pred bad; .reg .b32 one;", f"setp.nan.f32 bad, {sums[0][0]}, {sums[0][1]};"]
@@ -227,10 +228,10 @@ def _flag_nan() -> str:
 
 
 def _force_now() -> str:
-    """PTX: see to it that two sums are force_now here, and not behind whatever waits next.
+    """PTX: keep the assembler from computing two sums later than here.
 
-    The assembler moves what has no effect: this has none on any result, a prefetch where there is no number.
-    Operands: results (none), the sums, an address.
+    It moves instructions without side effects. This one is a prefetch that is executed only if a sum is NaN,
+    so it changes no result. Operands: results (none), the sums, an address.
     """
     results, sums, at = registers(3, 2)
     lines = ["{ .reg .pred odd;", f"setp.nan.f32 odd, {sums[0]}, {sums[1]};"]
@@ -239,17 +240,17 @@ def _force_now() -> str:
 
 
 def _rescale(count: int) -> str:
-    """PTX: multiply a thread's sums by what is left of their weights, where that is not all of them.
+    """PTX: multiply a thread's sums by the factor of their row, if it is not 1.
 
-    Of every four sums the first two are of one row, the others of another. Operands: sums, which are results
-    too, and a factor for each.
+    Of every four sums the first two belong to one row and the others to another. Operands: sums (results and
+    inputs), and a factor for each.
     """
     sums, _, factors = registers(3, count)
     lines = ["{ .reg .pred some;", f"setp.ne.f32 some, {factors[0]}, 0f3F800000;"]
     lines += [f"setp.ne.or.f32 some, {factors[2]}, 0f3F800000, some;"]
-    lines += ["vote.sync.any.pred some, some, 0xffffffff;", "@!some bra force_now;"]
+    lines += ["vote.sync.any.pred some, some, 0xffffffff;", "@!some bra done;"]
     lines += [f"mul.f32 {x}, {x}, {factor};" for x, factor in zip(sums, factors, strict=True)]
-    return "\n".join([*lines, "force_now: }"])
+    return "\n".join([*lines, "done: }"])
 
 
 def _rescale_operands(count: int) -> str:
@@ -257,19 +258,19 @@ def _rescale_operands(count: int) -> str:
 
 
 def registers(count: int, each: int) -> list[list[str]]:
-    """PTX's names of `count` operands of so many registers each."""
+    """PTX's names of `count` operands of that many registers each."""
     return [[f"${each * number + i}" for i in range(each)] for number in range(count)]
 
 
 def constraints(letters: tuple[str, ...], each: int) -> str:
-    """PTX's constraints of operands of so many registers each."""
+    """PTX's constraints of operands of that many registers each."""
     return ",".join(letter for letter in letters for _ in range(each))
 
 
 NAMED_BARRIER_OPERANDS = gl.constexpr("=r,r")
 SELECT_EQUAL_OPERANDS = gl.constexpr("=r,f,f,r")
 FIRST_BASE, FIRST_BASE_OPERANDS = gl.constexpr(_first_base()), gl.constexpr(constraints(("=&f", *"ff"), 2))
-# By whether sums for entropies and distances are asked, and whether the output is scaled down along.
+# By whether entropy and distance sums are requested, and whether the output is rescaled along with them.
 _WAYS = [((energy, far), both) for energy in (False, True) for far in (False, True) for both in (False, True)]
 RESCALE_TILE = gl.constexpr(
     {
@@ -281,10 +282,10 @@ RESCALE_TILE = gl.constexpr(
 RESCALE_TILE_OPERANDS = gl.constexpr(
     {(*asked, both): _rescale_tile_operands(asked, both) for asked, both in _WAYS}
 )
-# By how many of the two sums are asked.
+# By how many of the two sums are requested.
 RESCALE_TILE_RESULTS = gl.constexpr({sums: (gl.float32,) * (4 + sums) for sums in range(3)})
 RESCALE, RESCALE_OPERANDS = gl.constexpr(_rescale(TILE // 2)), gl.constexpr(_rescale_operands(TILE // 2))
-# By how many parts of a tile have largest scores of their own.
+# By the number of parts of a tile that have maxima of their own.
 OFFER_MAXIMA_1, OFFER_MAXIMA_1_OPERANDS = (
     gl.constexpr(_offer_maxima(1)),
     gl.constexpr(constraints(("=&f", "=&f", *"fr"), 2)),

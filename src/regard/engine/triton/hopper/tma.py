@@ -19,7 +19,7 @@ TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
 def tile_descriptor(x: Tensor, rows: int, heads: int = 0) -> TensorDescriptor:
-    """A descriptor of `rows` rows at a time; of so many heads at a time as if they were a batch row."""
+    """A TMA descriptor for tiles of `rows` rows; `heads` heads are treated as one batch row."""
     shape, strides = x.shape, x.stride()
     if heads:
         batch, count, *rest = shape
@@ -28,12 +28,12 @@ def tile_descriptor(x: Tensor, rows: int, heads: int = 0) -> TensorDescriptor:
 
 
 def line_descriptor(x: Tensor, count: int) -> TensorDescriptor:
-    """A descriptor of `count` numbers of one row of a matrix at a time."""
+    """A TMA descriptor for `count` numbers of one row of a matrix."""
     return _of(x, _line_pattern(x.shape, x.stride(), count))
 
 
 def _of(x: Tensor, pattern: TensorDescriptor) -> TensorDescriptor:
-    """A descriptor of this tensor like one that has been checked."""
+    """The descriptor of this tensor, copied from a checked pattern."""
     if x.data_ptr() % 16:
         raise ValueError("the copy engine takes tensors that begin at a multiple of 16 bytes.")
     made = object.__new__(TensorDescriptor)
@@ -59,6 +59,6 @@ def _line_pattern(shape: tuple[int, ...], strides: tuple[int, ...], count: int) 
 def _pattern(
     dtype: torch.dtype, shape: tuple[int, ...], strides: Sequence[int], block: list[int], layout: Any
 ) -> TensorDescriptor:
-    """A descriptor of nothing yet, but checked for everything else: that takes a while."""
+    """A descriptor without a tensor. Its other fields are checked here, once, because that takes long."""
     nothing = torch.empty(1, dtype=dtype, device="meta")
     return TensorDescriptor(nothing, list(shape), list(strides), block, layout)

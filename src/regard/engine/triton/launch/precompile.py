@@ -1,10 +1,8 @@
 """Compiles the kernels of a first call in parallel.
 
-A first call needs up to thirteen kernels, which take seconds each to compile. When the first one is
-missing, the call
-continues without launching anything, only to find out which others it needs. They are compiled in
-parallel, and
-then the call runs again.
+A first call needs up to thirteen kernels, which take seconds each to compile. When the first one is missing,
+the call continues without launching anything, only to find out which others it needs. They are compiled in
+parallel, and then the call runs again.
 """
 
 from __future__ import annotations
@@ -119,8 +117,7 @@ class _Precompiler(TorchFunctionMode):
 
 
 class _Workers(ThreadPoolExecutor):
-    """Threads that compile kernels and their launchers, which Triton builds with a C compiler on first
-    use."""
+    """Threads that compile kernels and their launchers, which Triton builds with a C compiler."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         return super().submit(self._both, fn)

@@ -152,18 +152,16 @@ _kernels: dict[int, _CompiledVariants] = {}
 
 
 def _argument_picker(names: list[str]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    """A function that picks these arguments, in this order."""
+    """Return a function that picks these arguments, in this order."""
     return itemgetter(*names) if len(names) > 1 else lambda named: tuple([named[name] for name in names])
 
 
 def _key_reader(params: list[Any], types: tuple[type, ...]) -> Callable[[tuple[Any, ...]], Any]:
-    """A function that reads, from arguments of these types, the key of the compiled variant.
+    """Return a function that computes the key of the compiled variant from arguments of these types.
 
     Compile-time arguments count by value, tensors by dtype and 16-byte alignment, descriptors by dtype and
-    block
-    shape, integers by whether 32 bits hold them and, where Triton specialises, whether they are 1 or a
-    multiple
-    of 16.
+    block shape, integers by whether 32 bits hold them and, where Triton specialises, whether they are 1 or a
+    multiple of 16.
     """
     constants, tensors, descriptors, integers, factored = [], [], [], [], []
     for index, (param, kind) in enumerate(zip(params, types, strict=True)):
@@ -201,5 +199,5 @@ def _picked(indices: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """The items at these indices as a tuple that is never empty: (0,) where there are none."""
     if not indices:
         return lambda values: (0,)
-    # The last one twice: of one index alone an itemgetter gives the item, and no tuple.
+    # The last index twice: with a single index an itemgetter returns the item instead of a tuple.
     return itemgetter(*indices, indices[-1])

@@ -1,9 +1,9 @@
-"""Replays calls that repeat.
+"""Replays repeated calls.
 
-Between `observe` and the device lies a lot of Python: reading the mask, choosing kernels and tile shapes. For
-short texts it takes several times as long as the device. Calls with the same key (shapes, mask, statistics)
-run the same steps, so the second and the third call with a key are recorded. If both recordings agree, later
-calls are replayed from it. REGARD_REPLAY=0 turns this off (`launch/switch.py`).
+`observe` runs much Python before it reaches the device: it reads the mask, chooses kernels and tile shapes.
+For short texts this takes several times as long as the device. Calls with the same key (shapes, mask,
+statistics) run the same steps, so the second and the third call with a key are recorded. If both recordings
+agree, later calls are replayed from it. REGARD_REPLAY=0 turns this off (`launch/switch.py`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ __all__ = ["forget", "replay_or_call", "replay_or_record"]
 
 Result = TypeVar("Result")
 
-# Keys whose recordings are kept, and keys of which only the hash is kept: a recording holds on to its mask,
-# and many keys come once. The oldest are dropped first.
+# The number of recordings kept, and of keys seen once, of which only the hash is kept: a recording holds a
+# reference to its mask, and many keys never come again. The oldest are dropped first.
 MOST, MOST_HASHES = 64, 1024
 
 
@@ -52,7 +52,7 @@ def replay_or_call(
         return call()
     _inside.a_call = True
     try:
-        # Every decode step has another length: recording it would not pay.
+        # Every decode step has another length, so recording it would not pay.
         if not replay_is_on() or problem.q_len <= MAX_DECODE_QUERIES:
             return precompile_and_run(call)
         return replay_or_record(*found, partial(precompile_and_run, call))
@@ -61,7 +61,7 @@ def replay_or_call(
 
 
 class _Inside(local):
-    """Whether this thread is inside such a call: calls within it belong to the same recording."""
+    """Whether this thread is inside such a call: nested calls belong to the same recording."""
 
     a_call = False
 
@@ -71,7 +71,7 @@ _inside = _Inside()
 
 def replay_or_record(key: Hashable, inputs: Sequence[Tensor], call: Callable[[], Result]) -> Result:
     """Return `call()`, which depends on nothing but the key and the inputs."""
-    # A tensor that is passed twice: a recording couldn't say which of the two a step reads.
+    # With a tensor passed twice, a recording could not tell which of the two a step reads.
     identities = [id(x) for x in inputs]
     key = (key, *(identities.index(identity) for identity in identities))
     history = _history_of(key)
@@ -116,7 +116,7 @@ class _History:
     lock: Any = field(default_factory=Lock)
 
     def record(self, inputs: Sequence[Tensor], call: Callable[[], Any]) -> Any:
-        """Run a call, and record it unless that was found useless."""
+        """Run a call, and record it unless recording this key has failed before."""
         if self.unreplayable:
             return call()
         before, recording = self.recording, Recorder(inputs)

@@ -1,1 +1,1 @@
-"""A mask as small integer tables that kernels read."""
+"""Masks as small integer tables that kernels read."""

@@ -1,7 +1,7 @@
 """Masks whose rows each see one interval of keys, as tables of a few numbers per block of queries.
 
-Where a whole mask is intervals, no list of tiles is needed: a block of queries visits one run of keys, in
-which one run is full. That is less than `plan` keeps for masks of any kind, and needs no map of tiles.
+No list of tiles is needed for them: a block of queries visits one run of tiles, and the full tiles within it
+are one run too. This is less than `plan` stores for arbitrary masks, and needs no grid of tiles.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ PAIRS = 1 << 24
 class Strips:
     """Diagonal strips of bands of query blocks, for the second pass.
 
-    Row of `told`: first block of queries, how many, key block - query block. No diagonals are requested of
-    those that are `without_diagonals`. Of each band `pairs` says where the sums of diagonals number (pair
-    of key blocks
-    - `first`) are kept, -1 where they are not there.
+    A row holds the first block of queries, the number of blocks, and key block - query block. Sums along
+    diagonals are requested of the strips in `with_diagonals` only. For each band, `pairs` maps (pair of key
+    blocks - `first`) to the place of its diagonal sums, -1 where there are none.
     """
 
     with_diagonals: Int32[Tensor, "planes strips 3"]
@@ -45,13 +44,13 @@ class Strips:
 
     @property
     def count(self) -> int:
-        """How many there are whose diagonals are with_diagonals."""
+        """The number of strips whose diagonals are summed."""
         return self.with_diagonals.shape[1]
 
 
 @dataclass(frozen=True)
 class Schedule(Keeper):
-    """The intervals of a mask, per plane (a batch row with a mask of its own), and what follows from them."""
+    """The intervals of a mask, per plane (a batch row with a mask of its own), and derived tables."""
 
     low: Int32[Tensor, "planes heads q"]
     high: Int32[Tensor, "planes heads q"]
@@ -67,13 +66,13 @@ class Schedule(Keeper):
 
     @property
     def strides(self) -> tuple[int, int]:
-        """The steps between the intervals of batch rows and of heads; 0 where they share."""
+        """The strides of batch rows and heads in `low` and `high`; 0 where they are shared."""
         low = self.low
         return low.stride(0) if low.shape[0] > 1 else 0, low.stride(1) if low.shape[1] > 1 else 0
 
     @property
     def rows(self) -> dict[str, Any]:
-        """The interval of every row, as kernels that look at rows take it."""
+        """The interval of every row, as arguments of kernels that process rows."""
         mask_b, mask_h = self.strides
         return {"LOW": self.low, "HIGH": self.high, "mask_b": mask_b, "mask_h": mask_h}
 
@@ -83,7 +82,7 @@ class Schedule(Keeper):
 
     @property
     def seen_by_row(self) -> float:
-        """How many keys a row sees, on average."""
+        """The number of visible keys per row, on average."""
         return self.once("seen by row", self._seen_by_row)
 
     def _seen_by_row(self) -> float:
@@ -91,7 +90,7 @@ class Schedule(Keeper):
         return float((high - low).clamp(min=0).double().mean())
 
     def visited(self, block: int) -> tuple[Int[Tensor, "planes blocks"], Int[Tensor, "planes blocks"]]:
-        """The first key that any query of a block sees, and the one behind the last; a dead block sees 0."""
+        """The first key that any query of a block sees, and the stop; 0 and 0 for a dead block."""
         first, stop, *_ = bounds(*self._on_host, self.k_len, block)
         return torch.minimum(first, stop), stop
 
@@ -100,34 +99,37 @@ class Schedule(Keeper):
         return torch.stack(bounds(*self._on_host, self.k_len, block)[2:], 2)
 
     def blocks(self, block_q: int, block_k: int) -> tuple[Int32[Tensor, "planes blocks 4"], Tensor]:
-        """For each block of queries: tiles from, to, and full ones from, to; and blocks, longest first."""
+        """For each block of queries: start and stop of its tiles, start and stop of the full ones; and the
+        order of blocks, longest first."""
         return self.once(("blocks", block_q, block_k), lambda: self._blocks(block_q, block_k))
 
     def _blocks(self, block_q: int, block_k: int) -> tuple[Tensor, Tensor]:
         first, stop = self.visited(block_q)
         full = self.full(block_q)
         first, stop = first // block_k, -(-stop // block_k)
-        # A block that sees nothing visits one tile, and finds it masked.
+        # A block that sees nothing still visits one tile, which is masked completely.
         stop = torch.maximum(stop, first + 1)
         table = torch.stack([first, stop, -(-full[..., 0] // block_k), full[..., 1] // block_k], 2)
         order = (stop - first).argsort(dim=1, descending=True, stable=True)
         return self._on_device(table), self._on_device(order)
 
     def key_blocks(self, block_q: int, block_k: int) -> tuple[Int32[Tensor, "planes blocks 4"], Tensor]:
-        """For each block of keys: tiles of queries from, to; the one behind the last in which an interval may
-        end within the block, and the first in which one may begin; and blocks, longest first.
+        """For each block of keys: start and stop of the tiles of queries; the stop of those in which an
+        interval may end within the block, and the start of those in which one may begin; and the order of
+        blocks, longest first.
 
-        Tiles between from and to may see nothing. In those between the other two all queries see all keys.
+        Tiles between start and stop may see nothing. In tiles between the other two, all queries see all
+        keys.
         """
         return self.once(("key blocks", block_q, block_k), lambda: self._key_blocks(block_q, block_k))
 
     def _key_blocks(self, block_q: int, block_k: int) -> tuple[Tensor, Tensor]:
         visited = self.visited(block_q)
-        # That a row which sees nothing begins behind the last key is enough to mask it.
+        # A dead row is masked by its `low` alone, which is past the last key.
         low, high = self._on_host
         seen_by_all = bounds(low, high.where(high > 0, self.k_len), self.k_len, block_q)[2:]
         begins = torch.arange(0, max(1, self.k_len), block_k)
-        # A long text has more pairs of blocks than should be looked at together.
+        # For long texts not all pairs of blocks fit into memory at once.
         some = begins.split(max(1, PAIRS // max(1, visited[0].shape[1])))
         ends = [(begin + block_k).clamp(max=self.k_len) for begin in some]
         found = [_of_keys(*pair, visited, seen_by_all) for pair in zip(some, ends, strict=True)]
@@ -136,18 +138,18 @@ class Schedule(Keeper):
         return self._on_device(table), self._on_device(order)
 
     def whole(self, block: int) -> tuple[Int32[Tensor, "planes heads q"], Int32[Tensor, "planes heads q"]]:
-        """`low` and `high`, filled up to whole blocks of queries."""
+        """`low` and `high`, padded to whole blocks of queries."""
         fill = (0, -self.q_len % block)
         return self.once(("whole", block), lambda: (pad(self.low, fill), pad(self.high, fill)))
 
     @property
     def edges(self) -> Int32[Tensor, "planes blocks_and_one 2"]:
-        """`full` of blocks of SIDE queries, and one that is never full behind the last."""
+        """`full` for blocks of SIDE queries, followed by one block that is never full."""
         return self.once("edges", lambda: self._on_device(pad(self.full(SIDE), (0, 0, 0, 1))))
 
     @property
     def seen(self) -> Int32[Tensor, "planes blocks 2"]:
-        """Which blocks of SIDE keys each block of as many queries sees: from, to."""
+        """For each block of SIDE queries, the start and stop of the blocks of SIDE keys that it sees."""
         return self.once("seen", lambda: self._on_device(torch.stack(self._seen(), 2)))
 
     def _seen(self) -> tuple[Tensor, Tensor]:
@@ -155,10 +157,10 @@ class Schedule(Keeper):
         return first // SIDE, -(-stop // SIDE)
 
     def strips(self, bands: tuple[range, ...], wide: int, *, past: bool = False) -> Strips:
-        """The strips that query blocks of some bands meet, longest first: so many pairs of blocks wide.
+        """The strips, `wide` pairs of blocks wide, that the query blocks of some bands see; longest first.
 
-        Of the `past` are those with a key that is not behind its query; without it all diagonals are
-        with_diagonals.
+        With `past`, only strips with a key that is not behind its query are in `with_diagonals`; without it
+        all are.
         """
         return self.once(("strips", bands, wide, past), lambda: self._strips(bands, wide, past))
 
@@ -188,12 +190,13 @@ class Schedule(Keeper):
     def _strips_of(self, band: range, wide: int) -> tuple[Int[Tensor, "planes strips 3"], int]:
         """The strips of one band, in order, and the number of the first pair of diagonals.
 
-        The last strip ends with the last pair that any query sees: under a causal mask that is the longest.
+        Strips are aligned so that the last one ends with the last pair that any query sees: under a causal
+        mask it is the longest.
         """
         first, stop = (x[:, band.start : band.stop] for x in self.visited(SIDE))
         block = torch.arange(band.start, band.stop)
         seen = stop > first
-        low, high = ((x - block) // 2 for x in (first // SIDE, (stop - 1) // SIDE))  # pairs
+        low, high = ((x - block) // 2 for x in (first // SIDE, (stop - 1) // SIDE))  # in pairs of blocks
         behind = int(high[seen].max()) + 1 if seen.any() else wide
         turn = behind % wide
         low, high = ((x - turn) // wide for x in (low, high))
@@ -212,7 +215,7 @@ class Schedule(Keeper):
 
 
 def _longest_first(length: Int[Tensor, "planes strips"], some: Int[Tensor, " some"]) -> Tensor:
-    """Some strips in order, without those that are empty in all planes."""
+    """The chosen strips, longest first, without those that are empty in all planes."""
     length = length[:, some]
     kept = int((length > 0).sum(1).amax()) if len(some) else 0
     return some[length.argsort(dim=1, descending=True, stable=True)[:, :kept]]
@@ -224,11 +227,12 @@ def _of_keys(
     visited: tuple[Tensor, Tensor],
     seen_by_all: tuple[Tensor, ...],
 ) -> Int[Tensor, "planes blocks 4"]:
-    """`key_blocks` of some blocks of keys, from what tiles of queries visit and what all of theirs see."""
+    """`key_blocks` of some blocks of keys, given the keys that tiles of queries visit and those that all of
+    their queries see."""
     begin, end = begin[:, None], end[:, None]
     low, high = (x[:, None] for x in visited)  # (planes, 1, tiles)
     first, stop = _hull((low < end) & (high > begin))  # (planes, blocks), from (planes, blocks, tiles)
-    # A block that no query sees visits one tile, and finds it masked.
+    # A block that no query sees still visits one tile, which is masked completely.
     stop = torch.maximum(stop, first + 1)
     tile = torch.arange(low.shape[2])
     inside = (tile >= first[..., None]) & (tile < stop[..., None])
@@ -240,7 +244,7 @@ def _of_keys(
 
 
 def _hull(met: Bool[Tensor, "planes blocks tiles"]) -> tuple[Tensor, Tensor]:
-    """The first place that is met and the one behind the last; 0 and 0 where there is none."""
+    """The first place that is True and the stop of the last; 0 and 0 if none is."""
     first, back = met.to(torch.int8).argmax(-1), met.flip(-1).to(torch.int8).argmax(-1)
     return first, (met.shape[-1] - back) * met.any(-1)
 

@@ -1,10 +1,10 @@
-"""The schedule as data: a mask becomes small integer tables that one compiled kernel reads.
+"""Masks as small integer tables that one compiled kernel reads.
 
 A kernel works on one block of queries (or of keys) and walks the blocks of the other side that it can see.
-Those come as *runs* of neighbouring blocks, of two kinds. In a **full** run every pair may attend and nothing
-is masked. In an **edge** run the pairs are asked about: by one interval of keys per query where the mask has
-such `spans`, else by stored bits. Blocks in no run are never touched. The end of the keys is an edge like any
-other, so kernels know nothing of masks or ragged lengths, and no mask or length compiles anything.
+These come as *runs* of adjacent blocks, of two kinds. In a **full** run every pair may attend and nothing is
+masked. In an **edge** run pairs are masked: by one interval of keys per query if the mask has such `spans`,
+otherwise by stored bits. Blocks in no run are never touched. The end of the keys is an edge like any other,
+so kernels know nothing of masks or ragged lengths, and no mask or length causes a compilation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from regard.memo import Keeper, remembered
 __all__ = ["Plan", "Runs", "plan"]
 
 WORD = 32
-# Cells of a mask that are evaluated together, and coverage asked for at once.
+# Cells of a mask evaluated at once, and tiles whose coverage is computed at once.
 CELLS = 1 << 24
 
 
@@ -34,8 +34,7 @@ class Runs:
     """What each block of one side visits on the other: block b owns runs at[b] … at[b + 1].
 
     A full run is (start, stop), an edge run (start, stop, place of its first tile in `tiles`), counted in
-    blocks. `tiles` says which stored tile of bits belongs to a place. `order` lists blocks with the most work
-    first.
+    blocks. `tiles` maps a place to a stored tile of bits. `order` lists the blocks, longest first.
     """
 
     full_at: Int32[Tensor, " blocks_and_one"]
@@ -48,7 +47,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Plan(Keeper):
-    """All a kernel needs to know of a mask. A plane is a batch row with a schedule of its own."""
+    """All that a kernel must know of a mask. A plane is a batch row with a schedule of its own."""
 
     q_len: int
     k_len: int
@@ -74,25 +73,27 @@ class Plan(Keeper):
 
     @cached_property
     def cover(self) -> Int8[Tensor, "planes q_blocks k_blocks"]:
-        """How much of each tile is seen. It grows with the square of the length: not made unless needed."""
+        """The coverage of each tile. It grows with the square of the length, so it is computed only if
+        needed."""
         if self.evaluated is not None or self.spans is None:
             return self.evaluated  # pyright: ignore[reportReturnType] - what has no spans was evaluated
         return _cover_of_spans(*self.spans, self.k_len, (self.block_q, self.block_k))
 
     @cached_property
     def by_query(self) -> Runs:
-        """For kernels that stay at a block of queries."""
+        """For kernels whose programs each own a block of queries."""
         if self.spans is not None:
             return _runs_of_spans(*self.spans, self.k_len, (self.block_q, self.block_k))
         return _runs(self.cover, self._numbers, self.device)
 
     def by_key(self, band: range | None = None) -> Runs:
-        """For kernels that stay at a block of keys: the tiles of some blocks of queries, turned over."""
+        """For kernels whose programs each own a block of keys: the tiles of some blocks of queries,
+        transposed."""
         band = band or range(self.q_blocks)
         return self.once(("key", band), lambda: self._turned(_by_key, band))
 
     def by_diagonal(self, band: range | None = None) -> Runs:
-        """For kernels that walk down diagonals: row r holds tiles with key block - query block = r - last.
+        """For kernels that walk along diagonals: row r holds tiles with key block - query block = r - last.
 
         Runs count key blocks; query blocks are counted from the start of the band, whose last is `last`.
         """
@@ -106,19 +107,19 @@ class Plan(Keeper):
 
     @cached_property
     def visited(self) -> int:
-        """How many tiles are visited, over all planes."""
+        """The number of visited tiles, over all planes."""
         return int((self.cover > Coverage.EMPTY).sum())
 
     @cached_property
     def numbers(self) -> Int32[Tensor, "planes q_blocks k_blocks"] | None:
-        """The number under which the bits of a tile are stored, -1 for tiles without."""
+        """The index of each tile's stored bits, -1 for tiles without."""
         if self._numbers is None:
             return None
         return self._numbers.masked_fill(self.cover != Coverage.PARTIAL, -1).to(torch.int32).contiguous()
 
     @cached_property
     def _numbers(self) -> Int[Tensor, "planes q_blocks k_blocks"] | None:
-        """The number under which the bits of each partial tile are stored."""
+        """The index of the stored bits of each partial tile."""
         if self.bits is None:
             return None
         return ((self.cover == Coverage.PARTIAL).flatten().cumsum(0) - 1).view_as(self.cover)
@@ -151,9 +152,9 @@ def _rows(mask: Mask) -> Iterator[Mask]:
 def _runs_of_spans(
     low: Int[Tensor, "rows heads q"], high: Int[Tensor, "rows heads q"], k_len: int, blocks: tuple[int, int]
 ) -> Runs:
-    """One full run per block of queries and an edge run on either side of it, straight from the intervals.
+    """One full run per block of queries and an edge run on either side of it, computed from the intervals.
 
-    Tiles between the intervals of a block's queries are visited as edges, and found empty.
+    Tiles between the intervals of a block's queries are visited as edges, and turn out to be empty.
     """
     block_q, block_k = blocks
     first, last, full_first, full_last = (x.long() for x in bounds(low, high, k_len, block_q))
@@ -172,7 +173,7 @@ def _runs_of_spans(
 
 
 def _listed(runs: Int[Tensor, "planes blocks most 2"]) -> tuple[Tensor, Tensor]:
-    """Runs that are not empty, all blocks in one list, and where each block's begin."""
+    """The runs that are not empty, all blocks in one list, and where each block's runs begin."""
     some = runs[..., 1] > runs[..., 0]
     return pad(some.sum(2).flatten().cumsum(0), (1, 0)), runs[some]
 
@@ -200,7 +201,7 @@ def _cover_of_mask(
         bands.append(cover.expand(len(q), len(k_start)).to(torch.int8))
     found = torch.cat(bands) if bands else torch.zeros(0, len(k_start), dtype=torch.int8)
     if k_len % blocks[1]:
-        # The keys end inside the last block: what lies behind them must be masked.
+        # The keys end inside the last block, so the rest of it must be masked.
         found[:, -1].clamp_(max=Coverage.PARTIAL)
     return found
 
@@ -214,7 +215,7 @@ def _evaluated(
     blocks: tuple[int, int],
     device: torch.device,
 ) -> tuple[Int8[Tensor, "planes q_blocks k_blocks"], Int32[Tensor, "heads tiles block_q words"]]:
-    """The bits of every partial tile; tiles that turn out to be full or empty are no longer partial."""
+    """The bits of every partial tile. Tiles that turn out to be full or empty are no longer partial."""
     cover = cover.clone()
     kept: list[Tensor] = []
     at_once = max(1, CELLS // (blocks[0] * blocks[1] * (mask.heads or 1)))
@@ -234,7 +235,7 @@ def _evaluated(
 def _cells(
     mask: Mask, places: Int[Tensor, "tiles 2"], q_len: int, k_len: int, offset: int, blocks: tuple[int, int]
 ) -> Bool[Tensor, "heads tiles block_q block_k"]:
-    """Which cells of these tiles may attend; those behind the last query count as the last query."""
+    """Which cells of these tiles may attend; rows past the last query repeat the last query."""
     rows, cols = (torch.arange(block, device=places.device) for block in blocks)
     q = (places[:, 0, None] * blocks[0] + rows).clamp(max=q_len - 1)[:, :, None] + offset
     k = (places[:, 1, None] * blocks[1] + cols)[:, None, :]
@@ -261,7 +262,7 @@ def _runs(cover: Tensor, numbers: Tensor | None, device: torch.device) -> Runs:
     edge_at, edge = _neighbours(partial)
     first, tiles = torch.zeros_like(edge[:, :1]), edge_at[:0]
     if numbers is not None:
-        # Places count partial tiles in this order; a run's tiles are neighbours in it.
+        # Partial tiles are numbered in this order, so the tiles of a run are adjacent.
         place = (partial.flatten().cumsum(0) - 1).view(planes * blocks, -1)
         owner = torch.repeat_interleave(torch.arange(planes * blocks, device=cover.device), edge_at.diff())
         first, tiles = place[owner, edge[:, 0]][:, None], numbers[partial]
@@ -275,7 +276,7 @@ def _by_key(x: Tensor) -> Tensor:
 
 
 def _by_diagonal(x: Tensor) -> Tensor:
-    """(planes, q_blocks, k_blocks) → (planes, diagonals, k_blocks), 0 where a diagonal has left the map."""
+    """(planes, q_blocks, k_blocks) → (planes, diagonals, k_blocks), 0 outside the map."""
     planes, rows, cols = x.shape
     found = x.new_zeros(planes, rows + cols - 1, cols)
     for row in range(rows):
@@ -284,7 +285,7 @@ def _by_diagonal(x: Tensor) -> Tensor:
 
 
 def _neighbours(hit: Bool[Tensor, "planes blocks others"]) -> tuple[Tensor, Tensor]:
-    """Runs of neighbouring hits in each row, all rows in one list, and where each row's runs begin."""
+    """Runs of adjacent hits in each row, all rows in one list, and where each row's runs begin."""
     change = pad(hit.flatten(0, 1).to(torch.int8), (1, 1)).diff(dim=1)  # (rows, others + 1)
     starts, stops = (change == 1).nonzero(), (change == -1).nonzero()
     count = torch.bincount(starts[:, 0], minlength=change.shape[0])

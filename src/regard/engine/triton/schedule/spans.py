@@ -1,4 +1,4 @@
-"""A mask whose rows each see one interval of keys, as the two ends of every row's interval."""
+"""Masks whose rows each see one interval of keys, as the two ends of every row's interval."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Spans = tuple[Int32[Tensor, "rows heads q"], Int32[Tensor, "rows heads q"]]
 
 
 def spans_of(mask: Mask | None, q_len: int, k_len: int, offset: int, device: torch.device) -> Spans | None:
-    """Where each row's interval begins and where it ends; None where a row may have several.
+    """The start and stop of every row's interval; None if a row may have several.
 
     >>> from regard.masks import Causal
     >>> low, high = spans_of(Causal(), 3, 3, 0, torch.device("cpu"))
@@ -28,7 +28,7 @@ def spans_of(mask: Mask | None, q_len: int, k_len: int, offset: int, device: tor
         return None
     low, high = (edge.clamp(0, k_len) for edge in torch.broadcast_tensors(*spans))
     low, high = (x.view((1,) * (3 - x.ndim) + tuple(x.shape)) for x in (low, high))
-    # A row that sees nothing has one interval that is empty everywhere.
+    # A dead row gets an interval that is empty whatever the block.
     low, high = low.where(low < high, k_len), high.where(low < high, 0)
     return low.to(device, torch.int32).contiguous(), high.to(device, torch.int32).contiguous()
 
@@ -36,15 +36,17 @@ def spans_of(mask: Mask | None, q_len: int, k_len: int, offset: int, device: tor
 def bounds(
     low: Int[Tensor, "rows heads q"], high: Int[Tensor, "rows heads q"], k_len: int, block_q: int
 ) -> tuple[Tensor, ...]:
-    """Per block of queries: the keys that any of them sees, from and to, and those that all see.
+    """Per block of queries: start and stop of the keys that any of them sees, and of those that all of them
+    see.
 
-    Heads share a schedule: they visit what any of them sees, and only what all of them see is full.
+    Heads share a schedule: they visit what any of them sees, and a tile is full only if all of them see all
+    of it.
     """
     first, last = _by_block(low, block_q, k_len).amin(2), _by_block(high, block_q, 0).amax(2)
     return first, last, _by_block(low, block_q, 0).amax(2), _by_block(high, block_q, k_len).amin(2)
 
 
 def _by_block(x: Int[Tensor, "rows heads q"], block: int, fill: int) -> Int[Tensor, "planes blocks cells"]:
-    """The values of all heads in each block of queries; those behind the last count as `fill`."""
+    """The values of all heads in each block of queries; rows past the last count as `fill`."""
     whole = pad(x, (0, -x.shape[2] % block), value=fill)
     return whole.unflatten(2, (-1, block)).transpose(1, 2).flatten(2)

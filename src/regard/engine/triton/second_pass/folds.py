@@ -39,9 +39,9 @@ def fold(
     streamed: Streamed | None = None,
     blank: LazyZeros | None = None,
 ) -> None:
-    """Add every fold's sums to its target; what the forward returned is not computed again.
+    """Add every fold's sums to its target. What the forward returned is not computed again.
 
-    Where that is still blank it is written.
+    Targets that are still uninitialised are overwritten.
     """
     streamed, blank = streamed or Streamed(problem.v, lse), blank or LazyZeros()
     fast = hopper.applicable(problem) and not decode.applicable(problem)
@@ -76,7 +76,7 @@ def _returned_max_scores(folds: Sequence[Fold], streamed: Streamed) -> tuple[Ten
 
 
 def _deliver_max_scores(problem: Problem, each: kinds.PeakFold, peak: Tensor, heaviest: Tensor) -> None:
-    """The largest score is the heaviest key's, but for rows whose sink leaves nothing to any key."""
+    """The argmax is the heaviest key, except in rows whose sink takes all weight."""
     if problem.sink is not None and ((heaviest < 0) & (peak > -torch.inf)).any():
         _fold_rows(problem, [each])
         return
@@ -85,7 +85,7 @@ def _deliver_max_scores(problem: Problem, each: kinds.PeakFold, peak: Tensor, he
 
 
 def _not_returned(folds: Sequence[Fold], streamed: Streamed, blank: LazyZeros) -> list[Fold]:
-    """The folds that are left after block maxima are taken from the forward's."""
+    """The folds that are left after block maxima are taken from the forward."""
     left: list[Fold] = []
     for each in folds:
         if (
@@ -131,7 +131,7 @@ def _is_whole(x: Tensor, shape: tuple[int, ...]) -> bool:
 def _swept(
     problem: Problem, lse: Tensor, question: SweepRequest, room: SweepResult | None, blank: LazyZeros
 ) -> SweepResult:
-    """By the sweep for Hopper, where there is `room` for what it finds, and it can."""
+    """Sweep with the Hopper kernel if `room` is given and the kernel can answer the question."""
     if room is None:
         return sweep(problem, lse, question)
     from regard.engine.triton.hopper.second_pass.sweep import can_sweep
@@ -166,9 +166,9 @@ def _fold_rows(problem: Problem, folds: Sequence[Fold]) -> None:
 def _mixed(
     problem: Problem, lse: Float[Tensor, "batch heads q"], each: kinds.MixFold
 ) -> Float[Tensor, "batch heads q extra"]:
-    """Extra columns are values like any others; in float32, so that their sums keep their digits.
+    """Extra columns are mixed like values, in float32 so that their sums keep their precision.
 
-    Keys after the last with a value are left out: exp(lse over the rest - lse over all) says what that does.
+    Keys after the last nonzero column are left out; exp(lse over the rest - lse over all) corrects for that.
     """
     last, columns = each.stop or _end(each.columns), each.columns
     scoring, bias = problem.scoring, problem.scoring.bias
@@ -184,7 +184,7 @@ def _mixed(
 
 
 def _end(columns: Float[Tensor, "batch heads k extra"]) -> int:
-    """One behind the last key with a value; the device must be asked."""
+    """The stop of the keys with a nonzero column. This waits for the device."""
     used = (columns != 0).any(-1).flatten(0, 1).any(0).nonzero()
     return int(used[-1]) + 1 if len(used) else 1
 
@@ -201,7 +201,7 @@ def _count(problem: Problem, each: kinds.PairFold, blank: LazyZeros) -> None:
 
 
 def _questions(folds: Sequence[Fold]) -> list[tuple[SweepRequest, list[Fold]]]:
-    """Folds that one sweep answers together: a sweep has one place for each kind of question."""
+    """Group folds into sweeps: a sweep can answer one question of each kind."""
     sweeps: list[tuple[SweepRequest, list[Fold]]] = []
     for each in folds:
         asked = _asked(each)
@@ -231,7 +231,7 @@ def _asked(each: Fold) -> SweepRequest | None:
 
 
 def _joined(a: SweepRequest, b: SweepRequest) -> SweepRequest | None:
-    """One question for two, or None where they differ in what a sweep can only do one way."""
+    """One question for two, or None if they ask for different things of the same kind."""
     both_columns = a.columns and b.columns and a.weights is not b.weights
     both_pools = a.pool and b.pool and a.pool != b.pool
     both_bins = a.borders and b.borders and (a.borders, a.of_score) != (b.borders, b.of_score)
@@ -252,7 +252,7 @@ def _joined(a: SweepRequest, b: SweepRequest) -> SweepRequest | None:
 
 
 def _deliver(each: Fold, found, blank: LazyZeros) -> None:
-    """Add what a sweep found to a fold's target, unless the sweep wrote there."""
+    """Add the result of a sweep to a fold's target, unless the sweep wrote there."""
     if isinstance(each, kinds.ColumnFold):
         if found.columns is not each.into:
             blank.add(each.into, found.columns[..., each.first : each.first + each.into.shape[-1]])

@@ -1,10 +1,10 @@
 """The second pass: with every row's log-sum-exp known, each tile of the map is exact when it is computed.
 
-Tiles are computed on their side, keys down and queries across: what a key receives is then a sum within a
-thread. A program stays at one block of keys, or, where sums along diagonals are asked for, walks down one
-diagonal of tiles: their cells are added up one on top of the other, and only the one tile that is left is
-summed along its diagonals. What a tile has to say about the overview is written to a place of its own. There
-are no atomics, and places are added up in a fixed order, so the same call gives the same bits.
+Tiles are computed transposed, keys down and queries across, so that column sums stay within a thread. A
+program owns one block of keys or, if sums along diagonals are requested, walks down one diagonal of tiles:
+their cells are added on top of each other, and only the one resulting tile is summed along its diagonals.
+Each tile's part of the overview is stored in a place of its own. There are no atomics, and parts are added up
+in a fixed order, so the same call gives the same bits.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -41,8 +41,8 @@ def second_pass_kernel(
 # fmt: on
     """One program: one block of keys, or one diagonal of tiles, against a band of query blocks.
 
-    `lines` is how many blocks or diagonals there are, of which this launch does `chunk`. POOL_Q × POOL_K
-    blocks of the overview lie in a tile, and BINS borders in the histogram.
+    `lines` is the number of blocks or diagonals, of which this launch does `chunk`. POOL_Q × POOL_K blocks of
+    the overview lie in a tile, and the histogram has BINS borders.
     """
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     plane = batch * plane_stride
@@ -80,7 +80,7 @@ def second_pass_kernel(
                 q_row, k_row = q_first + q_in_block, k_block * BLOCK_K + k_in_block
                 there = q_row < q_len
                 q = rows(Q, batch, head, q_first, q_b, q_h, q_n, q_len, DIM, BLOCK_Q, WIDTH, True, TMA)
-                # A row that is dead or not there has lse +inf, and weight exp(s - inf) = 0 everywhere.
+                # Dead rows and rows past the last have lse +inf, and weight exp(s - inf) = 0 everywhere.
                 lse = tl.load(LSE + map_at * q_len + q_row, mask=there, other=float("inf")) * LOG2E
                 s = score(dot(k, tl.trans(q)), q_row[None, :], k_row[:, None], scale, softcap, offset, slope,
                           BIAS, bias_q, bias_k, q_len, k_len, HAS_BIAS, ALIBI, SOFTCAP)  # (BLOCK_K, BLOCK_Q)
@@ -151,10 +151,10 @@ def diagonal_kernel(
     CELLS, DIAGONAL, ORDER, heads, plane_stride, lines, first_line, chunk, BLOCK: tl.constexpr,
     STEP: tl.constexpr
 ):  # fmt: skip
-    """Sum the tile that is left of each diagonal of tiles along its own diagonals: lower half, upper half.
+    """Sum the accumulated tile of each diagonal of tiles along its own diagonals: lower half, upper half.
 
-    The cell of key c and query c - x is on diagonal x of the upper half; where c < x it is not there, and the
-    cell of query c - x + BLOCK is on diagonal x of the lower half.
+    The cell of key c and query c - x is on diagonal x of the upper half; where c < x it does not exist, and
+    the cell of query c - x + BLOCK is on diagonal x of the lower half.
     """
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     line = tl.load(ORDER + batch * plane_stride + first_line + tl.program_id(0))
@@ -181,10 +181,11 @@ def merge_blocks_kernel(
     LARGEST: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr,
 ):
 # fmt: on
-    """Add parts of an overview to BLOCKS of its blocks, or raise these to them; `high` × `wide` make one.
+    """Add parts of an overview to BLOCKS of its blocks, or with LARGEST take the maximum; `high` × `wide`
+    parts make a block.
 
-    PART has some rows of parts, which meet `count` rows of blocks; the first is number `first` of the map.
-    PARTS of a row are read at a time.
+    PART has `rows` rows of parts, which belong to `count` rows of blocks; the first row is number `first` of
+    the map. PARTS of a row are read at a time.
     """
     at_map = (tl.program_id(0) // count).to(tl.int64)
     row = first // high + tl.program_id(0) % count
@@ -214,7 +215,8 @@ def top_keys_kernel(
     TOP: tl.constexpr, TAKE: tl.constexpr,
 ):
 # fmt: on
-    """The TAKE heaviest keys of each row of one block of queries, heaviest first, earlier keys first.
+    """The TAKE heaviest keys of each row of one block of queries, heaviest first, on ties the earlier key
+    first.
 
     Lists hold TOP keys, TAKE rounded up to a power of two.
     """

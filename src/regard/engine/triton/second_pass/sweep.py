@@ -28,19 +28,19 @@ from regard.engine.triton.second_pass.kernel import (
 
 __all__ = ["SweepRequest", "SweepResult", "merge_blocks", "pair_counts", "sweep", "top_keys"]
 
-# Bytes for what tiles leave behind for columns and overviews, per band of query blocks.
+# Bytes for the columns and overview parts that tiles store, per band of query blocks.
 BAND_BYTES = 1 << 29
-# Bytes for the one tile that is left of each diagonal of tiles, per launch.
+# Bytes for the accumulated tiles of diagonals, per launch.
 CELL_BYTES = 1 << 28
-# A diagonal of tiles is a program: longer bands would leave too few of them.
+# A program handles one diagonal of tiles: with longer bands there would be too few programs.
 BAND_BLOCKS = 128
-# Parts of an overview that a program puts together at a time, and how many of them in a block's row.
+# Overview parts that a program combines at a time, and how many of them in a row of a block.
 POOLED, MOST_PARTS = 512, 16
 
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """What to find out in one sweep.
+    """The questions that one sweep answers.
 
     `weights` weighs queries in column sums, `skip` hides first keys, and with `past` diagonals of keys behind
     the query may be left out.
@@ -60,7 +60,7 @@ class SweepRequest:
 
 @dataclass
 class SweepResult:
-    """What a sweep found, for the whole map."""
+    """The results of a sweep, for the whole map."""
 
     columns: Float[Tensor, "batch heads k"] | None = None
     diagonals: Float[Tensor, "batch heads diagonals"] | None = None
@@ -70,7 +70,7 @@ class SweepResult:
 
 
 def sweep(problem: Problem, lse: Float[Tensor, "batch heads q"], question: SweepRequest) -> SweepResult:
-    """Sweep the map once, in bands of queries so that what tiles leave behind stays small."""
+    """Sweep the map once, in bands of queries so that intermediate results stay small."""
     state = _Sweep(problem, lse, question)
     for first in range(0, state.table.q_blocks, state.band):
         state.run(range(first, min(first + state.band, state.table.q_blocks)))
@@ -78,7 +78,7 @@ def sweep(problem: Problem, lse: Float[Tensor, "batch heads q"], question: Sweep
 
 
 class _Sweep:
-    """The cut of a sweep, and what has been added up so far."""
+    """One sweep: how it is cut, and the sums so far."""
 
     def __init__(self, problem: Problem, lse: Tensor, question: SweepRequest) -> None:
         p, ask = problem, question
@@ -121,11 +121,11 @@ class _Sweep:
         return max(1, min(table.q_blocks, fits, BAND_BLOCKS if ask.diagonals else fits))
 
     def run(self, band: range) -> None:
-        """One band of query blocks, and its sums added to the map's."""
+        """Sweep one band of query blocks, and add its sums to the map's."""
         p, ask, table, none = self.problem, self.question, self.table, self.lse
         runs = table.by_diagonal(band) if ask.diagonals else table.by_key(band)
         lines = runs.order.shape[1]
-        # Tiles that are not visited leave nothing behind: where there are none, nothing needs to be cleared.
+        # Tiles that are not visited store nothing: if all are visited, nothing needs to be cleared.
         place = self._empty if table.visited == table.cover.numel() else self._zeros
         column, pooled = none, (len(band) * self.pool[0], table.k_blocks * self.pool[1])
         if ask.columns:
@@ -203,7 +203,7 @@ class _Sweep:
                 self._add_pooled(total, part, largest, band)
 
     def _add_diagonals(self, total: Tensor, found: Tensor, band: range) -> None:
-        """Lay the halves that each diagonal of tiles left behind next to one another.
+        """Join the two halves that each diagonal of tiles stored.
 
         The upper half of a diagonal of tiles and the lower half of the next are the same diagonals of cells.
         """
@@ -216,7 +216,7 @@ class _Sweep:
         total[..., start : start + part.shape[-1]] += part
 
     def _add_pooled(self, total: Tensor, part: Tensor, largest: bool, band: range) -> None:
-        """Put the band's blocks in their place; where a block has several tiles, these are its parts."""
+        """Add the band's parts to the overview; where a block has several tiles, these are its parts."""
         high, wide = (max(1, self.question.pool // block) for block in self.cut.blocks)
         merge_blocks(total, part, (high, wide), band.start * self.pool[0], largest=largest)
 
@@ -229,10 +229,9 @@ def merge_blocks(
     *,
     largest: bool,
 ) -> None:
-    """Add rows of parts to the blocks of a map, or raise these to them; so many parts make one block.
+    """Add parts to the blocks of a map, or with `largest` take the maximum; `size` parts make one block.
 
-    Both lie packed in memory. The first row of parts may lie anywhere in a block: others have the rest, and
-    what is not there adds nothing.
+    Both must be contiguous. The first row of parts may be in the middle of a block: other calls add the rest.
     """
     high, wide = size
     batch, heads, total_rows, total_columns = total.shape
@@ -267,7 +266,7 @@ def top_keys(
 ) -> tuple[Float[Tensor, "batch heads q top"], Int64[Tensor, "batch heads q top"]]:
     """The k heaviest keys of each row, heaviest first; weight 0 and key -1 where there are fewer.
 
-    A decode step whose `tile_maxima` say in which tiles they lie needs no sweep.
+    A decode step whose `tile_maxima` are known needs no sweep.
     """
     if decode.applicable(problem):
         if tile_maxima is None:
@@ -299,7 +298,7 @@ def top_keys(
 
 
 def pair_counts(problem: Problem, *, diagonal: bool, skip: int = 0) -> Int64[Tensor, "rows heads n"]:
-    """How many pairs may attend, by key or by diagonal; batch and heads are 1 where all share the mask."""
+    """The number of allowed pairs, by key or by diagonal; batch and heads are 1 if all share the mask."""
     p = problem
     operands = Operands(replace(p, v=p.k))
     table = operands.plan(operands.config("columns").blocks)
@@ -320,15 +319,15 @@ def _count_by_spans(problem: Problem, spans: Spans, diagonal: bool, skip: int) -
         length = max(p.q_len, 1) + p.k_len - 1
         to_left = p.q_len - 1 - torch.arange(p.q_len, device=low.device)
         low, high = low + to_left, high + to_left
-    # One more wherever an interval begins, one less where it ends; sums of integers are the same in any
-    # order.
+    # Add one where an interval begins and subtract one where it ends. Integers, so the order of atomic
+    # additions does not matter.
     change = torch.zeros(*low.shape[:2], length + 1, dtype=torch.int64, device=low.device)
     change.scatter_add_(2, low, some).scatter_add_(2, high, -some)
     return change.cumsum(2)[..., :length]
 
 
 def _count_by_sweep(problem: Problem, diagonal: bool, skip: int) -> Any:
-    """Every allowed pair has weight exp(0 - 0) = 1 on a map of zeros: its sums are the pair_counts."""
+    """Count pairs by sweeping a map of zeros, where every allowed pair has weight exp(0 - 0) = 1."""
     mask = problem.mask
     rows, heads = (1, 1) if mask is None else (mask.batch or 1, mask.heads or 1)
     q = problem.q.new_zeros(rows, heads, problem.q_len, 16)

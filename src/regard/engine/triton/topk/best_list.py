@@ -11,14 +11,14 @@ __all__ = ["best_of", "empty_list", "list_best", "store_best"]
 
 @triton.jit
 def empty_list(ROWS: tl.constexpr, TOP: tl.constexpr):
-    """Values -inf, and keys below 0, each of its own so that one place is taken at a time."""
+    """Empty lists: values -inf, with distinct negative keys so that entries are replaced one at a time."""
     place = tl.arange(0, TOP)[None, :] + tl.zeros([ROWS, 1], tl.int32)
     return tl.full([ROWS, TOP], float("-inf"), tl.float32), -1 - place
 
 
 @triton.jit
 def _worst(value, key):
-    """The entry that goes first: the lowest value, of equal values the latest key."""
+    """The entry to replace next: the lowest value, on ties the latest key."""
     low = tl.min(value, 1)
     return low, tl.max(tl.where(value == low[:, None], key, -(2**30)), 1)
 
@@ -27,8 +27,8 @@ def _worst(value, key):
 def list_best(value, key, x, k_row, first):
     """Fold a tile x of (rows, keys), whose keys begin at `first`, into the lists (rows, TOP).
 
-    Each round moves the best of every row at once, so there are as many rounds as the luckiest row has
-    entries to replace; a tile that improves no list costs one maximum.
+    Each round inserts the best key of every row, so there are as many rounds as the row with most insertions
+    needs. A tile that improves no list costs one maximum.
     """
     low, last = _worst(value, key)
     best = tl.max(x, 1)
@@ -50,7 +50,8 @@ def list_best(value, key, x, k_row, first):
 
 @triton.jit
 def store_best(value, key, WEIGHT, KEY, there, TAKE: tl.constexpr):
-    """Write the TAKE best of each row's list as weights and keys, heaviest first, earlier keys first.
+    """Store the TAKE best of each row's list as weights and keys, heaviest first, on ties the earlier key
+    first.
 
     Values are logarithms of weights to base 2. Pointers are at the first entry of each row.
     """

@@ -1,7 +1,7 @@
 """The key of each row's largest score, given the tile that holds it.
 
-`group_by_tile_kernel`, grid (maps, parts), sorts rows by tile into groups of 64. `hopper_argmax_kernel`,
-grid (groups, parts), multiplies a group with its tile again. In: q, k, the tile of each row's maximum. Out:
+`group_by_tile_kernel`, grid (maps, parts), sorts rows by tile into groups of 64. `hopper_argmax_kernel`, grid
+(groups, parts), multiplies each group with its tile again. In: q, k, the tile of each row's maximum. Out:
 argmax, and the weight of the first keys, which are multiplied along with the tile.
 """
 
@@ -25,10 +25,10 @@ from regard.engine.triton.hopper.topk.candidates import in_order, keys_in_order
 
 __all__ = ["GROUP", "MAX_FIRST", "WORDS", "group_by_tile_kernel", "hopper_argmax_kernel"]
 
-# Queries that are multiplied at once, with how many keys, and with how many of the first keys.
+# Queries per product, keys per product, and the most first keys per product.
 GROUP, HALF, MAX_FIRST = gl.constexpr(64), gl.constexpr(64), gl.constexpr(16)
 NO_KEY = gl.constexpr(2**31 - 1)
-# What is said of a group: its tile, where in the list it begins and ends, and one word that is left free.
+# Words that describe a group: its tile, where it starts and stops in the list of rows, and one unused word.
 WORDS = gl.constexpr(4)
 
 
@@ -39,9 +39,10 @@ def group_by_tile_kernel(
     HAS_FIRST: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, TILES: tl.constexpr,
 ):
 # fmt: on
-    """A part of one map's queries by the tile of their largest score, cut into groups that have the same.
+    """Sort one part of a map's queries by the tile of their largest score, into groups of at most GROUP that
+    share a tile.
 
-    Those of one tile come in any order. A query whose tile is -1 sees zeros, and has its answers here.
+    Queries of one tile come in any order. Rows with tile -1 see nothing; their results are written here.
     """
     at_map, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row_at, at_part = at_map * q_len, at_map * tl.num_programs(1) + part
@@ -60,7 +61,7 @@ def group_by_tile_kernel(
     before, count_made = first, 0
     for start in range(0, tiles, TILES):
         tile = start + tl.arange(0, TILES)
-        # What others have counted is not in this multiprocessor's own cache.
+        # Volatile: atomic additions bypass this multiprocessor's own cache.
         count = tl.load(ENDS + tile, mask=tile < tiles, other=0, volatile=True)
         begin = before + tl.cumsum(count, 0) - count
         tl.store(ENDS + tile, begin, mask=tile < tiles)
@@ -79,7 +80,7 @@ def group_by_tile_kernel(
         row = start + tl.arange(0, ROWS)
         there = row < stop
         tile = tl.load(MAX_TILE + row_at + row, mask=there, other=-1)
-        # Each tile's place moves from its first query to behind its last.
+        # ENDS holds where each tile's queries start; it moves on with each query that is placed.
         place = tl.atomic_add(ENDS + tile, 1, mask=tile >= 0, sem="relaxed")
         tl.store(NUMBERS + row_at + place, row, mask=tile >= 0)
         dead = there & (tile < 0)
@@ -90,7 +91,7 @@ def group_by_tile_kernel(
 
 @gluon.jit
 def _keys(K, first, k_n, k_len, ROWS: gl.constexpr, DIM: gl.constexpr):
-    """A tile of keys in shared memory, its dims in the order that gathered queries make."""
+    """A tile of keys in shared memory, with its dims in the order of the gathered queries."""
     dtype: gl.constexpr = K.dtype.element_ty
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, DIM], dtype)
     tile = gl.allocate_shared_memory(dtype, [ROWS, DIM], shared)
@@ -109,7 +110,7 @@ def _product(q, keys, ROWS: gl.constexpr):
 
 @gluon.jit
 def _argmax(q, keys, first, low, high):
-    """The largest score that queries have among HALF keys, and the first key that has it."""
+    """The largest score of each query among HALF keys, and the first key that has it."""
     s = warpgroup_mma_wait(0, deps=[_product(q, keys, HALF)])
     layout: gl.constexpr = s.type.layout
     key = (first + gl.arange(0, HALF, gl.SliceLayout(0, layout)))[None, :]
@@ -126,8 +127,8 @@ def hopper_argmax_kernel(
     DIM: gl.constexpr, BLOCK_K: gl.constexpr, HAS_FIRST: gl.constexpr,
 ):
 # fmt: on
-    """A group of queries that have their largest score in the same tile: the first key that has it; and if
-    HAS_FIRST, the weight of the first keys, at most MAX_FIRST of them."""
+    """One group of queries whose largest score is in the same tile: find its first key; with HAS_FIRST also
+    the weight of the first keys, at most MAX_FIRST of them."""
     few: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, MAX_FIRST, 16])
     as_read: gl.constexpr = gl.DotOperandLayout(0, few, 8)
     by_row: gl.constexpr = gl.SliceLayout(1, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HALF, 16]))
@@ -158,7 +159,7 @@ def hopper_argmax_kernel(
         top, found = _argmax(q, left, first_key, low, high)
         other, further = _argmax(q, right, first_key + HALF, low, high)
         found = gl.where(other > top, further, found)
-        # Where no score is a number there is no key.
+        # If every score is NaN there is no key.
         found = gl.where(found < NO_KEY, found, -1)
         gl.store(ARGMAX + at_map * q_len + query, found.to(gl.int64), mask=there)
         if HAS_FIRST:

@@ -1,4 +1,4 @@
-"""Launches the search for the keys of the rows' largest scores."""
+"""Launches the search for the argmax key of each row."""
 
 # A kernel calls its compile-time arguments constexpr, and is given plain numbers.
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -24,7 +24,7 @@ __all__ = ["MAX_FIRST_KEYS", "find_argmax"]
 
 # The most first keys whose weight is summed along with the search.
 MAX_FIRST_KEYS = MAX_FIRST.value
-# Queries that a program sorts, and how many of them and of tiles it looks at together.
+# Queries that one program sorts; queries and tiles that it processes at once; its warps.
 PART_ROWS, ROWS, TILES, GROUPING_WARPS = 16384, 4096, 256, 16
 REGISTERS = 128
 
@@ -32,13 +32,13 @@ REGISTERS = 128
 def find_argmax(
     operands: Operands, tiles: Int32[Tensor, "batch heads q 1"], result: Streamed, first: int, block_k: int
 ) -> None:
-    """Fill in the keys of the largest scores, which are in these `tiles` of `block_k` keys, and the weight of
-    the `first` keys, if there are any."""
+    """Fill in the argmax keys, given the tile of each row's maximum, and the weight of the `first` keys if
+    requested."""
     p = operands.problem
     maps, count = p.batch * p.heads, -(-p.k_len // block_k)
     part_rows = min(PART_ROWS, p.q_len)
     parts = -(-p.q_len // part_rows)
-    # At the most, when of every tile there is one group that is not full.
+    # At most: one group per tile may be partly filled.
     groups = count + part_rows // GROUP.value
     sizes = (maps * parts * count, maps * parts, maps * parts * groups * WORDS.value, tiles.numel())
     sizes = [aligned(size) for size in sizes]

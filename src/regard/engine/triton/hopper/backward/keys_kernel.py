@@ -44,8 +44,8 @@ def _load_queries(
     BLOCK: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """The copy engine's driver: keys and values once, then queries with their log-sum-exp into one ring, and
-    the gradients of their output with delta into another, head by head."""
+    """The loading warp: keys and values once, then, head by head, queries with their log-sum-exp into one
+    ring and the gradients of their output with delta into another."""
     mbarrier.expect(own_ready, K.block_type.nbytes + V.block_type.nbytes)
     async_load(K, [batch, kv_head, k_first, 0], own_ready, k_tile)
     async_load(V, [batch, kv_head, k_first, 0], own_ready, v_tile)
@@ -75,9 +75,10 @@ def _mask_queries(
     x, j, k_row, LOW, HIGH, mask_at, full_first, full_stop, BLOCK: gl.constexpr, layout: gl.constexpr,
 ):
 # fmt: on
-    """Tile j, turned over, with 0 where a query may not see a key; zeros to do where every query sees all.
+    """Tile j (keys × queries) with 0 where a query may not see a key. Tiles that every query sees are left as
+    they are.
 
-    Ends of intervals are looked at apart: there are not registers enough for both.
+    The two ends of the intervals are compared one after the other: there are not enough registers for both.
     """
     if j < full_first:
         high = gl.load(HIGH + mask_at + j * BLOCK + gl.arange(0, BLOCK, gl.SliceLayout(0, layout)))
@@ -131,15 +132,16 @@ def _to_keys(
     for i in range(1, count):
         mask_at += gl.where(j + 1 == stop, mask_h, 0)
         j = gl.where(j + 1 == stop, first, j + 1)
-        # Always 0. Were the place of keys and values known to stay the same, it would be worked out once and
-        # take registers that are not there, for every step of both products.
+        # Always 0, but unknown to the compiler. With a constant it would compute the addresses of k and v for
+        # every step of both products ahead of the loop, and run out of registers.
         zero = j >> 24
         k = k_tile.index(zero).slice(half * HALF, HALF)
         v = v_tile.index(zero).slice(half * HALF, HALF)
         slot = i % STAGES
         phase = (i // STAGES) & 1
         before = (i - 1) % STAGES
-        # Before the products that keep shared memory busy: this would wait for their end.
+        # Loaded before the products are issued: they keep shared memory busy, and the load would wait for
+        # their end.
         mbarrier.wait(q_ready.index(slot), phase)
         lse = lse_ring.index(slot).load(columns)[None, :]
         gathered = warpgroup_mma(ds_operand, q_ring.index(before), dk, is_async=True)
@@ -176,8 +178,8 @@ def hopper_keys_kernel(
     BLOCK: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """One program: the gradients of 128 keys and values, over the run of tiles of queries that see them, of
-    every head that shares them."""
+    """One program: the gradients of 128 keys and values, over the run of query tiles that see them, of every
+    head that shares them."""
     number, kv_head = block_and_head(across)
     batch = gl.program_id(2)
     block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride, number)

@@ -17,10 +17,9 @@ from regard.engine.triton.schedule.intervals import intervals
 
 __all__ = ["launch"]
 
-# What stays with a program, keys in one kernel and queries in the other (lines are filled up to so many), and
-# the warps of a warpgroup.
+# Keys (or queries) per program, a multiple that lines are padded to, and warps per warpgroup.
 OWN, WARPS = LINE, 4
-# Rows of the other side that are taken at a time, and how many such tiles are on their way.
+# Rows of the other side per tile, and tiles in flight.
 BLOCK, STAGES = 64, 4
 
 

@@ -43,7 +43,7 @@ def _load_keys(
     batch, head, kv_head, q_first, first, count, BLOCK: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """The copy engine's driver: queries and their gradients once, then keys and values into two rings."""
+    """The loading warp: queries and their gradients once, then keys and values into two rings."""
     mbarrier.expect(own_ready, Q.block_type.nbytes + D_OUT.block_type.nbytes)
     async_load(Q, [batch, head, q_first, 0], own_ready, q_tile)
     async_load(D_OUT, [batch, head, q_first, 0], own_ready, d_tile)
@@ -77,8 +77,8 @@ def _to_queries(
     q = q_tile.slice(half * HALF, HALF)
     d_out = d_tile.slice(half * HALF, HALF)
     mbarrier.wait(own_ready, 0)
-    # What stays the same is held in registers: a tile of 64 keys is multiplied as fast as shared memory can
-    # be read, and this is the half of it that need not be.
+    # q and d_out stay in registers: a product with 64 keys is as fast as shared memory can be read, and this
+    # halves what it must read.
     q = q.load(gl.DotOperandLayout(0, s_layout, 2))
     d_out = d_out.load(gl.DotOperandLayout(0, s_layout, 2))
     mbarrier.wait(k_ready.index(0), 0)
@@ -101,8 +101,9 @@ def _to_queries(
         mixed = warpgroup_mma(weights, k_ring.index(before), dq, is_async=True)
         s = warpgroup_mma_wait(2, deps=[s])
         p = gl.exp2(s * c - lse[:, None])
-        # There is zeros left to wait for here. But the assembler moves the wait below up to the top of its
-        # block, before what it should overlap; and this branch is where a block ends. So below.
+        # This wait is always over already. It is a branch, which ends a basic block: without it the assembler
+        # would move the next wait to the top of its block, before the work that it should overlap. The same
+        # below.
         mbarrier.wait(v_ready.index(slot), phase)
         dp = warpgroup_mma_wait(1, deps=[dp])
         release(STAGES + slot, 2)
@@ -128,7 +129,7 @@ def hopper_queries_kernel(
     BLOCK: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """One program: the gradient of 128 queries of one head, over the run of tiles of keys that they see."""
+    """One program: the gradient of 128 queries of one head, over their run of key tiles."""
     number, head = block_and_head(across)
     batch = gl.program_id(2)
     block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride, number)

@@ -62,13 +62,13 @@ from regard.engine.triton.hopper.thread_ops_ptx import LOWEST
 __all__ = ["MAX_FIRST_KEYS", "hopper_forward_kernel"]
 
 LN2 = gl.constexpr(0.6931471805599453)
-# A masked score: finite, so that 0 · (a masked score) is 0 and not NaN; and below what rows begin with.
+# A masked score: finite, so that 0 · (a masked score) is 0 and not NaN; and below the initial base.
 MASKED = gl.constexpr(-1e37)
-# What rows behind the last one see: zeros, all of them. Were there zeros, they would never have a base.
+# Rows past the last one see every key. If they saw none, they would never get a base.
 ALL_KEYS = gl.constexpr(1 << 30)
-# First keys of which a program can say what weight they have: as many as the narrowest product takes.
+# The most first keys whose weight a program can sum: the width of the narrowest matrix product.
 MAX_FIRST_KEYS = gl.constexpr(8)
-# Behind every tile and key.
+# Larger than any tile or key number.
 NO_KEY = gl.constexpr(1 << 30)
 
 
@@ -79,7 +79,7 @@ def _load(
     batch, head, kv_head, q_first, last, count, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """The copy engine's driver: queries once, then keys and values into two rings, last tile first."""
+    """The loading warp: queries once, then keys and values into two rings, last tile first."""
     mbarrier.expect(q_ready, Q.block_type.nbytes)
     async_load(Q, [batch, head, q_first, 0], q_ready, q_tile)
     load_tiles(K, V, k_ring, v_ring, k_ready, v_ready, batch, kv_head, last, count, -1, BLOCK_K, STAGES)
@@ -87,9 +87,9 @@ def _load(
 
 @gluon.jit
 def _maxima_places(zeros, first, q_len, maxima_rows, BLOCK_K: gl.constexpr, PARTS: gl.constexpr):
-    """Whose largest scores a thread keeps, of its two rows, eight unstack, and of one or two parts of a tile.
+    """Which tile maximum each thread stores: it holds two rows, eight apart, and a tile has one or two parts.
 
-    Room for them, the thread's number among the four of a row, and its own place, or -1.
+    Returns a buffer for the maxima, the thread's number among the four of its row, and its own place, or -1.
     """
     tile_maxima = gl.max(gl.reshape(split_by_thread(zeros, BLOCK_K), [HALF, 4, PARTS,
     BLOCK_K // PARTS // 4]), 3)
@@ -109,12 +109,12 @@ def _masked(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, RELATIVE
     """A thread's scores of tile j, with `other` where a query may not see a key."""
     column = columns_of(scores, BLOCK_K)
     if RELATIVE:
-        # Bounds against numbers that are known when compiled.
+        # Compare with compile-time column numbers.
         first = j * BLOCK_K + thread * 2
         inside = (column >= (low - first)[:, :, None]) & (column < (high - first)[:, :, None])
     else:
-        # The same. Where zeros more than entropies is asked this makes a better loop, over tiles that never
-        # come here.
+        # The same result. If only entropies are requested this form gives a better loop over the full tiles,
+        # which never come here.
         key = j * BLOCK_K + (column + thread[:, :, None] * 2)
         inside = (key >= low[:, :, None]) & (key < high[:, :, None])
     return gl.where(inside, scores, other)
@@ -122,12 +122,13 @@ def _masked(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, RELATIVE
 
 @gluon.jit
 def _weight_sums(p, layout: gl.constexpr):
-    """A thread's weights added up, and the same by how far they are from the end of the tile.
+    """The sum of a thread's weights, and their sum weighted by the distance to the end of the tile.
 
-    A thread's columns are pairs, eight unstack, and what is the same for all of them is left out. Each sum on
-    the way from the first pair to the last counts a weight once more, so sums of these sums are weights by
-    distance, in eights. No weight is multiplied by its column: then the assembler adds up what exponentials
-    have made when all of them are, and not meanwhile, which takes 5 % longer.
+    A thread's columns are pairs, eight apart; the offset that all of them share is left out. Each partial sum
+    on the way from the first pair to the last counts a weight once more, so the sum of the partial sums is
+    the weights by distance, in units of eight columns. No weight is multiplied by its column: with
+    multiply-adds the assembler delays the additions until all exponentials are computed, which takes 5 %
+    longer.
     """
     weights = unstack(p, layout)
     left, right = weights[0], weights[1]
@@ -137,16 +138,16 @@ def _weight_sums(p, layout: gl.constexpr):
         walked_left += left
         right += weights[i + 1]
         walked_right += right
-    # Of a pair the second is nearer by one.
+    # The second column of a pair is nearer by one.
     return left + right, 8 * (walked_left + walked_right) - right
 
 
 @gluon.jit
 def _max_weights(p, base, tile_maxima, BLOCK_K: gl.constexpr, GRAIN: gl.constexpr):
-    """A thread's largest weight of each row, and the largest scores of a tile's parts.
+    """A thread's largest weight of each row, and the maxima of the tile's parts.
 
-    Weights are not negative: as integers they have the same order, and of integers the largest of three is
-    one instruction.
+    Weights are not negative, so as integers they have the same order, and there is a three-input integer
+    maximum.
     """
     rows: gl.constexpr = base.type.layout
     bits = p.to(gl.int32, bitcast=True)
@@ -166,8 +167,8 @@ def _max_weights(p, base, tile_maxima, BLOCK_K: gl.constexpr, GRAIN: gl.constexp
 
 @gluon.jit
 def _first_argmax(x, level, layout: gl.constexpr):
-    """The first of a thread's columns in which each row has this number, less what says whose thread it is
-    (`columns_of`)."""
+    """The first of a thread's columns that equals `level` in each row, without the bits that depend on the
+    thread (`columns_of`)."""
     cells = unstack(x, layout)
     found = gl.full(level.shape, 0, gl.int32, layout)
     for i in gl.static_range(x.shape[2] - 1, -1, -1):
@@ -183,12 +184,9 @@ def _softmax(
     FIND_KEY: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
-    """Weights of one tile, what rows add up, and a thread's largest scores.
-
-    Exponents are relative to a base from earlier tiles, so they don't wait for this tile's maximum.
-    """
+    """The weights of one tile, the updated row sums, and a thread's largest scores."""
     rows: gl.constexpr = base.type.layout
-    # One instruction either way; where exponents are compared with one that is made by itself, it has to be.
+    # Either is one instruction. If `_first_argmax` compares x with `most`, both must be rounded alike.
     x = gl.fma(scores, c, -base[:, :, None]) if FIND_KEY else scores * c - base[:, :, None]
     p = gl.exp2(x)
     if MAX_SCORES:
@@ -197,7 +195,7 @@ def _softmax(
         at = j
         if FIND_KEY:
             at = j * BLOCK_K + _first_argmax(x, most, rows)
-        # Tiles come last first: on a tie the earlier one wins.
+        # Tiles are visited last first, so on a tie the earlier tile wins.
         argmax = gl.where(highest >= max_score, at, argmax)
         max_score = gl.maximum(max_score, highest)
     else:
@@ -238,7 +236,8 @@ def _attend(
     GRAIN > 0))
     crowded: gl.constexpr = 0 if whole_output and FIND_KEY else 1
     limit = MASKED / c
-    # Not c itself: the compiler would then multiply once for both, and weights would take an addition more.
+    # Slightly more than c: with c itself the compiler would share one product, and each weight would cost one
+    # more addition.
     about = c * 1.000001
 
     zeros = gl.full([HALF, BLOCK_K], 0.0, gl.float32, s_layout)
@@ -251,7 +250,7 @@ def _attend(
     thread = gl.arange(0, 4, gl.SliceLayout(0, threads))[None, :]
     energy, distance, base = total, total, total + LOWEST
     max_score = total + float("-inf")
-    # Those that aren't requested stay unused.
+    # The variables of statistics that are not requested stay unused.
     argmax, tile_maxima, neighbour = total, total, total
     parts: gl.constexpr = BLOCK_K // GRAIN if GRAIN > 0 else 1
     if GRAIN > 0:
@@ -278,7 +277,8 @@ def _attend(
         slot = i % STAGES
         before = (i - 1) % STAGES
         if GRAIN > 0:
-            # Of the tile before. Exchanges take long while products run, and these have yet to begin.
+            # The maxima of the previous tile. Shuffles are slow while products run, and the next ones are not
+            # issued yet.
             offered = offer_maxima(tile_maxima, neighbour, parts)
         mbarrier.wait(k_ready.index(slot), (i // STAGES) & 1)
         s = dot_transposed(q, k_ring, slot, zeros)
@@ -309,14 +309,14 @@ def _attend(
         release(STAGES + before, 2)
         weights = gl.convert_layout(join_threads(p, BLOCK_K).to(dtype), p_layout)
     if half == crowded and most_asked:
-        # Of the two copies of this loop the other is behind this one's end, and 48 KiB away without these.
-        # Which of them comes first depends on the release of Triton.
+        # Two warpgroups run copies of this loop. These no-ops keep the copies from lying 48 KiB apart (see
+        # `pad_code`). Which copy comes first depends on the release of Triton.
         pad_code(256)
     slot = (count - 1) % STAGES
     mbarrier.wait(v_ready.index(slot), ((count - 1) // STAGES) & 1)
     mixed = warpgroup_mma(weights, v_ring.index(slot), acc, is_async=True)
     if FIRST_KEYS:
-        # The last tile holds the first keys, if any row sees them, followed by zeros.
+        # The last tile holds the first keys, if any row sees them. Keys past the end are zeros.
         few: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, MAX_FIRST_KEYS, 16])
         s = gl.full([HALF, MAX_FIRST_KEYS], 0.0, gl.float32, few)
         k_few = k_ring.index(slot).slice(0, MAX_FIRST_KEYS).permute((1, 0))
@@ -328,7 +328,7 @@ def _attend(
     if GRAIN > 0:
         store_maxima(offer_maxima(tile_maxima, neighbour, parts), place, maxima_at, parts)
 
-    # Where this head's rows are; before the loop all of these would be in its way.
+    # Pointers to this head's rows; computed before the loop they would occupy registers in it.
     OUT += row_at * DIM
     LSE += row_at
     ENTROPY += row_at
@@ -337,7 +337,7 @@ def _attend(
     ARGMAX += row_at
     q_row = q_first + half * HALF + gl.arange(0, HALF, rows)
     there = q_row < q_len
-    # A dead row has total 0: output 0, lse -inf. One that is no number stays none.
+    # A dead row has total 0: output 0, lse -inf. NaN stays NaN.
     top = gl.convert_layout(gl.max(base, 1), rows)
     whole = gl.convert_layout(gl.sum(total, 1), rows)
     alive = whole != 0
@@ -346,8 +346,8 @@ def _attend(
     spread = gl.convert_layout(gl.sum(energy, 1), rows)
     mine = (thread * 2).to(gl.float32)
     where = gl.convert_layout(gl.sum(distance + total * mine, 1), rows)
-    # Scores that rise beyond what an exponential holds, from one tile to the next, leave sums that are not
-    # finite. Then the output is no number either, and the block is force_now again.
+    # Scores that rise by more than an exponential can hold, from one tile to the next, make sums infinite or
+    # NaN. Then the output is NaN too, and the block is recomputed.
     share += (whole - whole) + (spread - spread) + (where - where)
     lse = gl.where(alive, top + sum_log, float("-inf"))
     kept_log = gl.full([HALF], 0.0, gl.float32, rows)
@@ -369,7 +369,7 @@ def _attend(
     gl.store(LSE + q_row, lse * LN2, mask=there)
     if ENTROPIES:
         entropy = kept * (sum_log - spread * share - kept_log) * LN2
-        # Rounding may leave a little less than none; what is no number stays none.
+        # Rounding may give a slightly negative entropy: clamp it to 0. NaN stays NaN.
         gl.store(ENTROPY + q_row, gl.where(entropy < 0, 0.0, entropy), mask=there)
     if DISTANCES:
         away = (q_row + offset).to(gl.float32) - where * share
@@ -388,7 +388,7 @@ def _attend(
         key = (last - count + 1) * BLOCK_K + gl.arange(0, MAX_FIRST_KEYS, gl.SliceLayout(0, few))[None, :]
         low = gl.convert_layout(from_key, few_rows)[:, None]
         high = gl.convert_layout(gl.minimum(to_key, first_keys), few_rows)[:, None]
-        # A dead row sees none of them.
+        # A dead row sees none of these keys.
         x = s * c - gl.convert_layout(gl.where(lse > float("-inf"), lse, 0.0), few_rows)[:, None]
         x = gl.where((key >= low) & (key < high), x, float("-inf"))
         gl.store(FIRST_WEIGHT + row_at + q_row, gl.convert_layout(gl.sum(gl.exp2(x), 1), rows), mask=there)
@@ -410,10 +410,10 @@ def hopper_forward_kernel(
     FIRST_KEYS: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
-    """One program: 128 queries of one head, over the run of tiles that they see.
+    """One program: 128 queries of one head, over their run of tiles.
 
-    With MAX_SCORES it returns the tile of each row's largest score, with FIND_KEY its key: two instructions
-    more a cell.
+    With MAX_SCORES it returns the tile of each row's largest score, with FIND_KEY the key, which costs two
+    more instructions per cell.
     """
     number, head = block_and_head(across)
     batch = gl.program_id(2)

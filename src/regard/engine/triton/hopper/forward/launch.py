@@ -36,12 +36,12 @@ def launch(
     first_keys: int,
     redo: Callable[[TileMaxima | None], None],
 ) -> None:
-    """Fill `result`; if max scores but no top keys are requested, say where rows have theirs: in which tile,
-    or if keys have their place in `result`, at which. The weight of the first `first_keys` keys is stored
+    """Fill `result`. If max scores but no top keys are requested, `argmax` gets the tile of each row's
+    maximum, or the key if it is `result.argmax` itself. The weight of the first `first_keys` keys is stored
     too.
 
-    Blocks of queries that come out as something else than numbers are dirty, and `redo` does them again, and
-    what the largest scores of their tiles are.
+    Blocks of queries whose output is not finite are flagged in `dirty`; `redo` recomputes them and their tile
+    maxima.
     """
     p = operands.problem
     table, unused = intervals(p), result.lse
@@ -97,15 +97,15 @@ def launch(
 
 
 def returns_first_weight(riders: Riders, finds_argmax: bool) -> bool:
-    """Whether the kernel can say what weight the first keys have.
+    """Whether the kernel returns the weight of the first keys.
 
-    Where the keys of rows' largest scores are looked up afterwards, that is done on the way.
+    If the argmax keys are looked up afterwards, that kernel sums this weight along the way.
     """
     return riders.first <= MAX_FIRST_KEYS.value and (finds_argmax or not riders.needs_argmax)
 
 
 def _band_order(order: Int32[Tensor, "planes blocks"], band: range) -> Int32[Tensor, "planes blocks"]:
-    """An order of blocks in which a band's come first."""
+    """The order of blocks with those of a band first."""
     outside = (order < band.start) | (order >= band.stop)
     return order.gather(1, outside.to(torch.int8).argsort(dim=1, stable=True)).contiguous()
 

@@ -1,10 +1,10 @@
 """Sums along the diagonals of two adjacent blocks, as far as one thread holds them.
 
 Of a block of 64 keys (rows) and 64 queries a thread holds two keys, eight apart, and two of every eight
-queries. A cell of its second key is on the same diagonal as the cell of its first key eight queries
-earlier, and one sum serves both. Two blocks with the same queries and adjacent keys need 17 sums by two
-queries per thread, where one sum per cell would be 32 by two. The threads' sums are added up after the last
-step (`reduce_diagonals_kernel`).
+queries. A cell of its second key is on the same diagonal as the cell of its first key eight queries earlier,
+so one sum serves both. Two blocks with the same queries and adjacent keys need 17 sums by two queries per
+thread; one sum per cell would be 32 by two. The sums of different threads are added up after the last step
+(`reduce_diagonals_kernel`).
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
@@ -19,25 +19,25 @@ from regard.engine.triton.hopper.thread_columns import eighths
 
 __all__ = ["PARTIALS", "add_diagonals", "diagonals_at_first", "store_diagonals"]
 
-# Sums of a thread, by two queries, and what all threads of a warpgroup have of one of them.
+# Sums per thread (each for two queries), and how many threads of a warpgroup hold each of them.
 SUMS, ACROSS = gl.constexpr(17), gl.constexpr(256)
-# How many numbers a warpgroup leaves behind.
+# Partial sums that a warpgroup stores.
 PARTIALS = gl.constexpr(SUMS.value * ACROSS.value)
 
 
 @gluon.jit
 def diagonals_at_first(zeros):
-    """No sums yet, of blocks like this one."""
+    """Sums of zero, in the layout of a block."""
     sums = eighths(_by_key(zeros)[0])
     return sums + sums + sums[:1]
 
 
 @gluon.jit
 def add_diagonals(sums, p, BLOCK: gl.constexpr):
-    """Sums with the first of two blocks (0), whose keys come first, or with the second (1).
+    """Add a block to the sums; `second` is 0 for the block whose keys come first and 1 for the other.
 
-    A block has nine of them: cells of second keys are on diagonals one before. The first diagonal of the
-    second block is the last of the first one.
+    A block has nine sums: cells of second keys are one diagonal earlier. The first diagonal of the second
+    block is the last one of the first block.
     """
     FIRST: gl.constexpr = 8 * (1 - BLOCK)
     one, other = _by_key(p)
@@ -67,7 +67,7 @@ def store_diagonals(sums, to):
 
 @gluon.jit
 def _by_key(p):
-    """A block's cells of the first key of each thread, and of the second: warp, row, pair, column, and by
-    which eight queries they are of."""
+    """A block's cells of the first key of each thread, and of the second: warp, row, pair, column, and the
+    group of eight queries."""
     cells = gl.reshape(p, [4, 2, 8, 2, 2, 2, 4, 2])
     return gl.split(gl.permute(cells, (0, 2, 6, 7, 5, 4, 3, 1)))

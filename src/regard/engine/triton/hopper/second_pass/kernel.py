@@ -58,16 +58,16 @@ __all__ = ["hopper_second_pass_kernel"]
 
 MASKED = gl.constexpr(-1e37)
 SIDE = gl.constexpr(64)
-# Rows of a block that one warp holds: the overview's parts are a warp's.
+# Rows of a block that one warp holds: pooled parts are at most a warp's.
 BY_WARP = gl.constexpr(16)
-# Blocks of queries and of keys in shared memory: a step needs one of the first, and of the second two for
-# each warpgroup. The next step's are there or on their way.
+# Blocks of queries and of keys in shared memory. A step needs one block of queries, and two blocks of keys
+# per warpgroup; those of the next step are loaded meanwhile.
 Q_RING, K_RING = gl.constexpr(2), gl.constexpr(8)
 
 
 @gluon.jit
 def _load(common, WARPGROUPS: gl.constexpr):
-    """The copy engine's driver: all blocks of keys for the first step, then one of each at every step."""
+    """The loading warp: all key blocks of the first step, then one block of queries and keys per step."""
     Q, K, LSE2 = common[0]
     q_ring, k_ring, lse2_ring, loaded = common[1]
     batch, head, kv_head, map_at, q_first, k_first, count = common[2]
@@ -80,9 +80,10 @@ def _load(common, WARPGROUPS: gl.constexpr):
             async_load(K, [batch, kv_head, row, 0], loaded.index(0), k_ring.index(m))
     for i in range(count):
         at = i & (Q_RING - 1)
-        # All warpgroups are force_now with the step whose places this one takes.
+        # Wait until every warpgroup has finished the step whose slots are overwritten now.
         acquire(at, WARPGROUPS)
-        # Not in a branch: the loop would be taken apart for it, and the warp that loads has few registers.
+        # A predicate instead of a branch: with a branch the compiler would split the loop, and the loading
+        # warp has few registers.
         mbarrier.expect(loaded.index(at), more, pred=i > 0)
         row, k_row = (q_first + i) * SIDE, (k_first + i + ahead) * SIDE
         async_load(Q, [batch, head, row, 0], loaded.index(at), q_ring.index(at))
@@ -100,7 +101,7 @@ def _walk(
     DIAGONALS: gl.constexpr,
     WARPGROUPS: gl.constexpr,
 ):
-    """One warpgroup: two of the strip's diagonals. Pointers are at this head's."""
+    """One warpgroup: two of the strip's diagonals. Pointers are at this head's rows."""
     q_ring, k_ring, lse2_ring, loaded = common[0]
     LOW, HIGH, EDGES, COLUMN, CELLS = common[1]
     q_first, k_first, count, band_first, row_stop, k_blocks, c = common[2]
@@ -109,14 +110,14 @@ def _walk(
     zeros = gl.full([SIDE, SIDE], 0.0, gl.float32, layout)
     diagonals = diagonals_at_first(zeros)
     masked = MASKED / c
-    # Of four threads that share two keys of each block, each stores one.
+    # Four threads share two keys of each block; each of them stores one column sum.
     kept = sum_by_thread(zeros, SIDE)
     given = kept
     shared: gl.constexpr = kept.type.layout
     key = gl.arange(0, SIDE, gl.SliceLayout(1, shared))[:, None]
     neighbour = gl.arange(0, 4, gl.SliceLayout(0, shared))[None, :] + key * 0
     place = (key >> 4) * 16 + (key & 7) + (neighbour >> 1) * 8 + (neighbour & 1) * SIDE
-    # What is stored moves by as much at every step; the first is one ahead of here.
+    # The address advances by the same amount each step; it starts one step early.
     band_row = q_first - band_first - 1
     onward = (k_blocks + 1) * SIDE
     received = COLUMN + (band_row.to(gl.int64) * k_blocks + k_first + 2 * which - 1) * SIDE
@@ -130,7 +131,7 @@ def _walk(
     lse2 = lse2_ring.index(0).load(queries)
     full_first, full_stop = gl.load(EDGES + q_first * 2), gl.load(EDGES + q_first * 2 + 1)
     s = dot_transposed(k_ring.index(2 * which), q_ring, 0, zeros)
-    # So that the compiler has zeros left to guard against, and puts no barrier before the wait in the loop.
+    # Without this barrier the compiler would insert one before the wait in the loop.
     barrier()
     for i in range(count):
         m = i + 2 * which
@@ -147,11 +148,12 @@ def _walk(
             diagonals = add_diagonals(diagonals, p, 0)
         if COLUMNS:
             receive(kept, given, neighbour, place, there, received)
-        # Exponentials are made while that product is: the assembler would move them behind the wait for it.
+        # The exponentials overlap the product just issued; the assembler would move them behind the wait for
+        # it.
         p_sums = sums_of(p, overview, shared)
         force_now(p_sums, EDGES)
         held = fold_first(held, p, i, in_band, k_block, overview)
-        # Behind the last step there is none, and its first product is made once more.
+        # After the last step there is none: its first product is computed once more and dropped.
         after = gl.minimum(i + 1, count - 1)
         later = after & (Q_RING - 1)
         next_first = gl.load(EDGES + (q_first + after) * 2)
@@ -163,7 +165,8 @@ def _walk(
         t = mask_block(t, q_block * SIDE, first + SIDE, full_first, full_stop, row_stop, LOW, HIGH, masked)
         held = go_on(held, overview)
         r = gl.exp2(t * c - lse2[None, :])
-        # Not before: two steps' lse2_ring would be in registers, and one would have to be moved.
+        # Not earlier: the log-sum-exps of two steps would be in registers, and one set would have to be
+        # moved.
         next_lse2 = lse2_ring.index(later).load(queries)
         if DIAGONALS:
             diagonals = add_diagonals(diagonals, r, 1)
@@ -195,8 +198,8 @@ def hopper_second_pass_kernel(
     POOL_K: gl.constexpr, WARPGROUPS: gl.constexpr,
 ):
 # fmt: on
-    """One program: a strip of one head's map, over the query blocks of a band that meet it."""
-    # The longest strips of all maps come first.
+    """One program: one strip of one head's map, over the query blocks of a band that it crosses."""
+    # Strips are sorted longest first, over all maps.
     head, batch = gl.program_id(0) % heads, gl.program_id(0) // heads
     strip = STRIPS + batch * strip_stride + gl.program_id(1) * 3
     q_first, count = gl.load(strip), gl.load(strip + 1)
@@ -227,7 +230,7 @@ def hopper_second_pass_kernel(
         (LOW, HIGH, EDGES, COLUMN, CELLS),
         (q_first, k_first, count, band_first, row_stop, k_blocks, scale * LOG2E),
     )
-    # Overviews have no name here: what is assigned is no longer known when compiled, their size for one.
+    # Overviews are built in place: assigned to a name, their sizes would no longer be compile-time constants.
     if WARPGROUPS == 3:
         gl.warp_specialize(
             [

@@ -15,17 +15,17 @@ from triton.experimental.gluon import language as gl
 __all__ = ["mask_block"]
 
 SIDE = gl.constexpr(64)
-# Cells of a block that a thread has.
+# Cells of a block that one thread holds.
 CELLS = gl.constexpr(32)
 
 
 def _text() -> str:
-    """PTX. Of every four cells the first two are of one key, the others of the one eight behind it.
+    """PTX: of every four cells the first two belong to one key, the others to the key eight below.
 
-    Operands: cells, which are results too; and, the same for all of them, what a mask_block one is, the
-    thread's
-    first key in the block, the block's first key and its first query, the query behind the last, the first
-    key that all of the block's queries see and the one behind the last, and where first and last keys are.
+    Operands: cells (results and inputs); then, each in as many registers: the value of a masked cell, the
+    thread's first key in the block, the block's first key and first query, the stop of the queries, the first
+    key that all of the block's queries see and the stop of those keys, and the addresses of the first and
+    last keys.
     """
     other, key, block, query, stop, full, full_stop, lows, highs = (
         f"${CELLS.value * i}" for i in range(2, 11)
@@ -44,7 +44,7 @@ def _text() -> str:
         cut = f"bounds{bound}, bounds{bound}"
         lines += [f"sub.s32 {cut}, {block}; max.s32 {cut}, 0; min.s32 {cut}, {SIDE.value};"]
     for low, high in ((0, 1), (2, 3)):
-        # How many there are, in place of the one behind the last.
+        # The number of keys, instead of the stop.
         lines += [f"sub.s32 bounds{high}, bounds{high}, bounds{low}; max.s32 bounds{high}, bounds{high}, 0;"]
         lines += [f"mad.lo.u32 bounds{low}, bounds{high}, 0x100, bounds{low};"]
     lines += ["mad.lo.u32 mine, bounds2, 0x10000, bounds0; and.b32 from, lane, 3;"]
@@ -70,8 +70,8 @@ TEXT, OPERANDS = gl.constexpr(_text()), gl.constexpr(_operands())
 
 @gluon.jit
 def mask_block(s, q_first, k_first, full_first, full_stop, row_stop, LOW, HIGH, other):
-    """Scores of a block, its keys as rows, with `other` where a query may not see a key; nothing to do where
-    all see all."""
+    """Scores of a block (keys × queries), with `other` where a query may not see a key. Blocks that every
+    query sees in full are left as they are."""
     key = gl.arange(0, SIDE, gl.SliceLayout(1, s.type.layout))[:, None]
     key += gl.full([SIDE, SIDE], 0, gl.int32, s.type.layout)
     low, high = LOW.to(gl.int64), HIGH.to(gl.int64)

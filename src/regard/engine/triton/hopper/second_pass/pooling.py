@@ -1,14 +1,13 @@
 """Pooled blocks of the second pass that are smaller than 64 × 64, and their maxima.
 
-A thread first reduces what it holds of a block, then threads exchange partial results (texts and layouts
-are in pooling_ptx.py). Where all threads of a warp hold parts of a block, exchanges are pipelined: each
-text combines what the one before it requested some hundred cycles earlier, and results are stored one step
-later. By block height:
+A thread first reduces the cells that it holds of a pooled block, then threads exchange partial results (the
+PTX and the layouts are in pooling_ptx.py). If all threads of a warp hold parts of a block, the exchanges are
+pipelined: each piece of PTX combines what the previous one requested some hundred cycles earlier, and results
+are stored one step later. By block height:
 
     1, 2, 4   Few threads hold parts of a block: it is stored at once.
-    8         A thread holds too many sums to hand out, so they are halved first. Maxima are stored at
-    once: there
-              are no registers to hold them until the next step.
+    8         A thread holds too many sums to exchange, so they are halved first. Maxima are stored at once:
+              there are no registers to hold them until the next step.
     16        Four sums are dealt to four threads, both blocks of a step are halved, then two more shuffles.
     32        A block of cells has two sums: both blocks of a step are dealt at once, then three shuffles.
     64        Maxima only: sums follow from the column sums.
@@ -40,14 +39,16 @@ __all__ = [
 ]
 
 SIDE = gl.constexpr(64)
-# Where a thread's number has which block of a step it owns.
+# Bit of the lane number from which the bits say which block of a step the thread owns.
 OWNED = gl.constexpr(8)
-# Queries of a block: up to so many it is stored at once, sums are halved first, two blocks are dealt at once.
+# Height of pooled blocks up to which they are stored at once, sums are halved first, and two blocks are dealt
+# at once.
 AT_ONCE, HALVED, JOINT = gl.constexpr(4), gl.constexpr(8), gl.constexpr(32)
 
 
 class Overview(NamedTuple):
-    """What an overview is to have, of blocks of which size, and where one head's is, `across` blocks wide."""
+    """What an overview contains, the size of its blocks, where the overview of one head is stored, and how
+    many blocks `across` it has."""
 
     SUMS: gl.constexpr
     MAXIMA: gl.constexpr
@@ -60,11 +61,11 @@ class Overview(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a thread holds of the overview from one block to the next.
+    """What a thread carries of the overview from one block to the next.
 
-    `lane` and `place` say which blocks are its own (`_seat_of`), and `where` what of them is stored next
-    (`_whereabouts`). `dealt` are parts of sums as they were dealt last, `parts` two parts of its own sum of
-    the last step, `first` its sum of the first block of this one, and `top` its own largest weight.
+    `lane` and `place` say which pooled blocks it owns (`_seat_of`), `where` which of them is stored next
+    (`_whereabouts`). `dealt` are parts of sums from the last deal, `parts` two parts of its own sum of the
+    last step, `first` its sum of the first block of this step, and `top` its own largest weight.
     """
 
     lane: gl.tensor
@@ -78,7 +79,7 @@ class Held(NamedTuple):
 
 @gluon.jit
 def held_at_first(zeros, overview):
-    """What a thread holds before the first step."""
+    """The state before the first step."""
     x = _parts_of(zeros, overview, False)
     lane, place = _seat_of(x, overview)
     return Held(lane, place, (0, 0), (x, x), (x, x), x, x.to(gl.uint32, bitcast=True))
@@ -86,7 +87,7 @@ def held_at_first(zeros, overview):
 
 @gluon.jit
 def resume(held, overview):
-    """Before the first block's exponentials: put together what was dealt at the last step, ask once."""
+    """Before the first block's exponentials: combine what was dealt last, and request one part."""
     parts = held.parts
     if overview.SUMS and overview.POOL_Q == JOINT:
         parts = _run("ask 3", held.dealt, overview)
@@ -99,7 +100,7 @@ def resume(held, overview):
 def fold_first(held, p, i, q_block, k_block, overview):
     """Fold the first block of a step."""
     dealt, parts, top = held.dealt, held.parts, held.top
-    # What is stored late is of the step before.
+    # What is stored late belongs to the previous step.
     where = _whereabouts(i - 1, q_block - 1, k_block - 1, overview)
     if overview.POOL_Q <= AT_ONCE:
         _store(p, held, q_block, k_block, overview)
@@ -123,7 +124,8 @@ def fold_first(held, p, i, q_block, k_block, overview):
 
 @gluon.jit
 def go_on(held, overview):
-    """Before the second block's exponentials: put together what was dealt of the first, ask once more."""
+    """Before the second block's exponentials: combine what was dealt of the first block, and request another
+    part."""
     first, parts = held.first, held.parts
     if overview.SUMS and overview.POOL_Q > AT_ONCE:
         if overview.POOL_Q < JOINT:
@@ -135,7 +137,7 @@ def go_on(held, overview):
 
 @gluon.jit
 def fold_second(held, p, r, q_block, k_block, overview):
-    """Fold the second block of a step, `p` being the first."""
+    """Fold the second block of a step; `p` is the first."""
     dealt, top = held.dealt, held.top
     if overview.POOL_Q <= AT_ONCE:
         _store(r, held, q_block, k_block + 1, overview)
@@ -153,7 +155,7 @@ def fold_second(held, p, r, q_block, k_block, overview):
 
 @gluon.jit
 def finish(held, i, q_block, k_block, overview):
-    """Store what is held behind the last step."""
+    """Store what is left after the last step."""
     where = _whereabouts(i, q_block, k_block, overview)
     if overview.MAXIMA and overview.POOL_Q > HALVED:
         _keep(held.top, held, where, overview)
@@ -167,7 +169,8 @@ def finish(held, i, q_block, k_block, overview):
 
 @gluon.jit
 def sums_of(p, overview, layout: gl.constexpr):
-    """`sum_by_thread` of a block, from the overview's sums where there are any: zeros is added twice."""
+    """The column sums of a block, as `sum_by_thread`; from the overview's sums where there are any, so that
+    no cell is added twice."""
     if overview.SUMS:
         sums = gl.convert_layout(gl.sum(_lines_of(p, overview.POOL_Q, False), 2), layout)
     else:
@@ -177,7 +180,7 @@ def sums_of(p, overview, layout: gl.constexpr):
 
 @gluon.jit
 def valid_blocks(k_block, k_blocks):
-    """Which of the two blocks of a step there are, in bits."""
+    """Which of the two blocks of a step exist, as bits."""
     there = (k_block.to(gl.uint32) < k_blocks).to(gl.int32)
     there += ((k_block + 1).to(gl.uint32) < k_blocks).to(gl.int32) * 2
     return there
@@ -185,9 +188,10 @@ def valid_blocks(k_block, k_blocks):
 
 @gluon.jit
 def _seat_of(x, overview):
-    """A thread's number in its warp, with a bit further up for the block of a step that it owns a part of.
+    """A thread's lane number, with a bit from OWNED on for the block of a step of which it owns a pooled
+    block.
 
-    And where its first block is in the overview, as seen from the first of 64 × 64 cells.
+    And the place of its first pooled block, relative to that of the block's first cell.
     """
     layout: gl.constexpr = x.type.layout
     warp: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
@@ -208,7 +212,7 @@ def _seat_of(x, overview):
 
 @gluon.jit
 def _whereabouts(i, q_block, k_block, overview):
-    """Which blocks of a step there are, in bits as `_seat_of` has them, and where the overview has them."""
+    """Which blocks of a step exist, as bits of `_seat_of`, and where their pooled blocks begin."""
     there = valid_blocks(k_block, overview.k_blocks)
     there = gl.where(i >= 0, there << OWNED, 0)
     down: gl.constexpr = SIDE // overview.POOL_Q
@@ -218,9 +222,9 @@ def _whereabouts(i, q_block, k_block, overview):
 
 @gluon.jit
 def _lines_of(p, POOL_Q: gl.constexpr, LARGEST: gl.constexpr):
-    """Sums over cells of a row that lie in a block of the overview and in a thread, (SIDE, 4, blocks).
+    """Sums over the cells of a row that lie in one pooled block and one thread, (SIDE, 4, blocks).
 
-    Or the largest of these weights, as numbers that compare as they do: none is negative.
+    With LARGEST the largest weight, as integers: weights are not negative, so these have the same order.
     """
     cells: gl.constexpr = max(min(POOL_Q, 2), POOL_Q // 4)
     if LARGEST:
@@ -231,7 +235,7 @@ def _lines_of(p, POOL_Q: gl.constexpr, LARGEST: gl.constexpr):
 
 @gluon.jit
 def _parts_of(p, overview, LARGEST: gl.constexpr):
-    """What threads hold of blocks of the overview, (4 warps, 8 and 4 threads, blocks)."""
+    """What each thread holds of pooled blocks, (4 warps, 8 and 4 threads, blocks)."""
     lines = _lines_of(p, overview.POOL_Q, LARGEST)
     x = gl.reshape(lines, [4, 2, 8, 4, lines.shape[2]])
     if overview.POOL_K == 16:
@@ -243,7 +247,7 @@ def _parts_of(p, overview, LARGEST: gl.constexpr):
 
 @gluon.jit
 def _store(p, held, q_block, k_block, overview):
-    """Store a block's part of the overview, where no block of that is more than a few threads know."""
+    """Store the pooled blocks of a block at once, where only few threads hold parts of each."""
     _, at = _whereabouts(0, q_block, k_block, overview)
     inside = (k_block.to(gl.uint32) < overview.k_blocks).to(gl.int32)
     if overview.SUMS:
@@ -260,7 +264,7 @@ def _store(p, held, q_block, k_block, overview):
 
 @gluon.jit
 def _dealt(one, other, held, overview):
-    """Sums dealt among four threads: of one block of cells, or of both where these have two each."""
+    """Deal sums to four threads: those of one block of cells, or of both blocks if each has two."""
     one = _parts_of(one, overview, False)
     if overview.POOL_Q == HALVED:
         one = _run("spread sums", (one, held.lane), overview)
@@ -270,14 +274,15 @@ def _dealt(one, other, held, overview):
 
 @gluon.jit
 def _land(parts, held, where, overview):
-    """Put together the last two parts of a thread's sum, and store it."""
+    """Combine the last two parts of a thread's sum, and store it."""
     to = (overview.sums + where[1]).to(gl.int64)
     _run("land", (parts[0], parts[1], held.lane, held.place, where[0], to), overview)
 
 
 @gluon.jit
 def _picked(NAME: gl.constexpr, p, before, held, overview):
-    """Largest weights of a warp's blocks, to each thread its own ("pick second": or what it has `before`)."""
+    """The largest weights of a warp's pooled blocks, each to its owner (with "pick second": or what it had
+    `before`)."""
     x = _parts_of(p, overview, True)
     return _run(NAME, (x, before, held.lane), overview)
 
@@ -291,7 +296,8 @@ def _keep(top, held, where, overview):
 
 @gluon.jit
 def _run(NAME: gl.constexpr, operands, overview):
-    """Run a text of pooling_ptx.py. Its results are two parts of sums, or one of the first operand's kind."""
+    """Run a piece of PTX of pooling_ptx.py. It returns two parts of sums, or one value of the first operand's
+    type."""
     letters: gl.constexpr = entry(OPERANDS, NAME)
     count: gl.constexpr = entry(COUNT, overview.POOL_Q, overview.POOL_K)
     return gl.inline_asm_elementwise(
@@ -302,12 +308,12 @@ def _run(NAME: gl.constexpr, operands, overview):
 
 @gluon.constexpr_function
 def entry(table, *key):
-    """What a table of pooling_ptx.py has for a name, or blocks of a size, or both."""
+    """An entry of a table of pooling_ptx.py, by name, by block size, or by both."""
     return table[key if len(key) > 1 else key[0]]
 
 
 @gluon.constexpr_function
 def kinds(letters, count):
-    """Kinds of operands: a letter for each operand of so many registers, results in capitals."""
+    """Constraints of operands: one letter per operand of `count` registers; results are capitals."""
     names = ((f"=&{letter.lower()}" if letter.isupper() else letter) for letter in letters)
     return ",".join(name for name in names for _ in range(count))

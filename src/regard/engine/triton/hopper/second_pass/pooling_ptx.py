@@ -1,10 +1,11 @@
-"""PTX for the overview of the second pass (pooling.py): what threads know of blocks, given to one of them.
+"""PTX for the overview of the second pass (pooling.py): combines the threads' parts of each pooled block in
+one thread.
 
-A thread has two rows of its warp's sixteen, eight unstack, and of every eight columns two neighbouring
-ones. What it has of a block of the overview is reduced before anything is exchanged. Then two threads that
-know parts of the same blocks halve these between them, each gives away what it knows of the other's, and so
-on over one bit of their numbers after the other, until every block has one owner. Where there are more
-threads than blocks of the overview, the two blocks of 64 × 64 cells of a step are halved as well.
+A thread holds two rows of its warp's sixteen, eight apart, and of every eight columns two neighbouring ones.
+What it holds of a pooled block is reduced before anything is exchanged. Then two threads with parts of the
+same blocks halve these blocks between them: each gives away its parts of the other's half. This repeats over
+one bit of the lane number after the other, until every block has one owner. If there are more threads than
+pooled blocks, the two 64 × 64 blocks of a step are divided as well.
 """
 
 from __future__ import annotations
@@ -18,29 +19,30 @@ from triton.experimental.gluon import language as gl
 __all__ = ["BLOCK", "COUNT", "IDLE", "OPERANDS", "STEPS", "TEXTS"]
 
 SIDE = 64
-# Bits of a thread's number: rows 1, 2 and 4 of its warp's, columns 2 and 4.
+# Bits of the lane number: rows 1, 2 and 4 of its warp's, columns 2 and 4.
 LANES = (4, 8, 16, 1, 2)
-# So many numbers a thread may carry from one block of cells to the next.
+# The most numbers that a thread carries from one block of cells to the next.
 FEW = 4
-# Blocks of the overview that are made here: queries, keys. Larger ones are put together from these.
+# Sizes of pooled blocks that are computed here: queries, keys. Larger ones are combined from these
+# afterwards.
 SIZES = ((1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (32, 16), (64, 16))
 ADD, MAX = "add.f32", "max.u32"
 
-# How far apart two blocks of the overview are: rows (queries), columns (keys).
+# The distance of two pooled blocks: rows (queries), columns (keys).
 Step = tuple[int, int]
-# The registers of an operand: as many as there are blocks that a thread has a part of.
+# The registers of an operand: one per pooled block of which a thread holds a part.
 Names = list[str]
 
 
 @dataclass(frozen=True)
 class Share:
-    """Which blocks of the overview a thread has parts of, and who has the whole ones in the end.
+    """Which pooled blocks a thread holds parts of, and which thread owns each of them in the end.
 
-    `values` are the steps that bits of a register's number make, lowest first; `shared` the bits of a
-    thread's number over which parts are to be put together. `owned` are the steps that bits of a thread's
-    number make in the end, those that make one: by its cells, or by what it was left with. `chosen` are the
-    bits that decide about those of `values`, and `block` the one that decides between the two blocks of a
-    step, or 0.
+    `values` are the distances that the bits of a register's number stand for, lowest first. `shared` are the
+    bits of the lane number over which parts must be combined. `owned` are the distances that bits of the lane
+    number stand for in the end, because of the thread's cells or by the halving. `chosen` are the bits that
+    decide about those of `values`, and `block` is the bit that decides between the two blocks of a step, or
+    0.
     """
 
     values: tuple[Step, ...]
@@ -51,31 +53,31 @@ class Share:
 
     @property
     def count(self) -> int:
-        """How many blocks a thread has a part of."""
+        """The number of pooled blocks of which a thread holds a part."""
         return 1 << len(self.values)
 
     @property
     def wide(self) -> bool:
-        """Whether there is a block for every thread, of one block of cells."""
+        """Whether one block of cells has a pooled block for every thread."""
         return len(self.shared) <= len(self.values)
 
     @property
     def idle(self) -> tuple[int, ...]:
-        """The bits over which there is nothing left to halve: a thread where one is set has no block."""
+        """The bits over which nothing is left to halve: a thread with such a bit set owns no block."""
         return tuple(bit for bit in self.shared if bit not in self.owned)
 
 
 def _share_of(pool_q: int, pool_k: int) -> Share:
-    """The share of a thread in blocks of so many queries and keys."""
+    """The share of a thread for pooled blocks of this size."""
     lanes = {lane: (0, lane // 4 // pool_k) for lane in LANES[:3]}
     lanes |= {lane: (2 * lane // pool_q, 0) for lane in LANES[3:]}
-    # Registers: two columns, two rows, and eight times so, eight columns on.
+    # Registers: two columns, two rows, then the columns 8, 16 and 32 further on.
     registers = ((1 // pool_q, 0), (0, 8 // pool_k), *((8 * far // pool_q, 0) for far in (1, 2, 4)))
     values = tuple(step for step in registers if any(step))
     shared = tuple(lane for lane in LANES if not any(lanes[lane]))
     traded, block = [*values[::-1]], 0
     if len(shared) > len(values):
-        # With the two blocks of a step: after four blocks of the overview were dealt, or along with two.
+        # The two blocks of a step are divided too: after four pooled blocks were dealt, or along with two.
         at = len(values) if 1 << len(values) >= FEW else 0
         traded.insert(at, (0, SIDE // pool_k))
         block = shared[at]
@@ -86,7 +88,7 @@ def _share_of(pool_q: int, pool_k: int) -> Share:
 
 
 class _Text:
-    """PTX that is being written: numbers in registers, of which threads give parts away."""
+    """Writes PTX: numbers in registers, of which threads give parts to others."""
 
     def __init__(self, op: str) -> None:
         self.op, self.names = op, 0
@@ -99,7 +101,7 @@ class _Text:
         return names
 
     def upper(self, lane: str, bit: int) -> str:
-        """Whether a bit of the thread's number is set."""
+        """Emit a test whether a bit of the lane number is set."""
         [where], [is_set] = self.new(), self.new("pred")
         self.lines += [f"and.b32 {where}, {lane}, {bit}; setp.ne.u32 {is_set}, {where}, 0;"]
         return is_set
@@ -120,14 +122,14 @@ class _Text:
         return both
 
     def together(self, numbers: list[str]) -> str:
-        """Parts of one number put together."""
+        """Combine all parts of one number."""
         while len(numbers) > 1:
             half = len(numbers) // 2
             numbers = self.joined(numbers[:half], numbers[half:])
         return numbers[0]
 
     def halved(self, numbers: list[str], lane: str, bit: int) -> tuple[list[str], list[str]]:
-        """The half that a thread keeps, and what its neighbour knows of that."""
+        """The half that a thread keeps, and its neighbour's parts of that half."""
         half = len(numbers) // 2
         second = self.upper(lane, bit)
         pairs = [*zip(numbers[:half], numbers[half:], strict=True)]
@@ -136,7 +138,7 @@ class _Text:
         return kept, given
 
     def picked(self, numbers: list[str], lane: str, bits: tuple[int, ...]) -> str:
-        """The largest in a warp of what is a thread's own, by bits of its number, lowest first."""
+        """The largest values in a warp, each to its owner, chosen by `bits` of the lane, lowest first."""
         if not bits:
             [to] = self.new()
             self.lines += [f"redux.sync.max.u32 {to}, {numbers[0]}, 0xffffffff;"]
@@ -146,13 +148,13 @@ class _Text:
         return self.chosen(one, other, self.upper(lane, bits[-1]))
 
     def dealt(self, numbers: list[str], lane: str, far: int, near: int) -> list[str]:
-        """Of four numbers that four threads know parts of, all parts of the thread's own.
+        """Of four numbers of which four threads hold parts, all parts of the thread's own number.
 
-        As many exchanges as in two steps, and no wait in between.
+        This takes as many exchanges as halving twice, and none waits for another.
         """
         second, later = self.upper(lane, near), self.upper(lane, far)
         a, b, c, d = numbers
-        # By the lower bit one of two, by the upper the first two or the last.
+        # The lower bit selects one of two, the upper bit the first or the last two.
         one, two = self.chosen(a, b, second), self.chosen(c, d, second)
         three, four = self.chosen(b, a, second), self.chosen(d, c, second)
         own = self.chosen(one, two, later)
@@ -161,13 +163,13 @@ class _Text:
         return [own, *(self.from_neighbour(x, where) for x, where in given)]
 
     def stored(self, x: str, owner: str, place: str, there: str, to: str) -> None:
-        """Store a number where its thread owns a block, and that is one of those there are."""
+        """Store a number if this thread owns a block and that block exists."""
         [is_own], [own], [at] = self.new(), self.new("pred"), self.new("u64")
         self.lines += [f"and.b32 {is_own}, {owner}, {there}; setp.ne.u32 {own}, {is_own}, 0;"]
         self.lines += [f"mad.wide.s32 {at}, {place}, 4, {to}; @{own} st.global.b32 [{at}], {x};"]
 
     def put(self, numbers: list[str], results: list[str]) -> None:
-        """Results that are numbers, as far as there are any."""
+        """Set the results to these numbers, and the remaining ones to 0."""
         for i, to in enumerate(results):
             self.lines += [f"mov.b32 {to}, {numbers[i] if i < len(numbers) else '0'};"]
 
@@ -176,9 +178,9 @@ class _Text:
 
 
 def _spread(text: _Text, share: Share, results: Names, numbers: Names, lane: Names) -> None:
-    """Halve parts of blocks until there are few, or those that a thread keeps.
+    """Halve the parts of blocks until few are left, or only those that a thread keeps.
 
-    In the last case what is given is not put together yet.
+    In the last case the parts received are not combined yet.
     """
     for i, bit in enumerate(share.shared):
         if not share.wide and len(numbers) <= FEW:
@@ -190,7 +192,7 @@ def _spread(text: _Text, share: Share, results: Names, numbers: Names, lane: Nam
 
 
 def _store(text: _Text, share: Share, results: Names, numbers: Names, *where: Names) -> None:
-    """Put together what `_spread` left, and store it: the first block at `place`, and rows `across` apart."""
+    """Combine what `_spread` left, and store it: the first block at `place`, rows `across` apart."""
     place, inside, across, to = (name[0] for name in where)
     steps = share.values[: len(share.values) - len(share.shared)]
     if share.shared:
@@ -204,7 +206,8 @@ def _store(text: _Text, share: Share, results: Names, numbers: Names, *where: Na
     row = 0
     for (q, k), x in sorted(zip(places, numbers, strict=False)):
         if q != row:
-            # From one row to the next: the assembler would keep how far all of them are from the first.
+            # Advance from row to row: otherwise the assembler would keep the distance of every row from the
+            # first in registers.
             text.lines += [f"mad.wide.s32 {at}, {across}, {4 * (q - row)}, {at};"]
             row = q
         text.lines += [f"@{there} st.global.b32 [{at}+{4 * k}], {x};"]
@@ -212,29 +215,29 @@ def _store(text: _Text, share: Share, results: Names, numbers: Names, *where: Na
 
 
 def _deal(text: _Text, share: Share, one: Names, other: Names, a: Names, b: Names, lane: Names) -> None:
-    """Deal four sums among four threads: of one block of cells, or of both where these have two each."""
+    """Deal four sums to four threads: those of one block of cells, or of both blocks if each has two."""
     far, near = share.shared[max(0, len(share.values) - 2) :][:2]
     text.put(text.dealt([*a, *b][:FEW], lane[0], far, near), [*one, *other])
 
 
 def _gather(text: _Text, _: Share, results: Names, a: Names, b: Names) -> None:
-    """Put together what was dealt."""
+    """Combine what was dealt."""
     text.put([text.together([*a, *b][:FEW])], results)
 
 
 def _swap(
     text: _Text, share: Share, kept: Names, given: Names, a: Names, b: Names, first: Names, lane: Names
 ) -> None:
-    """Put together what was dealt of the second block of a step, and halve its sum and that of the first."""
+    """Combine what was dealt of the second block of a step, and halve its sum and that of the first."""
     [x], [more] = text.halved([first[0], text.together([*a, *b][:FEW])], lane[0], share.block)
     text.put([x], kept)
     text.put([more], given)
 
 
 def _ask(text: _Text, share: Share, kept: Names, given: Names, a: Names, b: Names, *, left: int) -> None:
-    """Put together parts of a thread's sum, and ask a neighbour for more: one of so many that are left.
+    """Combine parts of a thread's sum, and request the next from a neighbour; `left` requests remain.
 
-    Before the first of them there may be four parts, as `_deal` has left them; then it is two.
+    Before the first request there may be four parts, as `_deal` left them; otherwise there are two.
     """
     dealt = share.count < FEW and left == len(share.idle)
     x = text.together([*a, *b][:FEW] if dealt else [a[0], b[0]])
@@ -243,7 +246,7 @@ def _ask(text: _Text, share: Share, kept: Names, given: Names, a: Names, b: Name
 
 
 def _land(text: _Text, _: Share, results: Names, a: Names, b: Names, *where: Names) -> None:
-    """Put together the last two parts of a thread's sum, and store it."""
+    """Combine the last two parts of a thread's sum, and store it."""
     text.stored(text.together([a[0], b[0]]), *(name[0] for name in where))
     text.put([], results)
 
@@ -251,9 +254,11 @@ def _land(text: _Text, _: Share, results: Names, a: Names, b: Names, *where: Nam
 def _pick(
     text: _Text, share: Share, results: Names, numbers: Names, before: Names, lane: Names, *, second: bool
 ) -> None:
-    """The largest of what the threads of a warp know of blocks, and of these a thread's own.
+    """The largest values that the threads of a warp hold of each block, each to the thread that owns the
+    block.
 
-    Of the second block of a step only for those who own a part of that: others have theirs `before`.
+    For the second block of a step only in the threads that own a part of it; others keep what they had
+    `before`.
     """
     own = text.picked(numbers, lane[0], share.chosen)
     if second:
@@ -268,7 +273,7 @@ def _keep(text: _Text, _: Share, results: Names, top: Names, *where: Names) -> N
 
 
 def _written(write: Callable[..., None], op: str, operands: str, share: Share) -> str:
-    """A text, its operands having names as PTX does."""
+    """A piece of PTX, with operands named as PTX wants them."""
     text, count = _Text(op), share.count
     write(text, share, *([f"${count * n + i}" for i in range(count)] for n in range(len(operands))))
     return text.written()
@@ -276,12 +281,13 @@ def _written(write: Callable[..., None], op: str, operands: str, share: Share) -
 
 _SHARES = {size: _share_of(*size) for size in SIZES}
 _WIDE, _NARROW = ([size for size in SIZES if _SHARES[size].wide is wide] for wide in (True, False))
-# Sums of blocks of 64 queries come from what keys receive.
+# Sums of blocks of 64 queries are computed from the column sums.
 _SUMMED = [size for size in _NARROW if size[0] < SIDE]
 _MANY = [size for size in SIZES if _SHARES[size].count > FEW]
-# Those that are dealt block by block; of others both blocks of a step are dealt at once.
+# Sizes that are dealt block by block; of the others both blocks of a step are dealt at once.
 _SINGLE = [size for size in _SUMMED if _SHARES[size].count >= FEW]
-# Who writes what, with which operation, what kinds of operands it has (results in capitals), for which sizes.
+# By name: the writer, its operation, the types of its operands (results in capitals), and the sizes it is
+# for.
 _WRITERS = {
     "spread sums": (_spread, ADD, "Ffr", _MANY),
     "spread maxima": (_spread, MAX, "Rrr", _WIDE),
@@ -309,8 +315,8 @@ TEXTS = gl.constexpr(
         for size in sizes
     }
 )
-# By the size of blocks: how many a thread has parts of, the steps that the bits of its number make, lowest
-# first, the bits that are not set in who owns a block, and the one that decides between the blocks of a step.
+# By size: the parts that a thread holds, the distances of the lane bits (lowest first), the bits that are
+# clear in every owner, and the bit that decides between the two blocks of a step.
 COUNT = gl.constexpr({size: share.count for size, share in _SHARES.items()})
 STEPS = gl.constexpr(
     {size: tuple(share.owned.get(1 << bit, (0, 0)) for bit in range(5)) for size, share in _SHARES.items()}

@@ -27,18 +27,18 @@ from regard.engine.triton.second_pass.sweep import SweepRequest, SweepResult, me
 
 __all__ = ["can_sweep", "sweep"]
 
-# Bytes for what a sweep needs beside what it finds; bands of queries are as large as that allows.
+# Bytes for intermediate results of a sweep; bands of queries are as large as that allows.
 BAND_BYTES = 1 << 30
-# Programs enough for every multiprocessor to have several, and steps that are enough for a program: with
-# more, some multiprocessors would wait long for the last ones.
+# Several programs for every multiprocessor, and the most steps of a program: with more, some multiprocessors
+# would wait long for the last ones.
 PROGRAMS, STEPS = 512, 320
-# Bands are not cut into shorter strips than these, in blocks of queries.
+# Bands are not cut into shorter strips than this, in blocks of queries.
 SHORTEST = 32
 WARPS = 4
 
 
 def can_sweep(question: SweepRequest) -> bool:
-    """Whether the sweep for Hopper answers a question."""
+    """Whether the sweep for Hopper can answer a question."""
     strange = question.weights is not None or question.skip or question.borders
     return not strange and (question.pool & (question.pool - 1) == 0 or question.pool % SIDE == 0)
 
@@ -50,17 +50,18 @@ def sweep(
     room: SweepResult | None = None,
     blank: LazyZeros | None = None,
 ) -> SweepResult:
-    """Sweep the map once. Where `room` has a place for something, that is filled: it is 0 or blank so far."""
+    """Sweep the map once. Results are added to the tensors of `room` where it has them: these are 0 or
+    uninitialised."""
     state = _Sweep(problem, lse, question, room or SweepResult(), blank or LazyZeros())
     for first in range(0, state.q_blocks, state.band):
         state.run(range(first, min(first + state.band, state.q_blocks)))
-    # With nothing to sweep the targets were not written.
+    # If there was nothing to sweep, the targets were not written.
     state.blank.clear(*vars(state.found).values())
     return state.found
 
 
 class _Sweep:
-    """The cut of a sweep, and what has been found so far."""
+    """One sweep: how it is cut, and the results so far."""
 
     def __init__(
         self, problem: Problem, lse: Tensor, question: SweepRequest, room: SweepResult, blank: LazyZeros
@@ -72,12 +73,12 @@ class _Sweep:
         self.maps, self.device = (p.batch, p.heads), p.q.device
         self.q_blocks, self.k_blocks = -(-p.q_len // SIDE), -(-p.k_len // SIDE)
         pool = ask.pool if ask.pool_sums or ask.pool_maxima else SIDE
-        # Larger blocks of the overview are put together afterwards: sums from what keys receive of a block of
-        # queries, maxima from those of a warp.
+        # Larger pooled blocks are combined afterwards: sums from the column sums of a block of queries,
+        # maxima from those of a warp.
         self.pool, self.part = pool, (min(pool, SIDE), min(pool, BY_WARP.value))
         self.from_columns = ask.pool_sums and pool % SIDE == 0
         self.receives = ask.columns or self.from_columns
-        # Warpgroups that walk, two diagonals each. With an overview of small blocks two are faster.
+        # Warpgroups that compute, two diagonals each. With small pooled blocks two are faster.
         small = ask.pool_maxima or (ask.pool_sums and not self.from_columns)
         self.warpgroups = 2 if small else 3
         self.found = room
@@ -103,15 +104,15 @@ class _Sweep:
         return torch.empty(*self.maps, *shape, dtype=torch.float32, device=self.device)
 
     def _lse2(self) -> Float[Tensor, "maps rows"]:
-        """What is taken from scores to make weights of them."""
+        """The log-sum-exp of each row in units of log 2, which is subtracted from scores to get weights."""
         lse2 = self._empty(self.q_blocks * SIDE).flatten(0, 1)
         maps, q_len = len(lse2), self.problem.q_len
         start(lse2_kernel, (self.q_blocks, maps), self.lse, lse2, q_len, SIDE=SIDE)
         return lse2
 
     def _band(self) -> tuple[int, int]:
-        """How many blocks of queries to sweep at once, as many as fit, and into how many parts to cut their
-        strips, to keep the device busy."""
+        """How many blocks of queries fit into one band, and how many parts to cut its strips into to keep the
+        device busy."""
         ask, maps = self.question, self.problem.batch * self.problem.heads
         parts = SIDE // self.part[0] * (SIDE // self.part[1])
         cells = parts * (ask.pool_maxima + (ask.pool_sums and not self.from_columns))
@@ -120,7 +121,7 @@ class _Sweep:
         cuts = -(-PROGRAMS // strips)
         room = BAND_BYTES - 4 * PARTIALS.value * self.warpgroups * strips * cuts * ask.diagonals
         most = max(1, min(room // max(1, bytes_per_block * maps), self.q_blocks))
-        # All as large as one another, rather than full ones and a rest.
+        # Bands of equal size, rather than full ones and a remainder.
         band = -(-self.q_blocks // -(-self.q_blocks // most))
         return band, max(1, min(max(cuts, -(-band // STEPS)), band // SHORTEST))
 
@@ -129,8 +130,8 @@ class _Sweep:
         starts = range(band.start, band.stop, step)
         bands = tuple(range(first, min(first + step, band.stop)) for first in starts)
         if self.question.diagonals and self.question.past:
-            # One launch for those with diagonals and another for the rest, if there is one, and enough to do
-            # in each.
+            # One launch for strips with diagonals and another for the rest, if there is a rest and each
+            # launch has enough to do.
             strips = self.table.strips(bands, self.warpgroups, past=True)
             rest = strips.without_diagonals.shape[1]
             if not rest or min(strips.count, rest) * self.problem.batch * self.problem.heads >= PROGRAMS:
@@ -138,7 +139,7 @@ class _Sweep:
         return self.table.strips(bands, self.warpgroups)
 
     def run(self, band: range) -> None:
-        """One band of query blocks, and what it says added to the rest."""
+        """Sweep one band of query blocks, and add its results to the others."""
         ask, strips, none = self.question, self._strips(band), self.lse
         column = self._empty(len(band), self.k_blocks * SIDE) if self.receives else none
         cells = self._empty(strips.count, self.warpgroups, PARTIALS.value) if ask.diagonals else none
@@ -170,7 +171,7 @@ class _Sweep:
         *pooled: int,
         **asked: bool,
     ) -> None:
-        """Walk down some strips of a band."""
+        """Launch some strips of a band."""
         p, table, count = self.problem, self.table, strips.shape[1]
         if not count:
             return
@@ -210,9 +211,9 @@ class _Sweep:
         )
 
     def _parts(self, total: Tensor | None, shape: tuple[int, int]) -> Tensor | None:
-        """Where a band's parts of the overview go: where they stay, if they are its blocks, and all of them.
+        """The tensor for a band's pooled parts: the overview itself, if it has this shape and these blocks.
 
-        Blocks that are not visited leave nothing behind. Without a mask there are none.
+        Blocks that are not visited are never written, so with a mask the tensor is cleared.
         """
         if total is None:
             return None
@@ -227,11 +228,11 @@ class _Sweep:
         return (self._empty if unmasked else self._zeros)(*shape)
 
     def _add_columns(self, column: Tensor, band: range) -> None:
-        """What keys received from blocks of queries: over all of them, and over blocks of keys."""
+        """Add up the column sums of a band: over all of its blocks of queries, and per block of keys."""
         total, seen, sums = self.found.columns, self.table.seen, self.found.pool_sums
         blocks, first, height = column, 0, len(band)
         if self.from_columns and self.pool == SIDE and sums is not None and sums.is_contiguous():
-            # The overview's blocks are these: they go where they stay.
+            # These sums are the overview's blocks: write them there directly.
             self.blank.take(sums)
             blocks, first, height = sums, band.start, sums.shape[2]
         elif self.from_columns:
@@ -262,7 +263,7 @@ class _Sweep:
             self._put(sums, blocks, (SIDE, SIDE), band, largest=False)
 
     def _add_diagonals(self, total: Tensor, cells: Tensor, strips: Strips) -> None:
-        # Without a mask there is no diagonal that one part of a whole map does not have.
+        # Without a mask, a single part of the whole map covers every diagonal.
         whole = self.problem.mask is None and self.band == self.q_blocks and len(strips.pairs) == 1
         if not whole:
             self.blank.clear(total)
@@ -288,6 +289,6 @@ class _Sweep:
             )
 
     def _put(self, total: Tensor, part: Tensor, size: tuple[int, int], band: range, *, largest: bool) -> None:
-        """The band's part of the overview, whose blocks are put together from parts of a size."""
+        """Combine a band's parts into pooled blocks, and add them to the overview."""
         parts = (self.pool // size[0], self.pool // size[1])
         merge_blocks(total, part, parts, band.start * SIDE // size[0], largest=largest)

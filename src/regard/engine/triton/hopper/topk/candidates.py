@@ -25,7 +25,7 @@ from regard.engine.triton.hopper.topk.threshold_two_pass import BITS
 
 __all__ = ["hopper_candidates_kernel", "in_order", "keys_in_order"]
 
-# Queries that are multiplied at once, and with how many keys; words of bits that are looked at at once.
+# Queries and keys per product; words of bits that are read at once.
 GATHERED, PART, WORDS = gl.constexpr(64), gl.constexpr(64), gl.constexpr(256)
 
 
@@ -36,7 +36,7 @@ def _sum(a, b):
 
 @gluon.jit
 def _number(WANTED, NUMBERS, first, step, stop):
-    """Write the numbers of the bits that are set in every `step`-th word, and count them."""
+    """Write the numbers of the set bits of every `step`-th word, and count them."""
     words: gl.constexpr = gl.BlockedLayout([WORDS // 128], [32], [4], [0])
     count = first * 0
     for start in range(first, stop, WORDS * step):
@@ -50,14 +50,14 @@ def _number(WANTED, NUMBERS, first, step, stop):
 
 @gluon.jit
 def in_order(x, ROWS: gl.constexpr, DIM: gl.constexpr):
-    """Dims in the order of a product whose queries are read eight dims at a time."""
+    """Permute dims into the order of a product whose queries are read eight dims at a time."""
     parts = gl.permute(gl.reshape(x, [ROWS, DIM // 32, 4, 4, 2]), (0, 1, 3, 2, 4))
     return gl.reshape(parts, [ROWS, DIM])
 
 
 @gluon.jit
 def keys_in_order(K, first, k_n, k_len, ROWS: gl.constexpr, DIM: gl.constexpr):
-    """Some keys, their dims in that order."""
+    """Some keys, with their dims in that order."""
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [32 // (DIM // 8), DIM // 8], [4, 1], [1, 0])
     key = (first + gl.arange(0, ROWS, gl.SliceLayout(1, layout)))[:, None]
     dim = gl.arange(0, DIM, gl.SliceLayout(0, layout))[None, :]
@@ -71,7 +71,7 @@ def _queries(
     DIM: gl.constexpr, MASKED: gl.constexpr, as_read: gl.constexpr,
 ):
 # fmt: on
-    """Some queries, their thresholds, and which keys they see: without a mask all of them."""
+    """Some queries, their thresholds, and the keys they see: all of them without a mask."""
     at = gl.convert_layout(query, gl.SliceLayout(1, as_read))[:, None].to(gl.int64) * q_n
     q = gl.load(Q + at + gl.arange(0, DIM, gl.SliceLayout(0, as_read))[None, :])
     threshold = gl.load(THRESHOLD + query, mask=there, other=float("inf"))
@@ -90,11 +90,12 @@ def hopper_candidates_kernel(
     DIM: gl.constexpr, GRAIN: gl.constexpr, MASKED: gl.constexpr,
 ):
 # fmt: on
-    """One tile of GRAIN keys, and the queries of some words that want it: every key that is at or above
-    their threshold, into their lists, with its score. LIST_LENGTH counts keys without a place too.
+    """One program: one tile of GRAIN keys and a share of the queries that want it. Appends every key that
+    reaches a query's threshold to that query's list, with its score. LIST_LENGTH also counts keys that found
+    no place.
 
-    A map has so many `programs`. SHARES says which tile each of them has, its number among those that share
-    this tile, and how many these are (shares.py). NUMBERS is room for the numbers of queries.
+    A map has `programs` programs. SHARES holds, for each of them, its tile, its number among the programs of
+    that tile, and how many these are (shares.py). NUMBERS is a buffer for the numbers of queries.
     """
     dtype: gl.constexpr = K.dtype.element_ty
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PART, 16])
@@ -102,7 +103,7 @@ def hopper_candidates_kernel(
     as_wanted: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
     by_row: gl.constexpr = gl.SliceLayout(1, layout)
 
-    # Programs of one map run together: its queries stay near.
+    # Programs of one map run together, so that its queries stay in the cache.
     at_map = (gl.program_id(0) // programs).to(gl.int64)
     SHARES += gl.program_id(0) * 3
     line, part, parts = gl.load(SHARES), gl.load(SHARES + 1), gl.load(SHARES + 2)
@@ -128,7 +129,8 @@ def hopper_candidates_kernel(
         LIST_LENGTH += at_map * rows
         CANDIDATE_LISTS += at_map * rows * MAX_CANDIDATES
         zeros = gl.full([GATHERED, PART], 0.0, gl.float32, layout)
-        # Four threads share a row. What one lists of it has its place only when the next rows are looked at.
+        # Four threads share a row. The place of a single candidate is known only when the next rows are
+        # processed.
         one = sum_by_thread(zeros, PART)
         by_four: gl.constexpr = one.type.layout
         shared_row: gl.constexpr = gl.SliceLayout(1, by_four)
@@ -146,7 +148,7 @@ def hopper_candidates_kernel(
             least = gl.convert_layout(threshold, shared_row)[:, None]
             from_key = gl.convert_layout(low, shared_row)[:, None]
             to_key = gl.convert_layout(high, shared_row)[:, None]
-            # The next queries come while these are looked at, and so do the numbers of those after them.
+            # Load the next queries, and the numbers of those after them, while these are processed.
             left = count - start - some
             query = later
             q, threshold, low, high = _queries(

@@ -1,4 +1,4 @@
-"""PTX for candidates.py: numbering the rows that want a tile, and listing keys at or above the threshold."""
+"""PTX for candidates.py: number the rows that want a tile, and list keys at or above the threshold."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = [
     "POPCOUNT_OPERANDS",
 ]
 
-# How many candidates for its top keys a query has room for.
+# Places in the list of candidates of each query.
 MAX_CANDIDATES = gl.constexpr(64)
 
 
 def _expand_bits() -> str:
-    """PTX: write the numbers of the bits that are set in a word, one after the other.
+    """PTX: write the numbers of the set bits of a word, one after the other.
 
-    Operands: result (none), the word, the number of its first bit, and where to write.
+    Operands: result (none), the word, the number of its first bit, and the address.
     """
     lines = ["{ .reg .pred more; .reg .b32 left, bit, number; .reg .u64 to;"]
     lines += ["mov.b32 left, $1; mov.b64 to, $3; setp.eq.u32 more, left, 0; @more bra done;"]
@@ -36,19 +36,16 @@ def _expand_bits() -> str:
 
 
 def _append_candidates(count: int, places: int) -> str:
-    """PTX: take places for the keys of two rows whose scores are at or above a threshold.
+    """PTX: reserve places for the keys of two rows whose scores reach the threshold.
 
-    A thread notes its own as bits, without those that the row does not see, and takes as many places as there
-    are. Mostly that is one, and the thread doesn't wait for its number: its place, key and score are
-    results, to be
-    written later (`_flush_candidates`). Where there are several, they are written here, unless there are
-    no places left:
-    then none is, and the row is searched again. Of a row's keys a thread has two of every eight.
+    A thread collects its own keys as bits, without those that the row does not see, and reserves that many
+    places. Mostly it has one key and does not wait for its place: place, key and score are results, to be
+    written later (`_flush_candidates`). Several keys are written here, unless the list is full: then none is
+    written, and the row is searched exhaustively. Of a row's keys a thread holds two of every eight.
 
-    Operands: results (the place, or as many as there are; the key; the score), the scores of the first keys,
-    of the second ones and so on, the threshold, the tile's first key, the first key that the row sees and
-    the one
-    behind the last, and where its length and its list are.
+    Operands: results (the place, or the number of places if there is nothing to write; the key; the score),
+    the scores of the first keys, of the second ones and so on, the threshold, the tile's first key, the first
+    key that the row sees and the stop of these, and the addresses of the list's length and of the list.
     """
     found, keys, tops, *given = registers(count + 9, 2)
     scores, (thresholds, firsts, lows, highs, lengths, lists) = given[:count], given[count:]
@@ -63,7 +60,7 @@ def _append_candidates(count: int, places: int) -> str:
             lines += [f"setp.ge.f32 hit, {both[row]}, {thresholds[row]};"]
             lines += [f"@hit or.b32 bits{row}, bits{row}, {1 << number:#x};"]
         for bound, bits in ((lows[row], "before"), (highs[row], "behind")):
-            # Of eight keys a thread has the first two.
+            # A thread holds the first two of every eight keys.
             lines += [f"sub.s32 {bits}, {bound}, own; max.s32 {bits}, {bits}, 0;"]
             lines += [f"and.b32 within, {bits}, 7; min.u32 within, within, 2; shr.u32 {bits}, {bits}, 3;"]
             lines += [f"mad.lo.u32 {bits}, {bits}, 2, within; shl.b32 {bits}, 1, {bits};"]
@@ -80,7 +77,7 @@ def _append_candidates(count: int, places: int) -> str:
         lines += [f"setp.le.u32 pick, many{row}, 1; @pick bra one{row};"]
         lines += [f"add.u32 stop, {found[row]}, many{row}; setp.gt.u32 hit, stop, {places};"]
         lines += [f"selp.b32 bits{row}, 0, bits{row}, hit;"]
-        # A list lies within what the lower half of an address counts.
+        # A list never crosses a multiple of 2^32 bytes, so only the lower half of the address changes.
         lines += [f"mad.wide.u32 to, {found[row]}, 8, {lists[row]}; mov.b64 {{near, far}}, to;"]
         for number, x in enumerate(own):
             lines += [f"and.b32 key, bits{row}, {1 << number:#x}; setp.ne.u32 hit, key, 0;"]
@@ -91,7 +88,7 @@ def _append_candidates(count: int, places: int) -> str:
 
 
 def _picked(values: list[str], turn: str, to: str) -> list[str]:
-    """PTX: the value whose turn it is, of as many as a power of two."""
+    """PTX: select one of 2^n values by the bits of `turn`."""
     lines, bit = [], 1
     while len(values) > 1:
         lines += [f"and.b32 within, {turn}, {bit}; setp.ne.u32 pick, within, 0;"]
@@ -103,9 +100,10 @@ def _picked(values: list[str], turn: str, to: str) -> list[str]:
 
 
 def _flush_candidates(places: int) -> str:
-    """PTX: write keys with their scores to the places that `_append_candidates` took, of two rows.
+    """PTX: write the candidates of two rows to the places that `_append_candidates` reserved.
 
-    Operands: results (none), the places, or as many as there are, keys, scores, and where lists are.
+    Operands: results (none), the places (the number of places if there is nothing to write), keys, scores,
+    and the addresses of the lists.
     """
     results, found, keys, scores, lists = registers(5, 2)
     lines = ["{ .reg .pred hit; .reg .u64 to;"]
@@ -118,7 +116,7 @@ def _flush_candidates(places: int) -> str:
 
 POPCOUNT, POPCOUNT_OPERANDS = gl.constexpr("popc.b32 $0, $1;"), gl.constexpr("=r,r")
 EXPAND_BITS, EXPAND_BITS_OPERANDS = gl.constexpr(_expand_bits()), gl.constexpr("=r,r,r,l")
-# By how many keys of a row a thread has.
+# By the number of keys of a row that a thread holds.
 APPEND_CANDIDATES = gl.constexpr(_append_candidates(16, MAX_CANDIDATES.value))
 APPEND_CANDIDATES_OPERANDS = gl.constexpr(constraints(("=&r", "=&r", "=&f", *"f" * 17, *"rrrll"), 2))
 FLUSH_CANDIDATES, FLUSH_CANDIDATES_OPERANDS = (

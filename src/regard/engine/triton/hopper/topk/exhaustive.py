@@ -1,7 +1,7 @@
-"""Rows with more candidates than the list holds: their blocks are searched key by key.
+"""Exhaustive search for blocks that hold rows with more candidates than the list has places for.
 
-Many keys tie in such rows, as where a text repeats one token. Grid: (groups of blocks of a band, maps). Out:
-top weights and keys.
+Many keys tie in such rows, for example where a text repeats one token. Grid: (groups of blocks of a band,
+maps). Out: top weights and keys.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -28,11 +28,11 @@ def exhaustive_kernel(
     GRAIN: tl.constexpr, CHUNK: tl.constexpr, MAX_SCORES: tl.constexpr, ARGMAXES: tl.constexpr,
 ):
 # fmt: on
-    """The TOP heaviest keys of the rows of COUNT blocks of SIDE queries, heaviest first, of equal ones the
-    earlier key first; only of blocks that EXHAUSTIVE names, and in tiles that one of their rows wants.
+    """The TOP heaviest keys of the rows of COUNT blocks of SIDE queries, heaviest first, on ties the earlier
+    key first. Only blocks flagged in EXHAUSTIVE are searched, in tiles that one of their rows wants.
 
-    Lists hold WIDE keys, TOP rounded up to a power of two. With MAX_SCORES the first score goes
-    to MAX_SCORE too, with ARGMAXES its key to ARGMAX.
+    Lists hold WIDE keys, TOP rounded up to a power of two. With MAX_SCORES the first score is also stored in
+    MAX_SCORE, with ARGMAXES its key in ARGMAX.
     """
     at_map = tl.program_id(1)
     batch, head = (at_map // heads).to(tl.int64), at_map % heads
@@ -58,7 +58,7 @@ def exhaustive_kernel(
             q = rows(Q, batch, head, block * SIDE, q_b, q_h, q_n, q_len, DIM, SIDE, DIM, True, False)
             best, best_key = empty_list(SIDE, WIDE)
             word = tl.arange(0, SIDE // BITS)[None, :] + (block - first_block) * (SIDE // BITS)
-            # Tiles in order: of equal scores the first stay.
+            # In the order of tiles: on ties the earlier key stays.
             for start in range(tl.min(low, 0) // GRAIN, (tl.max(high, 0) + GRAIN - 1) // GRAIN, CHUNK):
                 line = start + tl.arange(0, CHUNK)
                 at = line[:, None].to(tl.int64) * words + word

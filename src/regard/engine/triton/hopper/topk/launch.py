@@ -1,7 +1,7 @@
 """Top keys and block maxima from the tile maxima of a forward pass, band by band.
 
 The forward writes the tile maxima of one band of queries; they are processed before the next band, so that
-they stay small: thresholds, wanted tiles, tiles that rows share, candidates, selection, exhaustive search.
+they stay small: thresholds, wanted tiles, shared tiles, candidates, selection, exhaustive search.
 """
 
 # A kernel calls its compile-time arguments constexpr, and is given plain numbers.
@@ -35,45 +35,45 @@ from regard.engine.triton.schedule.intervals import SIDE, intervals
 
 __all__ = ["TopKeys"]
 
-# Bytes for the largest scores of tiles.
+# Bytes for tile maxima.
 BAND_BYTES = 1 << 29
-# Shorter texts have few tiles: halves of them have largest scores of their own.
+# Shorter texts have few tiles, so each half of a tile gets a maximum of its own.
 LONG = 8192
-# Blocks of queries enough for every multiprocessor to have one.
+# Enough blocks of queries for one per multiprocessor.
 PROGRAMS = 128
-# Tiles, or keys, are of so many classes, whose largest scores bound those of the heaviest keys from below.
+# Classes of tiles or keys. The k-th largest class maximum is a lower bound of the k-th largest score.
 CLASSES = 32
-# Rows of which a warp chooses among the candidates.
+# Rows whose candidates one warp selects from.
 ROWS = 32
-# Blocks of queries of which a program asks whether they are to be searched. One after the other they take
-# long, and most often there are few.
+# Blocks of queries per program of the exhaustive search. More would run one after the other, and mostly few
+# are flagged.
 SEARCH_BLOCKS = 1
-# A tile that so many rows of a block want is multiplied with all of them, for a better threshold.
+# A tile that this many rows of a block want is multiplied with the whole block, to raise their thresholds.
 SHARED = 48
-# Tiles whose bits or counts a program looks at together.
+# Tiles whose bits or counts a program reads at once.
 CHUNK = 32
-# What a kernel takes that chooses tiles and multiplies none.
+# The arguments of a kernel that chooses tiles and multiplies none.
 CHOOSING = ("LOW", "HIGH", "mask_b", "mask_h", "scale", "q_len", "k_len", "heads", "first_row", "band_rows")
 CHOOSING += ("lines", "GRAIN", "SIDE", "CHUNK")
-# How many such tiles, by grain.
+# The most shared tiles per block, by grain.
 USED = {64: 3, 128: 2}
-# Registers of a thread that looks at whole blocks: four programs fit a multiprocessor.
+# Registers per thread of kernels that process whole blocks: four programs fit on a multiprocessor.
 BLOCK_REGISTERS = 128
-# Tiles of which a program asks queries whether they want them.
+# Tiles per program of the wanted-tiles kernel.
 LINES = 16
-# Largest scores of so many tiles stay in registers while thresholds are found, of so many warps with so many
-# registers each thread. Those of more tiles are read twice.
+# Up to this many tiles, their maxima stay in registers while thresholds are found: (warps, registers per
+# thread). With more tiles they are read twice.
 ONE_PASS = {64: (4, 48), 128: (4, 64), 256: (4, 96), 512: (8, 128)}
-# Programs that look for candidates: enough to keep the device busy, but each reads its tile of keys. And
-# registers of theirs, by grain.
+# Programs that list candidates: enough to keep the device busy, but each must load its tile of keys. And
+# their registers per thread, by grain.
 CANDIDATE_PROGRAMS = 2048
-# Programs of which one computes the shares.
+# Programs whose shares one program computes.
 SHARE_GROUP = 64
 REGISTERS = {64: 128, 128: 168}
 
 
 class TopKeys:
-    """Turns the tile maxima of a forward pass, with these blocks of queries and keys, into top keys."""
+    """Turns the tile maxima of a forward pass with these block sizes into top keys."""
 
     def __init__(self, operands: Operands, riders: Riders, result: Streamed, blocks: tuple[int, int]) -> None:
         self.operands, self.problem, self.result = operands, operands.problem, result
@@ -83,10 +83,10 @@ class TopKeys:
         self.grain = riders.grain or self.block_k // (1 if self.problem.k_len >= LONG else 2)
         self.maps = self.problem.batch * self.problem.heads
         self.lines = -(-self.problem.k_len // self.block_k) * (self.block_k // self.grain)
-        # How many tiles a program has room for that reads their largest scores once, if there is one.
+        # The most tiles that the one-pass kernel has registers for; 0 if there are too many for it.
         fitting = [lines for lines in ONE_PASS if self.lines <= lines]
         self.one_pass = min(fitting) if self.top and fitting else 0
-        # Blocks of queries to do together: all, but for the room that the largest scores of tiles take.
+        # Blocks of queries per band: all of them, unless their tile maxima would take too much memory.
         self.blocks = self.at_once = -(-self.problem.q_len // self.block_q)
         self.per_block = self.maps * self.lines * self.block_q
         if self.asked:
@@ -98,8 +98,8 @@ class TopKeys:
             shape = (self.problem.batch, self.problem.heads)
             new = result.lse.new_empty
             self.threshold = new(*shape, self.problem.q_len)
-            # Which blocks are to be searched; how long the lists of a band are, 0 again after each; and how
-            # many rows of each band want each tile.
+            # Flags for blocks to search exhaustively; the lengths of a band's candidate lists, which are 0
+            # again after each band; and how many rows of each band want each tile.
             searched, counted = self.maps * -(-self.problem.q_len // SIDE), self.maps * self.lines
             bands = -(-self.blocks // self.at_once)
             sizes = [aligned(searched), self.maps * self.at_once * self.block_q, *[aligned(counted)] * bands]
@@ -109,11 +109,11 @@ class TopKeys:
             self.counts = [count[:counted] for count in counts]
 
     def bands(self) -> Iterator[tuple[range, TileMaxima | None]]:
-        """Blocks of queries to do together."""
+        """The bands of query blocks, each with a buffer for its tile maxima."""
         if not self.asked:
             yield range(self.blocks), None
             return
-        # Every band has the same room.
+        # All bands share one buffer.
         room = self.result.lse.new_empty(self.per_block * self.at_once)
         for first in range(0, self.blocks, self.at_once):
             band = range(first, min(first + self.at_once, self.blocks))
@@ -122,7 +122,7 @@ class TopKeys:
             yield band, TileMaxima(scores, self.grain, band.start * self.block_q)
 
     def process_band(self, maxima: TileMaxima, band: range) -> None:
-        """What a band's largest scores of tiles say about its rows and its blocks of the map."""
+        """Find the top keys and block maxima of a band from its tile maxima."""
         wanted = self._threshold_one_pass(maxima) if self.one_pass else self._threshold_two_pass(maxima, band)
         if wanted is not None:
             count = self.counts[band.start // self.at_once]
@@ -131,7 +131,7 @@ class TopKeys:
             self._search(maxima, wanted)
 
     def _threshold_one_pass(self, maxima: TileMaxima) -> Int32[Tensor, "maps lines words"]:
-        """Marks, overviews, and which rows want which tiles: largest scores are read once."""
+        """Thresholds, block maxima and wanted tiles, in one kernel that reads the tile maxima once."""
         result, (blocks, sizes), wanted = self.result, self._visits(maxima), self._new_tile_bits(maxima)
         warps, registers = ONE_PASS[self.one_pass]
         start(
@@ -159,7 +159,7 @@ class TopKeys:
     def _threshold_two_pass(
         self, maxima: TileMaxima, band: range
     ) -> Int32[Tensor, "maps lines words"] | None:
-        """The same by two kernels; without top keys there are only overviews."""
+        """The same in two kernels. Without top keys only block maxima are computed."""
         result, (blocks, sizes), unused = self.result, self._visits(maxima), self.result.lse
         start(
             threshold_kernel,
@@ -199,7 +199,8 @@ class TopKeys:
     def _raise_thresholds(
         self, maxima: TileMaxima, wanted: Int32[Tensor, "maps lines words"], count: Int32[Tensor, " lines"]
     ) -> None:
-        """Better thresholds for rows that share tiles, fewer wanted tiles, and how many rows want each."""
+        """Raise the thresholds of rows that share tiles, so that fewer tiles are wanted, and count the rows
+        that want each."""
         grid = (maxima.scores.shape[2] // SIDE, self.maps)
         tiles = count.new_empty(self.maps, grid[0], CHOSEN.value)
         shared = {
@@ -227,7 +228,7 @@ class TopKeys:
 
     @property
     def _score_arguments(self) -> dict[str, Any]:
-        """What kernels take that score rows of a problem once more."""
+        """Arguments of kernels that score rows again."""
         p = self.problem
         return {
             **self.operands.plain,
@@ -240,7 +241,7 @@ class TopKeys:
         }
 
     def _search_arguments(self, maxima: TileMaxima) -> dict[str, Any]:
-        """The same, for kernels that look at whole blocks of SIDE queries of a band."""
+        """Arguments of kernels that process whole blocks of SIDE queries of a band."""
         return {
             **self._score_arguments,
             "scale": self.operands.scale,
@@ -261,7 +262,7 @@ class TopKeys:
         return blocks, (p.q_len, p.heads, plane_stride, maxima.first, rows, self.lines)
 
     def _new_tile_bits(self, maxima: TileMaxima) -> Int32[Tensor, "maps lines words"]:
-        """Room for a bit for each row and tile."""
+        """A buffer for one bit per row and tile."""
         shape = (self.maps, self.lines, maxima.scores.shape[2] // BITS.value)
         return torch.empty(shape, dtype=torch.int32, device=maxima.scores.device)
 
@@ -278,7 +279,7 @@ class TopKeys:
     def _list_candidates(
         self, maxima: TileMaxima, wanted: Int32[Tensor, "maps lines words"], count: Int32[Tensor, " lines"]
     ) -> Int64[Tensor, "maps rows places"]:
-        """The keys of wanted tiles that reach the thresholds of their rows."""
+        """List the keys of wanted tiles that reach the thresholds of their rows."""
         maps, lines, rows = maxima.scores.shape
         lists = count.new_empty(maps, rows, MAX_CANDIDATES.value, dtype=torch.int64)
         programs = lines + -(-CANDIDATE_PROGRAMS // maps)
@@ -300,7 +301,7 @@ class TopKeys:
             **self._score_arguments,
             SHARES=shares,
             WANTED=wanted,
-            # The largest scores of tiles are not needed any more.
+            # The tile maxima are no longer needed: their memory is reused.
             NUMBERS=maxima.scores.view(torch.int32),
             THRESHOLD=self.threshold,
             LIST_LENGTH=self.length[: maps * rows].view(maps, rows),
@@ -317,7 +318,8 @@ class TopKeys:
         return lists
 
     def _select(self, maxima: TileMaxima, lists: Int64[Tensor, "maps rows places"]) -> None:
-        """The heaviest of the candidates; rows with more candidates than places name their blocks."""
+        """Select the heaviest candidates. Blocks that hold a row with more candidates than places are
+        flagged."""
         p, result, (_, _, rows), first_row = self.problem, self.result, maxima.scores.shape, maxima.first
         band_rows = min(rows, p.q_len - first_row)
         start(
@@ -347,7 +349,7 @@ class TopKeys:
         )
 
     def _search(self, maxima: TileMaxima, wanted: Int32[Tensor, "maps lines words"]) -> None:
-        """The blocks of rows with more candidates than places, key by key."""
+        """Search the flagged blocks key by key."""
         result = self.result
         start(
             exhaustive_kernel,

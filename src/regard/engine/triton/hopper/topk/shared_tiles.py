@@ -2,7 +2,7 @@
 
 A threshold from tile maxima is good where a row's top keys are spread over tiles. Where they are neighbours
 (the last few tokens, a phrase) it is far too low: hundreds of keys reach it. Then nearly all rows of a block
-want the same tiles, and a few dense products tell a better threshold.
+want the same tiles, and a few dense products give a better threshold.
 
 `choose_tiles_kernel` counts the rows that want each tile, and chooses tiles for each block of SIDE rows.
 `raise_thresholds_kernel` multiplies them with the block. Grids: (blocks of a band, maps).
@@ -19,17 +19,18 @@ from regard.engine.triton.tiles import dot, rows
 
 __all__ = ["choose_tiles_kernel", "raise_thresholds_kernel"]
 
-# By how much the same score differs, relatively, as a product and as a tile's maximum: float32's rounding.
+# The relative difference between a score computed here and the tile maximum of the forward: float32's
+# rounding.
 TIE = tl.constexpr(5e-7)
-# No tile has a higher number.
+# Larger than any tile number.
 LAST = tl.constexpr(0x7FFFFFFF)
-# So many tiles are chosen for a block at most.
+# The most tiles that are chosen for a block.
 CHOSEN = tl.constexpr(3)
 
 
 @triton.jit
 def _ones(x):
-    """How many bits of a word are set."""
+    """The number of set bits of a word."""
     x = x.to(tl.uint32, bitcast=True)
     x = x - ((x >> 1) & 0x55555555)
     x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
@@ -39,7 +40,7 @@ def _ones(x):
 
 @triton.jit
 def _words(WANTED, line, stop, words):
-    """The two words of bits that say which rows of a block want some tiles."""
+    """The two words whose bits say which rows of a block want some tiles."""
     at = WANTED + line.to(tl.int64) * words
     return tl.load(at, mask=line < stop, other=0), tl.load(at + 1, mask=line < stop, other=0)
 
@@ -53,7 +54,8 @@ def _bits(one, other, SIDE: tl.constexpr):
 
 @triton.jit
 def _seen(LOW, HIGH, at, there, k_len, GRAIN: tl.constexpr, CHUNK: tl.constexpr):
-    """The interval of keys that each row sees, and the tiles of all: from a whole chunk on, and to."""
+    """The interval of keys that each row sees, and the range of tiles that any of them sees, from a whole
+    chunk on."""
     low, high = tl.load(LOW + at, mask=there, other=0), tl.load(HIGH + at, mask=there, other=0)
     first = tl.min(tl.where(high > low, low, k_len), 0) // GRAIN // CHUNK * CHUNK
     stop = (tl.max(tl.where(high > low, high, 0), 0) + GRAIN - 1) // GRAIN
@@ -68,8 +70,9 @@ def choose_tiles_kernel(
     GRAIN: tl.constexpr, SIDE: tl.constexpr, CHUNK: tl.constexpr, SHARED: tl.constexpr,
 ):
 # fmt: on
-    """Those three tiles, of the ones that SHARED rows of a block or more want, whose maxima exceed thresholds
-    the most, of equal ones the first; -1 where there is none. COUNT gets the rows that want each tile."""
+    """The three tiles, among those that at least SHARED rows of a block want, whose maxima exceed the
+    thresholds most, on ties the first; -1 where there is none. COUNT gets the number of rows that want each
+    tile."""
     at_map = tl.program_id(1).to(tl.int64)
     in_band = tl.program_id(0) * SIDE + tl.arange(0, SIDE)
     row = first_row + in_band
@@ -77,7 +80,7 @@ def choose_tiles_kernel(
     _low, _high, first, stop = _seen(LOW, HIGH, mask_at, row < q_len, k_len, GRAIN, CHUNK)  # pyright: ignore[reportGeneralTypeIssues]
     words = band_rows // BITS
     WANTED += at_map * lines * words + tl.program_id(0) * (SIDE // BITS)
-    # How useful in the upper half, and which one, counted from the end, in the lower.
+    # The usefulness is in the upper bits, and the tile, counted from the end, in the lower ones.
     best, second, third = at_map * 0 - 1, at_map * 0 - 1, at_map * 0 - 1
     for start in range(first, stop, CHUNK):
         line = start + tl.arange(0, CHUNK)
@@ -90,7 +93,7 @@ def choose_tiles_kernel(
             at = TILE_MAXIMA + (at_map * lines + line)[:, None] * band_rows + in_band[None, :]
             above = tl.load(at, mask=some, other=0.0) - (threshold * (scale * LOG2E))[None, :]
             useful = tl.sum(tl.where(some, above, 0.0), 1)
-            # Numbers that are not negative have the order of their bits.
+            # Numbers that are not negative have the order of their bit patterns.
             useful = tl.maximum(useful, 0.0).to(tl.int32, bitcast=True).to(tl.int64)
             packed = tl.where(wanting >= SHARED, (useful << 32) | (LAST - line), -1)
             for _ in range(CHOSEN):
@@ -111,7 +114,7 @@ def _scores(
     q, K, first, low, high, batch, kv_head, k_b, k_h, k_n, k_len, DIM: tl.constexpr, PART: tl.constexpr
 ):
 # fmt: on
-    """The scores of a block with some keys, before they are scaled; -inf where a row doesn't see one."""
+    """The unscaled scores of a block with some keys; -inf where a row doesn't see a key."""
     k = rows(K, batch, kv_head, first, k_b, k_h, k_n, k_len, DIM, PART, DIM, True, False)
     key = first + tl.arange(0, PART)[None, :]
     return tl.where((key >= low[:, None]) & (key < high[:, None]), dot(q, tl.trans(k)), float("-inf"))
@@ -119,9 +122,9 @@ def _scores(
 
 @triton.jit
 def _kth_largest(x, TOP: tl.constexpr):
-    """The TOP-th largest of each row's 32 numbers, or next to nothing less.
+    """The TOP-th largest of each row's 32 numbers, or a hardly smaller number.
 
-    The last bits of a number make way for its place, so that of equal ones one goes at a time.
+    The lowest bits of a number are replaced by its index, so that equal numbers are removed one at a time.
     """
     place = tl.arange(0, 32)[None, :]
     bits = x.to(tl.int32, bitcast=True)
@@ -142,11 +145,11 @@ def raise_thresholds_kernel(
     CHUNK: tl.constexpr, USED: tl.constexpr,
 ):
 # fmt: on
-    """Raise the thresholds of a block for which tiles were chosen, USED of them; fewer tiles are wanted then.
+    """Raise the thresholds of a block with its chosen tiles, USED at most; then fewer tiles are wanted.
 
-    Every CLASSES-th key of these tiles is of one class, and the TOP-th largest of a row's class maxima is no
-    more than the TOP-th largest of its scores. Among tiles whose maxima tie with that score the first TOP
-    hold its keys, and none behind a tile that holds as many by itself.
+    Every CLASSES-th key of these tiles belongs to one class, and the TOP-th largest of a row's class maxima
+    is at most its TOP-th largest score. Among tiles whose maxima tie with that score the first TOP hold its
+    keys, and no tile after one that holds TOP keys by itself is needed.
     """
     tl.static_assert(CLASSES == 32)
     at_map = tl.program_id(1).to(tl.int64)
@@ -165,7 +168,7 @@ def raise_thresholds_kernel(
     for turn in range(USED):
         tile = tl.load(TILES + turn)
         if tile >= 0:
-            # As many keys at once as rows: that leaves registers for four programs to a multiprocessor.
+            # As many keys at once as rows: that leaves registers for four programs per multiprocessor.
             for part in range(GRAIN // SIDE):
                 first_key = tile * GRAIN + part * SIDE
                 s = _scores(q, K, first_key, low, high, batch, kv_head, k_b, k_h, k_n, k_len, DIM, SIDE)
@@ -232,7 +235,7 @@ def raise_thresholds_kernel(
 @triton.jit
 def _keep(WANTED, COUNT, line, stop, words, bits, kept, CHUNK: tl.constexpr, SIDE: tl.constexpr):
 # fmt: on
-    """Write fewer bits, and count their rows out."""
+    """Write the remaining bits, and subtract the removed rows from the counts."""
     word = tl.reshape(kept << (tl.arange(0, SIDE) % BITS)[None, :], [CHUNK, SIDE // BITS, BITS])
     to = line[:, None].to(tl.int64) * words + tl.arange(0, SIDE // BITS)[None, :]
     tl.store(WANTED + to, tl.sum(word, 2), mask=(line < stop)[:, None])

@@ -1,8 +1,9 @@
-"""Which program looks for candidates in which tile: as many for each as there are rows that want it.
+"""Which program lists candidates of which tile: each tile gets programs in proportion to the rows that want
+it.
 
-Grid: (groups of programs, maps). In: how many rows want each tile. Out: per program a tile, its number among
-those that share this tile, and how many these are. A first key that every row wants takes as long as any
-other tile.
+Grid: (groups of programs, maps). In: the number of rows that want each tile. Out, per program: a tile, its
+number among the programs of that tile, and how many these are. So a first key that every row wants takes no
+longer than any other tile.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -16,9 +17,9 @@ __all__ = ["shares_kernel"]
 
 @triton.jit(do_not_specialize=["lines", "programs", "words"])
 def shares_kernel(COUNT, SHARES, lines, programs, words, CHUNK: tl.constexpr, GROUP: tl.constexpr):
-    """Give each wanted tile one program and its share of the rest, in order; other tiles get no program.
+    """Give each wanted tile one program and its share of the rest, in order. Other tiles get no program.
 
-    A program without a tile has a number behind the last of the `words` of bits, so that it finds no row.
+    A program without a tile gets a number past the last of the `words` of bits, so that it finds no row.
     """
     at_map = tl.program_id(1).to(tl.int64)
     number = tl.program_id(0) * GROUP + tl.arange(0, GROUP)

@@ -44,33 +44,33 @@ def hopper_threshold_kernel(
 # fmt: on
     """`threshold_kernel` and `wanted_tiles_kernel` for BITS queries of a band and at most LINES tiles.
 
-    Equal maxima of classes count one by one here: a threshold may be higher than `threshold_kernel`'s.
-    BLOCK_MAXIMA is 0
-    so far, and takes weights as integers: of numbers that are not negative these have the same order.
+    Equal class maxima count separately here, so a threshold may be higher than `threshold_kernel`'s.
+    BLOCK_MAXIMA must be 0; weights are stored as integers, which have the same order because weights are not
+    negative.
     """
     gl.static_assert((CLASSES == BITS) & (TOP <= 8))
     warps: gl.constexpr = gl.num_warps()
-    # Tiles of which a thread has four. Where queries visit none of them, they are skipped.
+    # A thread holds four adjacent tiles. They are skipped if the queries visit none of them.
     GROUP: gl.constexpr = 16 * warps
     layout: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [warps, 1], [1, 0])
     by_line: gl.constexpr = gl.SliceLayout(1, layout)
     by_row: gl.constexpr = gl.SliceLayout(0, layout)
     two_by_row: gl.constexpr = gl.SliceLayout(
         0, gl.BlockedLayout([1, 4, 2], [4, 8, 1], [warps, 1, 1], [2, 1, 0]))  # fmt: skip
-    # Four threads to a row, and four warps to all: where there are eight, the others do the same.
+    # Four threads per row and four warps in all; with eight warps, the others repeat the work.
     ranking: gl.constexpr = gl.BlockedLayout([8, 1], [4, 8], [warps // 4, 4], [0, 1])
     alone: gl.constexpr = gl.BlockedLayout([1], [32], [warps], [0])
     at_map = gl.program_id(1).to(gl.int64)
     first_row += gl.program_id(0) * BITS
     run = BLOCKS + first_row // BLOCK_Q * 4
-    # Everything waits for this, and a division takes long.
+    # Everything waits for this result, and a division is slow.
     if plane_stride > 0:
         run += at_map // heads * plane_stride * 4
     first, stop = gl.load(run) * (BLOCK_K // GRAIN), gl.load(run + 1) * (BLOCK_K // GRAIN)
     row = first_row + gl.arange(0, BITS, gl.SliceLayout(0, ranking))
     lse = gl.load(LSE + at_map * q_len + row, mask=row < q_len, other=float("-inf"))
     in_word, in_group = gl.arange(0, BITS, by_row), gl.arange(0, GROUP, by_line)
-    # Whole words of queries: four are read at once. Words behind the last row are never read.
+    # Four queries are read at once, always of whole words. Words past the last row are never read.
     words = rows // BITS
     TILE_MAXIMA += at_map * lines * (words * BITS) + gl.program_id(0) * BITS
     at = TILE_MAXIMA + (in_group[:, None] * (words * BITS) + in_word[None, :])
@@ -78,7 +78,7 @@ def hopper_threshold_kernel(
     for start in gl.static_range(0, LINES, GROUP):
         x = gl.full([GROUP, BITS], float("-inf"), gl.float32, layout)
         if (start < stop) & (start + GROUP > first):
-            # Lines before the first are far behind the last, as numbers without a sign.
+            # As unsigned numbers, lines before the first are far past the last.
             visited = (in_group + start - first).to(gl.uint32) < (stop - first).to(gl.uint32)
             visited = visited[:, None] & (in_word >= 0)[None, :]
             x = gl.load(at + (words * (BITS * start)).to(gl.int64), mask=visited, other=float("-inf"))
@@ -87,7 +87,7 @@ def hopper_threshold_kernel(
     for start in gl.static_range(GROUP, LINES, GROUP):
         class_maxima = gl.maximum(class_maxima, _class_maxima(groups[start // GROUP], CLASSES))
 
-    # Scores that are masked are far below all others: a row that needs one for its threshold has the lowest.
+    # Masked scores are far below all others: a row that would need one for its threshold gets the lowest.
     ranked = gl.convert_layout(class_maxima, ranking)
     threshold = gl.maximum(kth_largest(ranked, TOP), gl.max(ranked, 0) + FAINTEST)
     alive = lse > float("-inf")
@@ -98,14 +98,14 @@ def hopper_threshold_kernel(
 
     # Dead rows get a NaN threshold: every comparison with it is False.
     below = gl.where(threshold < float("inf"), _just_below(threshold), float("nan"))
-    # Both at once: warps wait for one another.
+    # Both at once, because warps wait for each other here.
     below, offset = gl.split(gl.convert_layout(gl.join(below, -lse2), two_by_row))
     below = gl.convert_layout(below, by_row)[None, :]
     offset = gl.convert_layout(offset, by_row)[None, :]
     block = first_row // GRAIN
     WANTED += at_map * lines * words + gl.program_id(0)
     BLOCK_MAXIMA += (at_map * block_rows + block) * block_cols
-    # Of eight threads that have the same four tiles every other one stores what is found for one of them.
+    # Eight threads hold the same four tiles; every other one of them stores the result of one tile.
     place = (in_word // 4)[None, :]
     stores = place % 2 == 0
     own = (in_group % (4 * warps))[:, None] + place // 2 * (4 * warps)  # (GROUP, BITS)

@@ -1,4 +1,4 @@
-"""PTX for thresholds (threshold.py): ranks, bits and block maxima."""
+"""PTX for thresholds (threshold.py): order statistics, bits and block maxima."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ __all__ = [
 
 
 def _kth_largest() -> str:
-    """PTX: the largest eight of a row's 32 numbers in order, of which four neighbouring threads have eight
-    each.
+    """PTX: sort the eight largest of a row's 32 numbers, of which four neighbouring threads hold eight each.
 
-    A thread puts its own in order. Of two such eights the largest eight are the larger of each one's first
-    and the other's last, and so on: two exchanges. The assembler drops what isn't used.
+    Each thread sorts its own. The eight largest of two sorted eights are the larger of one's first and the
+    other's last, and so on: two exchanges. The assembler drops results that aren't used.
 
     Operands: results, the numbers.
     """
@@ -31,7 +30,8 @@ def _kth_largest() -> str:
     lines += [f"mov.f32 {value}, {number};" for value, number in zip(values, numbers, strict=True)]
     in_order = [(0, 1), (2, 3), (4, 5), (6, 7), (0, 2), (1, 3), (4, 6), (5, 7), (1, 2), (5, 6)]
     in_order += [(0, 4), (1, 5), (2, 6), (3, 7), (2, 4), (3, 5), (1, 2), (3, 4), (5, 6)]
-    # What is larger of two in order rises and falls: halves, quarters and pairs are left to compare.
+    # The larger of two sorted lists, one of them reversed, form a bitonic sequence: compare halves, quarters,
+    # pairs.
     rising = [(i, i + step) for step in (4, 2, 1) for i in range(8) if i & step == 0]
     for lane, left in ((0, in_order), (1, rising), (2, rising)):
         if lane:
@@ -44,16 +44,16 @@ def _kth_largest() -> str:
 
 
 def _store_tile_bits() -> str:
-    """PTX: a bit for each of 32 rows and some lines, set where a score is above what is just below the mark.
+    """PTX: one bit for each of 32 rows and some lines, set where a score exceeds the number just below the
+    threshold.
 
-    Eight neighbouring threads have four rows each, of four lines: bits are the signs of differences, and no
-    number has none. Two threads put four bits each together to a byte, and the bytes of four lines go to one
-    line each, so that every other thread has the word of one.
+    Eight neighbouring threads hold four rows each, of four lines. The bits are the signs of differences; NaN
+    gives no bit. Two threads combine four bits each into a byte, and the bytes of four lines are exchanged so
+    that every other thread ends up with the word of one line.
 
-    Operands: results (none, four to a register), the scores, what is just below the thresholds of their
-    rows, by
-    how much the second of two threads shifts its bits, the order of bytes for either exchange, whether this
-    thread stores a word, and where to.
+    Operands: results (none, four to a register), the scores, the numbers just below the thresholds, how far
+    the second of two threads shifts its bits, the byte order for each of the two exchanges, whether this
+    thread stores a word, and the address.
     """
     results, (scores, thresholds, shift, first, second, stores, to) = _of_lines(7)
     lines = ["{ .reg .pred own; .reg .f32 below; .reg .b32 bits, other, line<4>;"]
@@ -74,14 +74,13 @@ def _store_tile_bits() -> str:
 
 
 def _store_block_maxima() -> str:
-    """PTX: the largest weight that 32 rows have in some lines, and that of others that store theirs.
+    """PTX: raise stored weights to the largest weight that 32 rows have in some lines.
 
-    Threads have scores as in `_store_tile_bits`, and every other one ends up with the same line. Weights
-    are not
-    negative: as integers they have the same order.
+    Threads hold scores as in `_store_tile_bits`, and every other one ends up with the maximum of one line.
+    Weights are not negative, so as integers they have the same order.
 
-    Operands: results (none, four to a register), the scores, what is added to make an exponent, the
-    thread's place among eight, whether it stores a weight, and where to.
+    Operands: results (none, four to a register), the scores, what is added to get an exponent, the thread's
+    number among eight, whether it stores a weight, and the address.
     """
     results, (scores, offset, place, stores, to) = _of_lines(5)
     lines = ["{ .reg .pred own, odd, late; .reg .b32 bit; .reg .f32 x, give, line<4>;"]
@@ -105,7 +104,7 @@ def _store_block_maxima() -> str:
 
 
 def _of_lines(count: int) -> tuple[list[str], list[list[str]]]:
-    """PTX's names of results, four to a register, and of `count` operands, for four rows of four lines."""
+    """PTX's names of the results (four to a register) and of `count` operands of four rows by four lines."""
     registers = [f"${i}" for i in range(4 + 16 * count)]
     return registers[:4], [registers[4 + 16 * i : 20 + 16 * i] for i in range(count)]
 

@@ -1,9 +1,8 @@
-"""Thresholds, wanted tiles and block maxima where there are too many tiles for one pass, and the selection of
-keys.
+"""Thresholds, wanted tiles and block maxima for more tiles than one pass can hold, and the selection of keys.
 
 `threshold_kernel`, grid (blocks of queries, maps): thresholds and block maxima from tile maxima.
-`wanted_tiles_kernel`: a bit per row and tile. `select_kernel`, grid (groups of rows, maps): the k heaviest
-of each row's candidates.
+`wanted_tiles_kernel`: a bit per row and tile. `select_kernel`, grid (groups of rows, maps): the k heaviest of
+each row's candidates.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -24,14 +23,15 @@ __all__ = [
 ]
 
 LOG2E = tl.constexpr(1.4426950408889634)
-# Should a product round a score otherwise than the forward pass, it is still found. There scores are
-# logarithms of weights, which are good to half of SLACK, and to as much more for each power of two between a
-# score and what weights are relative to. That is up to 40 away from the logarithm of their sum.
+# Thresholds are lowered by this much, relatively, so that a key is found even if its product is rounded
+# differently than in the forward pass. Scores there are logarithms of weights, exact to half of SLACK, and to
+# as much more for each power of two between a score and its base, which is up to 40 away from the logarithm
+# of the row's sum.
 SLACK, FARTHEST = tl.constexpr(1e-6), tl.constexpr(20.0)
-# Keys this many powers of two below their row's largest score are not listed: tile maxima, which are
-# logarithms of weights, do not know them.
+# Keys this many powers of two below their row's largest score are not listed: tile maxima are logarithms of
+# weights, which underflow there.
 FAINTEST = tl.constexpr(-120.0)
-# Bits of a word, of which a row has some for the keys of a tile.
+# Bits of a word.
 BITS = tl.constexpr(32)
 
 
@@ -45,13 +45,12 @@ def threshold_kernel(
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):
 # fmt: on
-    """What follows from the largest score of each row's GRAIN keys, in units of log 2, for a block of queries
-    of a band: the largest weight of each block of GRAIN × GRAIN cells, and the least score that a key of the
-    TOP may have.
+    """One block of queries of a band: the largest weight of each block of GRAIN × GRAIN cells, and a lower
+    bound of each row's TOP-th largest score, from the tile maxima in units of log 2.
 
-    BLOCKS says which tiles a block of queries visited. Every CLASSES-th of them is of one class, and the
-    TOP-th largest of a row's class maxima is no more than the TOP-th largest of its scores. A row that sees
-    fewer classes has the threshold below which keys are not listed. Of a dead row no score is above it.
+    BLOCKS holds the tiles that a block of queries visited. Every CLASSES-th tile belongs to one class, and
+    the TOP-th largest of a row's class maxima is at most its TOP-th largest score. A row that sees fewer
+    classes gets the threshold below which keys are not listed. No score of a dead row exceeds its threshold.
     """
     at_map = tl.program_id(1).to(tl.int64)
     in_band = tl.program_id(0) * BLOCK_Q + tl.arange(0, BLOCK_Q)
@@ -78,7 +77,7 @@ def threshold_kernel(
     if TOP > 0:
         faintest = tl.max(class_maxima, 1) + FAINTEST
         for _ in range(TOP - 1):
-            # Of equal ones all go, and the threshold is lower than it need be.
+            # Equal maxima are removed together, so the threshold may be lower than it could be.
             class_maxima = tl.where(class_maxima == tl.max(class_maxima, 1)[:, None], float("-inf"),
             class_maxima)
         threshold = tl.maximum(tl.max(class_maxima, 1), faintest)
@@ -94,9 +93,8 @@ def wanted_tiles_kernel(
     GRAIN: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, LINES: tl.constexpr,
 ):
 # fmt: on
-    """Which of a block of queries have their largest score in each of LINES tiles at or above their
-    threshold: a
-    bit for each, in words of as many queries."""
+    """For each of LINES tiles, which queries of a block have a tile maximum at or above their threshold: one
+    bit each, in words of BITS queries."""
     at_map = tl.program_id(1).to(tl.int64)
     run = BLOCKS + (at_map // heads * plane_stride + first_row // BLOCK_Q + tl.program_id(0)) * 4
     first, stop = tl.load(run) * (BLOCK_K // GRAIN), tl.load(run + 1) * (BLOCK_K // GRAIN)
@@ -124,7 +122,7 @@ def _order(a, b):
 
 @triton.jit
 def _sorted(eight):
-    """Eight numbers, largest first."""
+    """Sort eight numbers, largest first."""
     a, b, c, d, e, f, g, h = eight
     a, b = _order(a, b)
     c, d = _order(c, d)
@@ -150,8 +148,8 @@ def _sorted(eight):
 
 @triton.jit
 def _largest(one, other):
-    """The largest eight of two times eight, both largest first: the larger of each one's first and the
-    other's last. These rise and fall, so halves, quarters and pairs are left to compare."""
+    """The eight largest of two sorted eights, sorted: the larger of one's first and the other's last, and so
+    on. These form a bitonic sequence, so comparing halves, quarters and pairs sorts them."""
     a, b = tl.maximum(one[0], other[7]), tl.maximum(one[1], other[6])
     c, d = tl.maximum(one[2], other[5]), tl.maximum(one[3], other[4])
     e, f = tl.maximum(one[4], other[3]), tl.maximum(one[5], other[2])
@@ -173,8 +171,8 @@ def _largest(one, other):
 
 @triton.jit
 def _rank(entry, listed):
-    """A candidate, or nothing, as a number: the larger the heavier, of equal ones the earlier key."""
-    # There is only one zero.
+    """A candidate as one sortable number: larger means heavier, and on ties earlier. 0 if there is none."""
+    # Both zeros compare as equal.
     score = (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True) + 0.0
     bits = tl.where(listed, score, float("-inf")).to(tl.int32, bitcast=True)
     return (_turned(bits).to(tl.int64) << 32) | (~entry & 0xFFFFFFFF)
@@ -182,15 +180,15 @@ def _rank(entry, listed):
 
 @triton.jit
 def _turned(bits):
-    """The bits of numbers, so that they have the order of the numbers; and back again."""
+    """Map the bits of floats to integers of the same order; applied twice it gives the floats back."""
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit
 def _beside(eight):
-    """Eight numbers of each row, in a row."""
+    """Join eight numbers of each row into one row."""
     a, b, c, d, e, f, g, h = eight
-    # The last axis that is joined counts in ones.
+    # The axis that is joined last varies fastest.
     pairs = tl.join(tl.join(tl.join(a, e), tl.join(c, g)), tl.join(tl.join(b, f), tl.join(d, h)))
     return tl.reshape(pairs, [a.shape[0], 8])
 
@@ -206,13 +204,11 @@ def select_kernel(
     ARGMAXES: tl.constexpr,
 ):
 # fmt: on
-    """The TOP heaviest of each row's candidates, heaviest first, of equal ones the earlier key first.
+    """The TOP heaviest of each row's candidates, heaviest first, on ties the earlier key first.
 
-    A thread has a row, and sorts its candidates eight by eight, without cross-thread communication. A row
-    with more
-    candidates than places says so for its block of SIDE queries in EXHAUSTIVE. With MAX_SCORES the first
-    score goes to
-    MAX_SCORE too, with ARGMAXES its key to ARGMAX. LIST_LENGTH is 0 afterwards.
+    A thread handles one row, and sorts its candidates eight by eight, without cross-thread communication. A
+    row with more candidates than places flags its block of SIDE queries in EXHAUSTIVE. With MAX_SCORES the
+    first score is also stored in MAX_SCORE, with ARGMAXES its key in ARGMAX. LIST_LENGTH is 0 afterwards.
     """
     tl.static_assert(TOP <= 8)
     at_map = tl.program_id(1).to(tl.int64)
@@ -228,7 +224,7 @@ def select_kernel(
     nothing = _rank(in_band * 0, length < 0)
     best = (nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing)
     for start in range(0, tl.minimum(most, MAX_CANDIDATES), 8):
-        # There is room for all of them, whether they are listed or not.
+        # The list has memory for all places, whether they were written or not.
         at = CANDIDATE_LISTS + in_band * MAX_CANDIDATES + start
         some = (
             _rank(tl.load(at), start < length),
