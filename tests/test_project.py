@@ -43,7 +43,7 @@ LAYERS = (
     ("engine", "plots"),
     ("stats",),
     ("cards", "masks", "scores"),
-    ("extension", "memo"),
+    ("extension", "memo", "templating"),
     ("errors",),
 )
 RANK = {noun: rank for rank, nouns in enumerate(LAYERS) for noun in nouns} | {

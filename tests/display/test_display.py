@@ -94,5 +94,5 @@ def test_an_atlas_counts_kinds_and_lists_heads(recording):
 def test_a_knockout_shows_both_predictions():
     one = Candidate(5, " <cat>", 0.5, 0.25, -0.7)
     html = shown(Knockout(3, 9, 0.1, (one,), (one,), one, 1.0, 1.5))
-    assert "&#x27; &lt;cat&gt;&#x27; ←" in html
+    assert "&#39; &lt;cat&gt;&#39; ←" in html
     assert "50.00%" in html

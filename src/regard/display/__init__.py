@@ -1,5 +1,4 @@
-"""What a notebook shows for masks, maps, observations, recordings, atlases and knock-outs."""
+"""What a notebook shows for masks, maps, observations, recordings, atlases and knock-outs.
 
-from regard.display.page import figure, page, table
-
-__all__ = ["figure", "page", "table"]
+Results show themselves: end a cell with one. There is nothing to call here.
+"""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from regard.atlas import Knockout
 from regard.cards import Atlas
-from regard.display.page import page, table
+from regard.display.page import cell
 from regard.extension import implements
 from regard.models import Recording
 
@@ -25,16 +23,9 @@ def _show_recording(self: Recording) -> str:
         heads = " or ".join(map(str, sorted({layer.lse.shape[1] for layer in layers})))
         rows.append([role, len(layers), heads, ", ".join(layers[0].stats)])
     text = (self.text or "").strip()
-    said = text if len(text) <= EXCERPT else text[:EXCERPT].rsplit(" ", 1)[0] + " …"
-    quote = f'<blockquote style="margin:.5em 1em;opacity:.8">{escape(said)}</blockquote>' if said else ""
-    hint = "<p>Look at it with <code>.show()</code>; what each head does: <code>.atlas()</code>.</p>"
-    return page(
-        f"Recording of {self.model.label}",
-        facts,
-        quote,
-        table(["stack", "layers", "heads", "statistics"], rows),
-        hint,
-    )
+    excerpt = text if len(text) <= EXCERPT else text[:EXCERPT].rsplit(" ", 1)[0] + " …"
+    title = f"Recording of {self.model.label}"
+    return cell("recording.html", title, facts, excerpt=excerpt, rows=rows)
 
 
 @implements(Atlas._repr_html_)
@@ -53,10 +44,8 @@ def _show_atlas(self: Atlas) -> str:
         ]
         for card in found
     ]
-    listed = table(["head", "kinds", "evidence"], heads)
-    details = f"<details><summary>{len(found)} heads of a kind</summary>{listed}</details>"
     facts = f"{self.model}, {len(self.heads)} heads, {self.tokens:,} tokens"
-    return page("Atlas", facts, table(["kind", "heads", "clearest", "its evidence"], counts), details)
+    return cell("atlas.html", "Atlas", facts, kinds=counts, heads=heads)
 
 
 @implements(Knockout._repr_html_)
@@ -71,5 +60,4 @@ def _show_knockout(self: Knockout) -> str:
         ]
         for row in self.rows()
     ]
-    note = "" if self.target is None else "<p>← the token that comes next in the text</p>"
-    return page("Knockout", str(self), table(["next token", "before", "after", "Δ logit"], rows), note)
+    return cell("knockout.html", "Knockout", str(self), rows=rows, target=self.target is not None)

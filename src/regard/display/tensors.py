@@ -7,18 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.display.page import figure, page, pixels, table
+from regard.display.page import cell, pixels
 from regard.errors import RegardError
 from regard.extension import implements
 from regard.maps import AttentionMap, Observation
 from regard.masks import Mask
 
-__all__ = ["thumbnails"]
+__all__: list[str] = []
 
 # Sides of the part of a mask that is drawn; heads of a map that are; cells that may be computed for them.
 DRAWN, HEADS, CELLS = 16, 8, 1 << 24
 # Pixels along the side of a picture.
 SIDE = 64
+COLUMNS = ["name", "shape", "mean", "least", "most"]
 
 
 @implements(Mask._repr_html_)
@@ -27,41 +28,36 @@ def _show_mask(self: Mask) -> str:
         allowed = self.dense(DRAWN, DRAWN)
     except RegardError:
         # It was made for lengths of its own.
-        return page(repr(self), "")
+        return cell("mask.html", repr(self), "", png=None)
     first = allowed.reshape(-1, DRAWN, DRAWN)[0]
-    return page(repr(self), "", figure(pixels(first.double()), f"the first {DRAWN} queries and keys"))
+    return cell("mask.html", repr(self), "", png=pixels(first.double()), drawn=DRAWN)
 
 
 @implements(AttentionMap._repr_html_)
 def _show_map(self: AttentionMap) -> str:
-    return page("AttentionMap", _facts(self), thumbnails(self))
+    return cell("map.html", "AttentionMap", _facts(self), columns=None, **_thumbnails(self))
 
 
 @implements(Observation._repr_html_)
 def _show_observation(self: Observation) -> str:
     rows = [_line(name, value) for name, value in {"out": self.out, "lse": self.lse, **self.stats}.items()]
-    return page(
-        "Observation",
-        _facts(self.map),
-        table(["name", "shape", "mean", "least", "most"], rows),
-        thumbnails(self.map),
-    )
+    facts = _facts(self.map)
+    return cell("map.html", "Observation", facts, columns=COLUMNS, rows=rows, **_thumbnails(self.map))
 
 
-def thumbnails(seen: AttentionMap) -> str:
-    """The first heads as small pictures; a line about `show` where they would take long."""
+def _thumbnails(seen: AttentionMap) -> dict[str, Any]:
+    """The first heads as small pictures, and how many more there are; none if they would take long."""
     _, heads, q, k = seen.shape
     shown = min(heads, HEADS)
     if not q or not k or shown * q * k > CELLS:
-        return "<p>Look at it with <code>.show()</code>, or read a part: <code>map[0, 0, :64, :64]</code></p>"
+        return {"heads": [], "more": 0}
     size = max(1, -(-max(q, k) // SIDE))
     pictures = []
     for head in range(shown):
         tile = seen[0, head].double()[None]
         pooled = torch.nn.functional.max_pool2d(tile, size, ceil_mode=True)[0] if size > 1 else tile[0]
-        pictures.append(figure(pixels(pooled), f"head {head}"))
-    more = f"<p>… and {heads - shown} more heads.</p>" if heads > shown else ""
-    return f"<div>{''.join(pictures)}</div>{more}"
+        pictures.append(pixels(pooled))
+    return {"heads": pictures, "more": heads - shown}
 
 
 def _facts(seen: AttentionMap) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from regard import templating
+
 if TYPE_CHECKING:
-    from jinja2 import Environment
     from markupsafe import Markup
 
 __all__ = ["page_of", "render"]
@@ -19,17 +19,5 @@ def page_of(title: str, sections: Sequence[Markup]) -> str:
 
 
 def render(template: str, **given: Any) -> Markup:
-    """A template as HTML. It escapes the text it is given, except `Markup` that was rendered before."""
-    from markupsafe import Markup
-
-    return Markup(_templates().get_template(template).render(given))
-
-
-@cache
-def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("regard.report")
-    return Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    """A template of the report as HTML."""
+    return templating.render("regard.report", template, **given)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
-from typing import TYPE_CHECKING
 
 from regard.plots import ink, shade
+from regard.templating import render
 from regard.tracing.panels import Grid, caption, panels
 from regard.tracing.steps import Steps
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 __all__ = ["as_fragment", "as_page"]
 
@@ -35,9 +31,8 @@ def _rendered(template: str, trace: Steps, query: int | str | None, head: int, b
     for panel in panels(trace, query, head, batch):
         grid = panel.grid(CELLS, CELLS)
         found.append((panel, grid.columns, list(_rows(grid))))
-    return (
-        _templates().get_template(template).render(panels=found, caption=caption(trace, query, head, batch))
-    )
+    said = caption(trace, query, head, batch)
+    return str(render("regard.tracing", template, panels=found, caption=said, colors=_colors))
 
 
 def _rows(grid: Grid) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
@@ -58,15 +53,3 @@ def _colors(dark: bool) -> str:
 def _rule(sign: str, step: int, dark: bool) -> str:
     color = shade((-1 if sign == "n" else 1) * step / LEVELS, dark)
     return f".regard td.{sign}{step}{{background:{color};color:{ink(color)}}}"
-
-
-@cache
-def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("regard.tracing")
-    found = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    found.globals["colors"] = _colors
-    return found
