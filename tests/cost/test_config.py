@@ -8,6 +8,7 @@ import pytest
 
 from regard.cost import Attention, FeedForward, ModelShape, from_config
 from regard.errors import ModelError, ShapeError
+from regard.models import hub
 
 LLAMA = {
     "model_type": "llama",
@@ -70,7 +71,9 @@ def test_a_file_that_is_no_config_is_refused(tmp_path, text, message):
 def test_a_name_is_not_looked_up_unless_asked(monkeypatch):
     import transformers
 
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda name: pytest.fail("asked the hub"))
+    monkeypatch.setattr(
+        transformers.AutoConfig, "from_pretrained", lambda *_, **__: pytest.fail("asked the hub")
+    )
     with pytest.raises(ModelError, match=r"there is no config at some/model.*remote=True, or --remote"):
         from_config("some/model")
 
@@ -80,11 +83,12 @@ def test_a_name_is_looked_up_when_asked(monkeypatch):
 
     asked = []
 
-    def answer(name):
+    def answer(name, local_files_only):
         asked.append(name)
         return transformers.LlamaConfig(**LLAMA | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2})
 
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", answer)
+    monkeypatch.setattr(hub, "only_cached", lambda name: False)
     found = from_config("some/model", remote=True)
     assert asked == ["some/model"]
     assert (found.name, found.d_model) == ("some/model", 48)
@@ -93,10 +97,11 @@ def test_a_name_is_looked_up_when_asked(monkeypatch):
 def test_what_the_hub_refuses_is_one_line(monkeypatch):
     import transformers
 
-    def refuse(name):
+    def refuse(name, local_files_only):
         raise OSError("no such repository\nlong advice")
 
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", refuse)
+    monkeypatch.setattr(hub, "only_cached", lambda name: False)
     with pytest.raises(ModelError, match=r"no config of 'x/y' came from the hub: no such repository$"):
         from_config("x/y", remote=True)
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from regard.errors import RegardError
-from regard.models import chat_text, context_length, encode, load_model, load_text, watch
+from regard.models import chat_text, context_length, encode, load_model, load_text, loading, watch
 
 
 @pytest.fixture
@@ -68,23 +68,22 @@ def test_a_name_that_the_hub_does_not_give_says_what_to_check(monkeypatch):
     import transformers
 
     def refuse(*args, **kwargs):
-        raise OSError("nobody/nothing is not a valid model identifier.\nMore lines.")
+        raise OSError("x/nothing is not a valid model identifier.\nMore lines.")
 
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", refuse)
-    message = (
-        r"'nobody/nothing' is neither a folder here nor .* \(nobody/nothing is not a valid model identifier\)"
-    )
+    monkeypatch.setattr(loading, "only_cached", lambda *_: False)
+    message = r"'x/nothing' is neither a folder here nor .* \(x/nothing is not a valid model identifier\)"
     with pytest.raises(RegardError, match=message):
-        load_model("nobody/nothing")
+        load_model("x/nothing")
 
 
 def test_a_name_on_the_hub_without_a_network_says_so(monkeypatch):
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    message = r"'nobody/nothing' is neither a folder here nor .* Check the spelling, the network and"
+    message = r"'x/nothing' is neither a folder here nor .* Check the spelling, the network and"
     with pytest.raises(RegardError, match=message):
-        load_model("nobody/nothing")
+        load_model("x/nothing")
 
 
 def test_a_folder_is_read_without_a_network(folder, monkeypatch):

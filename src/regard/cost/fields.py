@@ -142,8 +142,11 @@ def _from_file(path: Path) -> Mapping[str, Any]:
 def _from_hub(name: str) -> Mapping[str, Any]:
     from transformers import AutoConfig
 
+    from regard.models.hub import only_cached
+
+    local = only_cached(name)
     try:
-        return AutoConfig.from_pretrained(name).to_dict()
+        return AutoConfig.from_pretrained(name, local_files_only=local).to_dict()
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"no config of {name!r} came from the hub: {reason}") from error

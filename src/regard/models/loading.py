@@ -13,6 +13,7 @@ import torch
 from regard.errors import ModelError
 from regard.models.bundled import bundled
 from regard.models.gguf_files import read_once
+from regard.models.hub import only_cached
 
 __all__ = ["LoadedModel", "device_named", "dtype_named", "load_model", "located"]
 
@@ -49,7 +50,8 @@ def load_model(
         kind = None if dtype in (None, "auto") else dtype_named(dtype)
         return LoadedModel(model if place is kind is None else model.to(device=place, dtype=kind), tokenizer)
     where, gguf_file = located(name_or_path, gguf_file)
-    options: dict[str, Any] = {"local_files_only": os.path.isdir(where)}
+    local = os.path.isdir(where) or only_cached(where, gguf_file or "config.json")
+    options: dict[str, Any] = {"local_files_only": local}
     if gguf_file is not None:
         _check_gguf(where, gguf_file)
         options["gguf_file"] = gguf_file
