@@ -83,7 +83,7 @@ def _partial(path: Path) -> dict[int, str]:
 
 
 def _killed(llama: Any, ids: torch.Tensor, path: Path, step: int | None, delay: float) -> int:
-    """Record in a process that is killed; how many layers it told to be on disk, or -1 for all of it."""
+    """Record in a process that is killed; how many layers it said were on disk, or -1 for all of it."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         # A process with threads is forked; the child only computes, writes files and dies.
@@ -97,8 +97,10 @@ def _killed(llama: Any, ids: torch.Tensor, path: Path, step: int | None, delay: 
             real = writer.Writer.write
 
             def write(self: Any, layer: Any) -> None:
+                known = len(self.entries)
                 real(self, layer)
-                os.write(writing, b"w")
+                # A layer is on disk once the next one begins to be written.
+                os.write(writing, b"w" * (len(self.entries) - known))
 
             writer.Writer.write = write
             _record(llama, ids, path)

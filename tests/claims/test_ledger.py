@@ -111,8 +111,8 @@ def test_claims_that_need_no_model_refuse_one():
 
 
 def test_a_text_that_is_too_short_for_a_kind_is_refused_and_not_counted_as_zero(monkeypatch):
-    beginning = regard.models.sample_text()[:60]
-    monkeypatch.setattr(subjects, "sample_text", lambda: beginning)
+    beginning = regard.models.sample_book()[:60]
+    monkeypatch.setattr(subjects, "sample_book", lambda: beginning)
     subjects._subject.cache_clear()
     try:
         with pytest.raises(

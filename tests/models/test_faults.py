@@ -154,9 +154,9 @@ def test_a_writer_killed_while_it_tidies_up_leaves_a_complete_recording(recordin
 
 
 def test_resuming_with_another_text_leaves_the_partial_recording(recordings, tmp_path, monkeypatch):
-    path, steps = tmp_path / "x.regard", iter([storage.write_layer, kill])
+    path, steps = tmp_path / "x.regard", iter([storage.Draft.write, kill])
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "write_layer", lambda *arguments: next(steps)(*arguments))
+        patched.setattr(storage.Draft, "write", lambda *arguments: next(steps)(*arguments))
         with pytest.raises(KilledError):
             recordings[0].save(path)
     before = {file.name: file.read_bytes() for file in path.iterdir()}

@@ -259,7 +259,8 @@ def test_an_interrupted_recording_is_completed_from_where_it_stopped(make_llama,
     assert read.complete
     assert {name: (path / name).stat().st_mtime_ns for name in before} == before
     for layer in whole.layers:
-        assert torch.equal(read.maps[layer].dense(), whole.maps[layer].dense())
+        # A layer that is there already is not observed again, and plain attention rounds otherwise.
+        torch.testing.assert_close(read.maps[layer].dense(), whole.maps[layer].dense())
     assert read.tokens == whole.tokens
 
 

@@ -47,8 +47,10 @@ def _name(fit: DecayFit) -> str:
 
 
 def _points(fit: DecayFit) -> tuple[list[int], list[float]]:
-    """The curve at distances that look evenly spaced on a logarithmic axis."""
-    places = sorted({round(1.12**i) for i in range(60) if 1.12**i < len(fit.weight)})
+    """The curve as far as it was fitted, at distances that look evenly spaced on a logarithmic axis."""
+    # A window ends the fit, since it hides the keys beyond.
+    end = min(fit.last or len(fit.weight), len(fit.weight) - 1)
+    places = sorted({min(round(1.2**i), end) for i in range(60)})
     return places, [max(float(fit.weight[d]), 1e-9) for d in places]
 
 
