@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Advice", "Pattern", "advise"]
 
 SINKS = 4
-# Widths of the window beside which the heaviest keys are chosen.
+# Widths of the window that is combined with the heaviest keys.
 BESIDE = (32, 128, 512, 2048)
 BLOCK = 64
 
@@ -49,7 +49,7 @@ class Pattern:
     pairs: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; `mask` is None where it is a rule of Python's, as block patterns are."""
+        """Plain data; `mask` is None for a rule that is a Python function, such as block patterns."""
         written = None if self.mask is None or self.kind.startswith("blocks") else self.mask.to_json()
         named = {name: getattr(self, name) for name in ("layer", "head", "kind", "mass", "pairs")}
         return {**named, "mask": written}
@@ -122,11 +122,12 @@ def advise(
     layers: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Advice:
-    """Find the sparsest mask for each head that keeps a share of its attention.
+    """Find the sparsest mask for each head that keeps a given share of its attention.
 
-    Tried are a window, a window and the first keys (sinks), a window and the heaviest keys (a vertical-slash
-    pattern), and blocks of 64 × 64 cells. Where none saves anything the model's own mask is kept. The masks
-    are for the text that was recorded: windows and sinks carry over to others, keys and blocks need not.
+    The candidates are a window, a window and the first keys (sinks), a window and the heaviest keys (a
+    vertical-slash pattern), and blocks of 64 × 64 cells. If none of them saves anything, the model's own mask
+    is kept. The masks are for the recorded text: windows and sinks carry over to other texts, keys and blocks
+    may not.
 
     >>> from regard.models import bundled, record, sample_text
     >>> from regard.models import LoadedModel
@@ -156,7 +157,7 @@ def advise(
 
 
 class _Survey:
-    """The sums of one layer's map from which every pattern's share follows."""
+    """The sums of one layer's map from which the share of every pattern follows."""
 
     def __init__(self, seen: AttentionMap, layer: int, share: float) -> None:
         self.seen, self.layer, self.share = seen, layer, share
@@ -179,7 +180,7 @@ class _Survey:
             self.visible //= (seen.mask.batch or 1) * (seen.mask.heads or 1)
 
     def best(self, heads: list[int], head: int | None = None) -> Pattern:
-        """The pattern of the fewest pairs for some heads together; `head` where it is for that one alone."""
+        """The pattern with the fewest pairs that serves some heads together; `head` if it serves only one."""
         whole = Pattern(self.layer, head, "all pairs", self.seen.mask, 1.0, 1.0)
         found = [
             replace(whole, kind=kind, mask=mask, mass=mass, pairs=pairs)
@@ -202,7 +203,7 @@ class _Survey:
             yield self._pattern(f"{kind} {width}", mask, held[:, width - 1] / total)
         for width, outside in self.outside.items():
             inside = self.near[heads, :width].sum(-1)
-            # The heads share their keys: each takes its turn until all have enough.
+            # All heads use the same keys: heads take turns in choosing one until each keeps enough.
             keys = _heaviest(outside[heads], wanted - inside)
             if keys is not None and len(keys) < self.k // 2:
                 flags = torch.zeros(self.k, dtype=torch.bool)
@@ -227,7 +228,7 @@ class _Survey:
         return kind, joined, min(1.0, float(held.min())), pairs
 
     def _columns_outside(self, width: int) -> Float[Tensor, "heads k"]:
-        """What each key receives from queries farther away than a window, of the true weights."""
+        """The weight that each key receives from queries farther away than a window."""
         p = self.seen.problem
         far = ~Window(width) if p.mask is None else p.mask & ~Window(width)
         with torch.no_grad():
@@ -243,14 +244,14 @@ class _Survey:
 
 
 def _by_distance(curve: Any) -> Float[Tensor, "heads distances"]:
-    """The mass at each distance, whichever side the key is on."""
+    """The weight at each distance, on either side of the query."""
     mass = (curve.mean * curve.count)[0].double()
     distance = curve.distance.abs().long()
     return mass.new_zeros(mass.shape[0], int(distance.max()) + 1).index_add_(1, distance, mass)
 
 
 def _heaviest(mass: Float[Tensor, "heads some"], wanted: Float[Tensor, " heads"]) -> list[int] | None:
-    """The fewest heaviest entries of each head that hold what is wanted, joined; None if all do not."""
+    """The fewest heaviest entries of each head that hold the wanted share, joined; None if all do not."""
     if bool((mass.sum(-1) < wanted).any()):
         return None
     order = mass.sort(dim=-1, descending=True)

@@ -17,7 +17,7 @@ __all__ = ["AlignmentHead", "TimedWord", "alignment_heads", "token_times", "warp
 
 # Seconds of a frame of Whisper's encoder, and of wav2vec's.
 FRAME = 0.02
-# Frames that the weights are smoothed over, an odd number.
+# Frames over which weights are smoothed; an odd number.
 WIDTH = 7
 # Frames on either side that count as the same place.
 NEAR = 2
@@ -25,7 +25,8 @@ SPECIAL = re.compile(r"\s*<\|.*\|>")
 
 
 class AlignmentHead(NamedTuple):
-    """A head whose tokens look at the sound in the order in which they were said: 1 is all, 0 is chance."""
+    """A head whose tokens attend to the sound in the order in which they were said; 1 is perfect, 0 is
+    chance."""
 
     layer: int
     head: int
@@ -41,11 +42,11 @@ class TimedWord(NamedTuple):
 
 
 def alignment_heads(recording: Recording, top: int = 10) -> list[AlignmentHead]:
-    """The heads of cross-attention that follow the sound, best first.
+    """The cross-attention heads that follow the sound, best first.
 
-    Each head's weights are aligned with the sound on their own. Its score is how much more weight a token
-    gives to its own stretch of the sound than to the stretches of the other tokens: a head that always looks
-    at the same frames gets 0.
+    The weights of each head are aligned with the sound separately. The score is how much more weight a token
+    gives to its own stretch of the sound than to those of other tokens. A head that always attends to the
+    same frames gets 0.
     """
     found: list[AlignmentHead] = []
     first = _spoken_from(recording)
@@ -116,9 +117,9 @@ def word_times(
 
 
 def warped(weights: Float[Tensor, "rows columns"]) -> Int64[Tensor, " rows"]:
-    """The column at which each row begins on the way from one corner to the other that gathers most weight.
+    """The column at which each row begins on the path from corner to corner that collects most weight.
 
-    The way goes one row down, one column on, or both at once, and counts each cell it enters.
+    Each step of the path goes one row down, one column on, or both, and every cell on the path counts.
 
     >>> warped(torch.tensor([[9.0, 2, -1, -1], [-1, -1, 9, -1], [-1, -1, -1, 9]]))
     tensor([0, 2, 3])
@@ -128,12 +129,12 @@ def warped(weights: Float[Tensor, "rows columns"]) -> Int64[Tensor, " rows"]:
     best[0, 0] = 0.0
     step = torch.zeros(rows + 1, columns + 1, dtype=torch.int8)
     gain = weights.double()
-    # Cells of one diagonal need those of the two before it, and nothing of their own.
+    # Cells of one anti-diagonal depend only on the two before it.
     for diagonal in range(2, rows + columns + 1):
         i = torch.arange(max(1, diagonal - columns), min(rows, diagonal - 1) + 1)
         j = diagonal - i
         both, down, on = best[i - 1, j - 1], best[i - 1, j], best[i, j - 1]
-        # Of equal ways the one that stays in its row is taken.
+        # On ties, stay in the row.
         kind = torch.where((both > down) & (both > on), 0, torch.where((down > both) & (down > on), 1, 2))
         came = torch.stack([both, down, on]).gather(0, kind[None])[0]
         best[i, j], step[i, j] = gain[i - 1, j - 1] + came, kind.to(torch.int8)
@@ -160,7 +161,7 @@ def _smooth(weights: Float[Tensor, "heads q frames"], width: int = WIDTH) -> Flo
 
 
 def _follows(weights: Float[Tensor, "q frames"], starts: Int64[Tensor, " q"]) -> float:
-    """How much more a token looks at its own stretch of the sound than at those of the others."""
+    """How much more weight a token gives to its own stretch of the sound than to the others."""
     q, frames = weights.shape
     place = torch.arange(frames)
     ends = torch.cat([starts[1:], torch.tensor([frames - 1])])
@@ -184,7 +185,7 @@ def _spoken_from(recording: Recording) -> int:
 
 
 def _frames(recording: Recording) -> int:
-    """How many frames are the sound, and not the silence after it."""
+    """The number of frames with sound, without the silence at the end."""
     passages = recording.passages_of("encoder")
     if not passages or not passages[0]:
         raise RecordingError("the recording is not of a sound; record one with audio=...")

@@ -1,4 +1,4 @@
-"""Where a model attends: its layers, their heads, and what each head's output goes through."""
+"""Where a model attends: its layers, their heads, and the matrix that mixes each head's output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regard.models.watch import watch
 
 __all__ = ["Anatomy", "Callers", "output_projection"]
 
-# How models name the matrix that mixes the heads' outputs.
+# Names that models give to the matrix that mixes the heads' outputs.
 PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "wo", "o", "out_lin", "to_out", "linear_out", "proj")
 
 
@@ -71,7 +71,7 @@ class Callers:
         self._turns.clear()
 
     def layer(self, module: torch.nn.Module) -> int | None:
-        """The layer whose turn it is; None for attention outside the main stack."""
+        """The layer of the current call; None for attention outside the main stack."""
         site = self._names[id(module)], self._turns[id(module)]
         self._turns[id(module)] += 1
         return self.anatomy.sites.get(site)
@@ -80,10 +80,10 @@ class Callers:
 def output_projection(
     model: Any, name: str, heads: int, dim: int
 ) -> Float[Tensor, "heads v_dim d_model"] | None:
-    """Each head's rows of the matrix that its output goes through; None where no such matrix is found.
+    """Each head's rows of the output matrix; None if no such matrix is found.
 
-    `name` is the attention module's. The matrix is a layer in it, or beside it, that has one of the usual
-    names and takes as many numbers as all heads give.
+    `name` is the attention module's. The matrix is a linear layer in the module, or beside it, that has one
+    of the usual names and as many inputs as all heads have outputs.
     """
     parents = [name, name.rpartition(".")[0]]
     for parent in (model.get_submodule(parent) for parent in parents if parent):
@@ -91,7 +91,7 @@ def output_projection(
             weight = getattr(module, "weight", None)
             if path.rpartition(".")[2] not in PROJECTIONS or not isinstance(weight, Tensor):
                 continue
-            # transformers' Conv1D holds what a Linear holds, the other way round.
+            # transformers' Conv1D stores the transpose of what a Linear stores.
             weight = weight if type(module).__name__ == "Conv1D" else weight.mT
             if weight.ndim == 2 and weight.shape[0] == heads * dim:
                 return weight.detach().unflatten(0, (heads, dim))

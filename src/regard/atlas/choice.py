@@ -1,4 +1,4 @@
-"""Which text of a recording, and which of its layers, a survey is about."""
+"""Selects the text of a recording, and the layers, that a survey covers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def chosen_text(recording: Recording, stack: str | None, row: int) -> tuple[Reco
 
 
 def chosen_layers(recording: Recording, stack: str | None) -> list[Layer]:
-    """The layers of one stack, or of all; raises where there are none, or none with a map."""
+    """The layers of one stack, or of all; raises if there are none, or none with a map."""
     stacks = recording.stacks
     if not stacks:
         raise RecordingError("nothing was recorded yet; run the model inside the watch block.")

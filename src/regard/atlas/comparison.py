@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Change", "Comparison", "compare"]
 
 STATISTICS = ("entropy", "top_weight", "sink_mass", "mean_distance")
-# Those that fit beside the kinds in 80 columns; `to_dict` has all.
+# The statistics that fit beside the kinds in 80 columns; `to_dict` has all.
 SHOWN = {"entropy": "entropy", "sink_mass": "sink", "mean_distance": "distance"}
 # Below so many tokens most kinds cannot be distinguished from chance.
 FEW = 64
@@ -23,7 +23,7 @@ FEW = 64
 
 @dataclass(frozen=True)
 class Change:
-    """One head in both atlases: how far it moved, and its kinds there and here.
+    """One head in two atlases: how much it changed, and its kinds in each.
 
     `distance` is the largest change of any kind's score, from 0 to 1.
     """
@@ -62,7 +62,7 @@ class Comparison:
         return table_of("heads of each kind", ["", *self.names], [["heads", *map(str, self.heads)], *rows])
 
     def heads_table(self, top: int = 10) -> Table:
-        """The heads that moved most, for Rich."""
+        """The heads that changed most, for Rich."""
         shown = {
             name: title for name, title in SHOWN.items() if all(name in c.statistics for c in self.changes)
         }
@@ -72,13 +72,13 @@ class Comparison:
             for change in self.changes[:top]
         ]
         table = table_of("heads that moved most", ["head", "moved", "kinds", *shown.values()], rows)
-        # In a narrow terminal kinds go over several lines; numbers are never cut.
+        # In a narrow terminal the kinds wrap; numbers are never cut.
         kinds = table.columns[2]
         kinds.no_wrap, kinds.justify = False, "left"
         return table
 
     def summary(self) -> str:
-        """What moved most, and whether the texts are long enough to say so."""
+        """The heads that changed most, and whether the texts are long enough to tell."""
         a, b = self.names
         if not self.changes:
             counts = " and ".join(map(str, self.heads))
@@ -88,13 +88,13 @@ class Comparison:
         return f"{a} and {b} have the same heads; {found}.{self._doubt()}"
 
     def _name_of(self, change: Change) -> str:
-        """Layer and head; with the stack only where there are several."""
+        """Layer and head, with the stack if there are several."""
         place = f"{change.layer}.{change.head}"
         several = len({other.stack for other in self.changes}) > 1
         return f"{change.stack} {place}" if several else place
 
     def _doubt(self) -> str:
-        """A sentence where a text is too short for most kinds, or nothing."""
+        """A warning if a text is too short for most kinds, otherwise nothing."""
         few = {name: n for name, n in zip(self.names, self.tokens, strict=True) if n < FEW}
         if not few:
             return ""

@@ -1,4 +1,4 @@
-"""Every pair but those that were cut, as a mask: products of sets, never a matrix."""
+"""Every pair except those that were cut, as a mask: products of sets, never a matrix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Box:
     keys: Bool[Tensor, "n"] | None
 
     def holds(self, q: Tensor, k: Tensor) -> Tensor | None:
-        """Whether each pair is in the box, heads aside; None where none is."""
+        """Whether each pair is in the box, ignoring heads; None if none is."""
         of_q = torch.ones_like(q, dtype=torch.bool) if self.queries is None else self.queries[q]
         of_k = torch.ones_like(k, dtype=torch.bool) if self.keys is None else self.keys[k]
         return of_q & of_k if bool(of_q.any()) and bool(of_k.any()) else None
@@ -35,7 +35,8 @@ class Box:
         return replace(self, queries=queries, keys=keys)
 
     def share(self, axis: str, start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether each range of positions holds some, and only, positions of the box."""
+        """Whether each range of positions contains some positions of the box, and whether it contains no
+        others."""
         before = self._before.get(axis)
         if before is None:
             return start < stop, start < stop
@@ -44,7 +45,7 @@ class Box:
 
     @cached_property
     def _before(self) -> dict[str, Tensor]:
-        """How many positions of the box come before each position."""
+        """The number of positions of the box before each position."""
         sides = {"q": self.queries, "k": self.keys}
         return {
             axis: torch.nn.functional.pad(flags.cumsum(0), (1, 0)).cpu()
@@ -55,7 +56,7 @@ class Box:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Uncut(Mask):
-    """Every pair of a text of `length` tokens but those in the boxes.
+    """Every pair of a text of `length` tokens except those in the boxes.
 
     >>> key = torch.tensor([False, True, False])
     >>> print(Uncut((Box(None, None, key),), heads_in_all=2, length=3).draw(3))
@@ -105,7 +106,7 @@ class Uncut(Mask):
 
 
 def joined(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """Fewer boxes for the same pairs: those with the same heads and queries become one."""
+    """Fewer boxes with the same pairs: boxes with the same heads and queries are merged."""
     found: dict[tuple[object, bytes | None], Box] = {}
     for box in boxes:
         queries = None if box.queries is None else box.queries.numpy().tobytes()

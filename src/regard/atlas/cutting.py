@@ -19,18 +19,18 @@ from regard.models.call import AttentionCall
 
 __all__ = ["INSTEAD", "Cutter", "LayerCut", "cutting"]
 
-# What a cut head gives in place of its output: nothing, the mean of its outputs so far, or its output at a
-# random earlier token.
+# What replaces the output of a cut head: zero, the mean of its outputs so far, or its output at a random
+# earlier token.
 INSTEAD = ("zero", "mean", "resample")
 
 
 @dataclass(frozen=True)
 class LayerCut:
-    """What is cut in one layer: heads that see nothing, for each text of a batch, and pairs a mask forbids.
+    """The cuts in one layer: whole heads, per text of a batch, and single pairs that a mask forbids.
 
-    A cut pair has score −inf before softmax, so the rest of its row is renormalised. A row of which all is
-    cut gives 0; a head of which all rows are gives 0 throughout, so its pairs need not be masked, or what
-    `instead` says, which never depends on later tokens.
+    A cut pair has score −inf before softmax, so the rest of its row is renormalised. A row in which all pairs
+    are cut gives 0. A cut head gives 0 throughout, or what `instead` says, so its pairs need no mask; the
+    replacement never depends on later tokens.
     """
 
     dead: Bool[Tensor, "#batch heads"] | None = None
@@ -38,7 +38,7 @@ class LayerCut:
     instead: str = "zero"
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """The output of a call with the cut made."""
+        """The output of a call with the cuts applied."""
         if self.mask is not None:
             call = replace(call, mask=self.mask if call.mask is None else call.mask & self.mask)
         out = attention(call.q, call.k, call.v, **call.options)
@@ -51,7 +51,7 @@ class LayerCut:
 
 
 class Cutter:
-    """Stands at a model's attention and makes the cuts of `cuts`, by layer."""
+    """Hooks into a model's attention and applies `cuts` layer by layer."""
 
     def __init__(self, model: Any, anatomy: Anatomy) -> None:
         self.anatomy = anatomy
@@ -63,12 +63,12 @@ class Cutter:
         """Called after every attention call."""
 
     def begin(self, cuts: Mapping[int, LayerCut]) -> None:
-        """Before each run of the model: what is cut in it."""
+        """Set the cuts of the next run."""
         self._cuts = cuts
         self._callers.begin()
 
     def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, None]:
-        """One attention call, cut as its layer wants it."""
+        """Run one attention call with the cuts of its layer."""
         self.causal = self.causal and _causal(call)
         layer = self._callers.layer(module)
         cut = LayerCut() if layer is None else self._cuts.get(layer, LayerCut())
@@ -93,7 +93,7 @@ def _running_mean(out: Tensor) -> Tensor:
 
 
 def _drawn(out: Tensor) -> Tensor:
-    """For each token the output at a random token up to it; every call draws the same ones."""
+    """For each token the output at a random token up to it; the same draw in every call."""
     share = torch.rand(out.shape[2], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     places = (share * torch.arange(1, out.shape[2] + 1)).long().to(out.device)
     return out[:, :, places]

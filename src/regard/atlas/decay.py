@@ -1,4 +1,4 @@
-"""How attention falls off with distance, and whether a power law says so."""
+"""How attention falls off with distance, and whether a power law fits."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from regard.stats import DecayCurve
 
 __all__ = ["DecayFit", "decay", "fit_decay"]
 
-# A line through fewer bins, or means over fewer queries, would be a guess.
+# With fewer bins, or means over fewer queries, a fit would be a guess.
 BINS = 6
 QUERIES = 16
-# Two models whose AIC differs by less are as good as each other (Burnham and Anderson).
+# Models whose AIC differs by less are equally good (Burnham and Anderson).
 EVEN = 2.0
 
 
@@ -63,7 +63,7 @@ class DecayFit:
         return "power law" if self.aic > 0 else "exponential"
 
     def to_dict(self) -> dict[str, Any]:
-        """The fit as plain data, its curve included."""
+        """The fit as plain data, including its curve."""
         plain = {name: value for name, value in self.__dict__.items() if name not in ("distance", "weight")}
         return {
             **plain,
@@ -86,9 +86,9 @@ def decay(
     """How every head's attention falls off with distance: exact means, and fits of a power law.
 
     The means are over the queries at position `reach` (half the text) and later, for distances 1 to `reach`:
-    every one of these queries has every one of these distances. `skip_sinks` leaves out the first keys. In a
-    layer with a window the fit ends at the window; a `reach` beyond it is refused, since what lies there is
-    masked and has not decayed.
+    each of these queries has each of these distances. `skip_sinks` leaves out the first keys. In a layer with
+    a window the fit ends at the window. A `reach` beyond it is refused, because those weights are masked, not
+    decayed.
 
     >>> from regard.models import bundled, watch
     >>> model, tokenizer = bundled()
@@ -121,7 +121,7 @@ def decay(
 def fit_decay(
     curve: DecayCurve, head: tuple[str, int, int], skip_sinks: int = 0, asked: int | None = None
 ) -> DecayFit:
-    """Fit both laws to one head's curve, whose means must all be over the same queries.
+    """Fit both laws to one head's curve. All of its means must be over the same queries.
 
     >>> d = torch.arange(65)
     >>> fit = fit_decay(DecayCurve(d, 1 / d.clamp(min=1), torch.full((65,), 100)), ("decoder", 0, 0))
@@ -141,7 +141,7 @@ def fit_decay(
 
 
 def _range(weight: Tensor, count: Tensor) -> tuple[int, str | None]:
-    """The last distance that can be fitted, and what ended the range before the curve did."""
+    """The last distance that can be fitted, and what ended the range early."""
     most = int(count[1:].max()) if len(count) > 1 else 0
     masked = (count[1:] < max(1, most / 2)).nonzero()
     zero = (weight[1:] <= 0).nonzero()
@@ -174,8 +174,8 @@ def _laws(weight: Float[Tensor, " distances"], last: int) -> dict[str, Any]:
     d = torch.arange(1, last + 1, dtype=torch.float64)
     log_d, plain_d, log_weight = (log_bins(x, 1, last) for x in (d.log(), d, weight.log()))
     power, exponential = fit_line(log_d, log_weight), fit_line(plain_d, log_weight)
-    # Equal numbers of parameters: the difference of AIC is that of the log-likelihoods alone. A perfect fit
-    # leaves rounding errors, whose ratio would be meaningless below what the weights can hold.
+    # Both laws have the same number of parameters, so the difference of AIC is that of the log-likelihoods. A
+    # perfect fit leaves only rounding errors, whose ratio means nothing below the precision of the weights.
     floor = len(log_d) * 1e-12
     ratio = max(exponential.residual, floor) / max(power.residual, floor)
     return {

@@ -1,4 +1,4 @@
-"""Edges of a model's attention, as people name them, and the cuts they make in each layer."""
+"""Edges of a model's attention as users name them, and the cuts they mean in each layer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Span = int | range | slice | Sequence[int] | None
 
 @dataclass(frozen=True)
 class Edge:
-    """A query and a key in a head of a layer. Each is a number, several, or None for all.
+    """A query and a key in a head of a layer. Each is a number, several numbers, or None for all.
 
     Several are a range, a slice or a list. Queries and keys are positions in the text; negative ones count
-    from its end, and slices end where the text does.
+    from its end, and slices end where the text ends.
 
     >>> Edge(layer=6, head=3, query=-1, key=range(10, 20))
     Edge(layer=6, head=3, query=-1, key=range(10, 20))
@@ -44,7 +44,7 @@ def cuts_of(
     edges: Iterable[Edge | tuple[Span, Span, Span, Span]] = (),
     keys: Span = (),
 ) -> dict[int, LayerCut]:
-    """What is cut in each layer of a model that reads n tokens."""
+    """The cuts in each layer of a model that reads n tokens."""
     asked = [_edge(edge) for edge in edges] + [_head(head) for head in heads]
     gone = positions_of("keys", keys, n)
     if gone is None or gone:
@@ -68,7 +68,7 @@ def cuts_of(
 
 
 def positions_of(name: str, span: Span, n: int) -> tuple[int, ...] | None:
-    """The positions a span names in a text of n tokens, in order; None for all of them.
+    """The positions of a span in a text of n tokens, in order; None for all of them.
 
     >>> positions_of("keys", slice(-2, None), 9), positions_of("keys", [3, -1], 9)
     ((7, 8), (3, 8))
@@ -127,7 +127,7 @@ def _sides(edge: Edge) -> list[tuple[str, Span]]:
 
 
 def _heads_of(edge: Edge, anatomy: Anatomy) -> dict[int, tuple[int, ...] | None]:
-    """The layers of an edge, and in each the heads; None where these are all."""
+    """The layers of an edge, and the heads in each; None if these are all."""
     layers = _chosen("layer", edge.layer, max(anatomy.heads) + 1)
     found: dict[int, tuple[int, ...] | None] = {}
     for layer in anatomy.heads if layers is None else layers:
@@ -140,7 +140,7 @@ def _heads_of(edge: Edge, anatomy: Anatomy) -> dict[int, tuple[int, ...] | None]
 
 
 def _chosen(name: str, span: Span, count: int) -> tuple[int, ...] | None:
-    """Layers or heads; unlike positions they have no end to count from."""
+    """Layers or heads. Unlike positions, they cannot be counted from the end."""
     if isinstance(span, slice):
         return positions_of(name, span, count)
     return None if span is None else tuple(sorted(set(_numbers(name, span))))

@@ -1,4 +1,4 @@
-"""What a sweep of cuts found: the effect of each, beside what weights said of it."""
+"""The results of a sweep of cuts: the effect of each, next to what attention weights suggest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Effect", "Importance"]
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of cutting one head, or one key in all layers, beside what attention weights suggest."""
+    """The effect of cutting one head, or one key in all layers, next to what attention weights suggest."""
 
     layer: int | None
     head: int | None
@@ -33,7 +33,7 @@ class Effect:
 
     @property
     def name(self) -> str:
-        """As people say it: layer 6 head 3, or key 12 and its text."""
+        """The name for display: layer 6 head 3, or key 12 and its text."""
         if self.key is None:
             return f"layer {self.layer} head {self.head}"
         return f"key {self.key}" + ("" if self.text is None else f" {self.text!r}")
@@ -43,8 +43,8 @@ class Effect:
 class Importance:
     """The effect of every cut of a sweep, in order, and how well weights predict it.
 
-    KL is in nats, at position `at`; losses are nats per token over the whole text. What the measures are
-    called "weight", "norm" and so on for, `regard.atlas.measures` says.
+    KL is in nats, at position `at`; losses are nats per token over the whole text. The measures "weight",
+    "norm" and others are defined in `regard.atlas.measures`.
     """
 
     over: str
@@ -55,7 +55,7 @@ class Importance:
 
     @property
     def weights(self) -> Float[Tensor, "effects"]:
-        """The plain measure of weight of each head or key."""
+        """The plain weight of each head or key."""
         return self.measure("weight")
 
     @property
@@ -64,7 +64,7 @@ class Importance:
 
     @property
     def loss_change(self) -> Float[Tensor, "effects"] | None:
-        """Nats per token each cut costs; None where no loss was measured."""
+        """The loss that each cut adds, in nats per token; None if no loss was measured."""
         if self.loss_before is None:
             return None
         return torch.tensor([effect.loss_change for effect in self.effects], dtype=torch.float64)

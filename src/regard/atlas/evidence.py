@@ -1,4 +1,4 @@
-"""The evidence for a kind, query by query: where its keys are, and the weight they get."""
+"""The evidence for a kind, query by query: the keys in question and their weights."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from regard.maps import AttentionMap
 
 __all__ = ["EVIDENCE", "Evidence", "Place", "evidence"]
 
-# Beyond so many cells every second query is looked at, or every third, …: a second of work.
+# For maps with more cells, only every second query is read, or every third, …: about a second of work.
 CELLS = 1 << 29
 
 
 class Place(NamedTuple):
-    """A cell of a kind's keys; `source` is an earlier place of the query's token, where that matters."""
+    """A cell of a kind's keys; `source` is an earlier place of the query's token, for kinds that need one."""
 
     query: int
     key: int
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 class Evidence:
     """For every query: whether it sees keys of the kind, their weight, and the heaviest of them.
 
-    A query is a hit where no key at all has more weight than the heaviest of those looked for.
+    A query is a hit if its heaviest key is one of these.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class Evidence:
         return float(self.weight[self.able].double().mean()) if self.queries else 0.0
 
     def places(self, count: int) -> list[Place]:
-        """The heaviest cells, at most one of each query."""
+        """The heaviest cells, at most one per query."""
         best = torch.where(self.able & (self.key >= 0), self.best, -1.0)
         top = best.topk(min(count, len(best)))
         back = {"duplicate token": 0, "induction": 1}.get(self.kind)
@@ -81,7 +81,7 @@ class Evidence:
         ]
 
     def along(self, bins: int) -> list[tuple[float, float, float]]:
-        """Along the text, for each bin of queries: its middle, the mean weight, and the share of hits."""
+        """Along the text, per bin of queries: its middle, the mean weight, and the share of hits."""
         q = len(self.able)
         size = max(1, -(-q // bins))
         found = []
@@ -104,7 +104,7 @@ def evidence(
     words: Words | None = None,
     top: tuple[Float[Tensor, " q"], Int64[Tensor, " q"]] | None = None,
 ) -> Evidence:
-    """What speaks for a kind in the map of one head; `top` are each row's heaviest weight and key, if known.
+    """The evidence for a kind in the map of one head; `top` are each row's heaviest weight and key, if known.
 
     >>> import regard
     >>> x = torch.zeros(1, 1, 6, 8)
@@ -124,7 +124,7 @@ def evidence(
 
 
 class _Frame:
-    """One head, and what several kinds ask about it."""
+    """One head, and what the searches for several kinds share."""
 
     def __init__(
         self, seen: AttentionMap, role: str, words: Words, top: tuple[Tensor, Tensor] | None
@@ -154,7 +154,7 @@ class _Frame:
 
     @property
     def first(self) -> int:
-        """The first key that any query sees: padding on the left comes before it."""
+        """The first key that any query sees; padding on the left comes before it."""
         return int((Flat.beside(self.seen).key_counts.amax(0) > 0).long().argmax()) if self.k else 0
 
     @property
@@ -173,7 +173,7 @@ class _Frame:
         )
 
     def found(self, kind: str, looks_for: str, blocks: Iterator[_Block], step: int = 1) -> Evidence:
-        """Fold blocks of cells, each with the cells that are looked for."""
+        """Fold blocks of cells, each with the cells in question."""
         weight, best = torch.zeros(2, self.q)
         key = torch.full((self.q,), -1, dtype=torch.int64)
         able = torch.zeros(self.q, dtype=torch.bool)

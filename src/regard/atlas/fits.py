@@ -29,7 +29,8 @@ class Line:
 
 
 def fit_line(x: Float[Tensor, " points"], y: Float[Tensor, " points"]) -> Line:
-    """The least-squares line; the interval holds where the points are not equally certain (HC3, Student's t).
+    """The least-squares line. Its interval also holds if the points have different variances (HC3, Student's
+    t).
 
     >>> x = torch.tensor([0.0, 1.0, 2.0, 3.0])
     >>> line = fit_line(x, 1 - 2 * x)
@@ -58,7 +59,7 @@ def fit_line(x: Float[Tensor, " points"], y: Float[Tensor, " points"]) -> Line:
 def log_bins(
     values: Float[Tensor, "... distances"], first: int, last: int, per_octave: int = 4
 ) -> Float[Tensor, "... bins"]:
-    """Means of what belongs to the distances first … last over bins that grow with the distance.
+    """Means over bins that grow geometrically; `values` are those of the distances first … last.
 
     >>> log_bins(torch.arange(1.0, 9.0), 1, 8, per_octave=1)
     tensor([1.0000, 2.5000, 5.5000, 8.0000])

@@ -1,4 +1,4 @@
-"""One layer's step of rollout: what many weighted queries see, heads joined, without the matrix."""
+"""One layer's step of rollout: a weighted sum of the rows of a map, over all heads, without the matrix."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["Flow"]
 class Flow(Statistic):
     """Σ_h Σ_i r_i α^h_ij c^h_j for several r at once, of shape (rows, k).
 
-    `rows` holds the r, (rows, q); `columns` the c, (heads, k). For a map of one batch row. Memory is that of
-    the answer: heads are joined while the tiles go by.
+    `rows` holds the r, (rows, q); `columns` the c, (heads, k). For a map of one batch row. Only the result is
+    stored: heads are summed tile by tile.
     """
 
     rows: Float[Tensor, "rows q"]

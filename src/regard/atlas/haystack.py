@@ -16,7 +16,7 @@ from regard.models.text import context_length
 
 __all__ = ["Haystack", "Hidden", "Needle", "sentences"]
 
-# A sentence ends with its mark, the quotes and brackets that close with it, and the space after them.
+# A sentence ends with its punctuation, the closing quotes and brackets, and the space after them.
 SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*\s+""")
 AFTER_HAY = "\n\n"
 
@@ -31,7 +31,7 @@ class Needle:
 
     @classmethod
     def of(cls, sentence: str, question: str, answer: str | None = None) -> Needle:
-        """The answer is what follows the question in the sentence, without the mark at its end, unless given.
+        """By default the answer is what follows the question in the sentence, without the final punctuation.
 
         >>> Needle.of("The donkey's name was Barnaby.", "name was").answer
         ' Barnaby'
@@ -48,17 +48,18 @@ class Needle:
 
     @property
     def source(self) -> tuple[int, int]:
-        """Where the answer stands in the sentence; (0, 0) if it does not."""
+        """Where the answer is in the sentence; (0, 0) if it is not there."""
         start = self.sentence.rfind(self.answer.strip())
         return (start, start + len(self.answer.strip())) if start >= 0 else (0, 0)
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """The whole text with the needle at one depth, as tokens: where the needle, its answer and the reply are.
+    """The tokens of the text with the needle at one depth, and where the needle, its answer and the reply
+    are.
 
-    `reply` are the tokens of the answer at the very end; `needle` and `source`, the answer within the needle,
-    are empty in the control, which has none.
+    `reply` are the tokens of the answer at the very end. `needle` and `source` (the answer within the needle)
+    are empty in the control, which has no needle.
     """
 
     ids: Int[Tensor, "1 n"]
@@ -69,7 +70,7 @@ class Hidden:
 
 
 class Haystack:
-    """Sentences of a text, as many as fit, among which a needle can be hidden at any depth."""
+    """As many sentences of a text as fit, among which a needle can be hidden at any depth."""
 
     def __init__(self, model: Any, tokenizer: Any, text: str, needle: Needle, length: int | None) -> None:
         if not getattr(tokenizer, "is_fast", False):
@@ -82,7 +83,7 @@ class Haystack:
         self.starts = [0, *accumulate(self._count(piece) for piece in self.pieces)]
 
     def at(self, depth: float) -> Hidden:
-        """The text with the needle at the sentence boundary next to a depth from 0 (first) to 1 (last)."""
+        """The text with the needle at the sentence boundary nearest to a depth from 0 (first) to 1 (last)."""
         wanted = depth * self.starts[-1]
         boundary = min(range(len(self.starts)), key=lambda i: abs(self.starts[i] - wanted))
         before, after = "".join(self.pieces[:boundary]), "".join(self.pieces[boundary:])
@@ -110,7 +111,7 @@ class Haystack:
         return Hidden(ids, place, _within(spans, needle), _within(spans, source), reply)
 
     def _room(self, length: int | None, context: int | None) -> int | None:
-        """How many tokens the hay may have; None for all there are."""
+        """The most tokens that the hay may have; None for no limit."""
         if length is not None and context is not None and length > context:
             raise ModelError(f"length is {length}; the model reads at most {context} tokens. Ask for less.")
         limit = context if length is None else length
@@ -129,7 +130,7 @@ class Haystack:
         if room is None:
             return pieces
         ends = list(accumulate(self._count(piece) for piece in pieces))
-        # Words that meet another neighbour may be cut into other tokens: one to spare at each seam.
+        # Next to another word, a word may split into other tokens: one spare token per seam.
         kept = [piece for piece, end in zip(pieces, ends, strict=True) if end <= room - 4]
         if not kept:
             raise ModelError(
@@ -143,7 +144,7 @@ class Haystack:
 
 
 def sentences(text: str) -> list[str]:
-    """A text in sentences, each with the space that follows it; joined they are the text again.
+    """Split a text into sentences, each with the space after it; joined they give the text.
 
     >>> sentences('"Who?" said he. "I," said she!')
     ['"Who?" ', 'said he. ', '"I," said she!']
@@ -157,6 +158,6 @@ def sentences(text: str) -> list[str]:
 
 
 def _within(spans: list[tuple[int, int]], part: tuple[int, int]) -> range:
-    """The tokens that have a character in common with a part of the text."""
+    """The tokens that overlap with a part of the text."""
     hit = [i for i, (a, b) in enumerate(spans) if a < part[1] and b > part[0] and a < b]
     return range(hit[0], hit[-1] + 1) if hit else range(0)

@@ -1,4 +1,4 @@
-"""`importance`: cut every head, or every key, and see what each was worth."""
+"""`importance`: cut every head, or every key, and measure the effect of each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from regard.models.watch import watch
 
 __all__ = ["importance"]
 
-# Tokens that are run together: a batch of variants of a short text, one variant of a long one.
+# Tokens per batch: many variants of a short text, or one variant of a long one.
 AT_ONCE = 8192
 
 
@@ -49,15 +49,16 @@ def importance(
     tokenizer: Any = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Importance:
-    """Cut each head (or each key, in all layers) by itself, and compare what that does with what weights say.
+    """Cut each head (or each key, in all layers) separately, and compare the effects with what weights
+    suggest.
 
     The effect of a cut is that of `knockout`: KL of the prediction at `at`, and the change of the loss over
-    the whole text (left out with `loss=False`). Beside it stand the numbers that importance is often read
-    from; `rank_correlation` says how well they tell. `only` chooses heads as (layer, head), or keys; without
-    it all heads are cut, or all keys up to `at`, since no later one can matter there.
+    the whole text (left out with `loss=False`). Next to it are the measures that importance is often read
+    from; `rank_correlation` says how well they predict the effect. `only` selects heads as (layer, head), or
+    keys. By default all heads are cut, or all keys up to `at`, since later ones have no effect there.
 
-    Variants run as a batch, and those of one layer start at that layer with what the uncut model computed
-    below it.
+    Variants run as a batch, and those of one layer start at that layer with the hidden states of the uncut
+    run below it.
 
     >>> from regard.models import bundled
     >>> model, tokenizer = bundled()
@@ -151,7 +152,7 @@ class _Sweep:
         return dict.fromkeys(heads, LayerCut(mask=Padding(seen.to(self.ids.device))))
 
     def _try_prefix(self) -> None:
-        """Start at the last layer once; what comes out must be what came out before."""
+        """Run once from the last layer on; the result must equal that of a whole run."""
         self.cutter.begin({})
         with self.prefix.before(max(self.cutter.anatomy.heads), 1):
             again = read(self.model, self.ids, [self.at], loss=False).logits

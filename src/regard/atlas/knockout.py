@@ -1,4 +1,4 @@
-"""`knockout`: what a model would have said, had it not looked there."""
+"""`knockout`: what a model would predict without some of its attention."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Knockout:
-    """What a cut changed in the model's prediction at position `at`, and in its loss over the whole text.
+    """How a cut changed the model's prediction at position `at`, and its loss over the whole text.
 
     `kl` is KL(before ‖ after) in nats. `before` and `after` are the likeliest next tokens of the two
-    predictions; `target` is the token that does come next, None at the end of the text. Losses are nats per
-    token; None for a text of one token, and for models that see what comes after.
+    predictions; `target` is the actual next token, None at the end of the text. Losses are nats per token;
+    None for a text of one token, and for models that see later tokens.
     """
 
     at: int
@@ -57,7 +57,7 @@ class Knockout:
 
     @property
     def loss_change(self) -> float | None:
-        """Nats per token that the cut costs; below 0 if the model does better without."""
+        """The loss that the cut adds, in nats per token; below 0 if the model does better without."""
         if self.loss_before is None or self.loss_after is None:
             return None
         return self.loss_after - self.loss_before
@@ -67,7 +67,7 @@ class Knockout:
         return {**plain(self), "loss_change": self.loss_change}
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat dict per token that is likely before or after, or that comes next."""
+        """One flat dict per token that is likely before or after the cut, or is the actual next one."""
         target = () if self.target is None else (self.target,)
         listed = {one.id: one for one in (*self.before, *self.after, *target)}
         return [{**asdict(one), "target": one in target} for one in listed.values()]
@@ -189,7 +189,7 @@ def divergence(
 
 
 def _counting(total: int, progress: Callable[[int, int], None]) -> Callable[[], None]:
-    """Counts calls; a model may attend more often than it has layers."""
+    """Counts calls: a model may attend more often than it has layers."""
     calls = itertools.count(1)
     return lambda: progress(min(next(calls), total), total)
 

@@ -1,4 +1,4 @@
-"""What attention says about heads and keys: the numbers people read importance from."""
+"""What attention suggests about heads and keys: the measures that people read importance from."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ def _put(found: dict[tuple[int, int], float], layer: Layer, values: Tensor) -> N
 def _complete(
     found: dict[str, dict[tuple[int, int], float]], recording: Recording
 ) -> dict[str, dict[tuple[int, int], float]]:
-    """Without measures that only some layers have: half a ranking is none."""
+    """Drop measures that only some layers have: they would rank only some heads."""
     heads = sum(layer.lse.shape[1] for layer in recording.layers.values())
     return {name: values for name, values in found.items() if len(values) == heads}

@@ -1,4 +1,4 @@
-"""`needle`: can a model find a sentence hidden in a long text, and which heads look at it?"""
+"""`needle`: can a model find a sentence hidden in a long text, and which heads attend to it?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["NeedleTest", "needle"]
 
 NEEDLE = "The name of the old grey donkey that lived behind the mill was Barnaby Thistle."
 QUESTION = "The name of the old grey donkey that lived behind the mill was"
-# Up to so many tokens the bundled story is hay enough; more of it is in the bundled book.
+# Up to this many tokens the bundled story is the haystack; longer texts use the bundled book.
 STORY = 2000
 
 
@@ -115,11 +115,11 @@ def needle(
 ) -> NeedleTest:
     """Hide a sentence at several depths of a text, ask for it at the end, and see which heads attend to it.
 
-    The text is as much of `haystack` as fits into `length` tokens, or into the model's context. If it is not
-    given it is the bundled story, or the bundled book where `length` is over 2,000. The needle goes between
-    two of its sentences, from the first (depth 0) to the last (1). After it come `question` and `answer`,
-    which is what follows the question in the needle unless given: a model that has not been taught to answer
-    can still copy.
+    The text is as much of `haystack` as fits into `length` tokens, or into the model's context. By default it
+    is the bundled story, or the bundled book if `length` is over 2,000. The needle goes between two of its
+    sentences, from the first (depth 0) to the last (1). After it come `question` and `answer`; by default the
+    answer is what follows the question in the needle, so that a model without instruction tuning can still
+    copy it.
 
     >>> from regard.models import bundled
     >>> test = needle(*bundled(), depths=3, length=400)
@@ -160,7 +160,7 @@ def needle(
 
 
 class _Looker:
-    """Stands at a model's attention and reads how much the answer's queries give to the needle."""
+    """Hooks into a model's attention and reads the weight that the answer's queries give to the needle."""
 
     def __init__(self, model: Any, anatomy: Anatomy) -> None:
         self._callers = Callers(model, anatomy)
@@ -168,12 +168,12 @@ class _Looker:
         self._seen: dict[str, dict[int, Tensor]] = {}
 
     def begin(self, text: Hidden) -> None:
-        """Before each run of the model: what it will read."""
+        """Set the text of the next run."""
         self._text, self._seen = text, {"needle": {}, "source": {}}
         self._callers.begin()
 
     def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, None]:
-        """One attention call: the output as ever, and a look at a few of its rows."""
+        """One attention call: its output unchanged, and the weights of a few rows."""
         layer, text = self._callers.layer(module), self._text
         if text is not None and text.needle and layer is not None:
             # The position before a token is the one that predicts it.
@@ -185,7 +185,7 @@ class _Looker:
         return attention(call.q, call.k, call.v, **call.options), None
 
     def stacked(self, name: str) -> Float[Tensor, "layers heads"]:
-        """What was seen in one run; layers with fewer heads than others are filled up with NaN."""
+        """The weights of one run; layers with fewer heads than others are padded with NaN."""
         heads = self._callers.anatomy.heads
         rows, most = [self._seen[name][layer] for layer in heads], max(heads.values())
         pad = torch.nn.functional.pad
@@ -193,7 +193,7 @@ class _Looker:
 
 
 def _log_probability(model: Any, text: Hidden) -> float:
-    """Of the whole answer, each token given those before it."""
+    """The log-probability of the whole answer, each token given those before it."""
     places = [place - 1 for place in text.reply]
     logits = read(model, text.ids, places, loss=False).logits[0].double()
     targets = text.ids[0, text.reply.start : text.reply.stop]

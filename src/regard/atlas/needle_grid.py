@@ -1,4 +1,4 @@
-"""How well a sentence is found again, by the length of the text and the depth at which it is hidden."""
+"""How well a hidden sentence is retrieved, by the length of the text and the depth of the sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["NeedleGrid", "needle_grid"]
 
 @dataclass(frozen=True)
 class NeedleGrid:
-    """A needle test for each length; `gains` are nats that the answer has over a text without the needle."""
+    """A needle test for each length; `gains` is the answer's log-probability above that without the needle,
+    in nats."""
 
     lengths: tuple[int, ...]
     depths: tuple[float, ...]

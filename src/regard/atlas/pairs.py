@@ -1,4 +1,4 @@
-"""Heads that look from some tokens at others: a bracket at its partner, an object at its verb."""
+"""Heads that attend from some tokens to others: from a bracket to its partner, from an object to its verb."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from regard.models import Recording
 __all__ = ["PairedHead", "bracket_pairs", "paired_heads"]
 
 CLOSES = {")": "(", "]": "[", "}": "{", "”": "“", "’": "‘", "»": "«"}
-# Cells of one read are the square of this, for every head.
+# The square root of the cells per read and head.
 CHUNK = 128
 Pairs = str | Sequence[tuple[int, int]] | Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class PairedHead:
-    """How much of its weight one head puts on the given pairs."""
+    """How much weight one head puts on the given pairs."""
 
     stack: str
     layer: int
@@ -38,12 +38,13 @@ class PairedHead:
 def paired_heads(
     recording: Recording, pairs: Pairs = "brackets", *, stack: str | None = None, row: int = 0
 ) -> tuple[PairedHead, ...]:
-    """Every head's weight from the first token of each pair on the second, beyond chance, best first.
+    """Every head's weight from the first token of each pair on the second, above chance, best first.
 
     `pairs` is "brackets" (each closing bracket or quote with the one that it closes), "next" (each token with
-    the one after it, for models that look ahead), positions of a query and a key, or two words: each place of
-    the first with the last place before it of the second, such as ("door", "opened"). The scores are those of
-    the atlas: 1 where all weight goes there, 0 for an even spread and for what a shuffled map reaches too.
+    the one after it, for models that look ahead), positions of queries and keys, or two words: each place of
+    the first word with the last place before it of the second, such as ("door", "opened"). The scores are
+    those of the atlas: 1 if all weight is there, 0 for an even spread and for weights that a shuffled map
+    reaches too.
 
     >>> from regard.models import bundled, record
     >>> text = "The fox (who was red) saw the owl (who was grey). " * 12
@@ -65,7 +66,7 @@ def paired_heads(
 
 
 def bracket_pairs(texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Which token closes which, of brackets and quotes; straight quotes close what they opened in their line.
+    """Which token closes which bracket or quote; straight quotes close within their line.
 
     >>> bracket_pairs(["(", "a", ")", ' "', "b", '"'])
     [(2, 0), (5, 3)]

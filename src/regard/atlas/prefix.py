@@ -1,4 +1,4 @@
-"""Runs that differ from one layer on share all layers before it."""
+"""Runs that are alike up to a layer share the layers below it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ __all__ = ["Prefix"]
 
 
 class Prefix:
-    """What every block of a model gave in one run, so that another may start at a later block.
+    """The output of every block in one run, so that another run may start at a later block.
 
-    Blocks are the modules of the list that the attending layers lie in. A model that has no such list has no
-    blocks, and its runs always start at the beginning. Where more than the blocks' outputs goes from block to
-    block a late start gives another answer: try one, and `forget` if it does. Holds one hidden state per
-    block.
+    Blocks are the modules of the list that contains the attending layers. A model without such a list has no
+    blocks, and its runs always start at the beginning. If blocks pass on more than their output, a late start
+    gives another answer: try one, and call `forget` if it does. Stores one hidden state per block.
     """
 
     def __init__(self, model: Any, anatomy: Anatomy) -> None:
@@ -30,7 +29,7 @@ class Prefix:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Remember what the blocks give in a run within this context."""
+        """Store the outputs of the blocks of a run within this context."""
         self.outputs = []
         hooks = [
             block.register_forward_hook(lambda module, args, output: self.outputs.append(output))
@@ -44,12 +43,12 @@ class Prefix:
 
     @contextmanager
     def before(self, layer: int, batch: int) -> Iterator[None]:
-        """Within this context runs of so many texts skip the blocks before the one that holds a layer."""
+        """Within this context, runs of this many texts skip the blocks before the one that holds a layer."""
         start = self.place.get(layer, 0) if self.outputs else 0
         skipped = self.blocks[:start]
         try:
             for block in skipped:
-                # All skipped blocks may give the last one's output: the others' are not read.
+                # All skipped blocks may return the last one's output: only that is read.
                 answer = _repeated(self.outputs[start - 1], batch)
                 block.forward = lambda *args, answer=answer, **kwargs: answer
             yield

@@ -1,4 +1,4 @@
-"""Where in its context a model looks: mass by relative position, the lost-in-the-middle curve."""
+"""Where in its context a model attends: weight by relative position, the lost-in-the-middle curve."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["Profile", "position_profile"]
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """How much of their weight the last queries give to each part of the context.
+    """How much weight the last queries give to each part of the context.
 
-    `mass` is (heads of all layers, bins) and sums to 1 over the bins (less where a sink logit takes some);
-    `even` is what an even spread over the visible keys has. `heads` names the rows: (stack, layer, head).
+    `mass` is (heads of all layers, bins) and sums to 1 over the bins (less if a sink logit takes some);
+    `even` is an even spread over the visible keys. `heads` names the rows: (stack, layer, head).
     """
 
     heads: tuple[tuple[str, int, int], ...]
@@ -42,11 +42,11 @@ class Profile:
 
     @property
     def lift(self) -> Float[Tensor, "heads bins"]:
-        """Mass relative to an even spread: 1 is neither preferred nor neglected; 0 where none is visible."""
+        """Mass relative to an even spread: 1 is neither preferred nor neglected; 0 if no key is visible."""
         return torch.where(self.even > 0, self.mass / self.even.clamp(min=1e-12), 0.0)
 
     def of(self, layer: int, head: int, stack: str | None = None) -> Float[Tensor, " bins"]:
-        """The curve of one head; of the first stack that has it, unless one is named."""
+        """The curve of one head; by default of the first stack that has it."""
         for place, (role, index, number) in enumerate(self.heads):
             if (index, number) == (layer, head) and stack in (None, role):
                 return self.mass[place]
@@ -86,10 +86,10 @@ def position_profile(
     queries: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
-    """How the last queries spread their weight over their context, in bins of equal length, head by head.
+    """How the last queries spread their weight over their context, in bins of equal length, for every head.
 
-    `queries` is how many of the last ones (a sixteenth of the text, at least one): those are the ones that
-    have all of the context before them. A stack whose text is shorter than `bins` is refused.
+    `queries` is the number of last queries, which have nearly the whole context before them (by default a
+    sixteenth of the text, at least one). A stack whose text is shorter than `bins` is refused.
 
     >>> from regard.models import bundled, watch
     >>> model, tokenizer = bundled()

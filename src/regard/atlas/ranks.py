@@ -1,4 +1,4 @@
-"""Rank correlation: whether what is larger here is larger there."""
+"""Rank correlation: do two measures order things alike?"""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _standard(ranked: Tensor) -> Tensor | None:
 
 
 def _chance(a: Tensor, b: Tensor, rho: float) -> float:
-    """The share of permutations, this one included, that correlate as much."""
+    """The share of permutations, this one included, that correlate at least as much."""
     generator = torch.Generator().manual_seed(0)
     left, as_large = PERMUTATIONS, 1
     while left:

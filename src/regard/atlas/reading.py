@@ -1,4 +1,4 @@
-"""What a model says about a text: its logits at one place, and its loss at every other."""
+"""What a model predicts in a text: its logits at one place, and its loss everywhere else."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ __all__ = ["Reading", "Tokens", "ids_of", "place_of", "read"]
 
 Tokens = str | Tensor | Sequence[int] | Mapping[str, Any]
 
-# Logits are made in pieces of at most so many: those of 100k tokens would take more room than the model.
+# Logits are computed in pieces of at most this many: those of 100k tokens would take more memory than the
+# model.
 CELLS = 1 << 24
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The logits at the places that were asked for, and the loss of every token but the first."""
+    """The logits at the requested places, and the loss of every token but the first."""
 
     logits: Float[Tensor, "batch places vocabulary"]
     losses: Float[Tensor, "batch n_minus_1"] | None
@@ -81,7 +82,7 @@ def read(model: Any, ids: Int[Tensor, "batch n"], places: Sequence[int], *, loss
 
 
 def _states(model: Any, ids: Int[Tensor, "batch n"]) -> tuple[Tensor, Any]:
-    """What the model's head is given for every token, and the head as a function of it."""
+    """The input of the model's head for every token, and the head as a function."""
     base, seen = model.base_model, []
     wanted = inspect.signature(model.forward).parameters
     options = {k: v for k, v in {"use_cache": False, "logits_to_keep": 1}.items() if k in wanted}
@@ -111,9 +112,9 @@ def _states(model: Any, ids: Int[Tensor, "batch n"]) -> tuple[Tensor, Any]:
 
 @contextmanager
 def _answering(module: Any, answer: Any) -> Iterator[None]:
-    """Let a module give this answer instead of computing one.
+    """Make a module return this value instead of computing one.
 
-    So a model's own code makes its logits, with whatever it scales and caps, from states that are known.
+    So the model's own code computes its logits, with any scaling and caps, from given states.
     """
     module.forward = lambda *args, **kwargs: answer
     try:

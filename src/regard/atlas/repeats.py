@@ -1,7 +1,7 @@
-"""Weight on keys chosen by their tokens, exactly, without looking at the rest of the map.
+"""Weight on keys chosen by their tokens, exact, without reading the rest of the map.
 
-Queries and keys are sorted by token, so that equal tokens lie side by side, and the sorted map is read in
-blocks along its diagonal. A token that occurs c times costs c² cells, n tokens cost at least n × ROWS.
+Queries and keys are sorted by token, so that equal tokens are adjacent, and the sorted map is read in blocks
+along its diagonal. A token that occurs c times costs c² cells; n tokens cost at least n × ROWS.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def token_mass(
 def sorted_blocks(
     q_sorted: Int64[Tensor, " q"], k_sorted: Int64[Tensor, " k"], heads: int
 ) -> Iterator[tuple[range, range]]:
-    """Blocks of sorted queries, each with the sorted keys that hold any of its tokens."""
+    """Blocks of sorted queries, each with the sorted keys of the same tokens."""
     for start in range(0, len(q_sorted), ROWS):
         rows = range(start, min(start + ROWS, len(q_sorted)))
         low = int(torch.searchsorted(k_sorted, q_sorted[rows.start]))

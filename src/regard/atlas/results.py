@@ -1,4 +1,4 @@
-"""What results of the atlas share: plain data, and a table in the terminal."""
+"""What results of the atlas share: conversion to plain data, and a table for the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["plain", "shown", "table_of"]
 
 
 def plain(value: Any) -> Any:
-    """A result as dicts, lists, numbers and text for `json.dumps`; NaN, which JSON lacks, is None."""
+    """A result as dicts, lists, numbers and text for `json.dumps`; NaN, which JSON lacks, becomes None."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Tensor):
@@ -28,7 +28,7 @@ def plain(value: Any) -> Any:
 
 
 def table_of(title: str, columns: list[str], rows: list[list[str]], caption: str | None = None) -> Table:
-    """A Rich table: the first column as it is, numbers to the right."""
+    """A Rich table: the first column as it is, numbers aligned right."""
     from rich.table import Table
 
     wide = max(map(len, [title, *(caption or "").splitlines()]))
@@ -36,11 +36,11 @@ def table_of(title: str, columns: list[str], rows: list[list[str]], caption: str
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows:
-        # Tokens may look like Rich's own markup.
+        # Tokens may look like Rich's markup.
         table.add_row(*(cell.replace("[", "\\[") for cell in row))
     return table
 
 
 def shown(token_id: int, text: str | None) -> str:
-    """A token as people read it: its text in quotes, or its number."""
+    """A token for display: its text in quotes, or its number."""
     return f"#{token_id}" if text is None else repr(text)

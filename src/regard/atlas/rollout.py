@@ -20,7 +20,7 @@ from regard.stats import NormWeighted
 
 __all__ = ["rollout", "value_norms"]
 
-# Up to so many queries their rows are read one by one, and the rest of the map is left alone.
+# For up to this many queries single rows are read instead of whole maps.
 FEW = 16
 
 
@@ -131,7 +131,7 @@ def _step(seen: AttentionMap, rows: Tensor, columns: Tensor | None) -> Float[Ten
     if columns is None:
         columns = torch.full((seen.shape[1], seen.shape[3]), 1 / seen.shape[1], device=seen.device)
     else:
-        # Every query passes on as much as it has, whatever the norms of what it sees.
+        # Every query passes on its full share, whatever the norms of the values.
         written = seen.right(columns[None, ..., None])[0, ..., 0].sum(0)
         rows = rows / written.masked_fill(written == 0, 1.0)
     columns = columns.to(seen.dtype)

@@ -71,7 +71,7 @@ def _atlas_of(self: Recording, progress: Callable[[int, int], None] | None = Non
 
 
 def _name(recording: Recording) -> str:
-    """The model's name, or its class where the name is only a place on this machine."""
+    """The model's name, or its class if the name is a local path."""
     name = recording.model.name
     return recording.model.kind if Path(name).is_absolute() else name
 
@@ -83,7 +83,7 @@ def cards_of(
     words: Words | None = None,
     flat: Flat | None = None,
 ) -> list[HeadCard]:
-    """The cards of one map with one batch row: of any queries and keys, whether a model made them or not."""
+    """The cards of one map with one batch row: of any queries and keys, recorded or not."""
     tally = tally_of(seen, role, words, flat)
     curves = late_decay(seen, tally.k // 2, 0, SINKS) if role != "cross" else []
     findings = [kind.judge(tally, kind) for kind in KINDS]
@@ -100,7 +100,7 @@ def cards_of(
 
 
 def _shared(flats: list[Flat], seen: AttentionMap) -> Flat:
-    """The flat head of an earlier layer with the same mask, so that chance is counted once."""
+    """The flat head of an earlier layer with the same mask, so that chance is computed once per mask."""
     new = Flat.beside(seen)
     for flat in flats:
         same = (flat.q, flat.k, flat.heads, flat.device) == (new.q, new.k, new.heads, new.device)
@@ -111,7 +111,7 @@ def _shared(flats: list[Flat], seen: AttentionMap) -> Flat:
 
 
 def _statistics(tally: Tally, head: int) -> dict[str, Any]:
-    """Means over the queries that see anything, and the fit of the decay."""
+    """Means over the queries that see any key, and the fit of the decay."""
     live = max(1, int((tally.mass[head] > 0).sum()))
     total = max(float(tally.mass[head].sum()), 1e-12)
     first = slice(tally.first, tally.first + SINKS)
@@ -132,7 +132,7 @@ def _statistics(tally: Tally, head: int) -> dict[str, Any]:
 
 
 def _window(tally: Tally, head: int, share: float) -> int:
-    """The smallest w for which keys nearer than w hold a share of all weight."""
+    """The smallest w such that keys nearer than w hold a given share of all weight."""
     near = torch.zeros(int(tally.distances.abs().max()) + 1, dtype=torch.float64)
     near.index_add_(0, tally.distances.abs().cpu(), tally.distance_sums[head].cpu())
     held = near.cumsum(0)

@@ -1,4 +1,4 @@
-"""What one pass over a layer's map collects about all of its heads."""
+"""The sums that one pass over a layer's map collects for all of its heads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from regard.stats import ColumnMass, Decay, DecayCurve, Entropy, MaxScore
 
 __all__ = ["SINKS", "Tally", "last_queries", "late_decay", "near_of", "tally_of"]
 
-# Keys nearer than this are near; four times as far away is far. Short texts have shorter measures.
+# Keys nearer than this are near; four times this far is far. Short texts have smaller limits.
 NEAR = 64
-# The keys that usually act as sinks: as many as StreamingLLM keeps.
+# The number of keys that usually act as sinks, as in StreamingLLM.
 SINKS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """The sums every kind is made of: one batch row of one map, all heads, nothing longer than the text.
+    """The sums from which every kind is computed: one batch row of one map, all heads, nothing longer than
+    the text.
 
     Distances run from 1 - q to k - 1, the query's position minus the key's.
     """
@@ -58,7 +59,7 @@ class Tally:
 
     @property
     def far(self) -> int:
-        """Distances from here on are far: four times what is near."""
+        """Distances from here on are far: four times the limit of near."""
         return 4 * self.near
 
     @cached_property
@@ -72,14 +73,14 @@ class Tally:
 
     @cached_property
     def mass(self) -> Float[Tensor, "heads q"]:
-        """The weight of each row: 1, less what a sink logit took, and 0 where nothing may be seen."""
+        """The total weight of each row: 1 minus the sink's share, and 0 for rows that see nothing."""
         lse, sink = self.map.lse[0].double(), self.map.problem.sink
         taken = 0.0 if sink is None else (sink.double()[:, None] - lse).exp()
         return torch.where(lse == -torch.inf, 0.0, 1.0 - taken).clamp(0, 1)
 
     @cached_property
     def sharpness(self) -> Float[Tensor, " heads"]:
-        """The mean heaviest weight of the rows that see anything."""
+        """The mean heaviest weight of the rows that see any key."""
         live = (self.mass > 0).sum(-1).clamp(min=1)
         return self.top_weight.sum(-1) / live
 
@@ -95,14 +96,14 @@ class Tally:
 
 
 def near_of(keys: int) -> int:
-    """Distances below this are near in a text of so many keys."""
+    """The limit of near in a text of this many keys."""
     return max(2, min(NEAR, keys // 16))
 
 
 def tally_of(
     seen: AttentionMap, role: str = "decoder", words: Words | None = None, flat: Flat | None = None
 ) -> Tally:
-    """Every sum of a map with one batch row, from one pass."""
+    """All sums of a map with one batch row, in one pass."""
     found = seen.stats(Decay(signed=True), ColumnMass(), Entropy(), MaxScore())
     curve, top, lse = found["decay"], found["max_score"], seen.lse[0]
     weight = (top.value[0] - lse.masked_fill(lse == -torch.inf, torch.inf)).exp()
@@ -122,9 +123,9 @@ def tally_of(
 def late_decay(seen: AttentionMap, reach: int, *skip_keys: int) -> list[DecayCurve]:
     """Mean weight by distance, for 0 … reach, over the queries at position `reach` and later.
 
-    Early queries share their weight among fewer keys, and only short distances have them: a mean over all
-    queries falls off more steeply than any query does. Here every distance has the same queries, so that a
-    head whose every row follows a law shows that law. One curve for each number of first keys to skip.
+    Early queries share their weight among fewer keys, and only short distances have them, so a mean over all
+    queries falls off more steeply than any query does. Here every distance has the same queries: if every row
+    follows a law, so does the mean. One curve for each number of first keys to skip.
 
     >>> import regard
     >>> x = torch.zeros(1, 1, 4, 8)

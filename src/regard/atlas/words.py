@@ -1,4 +1,4 @@
-"""The tokens that queries and keys stand for, where they are known."""
+"""The tokens of queries and keys, if they are known."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from regard.models import Layer, Recording
 
 __all__ = ["Words", "is_delimiter", "words_of"]
 
-# How tokenizers write their own marks: <s>, <|endoftext|>, [SEP].
+# How tokenizers write their special tokens: <s>, <|endoftext|>, [SEP].
 SPECIAL = re.compile(r"<[^<>\s]*>|\[[A-Z]+\]")
 
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Token ids of the queries and the keys, and which keys are delimiters; or why they are not known."""
+    """Token ids of the queries and the keys, and which keys are delimiters; or why they are unknown."""
 
     q_ids: Int64[Tensor, " q"] | None = None
     k_ids: Int64[Tensor, " k"] | None = None
@@ -32,14 +32,14 @@ class Words:
 
 
 def is_delimiter(text: str) -> bool:
-    """Whether a token only sets others apart: punctuation, line breaks, or a mark of the tokenizer's own.
+    """Whether a token is a delimiter: punctuation, a line break, or a special token.
 
     >>> [is_delimiter(text) for text in (".", " —", "\\n", "</s>", "", " ", " the", "don't")]
     [True, True, True, True, True, False, False, False]
     """
     inside = text.strip()
     if not inside:
-        # A special token has no characters of its own; a space belongs to words.
+        # A special token has no characters of its own; a space belongs to a word.
         return "\n" in text or not text
     return SPECIAL.fullmatch(inside) is not None or all(unicodedata.category(c)[0] == "P" for c in inside)
 
@@ -65,7 +65,7 @@ def words_of(recording: Recording, layer: Layer, delimiters: Collection[int] | N
 
 
 def _ids(recording: Recording, role: str, length: int) -> tuple[Tensor | None, str]:
-    """The first `length` ids a stack read; an encoder that stands alone is noted as the text."""
+    """The first `length` ids that a stack read; the ids of an encoder-only model are stored as the text."""
     if role in ("vision", "audio"):
         return None, f"a {role} stack reads no tokens"
     known = recording.token_ids

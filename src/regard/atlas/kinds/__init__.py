@@ -1,4 +1,4 @@
-"""What kinds of heads there are, and how each is recognised."""
+"""The kinds of heads, and how each is recognised."""
 
 from regard.atlas.kinds.catalogue import KINDS
 from regard.atlas.kinds.finding import Kind

@@ -1,4 +1,4 @@
-"""The head that picks one key far away."""
+"""The kind of head that attends to one key far away."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["RETRIEVAL", "unexplained"]
 
 
 def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
-    """Mean weight of each query's heaviest key where that is far away and no simpler rule would name it.
+    """Mean weight of each query's heaviest key if it is far away and no simpler rule explains it.
 
-    Sharp rows that point anywhere, as those of random weights do, are no finding: each heaviest weight is
-    also put on a random one of the keys that its query may see, and the head must have more on far keys.
+    Sharp rows at random places, as random weights produce them, are no finding: each heaviest weight is also
+    placed on a random key that its query may see, and the head must have more weight on far keys than that.
     """
     if tally.role == "cross":
         return [unfit(kind, NO_DISTANCE)] * tally.heads
     reach = torch.maximum(tally.positions, tally.k - 1 - tally.positions)
-    # A causal query has nothing after it.
+    # A causal query has no keys after it.
     reach = tally.positions if tally.role == "decoder" else reach
     visible = tally.flat.visible
     able = (reach >= tally.far) & (visible > 0)  # (heads, q), heads 1 where they share a mask
@@ -51,7 +51,7 @@ def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
 
 
 def unexplained(tally: Tally) -> Tensor:
-    """(heads, q): whether the heaviest key is far, and neither a sink, a fixed place, a repeat nor a mark."""
+    """(heads, q): whether the heaviest key is far, and no sink, fixed place, repeated token or delimiter."""
     key = tally.top_key.clamp(min=0)
     away = tally.positions - key
     fixed_key = tally.key_sums.argmax(-1, keepdim=True)

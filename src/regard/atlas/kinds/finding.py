@@ -1,4 +1,4 @@
-"""What a kind says about a head."""
+"""What is found about a head for one kind."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from regard.errors import StatisticError
 
 __all__ = ["BAR", "Kind", "lifted", "unfit"]
 
-# A kind is found where at least a quarter of what chance leaves over goes its way.
+# The score from which a kind is found: a quarter of the weight that chance leaves.
 BAR = 0.25
-# Fewer queries than this are an anecdote: with random weights single ones reach any score.
+# With fewer queries chance dominates: single rows of random weights reach any score.
 QUERIES = 16
-# Where an even spread has more than this, what is left over says more about noise than about the head.
+# If an even spread has more weight than this on the keys, the remainder is mostly noise.
 MOST_CHANCE = 0.5
-# Sums of float32 weights of an even spread may be off by this much.
+# How much float32 sums of an even spread may be off.
 ROUNDING = 1e-3
-# Standard errors that a shuffled map exceeds once in 30,000 findings: ten kinds of some thousand heads.
+# Standard errors that a shuffled map exceeds once in 30,000 findings, that is, ten kinds of some thousand
+# heads.
 ERRORS = 4.0
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of head: its name, the score from which it is found, and how all heads of a layer are judged."""
+    """A kind of head: its name, the score from which it is found, and the function that judges all heads of a
+    layer."""
 
     name: str
     judge: Callable[[Tally, Kind], list[Finding]]
@@ -49,13 +51,13 @@ def lifted(
 ) -> list[Finding]:
     """One finding per head: (weight - chance) / (1 - chance), at least 0; weight and chance are means.
 
-    A head that spreads evenly scores 0, one that puts everything there scores 1. A query that has no other
-    key adds as much to the weight as to the chance, and so says nothing.
+    A head that spreads evenly scores 0, one that puts all weight there scores 1. A query with a single key
+    adds the same to the weight and to the chance, so it has no influence.
 
-    Sharp rows at random places reach more than their chance where queries are few. `sharpness` is each head's
-    mean heaviest weight, `tries` how many places the kind chose from, and `shuffled` the expected weight
-    where every row is shuffled, if that is not `chance`. What such a map could reach as well scores 0, and
-    the evidence says so.
+    Sharp rows at random places exceed their chance level if there are few queries. `sharpness` is each head's
+    mean heaviest weight, `tries` the number of places that the kind chose from, and `shuffled` the expected
+    weight of shuffled rows, if that is not `chance`. A weight that a shuffled map could reach too scores 0,
+    and the evidence says so.
     """
     heads = len(weight)
     chance = chance.expand(heads)
@@ -96,5 +98,5 @@ def _reach(mean: Tensor, queries: Tensor, sharpness: Tensor, tries: int) -> Tens
 
 
 def unfit(kind: Kind, reason: str) -> Finding:
-    """No score, and why."""
+    """A finding without a score, and why."""
     return Finding(kind.name, None, kind.bar, reason)

@@ -1,4 +1,4 @@
-"""Kinds of heads that look at a place: the token before, itself, the first, near ones, every n-th."""
+"""Kinds of heads that attend to a place: the previous token, itself, the first, near ones, every n-th."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.cards import Finding
 __all__ = ["FIRST", "LOCAL", "PREVIOUS", "SELF", "STRIDED", "comb_of"]
 
 NO_DISTANCE = "queries and keys of cross-attention are of two texts: there is no distance between them"
-# The longest stride looked for.
+# The longest stride that is searched.
 STRIDE = 256
 MARGIN = 0.05
 
@@ -57,7 +57,7 @@ def _first(tally: Tally, kind: Kind) -> list[Finding]:
 
 
 def _local(tally: Tally, kind: Kind) -> list[Finding]:
-    """Mean weight on near keys, without the one distance that has most of it."""
+    """Mean weight on near keys, except those at the one distance that has most weight."""
     if tally.role == "cross":
         return [unfit(kind, NO_DISTANCE)] * tally.heads
     near = tally.distances.abs() < tally.near
@@ -82,7 +82,7 @@ def _local(tally: Tally, kind: Kind) -> list[Finding]:
 
 
 def _strided(tally: Tally, kind: Kind) -> list[Finding]:
-    """The weight on one distance, or on every s-th, whichever stands out most; distances 0 and 1 left out."""
+    """The weight on one distance, or on every s-th, whichever scores most; distances 0 and 1 are left out."""
     if tally.role == "cross":
         return [unfit(kind, NO_DISTANCE)] * tally.heads
     best, strides = _combs(tally)
@@ -108,20 +108,20 @@ def _strided(tally: Tally, kind: Kind) -> list[Finding]:
 
 
 def comb_of(tally: Tally, head: int) -> tuple[int, int]:
-    """The comb of distances that stands out most: its stride, 0 for one distance alone, and its first."""
+    """The best comb of distances: its stride, 0 for a single distance, and its first distance."""
     best, _ = _combs(tally)
     return int(best.stride[head]), int(tally.distances[0]) + int(best.place[head])
 
 
 def _combs(tally: Tally) -> tuple[_Best, range]:
-    """Of every head the best comb, and the strides that were tried."""
+    """The best comb of every head, and the strides that were tried."""
     counted = (tally.distances != 0) & (tally.distances != 1)
     live = tally.flat.live.clamp(min=1)[:, None]
     even = (tally.flat.distance_sums / live).expand(tally.heads, -1)
     both = torch.stack([tally.distance_sums / live, even]) * counted  # (2, heads, distances)
     best = _Best(tally.heads, both)
     best.offer(both, 0)
-    # A comb also gathers what lies on its other teeth by accident: it must do clearly better than one line.
+    # A comb collects weight at its other teeth by accident, so it must be clearly better than a single line.
     best.score = best.score.clamp(min=0) + MARGIN
     strides = range(2, min(STRIDE, tally.k // 4) + 1)
     for stride in strides:
@@ -130,7 +130,7 @@ def _combs(tally: Tally) -> tuple[_Best, range]:
 
 
 class _Best:
-    """The combs of distances that stand out most, one per head."""
+    """The best combs of distances, one per head."""
 
     def __init__(self, heads: int, like: Tensor) -> None:
         self.score = like.new_full((heads,), -torch.inf)
@@ -138,7 +138,7 @@ class _Best:
         self.stride, self.place = (torch.zeros_like(self.score, dtype=torch.long) for _ in range(2))
 
     def offer(self, both: Tensor, stride: int) -> None:
-        """Take the best comb where it beats what was seen; `both` are shares of all weight, and of chance."""
+        """Take the best comb where it beats the best so far; `both` are shares of weight and of chance."""
         weight, chance = both
         score, place = ((weight - chance) / (1 - chance).clamp(min=1e-9)).max(-1)
         better = score > self.score

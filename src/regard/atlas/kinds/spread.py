@@ -1,4 +1,4 @@
-"""The head that does not choose."""
+"""The kind of head that spreads its weight evenly."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from regard.cards import Finding
 
 __all__ = ["UNIFORM"]
 
-# A hundredth of the weight. Scores that vary by a fiftieth of a nat exceed it: those of random weights do.
+# A hundredth of the weight. Scores that vary by a fiftieth of a nat, as with random weights, exceed it.
 BAR = 0.99
 
 
 def _uniform(tally: Tally, kind: Kind) -> list[Finding]:
-    """1 - √(½ mean KL(row ‖ even)): by Pinsker's inequality, at most the rest would have to move."""
+    """1 - √(½ mean KL(row ‖ even)). By Pinsker's inequality, at most the remainder would have to move."""
     choice = tally.flat.visible.expand(tally.heads, -1)
     found = []
     for head in range(tally.heads):
@@ -23,7 +23,7 @@ def _uniform(tally: Tally, kind: Kind) -> list[Finding]:
             found.append(unfit(kind, f"only {count} queries had a choice, and {QUERIES} are wanted"))
             continue
         mass = tally.mass[head, rows]
-        # The entropy of a row that a sink logit has left less than 1, as if it were all there is.
+        # The entropy of a row whose sink logit took some weight, renormalised.
         entropy = tally.entropy[head, rows] / mass + mass.log()
         log_n = choice[head, rows].double().log()
         moved = float(((log_n - entropy).mean().clamp(min=0) / 2).sqrt())

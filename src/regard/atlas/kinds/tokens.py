@@ -1,4 +1,4 @@
-"""Kinds of heads that look for a token: the same one, what followed it, or what sets sentences apart."""
+"""Kinds of heads that attend to a token: the same one, the one that followed it, or a delimiter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.cards import Finding
 
 __all__ = ["DELIMITER", "DUPLICATE", "INDUCTION"]
 
-# In which places a token counts as the same: a decoder looks back, an encoder around, cross-attention across.
+# Where a token counts as the same: a decoder looks back, an encoder both ways, cross-attention anywhere.
 PLACES = {"decoder": "before", "cross": "any"}
 # Rows whose own keys are read together.
 ROWS = 128
@@ -44,7 +44,7 @@ def _by_token(shift: int, what: str):
 
 
 def _delimiter(tally: Tally, kind: Kind) -> list[Finding]:
-    """Mean weight on delimiters; the first key, which is a sink, and a delimiter's own place do not count."""
+    """Mean weight on delimiters, except the first key, which is a sink, and a delimiter's own place."""
     flags = tally.words.delimiters
     if flags is None:
         return [unfit(kind, tally.words.no_delimiters)] * tally.heads
@@ -67,7 +67,7 @@ def _delimiter(tally: Tally, kind: Kind) -> list[Finding]:
 
 
 def _own(tally: Tally, chosen: Tensor) -> Tensor | float:
-    """What the chosen tokens give themselves."""
+    """The weight that the chosen tokens give to themselves."""
     if tally.role == "cross":
         return 0.0
     total = tally.key_sums.new_zeros(tally.heads)
@@ -85,7 +85,7 @@ def _own_even(tally: Tally, chosen: Tensor) -> Tensor | float:
     visible = flat.visible[:, keys - (tally.k - tally.q)]
     if flat.mask is None:
         return (1 / visible.double()).sum(-1)
-    # Where a mask forbids a token itself, an even spread gives it nothing.
+    # If a mask forbids a token itself, an even spread has no weight there.
     itself = flat.mask.allows(keys, keys).reshape(-1, len(keys))  # (heads, keys), heads 1 if they share
     return torch.where(itself, 1 / visible.clamp(min=1).double(), 0.0).sum(-1)
 
