@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import transformers
 
 from regard.cost import cache_bytes, from_config, parameters
+from regard.cost.measured import _Reader
 from regard.cost.probe import kept_numbers, numbers_in
 
 TOKENS, WINDOW = 21, 8
@@ -119,3 +122,12 @@ def _tensors(held):
         return [held]
     parts = held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else ()
     return [x for part in parts for x in _tensors(part)]
+
+
+@pytest.mark.parametrize(
+    ("kept", "flops"), [(31, None), (32, (256, 192)), (63, (256, 192)), (64, None), (80, None), (256, None)]
+)
+def test_latents_are_told_from_whole_keys_by_how_much_is_kept(kept, flops):
+    # 24 + 8 numbers are the latents of a token; with an index it is more, but less than as much again.
+    reader = SimpleNamespace(config=SimpleNamespace(**LATENT))
+    assert _Reader._on_latents(reader, heads=4, kept=kept) == flops

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -255,3 +256,11 @@ def test_the_command_line_needs_no_pytorch_of_its_own():
         [sys.executable, "-c", code], capture_output=True, text=True, env=isolated._environment()
     )
     assert ran.stdout == "False\n", ran.stderr
+
+
+def test_without_process_groups_the_child_alone_is_killed(monkeypatch):
+    # As on Windows.
+    monkeypatch.delattr(os, "killpg", raising=False)
+    killed = []
+    isolated._kill(SimpleNamespace(pid=os.getpid(), kill=lambda: killed.append("child")))
+    assert killed == ["child"]

@@ -159,3 +159,9 @@ def test_pytorchs_kernels_give_statistics_no_gradient():
     )
     with pytest.raises(BackendError, match=f"^{re.escape(wanted)}$"):
         observe(**qkv(5, 5), stats=[Entropy()], backend="sdpa", differentiable=True)
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 5, 16), (1, 4, 0, 16)])
+def test_a_length_of_zero_is_not_given_to_fused_kernels(shape):
+    x = torch.zeros(shape)
+    assert str(explain_dispatch(x, x, x)) == "torch: a length is zero"

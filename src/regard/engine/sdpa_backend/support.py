@@ -21,7 +21,7 @@ def refusal(problem: Problem) -> str | None:
         return "dropout would make PyTorch build the whole map"
     if problem.q.shape[-1] != problem.v.shape[-1]:
         return f"q has dim {problem.q.shape[-1]}, v has {problem.v.shape[-1]}; PyTorch's kernel wants one dim"
-    if 0 in (problem.batch, problem.q_len, problem.k_len, problem.q.shape[-1]):
+    if 0 in (problem.batch, problem.q_len, problem.k_len):
         return "a length is zero"
     if problem.q.device.type != "cpu" and (not is_plain(problem) or problem.sink is not None):
         return "off the CPU only unmasked and causal calls go to PyTorch"
