@@ -51,8 +51,7 @@ def beginning(monkeypatch, tmp_path) -> Callable[[int], str]:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_in_the_help_runs(run, name, monkeypatch, tmp_path, beginning):
-    # Claims read four pieces, and each must be long enough for kinds of heads to show.
-    beginning(400 if name == "claims" else 60)
+    beginning(60)
     monkeypatch.setattr(import_module("regard.atlas.needle"), "STORY", 100)
     for copy in re.findall(r"\b\w+\.regard\b", EXAMPLES[name]) if name == "compare" else ():
         run("record", "bundled", "The cat sat on the mat. The cat sat.", "-o", copy, "--layers", "5")

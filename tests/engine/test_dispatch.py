@@ -145,7 +145,7 @@ def test_a_kernel_that_does_not_tell_the_lse_observes_nothing(monkeypatch):
             torch.testing.assert_close(found, plain.stats[name], rtol=1e-5, atol=1e-5)
     assert set(used) == {"torch"}
     wanted = (
-        "backend='sdpa' cannot observe this call: on a GPU PyTorch's kernels tell the log-sum-exp of half "
+        "backend='sdpa' cannot observe this call: on a GPU PyTorch's kernels return the log-sum-exp of half "
         "precision up to dim 128 only, and q is torch.float32 with dim 16. Use backend='torch'."
     )
     with pytest.raises(BackendError, match=f"^{re.escape(wanted)}$"):

@@ -30,7 +30,7 @@ COLOURS = {
 }
 
 
-@app.command(rich_help_panel=CHECK, epilog="Example: regard claims sinks scale-std --figures figures")
+@app.command(rich_help_panel=CHECK, epilog="Example: regard claims scale-std temperature --figures figures")
 def claims(
     ids: Annotated[
         list[str] | None,

@@ -1,4 +1,4 @@
-"""The application: paths, errors and the page, behind the gate."""
+"""The application: routes, errors and the page, behind the access control."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["create_app"]
 
 log = logging.getLogger("regard")
 
-# Threads that compute answers: more would only wait for the cores, each with a tile in its hands.
+# Threads that compute answers: more would only wait for the cores, each holding a tile.
 THREADS = 8
 MISSING = """\
 <!doctype html><html lang="en"><meta charset="utf-8"><title>regard</title>
@@ -81,7 +81,7 @@ def create_app(settings: Settings | None = None, session: Session | None = None)
 
 
 def _answer_errors(app: FastAPI, settings: Settings) -> None:
-    """Whatever goes wrong, the answer is one sentence and the server goes on."""
+    """Turn any exception into an answer of one sentence; the server goes on."""
 
     def sentence(status: int, text: str) -> JSONResponse:
         return JSONResponse({"error": settings.without_folders(text)}, status)
@@ -113,7 +113,7 @@ def _answer_errors(app: FastAPI, settings: Settings) -> None:
 
 
 def _described(error: RequestValidationError) -> str:
-    """What is wrong with the first thing that is wrong."""
+    """The first validation error, in words."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part not in ("query", "path", "body"))
     return f"{where or 'the request'}: {first['msg']}."

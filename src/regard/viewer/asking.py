@@ -27,7 +27,7 @@ def ask(app: Any, path: str, method: str = "GET", body: Any = None) -> httpx.Res
 
 
 def _run(response: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
-    """Wait for a response, also if an event loop is running, as it is in every notebook cell."""
+    """Wait for a response, even if an event loop is running, as in every notebook cell."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -37,10 +37,10 @@ def _run(response: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
 
 
 async def _response(app: Any, path: str, method: str, body: Any) -> httpx.Response:
-    # Starlette raises an exception again after it has answered 500, for a server to log.
+    # Starlette raises an exception again after it has answered 500, so that a server can log it.
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     options: dict[str, Any] = {} if body is None else {"json": body}
-    # Bytes stay in this process: compressing them would only take time.
+    # The bytes stay in this process, so compressing them would only cost time.
     headers = {"accept-encoding": "identity"}
     async with httpx.AsyncClient(transport=transport, base_url=ORIGIN, trust_env=False) as client:
         return await client.request(method, path, headers=headers, timeout=None, **options)

@@ -13,7 +13,7 @@ from regard.models import LoadedModel, Recording
 __all__ = ["cut", "survey"]
 
 CANDIDATES = 10
-# Of a longer text, the model reads only up to the token that is looked at.
+# Of a longer text, the model reads only up to the query.
 LONG = 8192
 
 
@@ -49,7 +49,7 @@ def cut(
     causal: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """What changes in the next token when heads, edges or keys are cut out."""
+    """The change of the next token's distribution when heads, edges or keys are cut."""
     package = _atlas_package()
     ids = recording.token_ids["decoder"][0]
     edges = [
@@ -57,7 +57,7 @@ def cut(
     ]
     keys, at = wanted["keys"], wanted["at"]
     if causal and 0 <= at and LONG < len(ids):
-        # Nothing that comes later reaches this token. Cuts beyond it have nothing to cut there.
+        # Later tokens cannot influence this one, so cuts behind it have no effect.
         ids = ids[: at + 1]
         keys = [key for key in keys if key <= at]
     found = package.knockout(
@@ -99,7 +99,7 @@ def _is_number(x: Any) -> bool:
 
 
 def _finite(value: Any) -> Any:
-    """The same without infinities and NaN, which JSON cannot say."""
+    """The same with None for infinities and NaN, which JSON lacks."""
     if isinstance(value, dict):
         return {str(key): _finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

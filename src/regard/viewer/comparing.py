@@ -1,4 +1,4 @@
-"""Two recordings beside each other: which tokens are the same, and where their maps differ."""
+"""Two recordings side by side: which tokens are the same, and where their maps differ."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from regard.viewer.heads import Head
 
 __all__ = ["Aligned", "Run", "align", "difference", "row_distances", "sampled"]
 
-# Texts longer than this are matched by their longest equal pieces only where these are not all over the text.
+# Longer texts are matched by their longest equal pieces only if these are not everywhere in the text.
 EXACT = 4096
-# Rows compared to say how far two heads are apart, and rows read together for a picture.
+# Rows compared to measure how far two heads differ, and rows read together for a picture.
 SAMPLED, ROWS = 64, 256
 # Cells of a picture: more take seconds.
 MOST = 1 << 28
@@ -35,7 +35,7 @@ class Aligned:
         return sum(length for _, _, length in self.runs)
 
     def places(self, side: int) -> Int64[Tensor, " n"]:
-        """Where the tokens that both have stand in one of them."""
+        """Where the common tokens are in one of the texts."""
         parts = [torch.arange(run[side], run[side] + run[2]) for run in self.runs]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
 
@@ -62,9 +62,9 @@ def align(first: list[str], second: list[str]) -> Aligned:
 def difference(
     heads: tuple[Head, Head], queries: Aligned, keys: Aligned, rows: range, cols: range, size: int
 ) -> Float[Tensor, "rows cols"]:
-    """The first map minus the second on tokens that both have, in at most `size` blocks a side.
+    """The first map minus the second over common tokens, in at most `size` blocks a side.
 
-    `rows` and `cols` count such tokens. A block is the difference of its cells that is largest in size.
+    `rows` and `cols` count common tokens. A block is its cell with the largest difference.
     """
     for name, span, most in (("q", rows, queries.count), ("k", cols, keys.count)):
         if not 0 <= span.start < span.stop <= most:
@@ -93,9 +93,9 @@ def difference(
 
 
 def row_distances(layers: tuple[Tensor, Tensor], keys: Aligned) -> Float[Tensor, " heads"]:
-    """How far the rows of two layers' heads are apart, on average: the weight that would have to move.
+    """How far the rows of two layers' heads differ, on average: the share of weight that would have to move.
 
-    Each is (heads, rows, keys). What either gives to tokens that the other text lacks counts as one key.
+    Each is (heads, rows, keys). Weight on tokens that the other text lacks counts as one key.
     """
     shared = [rows[..., keys.places(side)].double() for side, rows in enumerate(layers)]
     rest = [rows.double().sum(-1) - part.sum(-1) for rows, part in zip(layers, shared, strict=True)]
@@ -104,13 +104,13 @@ def row_distances(layers: tuple[Tensor, Tensor], keys: Aligned) -> Float[Tensor,
 
 
 def sampled(queries: Aligned) -> Int64[Tensor, " n"]:
-    """Which of the common queries are compared: all, or some at even distances."""
+    """The common queries to compare: all, or an even sample."""
     count = queries.count
     return torch.linspace(0, count - 1, min(count, SAMPLED)).round().long()
 
 
 def _largest(x: Float[Tensor, "q k"], block: int) -> Float[Tensor, "rows cols"]:
-    """The entry of the largest size in every block."""
+    """The entry with the largest absolute value in every block."""
     if block == 1:
         return x
     fill = (0, -x.shape[1] % block, 0, -x.shape[0] % block)

@@ -1,4 +1,4 @@
-"""Curves of a head, thinned out to what a chart can show."""
+"""Curves of a head, reduced to what a chart can show."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PER_OCTAVE = 8
 
 
 class CurveSums:
-    """Weight by distance and mass by key, summed up over bands of queries."""
+    """Weight by distance and mass by key, added up over bands of queries."""
 
     def __init__(self, queries: int, keys: int) -> None:
         self.queries = queries
@@ -32,7 +32,8 @@ class CurveSums:
         """Add the `column_mass` and the linear `decay` of some queries, observed as a map of their own."""
         self.mass += seen["column_mass"][0, 0]
         decay = seen["decay"]
-        # Such a map is measured as if its last query sat on the last key; it sits `early` before it.
+        # Such a map is measured as if its last query were at the last key; it is `early` positions before
+        # that.
         early = self.queries - rows.stop
         kept = len(self.sums) - early
         self.sums[:kept] += (decay.mean.double() * decay.count)[0, 0, early:]

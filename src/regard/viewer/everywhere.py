@@ -1,4 +1,4 @@
-"""One token in every head: where a query looks, or who looks at a key."""
+"""One token in every head: where a query attends, or which queries attend to a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.viewer.answers import Everywhere, Looked
 
 __all__ = ["everywhere"]
 
-# So many tokens of the other side are named.
+# Tokens of the other side that are named.
 NAMED = 12
 
 

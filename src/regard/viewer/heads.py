@@ -1,4 +1,4 @@
-"""One head's map by itself, read in the way that costs least."""
+"""One head's map, read in the cheapest way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from regard.scores import Bias
 
 __all__ = ["Head"]
 
-# A strip of so many cells stays in the cache between its product, its exponential and its pooling.
+# A strip of this many cells stays in the cache between its product, its exponential and its pooling.
 ROWS, COLS = 256, 1024
 
 
@@ -73,7 +73,8 @@ class Head:
 
     @cached_property
     def _free(self) -> AttentionMap:
-        """The same map without its mask, for where the mask hides nothing: asking it costs more than α."""
+        """The same map without its mask, for regions where the mask hides nothing: evaluating it costs more
+        than α."""
         return AttentionMap(replace(self.map.problem, mask=None), self.map.lse)
 
     def band(self, rows: range) -> AttentionMap:
@@ -117,7 +118,7 @@ class Head:
         )
 
     def strips(self, rows: range, cols: range):
-        """The rectangle in pieces, with their coverage, those that are empty left out."""
+        """The rectangle in pieces with their coverage, without the empty ones."""
         down, across = _cut(rows, ROWS), _cut(cols, COLS)
         for r, covers in zip(down, self.coverage(down, across), strict=True):
             for c, cover in zip(across, covers, strict=True):
@@ -125,7 +126,7 @@ class Head:
                     yield r, c, cover
 
     def pieces(self, rows: range, cols: range):
-        """The exact weights of the rectangle, piece by piece; where no piece comes, weights are 0."""
+        """The exact weights of the rectangle, piece by piece; weights outside the pieces are 0."""
         linear = self.map.problem.scoring.linear
         for r, c, cover in self.strips(rows, cols):
             plain = linear and cover == Coverage.FULL
@@ -137,7 +138,7 @@ class Head:
         return (self._free if cover == Coverage.FULL else self.map)[0, 0, rows, cols]
 
     def _plain(self, rows: range, cols: range) -> Float[Tensor, "q k"]:
-        """exp(scale q kᵀ − lse) where nothing is masked: the product starts from −lse, a pass less."""
+        """exp(scale q kᵀ − lse) without a mask: the product starts from −lse, which saves one pass."""
         p = self.map.problem
         q = p.q[0, 0, rows.start : rows.stop].to(p.accumulate) * p.scoring.scale
         k = p.k[0, 0, cols.start : cols.stop].to(p.accumulate)
@@ -185,7 +186,7 @@ class _OneHead(Mask):
 
 @dataclass(frozen=True, eq=False)
 class _OneBias(Bias):
-    """What a bias that may tell heads apart adds to the scores of one of them."""
+    """What a bias adds to the scores of one head."""
 
     of: Bias
     head: int

@@ -1,4 +1,4 @@
-"""Long work with progress, and an end whenever it is wanted: two jobs at a time, one of them light."""
+"""Long work with progress that can be cancelled at any time: two jobs at once, one of them light."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ENDED", "Job", "Jobs"]
 log = logging.getLogger("regard")
 
 ENDED = ("done", "failed", "cancelled")
-# Finished jobs that are still remembered, and jobs that may wait.
+# Finished jobs that are remembered, and jobs that may wait.
 REMEMBERED, WAITING = 64, 16
 
 Work = Callable[["Job"], dict[str, Any]]
@@ -53,25 +53,25 @@ class Job:
         self._changed = threading.Condition()
 
     def progress(self, done: int, total: int) -> None:
-        """Say how far the work is; raises CancelledError where it should end."""
+        """Report progress; raises CancelledError if the job is to end."""
         if self._stop.is_set():
             raise CancelledError
         self.done, self.total = done, max(1, total)
         self.tell({})
 
     def tell(self, event: dict[str, Any]) -> None:
-        """Let every listener know, with more than progress to say."""
+        """Send an event with more than progress to all listeners."""
         with self._changed:
             self.events.append(event)
             self._changed.notify_all()
 
     def wait(self, seen: int, seconds: float) -> bool:
-        """Whether there is more than `seen` events, after waiting for one at most so long."""
+        """Wait for more than `seen` events, at most this long; returns whether there are any."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.events) > seen, seconds)
 
     def cancel(self) -> None:
-        """Ask for the end; it comes when the work next says how far it is."""
+        """Request cancellation; it takes effect at the next report of progress."""
         self._stop.set()
         if self.state == "waiting":
             self._end("cancelled")
@@ -80,7 +80,7 @@ class Job:
         self._listeners += 1
 
     def unlisten(self) -> None:
-        """One listener less; the last one of a bound job takes it along."""
+        """Remove a listener; a bound job is cancelled with its last one."""
         self._listeners -= 1
         if self.bound and self._listeners == 0 and self.state not in ENDED:
             self.cancel()
@@ -100,7 +100,7 @@ class Job:
         }
 
     def run(self) -> None:
-        """Do the work, and let nothing that goes wrong in it out."""
+        """Do the work, and turn any exception into a failed job."""
         if self.state != "waiting":
             return
         self.state, self._began = "running", time.monotonic()
@@ -132,10 +132,10 @@ class Job:
 
 
 class Jobs:
-    """Jobs in two queues, each with a thread of its own: the light ones do not wait for the heavy ones.
+    """Jobs in two queues, each with its own thread, so that light jobs do not wait for heavy ones.
 
-    Two heavy ones at once would share the cores and take twice the memory. An overview takes little of
-    either, and somebody looks at an empty map until it is there.
+    Two heavy jobs at once would share the cores and take twice the memory. An overview takes little of
+    either, and until it is there the reader sees an empty map.
 
     >>> jobs = Jobs()
     >>> job = jobs.start("count", lambda job: {"answer": 42})
@@ -164,7 +164,7 @@ class Jobs:
         title: str = "",
         light: bool = False,
     ) -> Job:
-        """Queue a job; one of the same `key` that has not ended is given back instead of a second one."""
+        """Queue a job; if an unfinished job has the same `key`, that one is returned instead."""
         with self._lock:
             live = [job for job in self._jobs.values() if job.state not in ENDED]
             for job in live:
@@ -187,7 +187,7 @@ class Jobs:
 
     @property
     def live(self) -> list[Job]:
-        """Those that have not ended, in the order in which they were asked for."""
+        """The unfinished jobs, in the order in which they were requested."""
         return [job for job in list(self._jobs.values()) if job.state not in ENDED]
 
     def get(self, name: str) -> Job:
@@ -196,7 +196,7 @@ class Jobs:
         return self._jobs[name]
 
     def close(self) -> None:
-        """Cancel everything, and wait a little for the thread to see it."""
+        """Cancel all jobs, and wait a little for the threads to notice."""
         for job in list(self._jobs.values()):
             job.cancel()
         for light, worker in self._workers.items():

@@ -1,4 +1,4 @@
-"""The recordings a server may show, by name."""
+"""The recordings that a server may show, by name."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Entry", "Library"]
 
 
 class Entry:
-    """One recording: on disk, opened when it is first looked at, or in memory.
+    """One recording: on disk, opened at the first access, or in memory.
 
-    What is on disk may go or change at any time. Every look begins with `check`, so that the answer is then a
-    RecordingError and never a crash: pages of a file that was cut cannot be read.
+    Files on disk may change or disappear at any time. Every access begins with `check`, so that the answer is
+    a RecordingError and never a crash: pages of a truncated memory-mapped file cannot be read.
     """
 
     def __init__(self, name: str, path: Path | None, recording: Recording | None = None) -> None:
@@ -40,7 +40,7 @@ class Entry:
 
     @property
     def recording(self) -> Recording:
-        """The recording, after a look at whether it is still there."""
+        """The recording, after checking that its files are unchanged."""
         self.check()
         with self._lock:
             if self._recording is None:
@@ -49,7 +49,7 @@ class Entry:
 
     @property
     def shapes(self) -> dict[str, StackShape]:
-        """What stacks there are and how large their maps are, without reading them."""
+        """The stacks and the sizes of their maps, without reading them."""
         if self.path is None:
             return shapes_in_memory(self.recording)
         self.check()
@@ -66,7 +66,7 @@ class Entry:
             )
 
     def layer(self, role: str, number: int) -> Layer:
-        """One layer, whose files are looked at before its numbers are."""
+        """One layer, whose files are checked before they are read."""
         stack = self.recording.stack(role)
         if not stack:
             known = ", ".join(self.recording.stacks) or "none"
@@ -86,7 +86,7 @@ class Entry:
             return self._heads[role, number, head]
 
     def stored(self, role: str, number: int, cache: Path) -> Stored:
-        """Where the pyramids of a layer are kept: under a name that stands for the numbers they are of."""
+        """Where the pyramids of a layer are stored: under a name derived from the data they are made of."""
         digests = [part["sha256"] for part in self._parts(role, number)] or [self.checksum]
         key = hashlib.sha256(" ".join(digests).encode()).hexdigest()[:24]
         return Stored(cache / "pyramids" / key, f"{role}-{number:03d}")
@@ -110,7 +110,7 @@ class Entry:
 
 
 class Library:
-    """Recordings under the paths named at the start, those made since, and those that a reader keeps."""
+    """Recordings under the paths given at the start, those made since, and those that a reader keeps."""
 
     def __init__(self, paths: tuple[Path, ...] = (), kept: Path | None = None) -> None:
         self.paths = tuple(path.expanduser().resolve() for path in paths)
@@ -122,7 +122,7 @@ class Library:
         self._lock = threading.Lock()
 
     def entries(self) -> tuple[list[Entry], list[tuple[Path, str]]]:
-        """The recordings there are now; and those that cannot be read, with the reason."""
+        """The current recordings, and those that cannot be read, with the reason."""
         found, kept, broken = [], [], []
         own = _recordings(self.kept) if self.kept is not None and self.kept.is_dir() else []
         for path in (child for named in self.paths for child in _recordings(named)):
@@ -138,7 +138,7 @@ class Library:
         return [*found, *self._added, *kept], broken
 
     def get(self, name: str) -> Entry:
-        """The recording of that id; KeyError where there never was one, RecordingError where it has gone."""
+        """The recording of an id; KeyError if there never was one, RecordingError if it is gone."""
         entries, broken = self.entries()
         for entry in entries:
             if entry.id == name:
@@ -150,18 +150,18 @@ class Library:
         raise KeyError(f"no recording has the id {name!r}. Choose one from the list.")
 
     def add(self, source: Path | Recording, name: str) -> Entry:
-        """Show one more recording, from a folder of our own or from memory."""
+        """Add a recording, from a folder of our own or from memory."""
         entry = Entry(name, source) if isinstance(source, Path) else Entry(name, None, source)
         with self._lock:
             self._added = [other for other in self._added if other.id != entry.id] + [entry]
         return entry
 
     def keeps(self, entry: Entry) -> bool:
-        """Whether a recording is among those that are kept."""
+        """Whether a recording is among the kept ones."""
         return entry.path is not None and self.kept is not None and entry.path.parent == self.kept
 
     def drop(self, entry: Entry) -> None:
-        """Show a recording that was made here no longer."""
+        """Remove a recording that was made here from the list."""
         with self._lock:
             self._added = [other for other in self._added if other is not entry]
 
@@ -177,7 +177,7 @@ class Library:
 
 
 def _recordings(path: Path) -> list[Path]:
-    """The path itself if it is a recording, else the recordings right below it."""
+    """The path itself if it is a recording, otherwise the recordings directly below it."""
     if not path.is_dir() or _has_manifest(path):
         return [path]
     return sorted(child for child in path.iterdir() if child.is_dir() and _has_manifest(child))

@@ -1,4 +1,4 @@
-"""A map by itself, dressed as a recording of one layer, so that whatever shows recordings shows it."""
+"""A single map as a recording of one layer, so that everything that shows recordings can show it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["recording_of"]
 
 
 class MapLayer(Layer):
-    """A layer that has a map and never had a model."""
+    """A layer that has a map but no model."""
 
     def __init__(self, whole: AttentionMap) -> None:
         super().__init__(Site("map", "decoder", 0))
@@ -36,7 +36,7 @@ class MapLayer(Layer):
 
 
 def recording_of(whole: AttentionMap, tokens: Sequence[str] | None = None) -> Recording:
-    """A recording that holds nothing but a map; its keys are called `tokens`, or else by their place.
+    """A recording that holds only a map; its keys are called `tokens`, or by their position.
 
     >>> import torch, regard
     >>> q = torch.zeros(1, 2, 3, 8)

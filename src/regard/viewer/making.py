@@ -44,7 +44,7 @@ def record_text(
 def cached_recording(
     loaded: LoadedModel, text: str, cache: Path, *, too_long: str = "extend", progress: Progress | None = None
 ) -> Path:
-    """The recording of a text, made once for each model, text and version of regard."""
+    """The recording of a text, cached by model, text and version of regard."""
     model = ModelIdentity.of(loaded.model).fingerprint
     key = hashlib.sha256("\0".join([model, text, too_long, __version__]).encode()).hexdigest()[:24]
     path = cache / "recordings" / f"{key}.regard"
@@ -55,7 +55,7 @@ def cached_recording(
 
 
 def book_path(cache: Path) -> Path:
-    """Where the recording of the bundled book is kept, one for each version of regard and of the model."""
+    """Where the recording of the bundled book is cached, one for each version of regard and of the model."""
     weights = (DATA / "model.safetensors").stat().st_size
     return cache / "recordings" / f"book-{__version__}-{weights}.regard"
 
@@ -72,7 +72,7 @@ def book_recording(loaded: LoadedModel, cache: Path, progress: Progress | None =
 def generate(
     loaded: LoadedModel, text: str, store: Path, job: Job, *, new_tokens: int, temperature: float
 ) -> Recording:
-    """Continue a text token by token; tell of each what else it might have been, and what it looked at."""
+    """Continue a text token by token; report the alternatives of each token, and what it attended to."""
     model, tokenizer = loaded
     ids = encode(model, tokenizer, text)[0]
     read = 1 if model.config.is_encoder_decoder else ids.shape[1]
@@ -106,7 +106,7 @@ def generate(
 
 
 class _Reader:
-    """A model that reads on from where it is; in an encoder-decoder, it is the decoder that does."""
+    """The model that continues; of an encoder-decoder, the decoder."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.past = model, None
@@ -123,7 +123,7 @@ class _Reader:
         return out
 
     def read(self, ids: Tensor) -> Any:
-        """Read what was written last."""
+        """Read the last token."""
         name = "decoder_input_ids" if self.model.config.is_encoder_decoder else "input_ids"
         options = {"past_key_values": self.past, "use_cache": True, **last_only(self.model)}
         out = self.model(**{name: ids}, **self.given, **options)
@@ -139,7 +139,7 @@ def likeliest(logits: Tensor, tokenizer: Any, count: int = CANDIDATES) -> list[d
 
 
 def last_only(model: Any) -> dict[str, int]:
-    """Logits of the last token only, where a model can be asked for that."""
+    """Logits of the last token only, if the model can return them alone."""
     import inspect
 
     return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
@@ -152,7 +152,7 @@ def _choice(logits: Tensor, temperature: float, random: torch.Generator) -> int:
 
 
 def _attended(recording: Recording, tokenizer: Any) -> list[dict[str, Any]]:
-    """What the last row looked at: mean weight over all heads, of the keys among each head's heaviest."""
+    """What the last row attended to: mean weight over all heads of the keys among each head's heaviest."""
     mass: dict[int, float] = {}
     heads = 0
     for layer in recording.layers.values():

@@ -1,4 +1,4 @@
-"""What the rows and columns of a map are called: the tokens of the text."""
+"""Names of the rows and columns of a map: the tokens of the text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.models import Recording, Token
 __all__ = ["SIDES", "axis_names", "sides_of", "tokens_of"]
 
 SIDES = ("queries", "keys")
-# Stands for a token whose characters an earlier token shows already.
+# Stands for a token whose characters are shown with an earlier token.
 REST = "⋯"
 
 
@@ -28,7 +28,7 @@ def tokens_of(recording: Recording, role: str, count: int) -> dict[str, Any]:
 
     Without a tokenizer a token is called by its id, and without ids by its place.
     """
-    # The one list of ids of a model without a decoder is called the decoder's.
+    # A model without a decoder has one list of ids, which is stored as the decoder's.
     alone = role == "encoder" and "encoder" not in recording.token_ids and "cross" not in recording.stacks
     role = "decoder" if alone else role
     ids = recording.token_ids.get(role)
@@ -59,7 +59,7 @@ def axis_names(recording: Recording, role: str, queries: int, keys: int) -> tupl
 
 
 def _filled(recording: Recording, role: str, count: int) -> list[str]:
-    """As many names as the map has rows: pictures and sounds have none, and no row goes without."""
+    """One name per row of the map: pictures and sounds have no tokens, but every row needs a name."""
     known = tokens_of(recording, role, count)["pieces"][:count]
     return [*known, *(str(place) for place in range(len(known), count))]
 

@@ -28,12 +28,12 @@ from regard.viewer.tiles import DIRECT
 
 __all__ = ["Widget"]
 
-# A tile keeps one core busy; more at once would only wait for each other, and for the reader's own cells.
+# A tile keeps one core busy; more at once would only wait for each other, and for the user's own cells.
 WORKERS = 2
 
 
 class Widget(anywidget.AnyWidget):
-    """Map and Text of one recording; its traits say where the reader is, and move the reader when set."""
+    """Map and Text of one recording; its traits say where the reader is; setting them moves the reader."""
 
     _esm = STATIC / "widget.js"
     _css = STATIC / "widget.css"
@@ -71,22 +71,22 @@ class Widget(anywidget.AnyWidget):
         return f"A widget at {where}, drawn where notebooks run widgets, as JupyterLab, VS Code and Colab do."
 
     def close(self) -> None:
-        """Take the widget off the page and let go of what it holds."""
+        """Close the widget and release what it holds."""
         super().close()
         self._end()
 
     @t.validate(*PLACE)
     def _recorded(self, proposal: Any) -> Any:
-        """Refuse a place that was not recorded, before the page is sent there."""
+        """Reject a place that was not recorded, before the page goes there."""
         wanted = {name: getattr(self, name) for name in PLACE}
         place_of(self.recording, **{**wanted, proposal["trait"].name: proposal["value"]})
         return proposal["value"]
 
     def _ipython_display_(self, **options: Any) -> None:
-        """The widget, and below it a picture that the widget hides once it has come to life.
+        """The widget, and below it a picture, which the widget hides as soon as it is running.
 
-        A page made of a notebook, as nbconvert makes it, takes the richest form of each output and no other.
-        A picture that is one more form of the widget would never be seen, so it is an output of its own.
+        Pages made from a notebook, as by nbconvert, keep only the richest form of each output. A picture as
+        another form of the widget would never be shown, so it is an output of its own.
         """
         from IPython.core.getipython import get_ipython
         from IPython.display import display
@@ -98,7 +98,7 @@ class Widget(anywidget.AnyWidget):
             display(still_output(self._drawn(), self.still), raw=True)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        """The widget, and a picture for programs that show one output in a form of their choice."""
+        """The widget, and a picture for programs that choose among the forms of one output."""
         found = super()._repr_mimebundle_(**options)
         if found is None:
             return None
@@ -107,7 +107,7 @@ class Widget(anywidget.AnyWidget):
 
     @property
     def _small(self) -> bool:
-        """Whether a picture can be drawn while the reader waits."""
+        """Whether a picture can be drawn fast enough."""
         shape = self.recording.stack(self.role)[self.layer].map.shape
         return shape[2] * shape[3] <= DIRECT
 
@@ -125,11 +125,11 @@ class Widget(anywidget.AnyWidget):
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            # No loop, no kernel that could be kept waiting: answer at once.
+            # No event loop, so no kernel to block: answer at once.
             self._reply(number, ask(self._app, *question))
             return
-        # Off the kernel's thread, so that cells run while a tile is computed; but an answer leaves from the
-        # thread that heard the question, because the notebook's channel belongs to it.
+        # Compute off the kernel's thread, so that cells can run meanwhile. The answer is sent from the thread
+        # that received the question, because the notebook's channel belongs to it.
         future = self._asked[number] = self._workers.submit(ask, self._app, *question)
         future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._done, number, done))
 

@@ -25,9 +25,9 @@ def open_viewer(
     open_browser: bool = True,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Show recordings; without any, that of a model reading a text, the bundled ones unless given.
+    """Show recordings; without any, that of a model reading a text, by default the bundled ones.
 
-    What is refused is refused before the server starts; the model is loaded while it runs.
+    Invalid arguments are refused before the server starts; the model is loaded while it runs.
     """
     if book and (text is not None or settings.model is not None):
         raise RegardError(
@@ -68,7 +68,7 @@ def prepared(
     *,
     book: bool = False,
 ) -> Session:
-    """A session with something to look at; `tell(doing, done, total)` hears how far it is."""
+    """A session with at least one recording; `tell(doing, done, total)` receives the progress."""
     from regard.models import load_text, progress, sample_text
     from regard.models.manifest import COMPLETE
     from regard.viewer.making import book_path, book_recording, cached_recording
@@ -102,7 +102,7 @@ def prepared(
 
 
 def with_defaults(recordings: Sequence[Path], model: str | None, **given: Any) -> Settings:
-    """Settings as the command line gives them, where None means: as usual.
+    """Settings as the command line gives them; None means the default.
 
     >>> with_defaults([], None, port=80, host=None).port
     80
@@ -118,7 +118,7 @@ def _check_recordings(recordings: Sequence[Path]) -> None:
         found, damaged = Library((path,)).entries() if path.expanduser().is_dir() else ([], [])
         if not found and not damaged:
             raise RegardError(f"{path} is not a recording, nor a folder of recordings. Check the name.")
-        # A folder with a damaged recording among others opens, and the page says which it is.
+        # A folder with a damaged recording among others opens, and the page says which one is damaged.
         if damaged and damaged[0][0].resolve() == path.expanduser().resolve():
             raise RegardError(damaged[0][1])
 

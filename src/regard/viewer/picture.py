@@ -1,4 +1,4 @@
-"""A still picture of a map, for where nothing can move."""
+"""A still picture of a map, for where no widget can run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BLOCKS = 256
 
 
 class Picture:
-    """The overview of one head, as an image that any notebook, and any page made of one, can show.
+    """The overview of one head as an image that any notebook, and any page made from one, can show.
 
-    `instead` is the sentence under it: why it does not move, and what to do.
+    `instead` is the caption: why it is still, and what to do about it.
     """
 
     def __init__(self, recording: Recording, role: str, layer: int, head: int, instead: str) -> None:

@@ -1,4 +1,4 @@
-"""Numbers as JSON can say them."""
+"""Numbers as JSON can represent them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["number", "numbers"]
 
 
 def number(x: float) -> float | None:
-    """A number; None for those that JSON has no word for: infinities and NaN.
+    """A number; None for infinities and NaN, which JSON lacks.
 
     >>> number(0.5), number(-float("inf"))
     (0.5, None)

@@ -1,4 +1,4 @@
-"""Overviews: the map in square blocks of 2^level cells a side, each its mean and its largest weight."""
+"""Overviews: the map in blocks of 2^level cells a side, with the mean and the largest weight of each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["TILE", "Blocks", "levels_of", "pool", "span_of"]
 
 # Cells (or blocks) along one side of a tile.
 TILE = 256
-# Strips hold whole blocks up to this level; what is coarser is joined from there.
+# Strips hold whole blocks up to this level; coarser ones are joined from these.
 FINE = 4
 
 
 class Blocks(NamedTuple):
-    """Sums, largest weights and numbers of cells of some blocks."""
+    """Sums, largest weights and cell counts of some blocks."""
 
     sums: Float[Tensor, "rows cols"]
     max: Float[Tensor, "rows cols"]
@@ -32,7 +32,7 @@ class Blocks(NamedTuple):
         return self.sums / self.cells
 
     def halved(self) -> Blocks:
-        """Blocks joined two by two along both sides; an odd last one stands alone."""
+        """Blocks joined two by two along both sides; an odd last one stays alone."""
         return Blocks(_joined(self.sums, "sum"), _joined(self.max, "max"), _joined(self.cells, "sum"))
 
 
@@ -47,7 +47,7 @@ def levels_of(queries: int, keys: int) -> int:
 
 
 def span_of(index: int, level: int, length: int) -> range:
-    """The cells along one side that a tile covers; empty where it lies outside the map.
+    """The cells along one side that a tile covers; empty outside the map.
 
     >>> span_of(1, 1, 700)
     range(512, 700)
@@ -57,7 +57,7 @@ def span_of(index: int, level: int, length: int) -> range:
 
 
 def pool(head: Head, rows: range, cols: range, level: int) -> Blocks:
-    """Blocks of a rectangle that begins where a block begins, from exact cells.
+    """Blocks of a rectangle that begins at a block border, from exact cells.
 
     >>> import torch, regard
     >>> q = torch.zeros(1, 1, 3, 8)
@@ -87,7 +87,7 @@ def _pooled(weights: Float[Tensor, "q k"], size: int) -> tuple[Tensor, Tensor]:
     rows, cols = weights.shape
     if rows % size or cols % size:
         weights = pad(weights, (0, -cols % size, 0, -rows % size))
-    # Rows first: that runs along contiguous keys, and leaves little for the columns.
+    # Rows first: this runs along contiguous keys, and leaves little for the columns.
     high = weights.unflatten(0, (-1, size))
     return (
         high.sum(1).unflatten(1, (-1, size)).sum(-1),

@@ -1,4 +1,4 @@
-"""Keeping the stored overviews within a size: those used longest ago go first."""
+"""Keeps the stored overviews within a size limit: the least recently used go first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.viewer.pyramid import Pyramid
 
 __all__ = ["prune", "touch"]
 
-# A draft with no write for so many seconds belongs to a process that died.
+# A draft without a write for this many seconds belongs to a process that died.
 DEAD = 24 * 3600.0
 
 
@@ -25,11 +25,11 @@ class Kept(NamedTuple):
 
 
 def touch(pyramid: Pyramid) -> None:
-    """Say that overviews were used now."""
+    """Record that overviews were used now."""
     try:
         os.utime(pyramid.about_file)
     except OSError:
-        # Another user's cache may be read-only; then its owner keeps it in bounds.
+        # Another user's cache may be read-only; then its owner keeps it within its limit.
         return
 
 
@@ -63,12 +63,12 @@ def _heads(cache: Path) -> list[Kept]:
 
 
 def _files(about: Path) -> list[Path]:
-    """All files of one head, the one that says it is there first."""
+    """All files of one head, the marker of completeness first."""
     return [about, *(about.with_suffix(f".{how}") for how in Pyramid.HOWS)]
 
 
 def _size(file: Path) -> int:
-    """What a file takes on the disk: tiles of zeros are holes and take nothing."""
+    """The space that a file takes on disk: tiles of zeros are holes and take none."""
     found = file.stat()
     blocks = getattr(found, "st_blocks", None)
     return found.st_size if blocks is None else blocks * 512
@@ -85,7 +85,7 @@ def _remove(head: Kept) -> int:
 
 
 def _sweep(cache: Path) -> None:
-    """Take away what processes that died have left half written."""
+    """Remove drafts of processes that died."""
     for draft in cache.glob("pyramids/*/.*.tmp"):
         try:
             if time.time() - draft.stat().st_mtime > DEAD:

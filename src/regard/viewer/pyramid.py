@@ -29,7 +29,7 @@ from regard.viewer.pooling import TILE, Blocks
 __all__ = ["COARSE", "Pyramid", "Stored"]
 
 COARSE = 5
-# One row of tiles of the finest stored level is made at a time.
+# One row of tiles of the finest stored level is computed at a time.
 BAND = TILE << COARSE
 SLOT = TILE * TILE * 4
 FORMAT = 1
@@ -65,9 +65,9 @@ class Level:
 
 
 class Pyramid:
-    """The stored overviews of one head, in a folder that is named after what they are of.
+    """The stored overviews of one head, in a folder named after the data they are made of.
 
-    A head is there when its `.json` is, which is written last; what was cut short is made again.
+    They are complete if the `.json` file is there, which is written last; incomplete ones are made again.
     """
 
     HOWS = ("mean", "max")
@@ -85,7 +85,7 @@ class Pyramid:
 
     @property
     def bands(self) -> int:
-        """How many steps making it takes."""
+        """The number of steps of making it."""
         return -(-self.queries // BAND)
 
     @property
@@ -94,7 +94,7 @@ class Pyramid:
         return self.about() is not None
 
     def about(self) -> dict[str, Any] | None:
-        """What is kept beside the tiles, its curves among it; None where the pyramid is not there."""
+        """What is stored beside the tiles, such as its curves; None if there is no pyramid."""
         try:
             said = json.loads(self.about_file.read_bytes())
             whole = all(self._file(how).stat().st_size == said["bytes"] for how in self.HOWS)
@@ -143,7 +143,7 @@ class Pyramid:
 
     @property
     def about_file(self) -> Path:
-        """The file that says it is there; its time is when it was last used."""
+        """The marker of completeness; its time is that of the last use."""
         return self._file("json")
 
     def _file(self, kind: str) -> Path:

@@ -1,4 +1,4 @@
-"""What a visitor may ask of a text, and where the recording has the answer."""
+"""Questions about a text that a recording can answer, with the answers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from regard.viewer.answers import Farthest, Finder, Questions, Returning
 
 __all__ = ["questions"]
 
-# Returns that are looked at, the longest absences first, and of one name at most so many.
+# Returns that are examined, the longest absences first, and how many of one name at most.
 RETURNS, OF_A_NAME = 24, 3
-# Heads that are named, and the least share of a row that counts as looking.
+# Heads that are named, and the least share of a row that counts as attending.
 NAMED, LOOKING = 6, 0.1
-# A head whose row is on earlier mentions by this much bridges the absence.
+# A head with this share of its row on earlier mentions bridges the absence.
 CLEAR = 0.5
-# Weights that count as a look back, the clearest first; and how many places are tried for one between words.
+# Weights that count as looking back, the clearest first; and the number of places tried between words.
 BARS, TRIED = (0.3, 0.1), 400
-# Keys that heads rest on while they look for nothing.
+# Keys on which idle heads rest.
 FIRST = 16
-# Cells that are in memory at once.
+# Cells in memory at once.
 CELLS = 1 << 25
 SHORTEST = 3
 WORD = re.compile(r"\w[\w'’]*\w")
@@ -85,7 +85,8 @@ def _returns(tokens: dict[str, Any]) -> list[_Return]:
 
 
 def _names(tokens: dict[str, Any]) -> dict[str, list[_Mention]]:
-    """Words that are capitalised within sentences and nowhere else; without any, words that occur twice."""
+    """Words that are capitalised within sentences and nowhere else; if there are none, words that occur
+    twice."""
     text = tokens["text"]
     names: dict[str, list[_Mention]] = defaultdict(list)
     within, small, others = set[str](), set[str](), defaultdict[str, list[_Mention]](list)
@@ -112,7 +113,7 @@ def _within_sentence(text: str, at: int) -> bool:
 
 
 def _tokens_of(tokens: dict[str, Any], start: int, stop: int) -> _Mention | None:
-    """The tokens that hold these characters."""
+    """The tokens that contain these characters."""
     first = bisect_right(tokens["stops"], start)
     last = bisect_left(tokens["starts"], stop)
     return _Mention(first, last) if first < last else None
@@ -157,7 +158,7 @@ def _shares(layer: Layer, returns: list[_Return]) -> Iterator[Tensor]:
 
 
 def _farthest(layers: list[Layer], pieces: list[str]) -> Farthest | None:
-    """The longest way from a word to the word that it looks at most."""
+    """The longest distance from a word to the word that it attends to most."""
     for bar in BARS:
         found = [one for layer in layers if (one := _farthest_of(layer, pieces, bar)) is not None]
         if found:

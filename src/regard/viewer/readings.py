@@ -1,4 +1,4 @@
-"""What one looks up in a map: a cell, a row, a column, a region."""
+"""What can be looked up in a map: a cell, a row, a column, a region."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regard.viewer.pyramid import COARSE, Pyramid
 
 __all__ = ["REGION", "cell", "column", "line", "region", "row"]
 
-# A region of at most so many cells is read cell by cell; a larger one has a pyramid under it.
+# A region of at most this many cells is read cell by cell; larger maps have a pyramid.
 REGION = 1 << 26
 
 
@@ -67,7 +67,7 @@ def row(head: Head, query: int, k: int) -> dict[str, Any]:
 
 
 def column(head: Head, key: int, k: int) -> dict[str, Any]:
-    """The queries that look at a key the most, and all it receives."""
+    """The queries that attend to a key most, and all it receives."""
     weights = line(head, key=key)
     top = weights.topk(min(k, len(weights)))
     pairs = zip(top.values, top.indices, strict=True)
@@ -90,7 +90,7 @@ def line(head: Head, query: int | None = None, key: int | None = None) -> Float[
 
 
 def region(head: Head, rows: range, cols: range, pyramid: Pyramid | None) -> dict[str, Any]:
-    """Sums over a rectangle of the map: exact cells at its rim, and what `pyramid` knows inside."""
+    """Sums over a rectangle of the map: exact cells at its rim, and the `pyramid` inside."""
     for name, span, length in (("q", rows, head.queries), ("k", cols, head.keys)):
         if not 0 <= span.start < span.stop <= length:
             raise MapError(
@@ -130,7 +130,7 @@ def _exact(head: Head, rows: range, cols: range) -> Found:
 
 
 def _stored(head: Head, rows: range, cols: range, pyramid: Pyramid) -> Found:
-    """Whole blocks of the finest stored level; the cell of the largest weight is then looked up."""
+    """Whole blocks of the finest stored level, in which the cell of the largest weight is then searched."""
     size = 1 << COARSE
     part = slice(rows.start // size, rows.stop // size), slice(cols.start // size, cols.stop // size)
     mass = float(pyramid.level(COARSE, "mean")[part].sum(dtype=torch.float64)) * size * size

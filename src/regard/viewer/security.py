@@ -34,12 +34,13 @@ HEADERS = [
 
 
 class Gate:
-    """Stands before the application and turns away what is not meant for it.
+    """Stands before the application and rejects requests that are not meant for it.
 
-    - The Host must name this server: a foreign name that was made to point here (DNS rebinding) does not.
-    - A request of another site's page is refused, but for following a link here.
-    - With a token, every request must carry it, in `?token=` or in the cookie that the page is given.
-    - Bodies are bounded and must arrive in time. So many requests run at once; streams of events count apart.
+    - The Host must name this server. A foreign name that points here (DNS rebinding) is rejected.
+    - Requests of another site's page are rejected, except for following a link here.
+    - With a token, every request must carry it, in `?token=` or in the cookie that the page gets.
+    - Bodies are limited in size and time, and so is the number of requests at once; event streams count
+      separately.
     """
 
     def __init__(self, app: Any, settings: Settings) -> None:
@@ -100,7 +101,7 @@ class Gate:
         if name is None:
             return False
         if self.settings.host in ("0.0.0.0", "::"):
-            # Reached under whatever address this machine has; a name, though, must be its own.
+            # The server may be reached under any address of this machine, but a name must be its own.
             return name in self.names or _is_address(name)
         return name in self.names
 
@@ -121,7 +122,7 @@ class Gate:
 
 
 class _Bounded:
-    """Counts what comes in and how long it takes, and puts our headers on what goes out."""
+    """Counts incoming bytes and their time, and adds our headers to responses."""
 
     def __init__(self, receive: Any, send: Any, settings: Settings, cookie: bytes | None) -> None:
         self._receive, self._send, self._cookie = receive, send, cookie
@@ -147,7 +148,8 @@ class _Bounded:
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
             if self._left < 0 and not self._refused:
-                # A body without a length: cut off here, the application sees a visitor who left.
+                # A body without a length that is too long: cut off here, the application sees a disconnected
+                # client.
                 self._refused = True
                 await _refuse(self._send, 413, "the request is too large.")
             if self._refused:
@@ -176,7 +178,7 @@ def _names(settings: Settings) -> set[str]:
 
 
 def _hostname(host: str) -> str | None:
-    """The name in a Host header, without its port; None where it is none."""
+    """The name in a Host header, without its port; None if it is invalid."""
     try:
         parts = urlsplit(f"//{host}")
         _ = parts.port

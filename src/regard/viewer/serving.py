@@ -68,7 +68,7 @@ def serve(
 
 
 class _Making(threading.Thread):
-    """Makes the application beside the running server, and puts it in the place of the page that waits."""
+    """Makes the application beside the running server, and then takes the place of the waiting page."""
 
     def __init__(self, settings: Settings, session: object, starting: Starting, server: Any) -> None:
         super().__init__(name=MAKING, daemon=True)
@@ -77,7 +77,7 @@ class _Making(threading.Thread):
 
     def run(self) -> None:
         try:
-            # Until now nothing has imported PyTorch, which takes seconds.
+            # Nothing has imported PyTorch so far, which takes seconds.
             from regard.viewer.app import create_app
             from regard.viewer.session import Session
 
@@ -97,7 +97,7 @@ class _Making(threading.Thread):
 
 
 def listen(settings: Settings, say: Callable[[str], None] = print) -> socket.socket:
-    """A socket on the port that was wanted, or on a free one where that is taken."""
+    """A socket on the requested port, or on a free one if that is taken."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     for port in (settings.port or PORT, 0):
         opened = socket.socket(family, socket.SOCK_STREAM)
@@ -105,7 +105,8 @@ def listen(settings: Settings, say: Callable[[str], None] = print) -> socket.soc
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             opened.bind((settings.host, port))
-            # Now and not later: two servers that start at once can both bind a port, and one of them listen.
+            # Listen now and not later: two servers that start at once can both bind a port, but only one can
+            # listen.
             opened.listen(BACKLOG)
             return opened
         except OSError as error:
@@ -129,7 +130,7 @@ def address_of(settings: Settings) -> str:
 
 
 def address_for_others(settings: Settings) -> str | None:
-    """The address under which other machines reach a server that listens on all of this machine's."""
+    """The address under which other machines reach a server that listens on all interfaces."""
     family = {"0.0.0.0": socket.AF_INET, "::": socket.AF_INET6}.get(settings.host)
     if family is None:
         return None
@@ -146,7 +147,7 @@ def address_for_others(settings: Settings) -> str | None:
 def _announce(
     server: object, address: str, others: str | None, open_browser: bool, say: Callable[[str], None]
 ) -> None:
-    """Say where the viewer is, once it really is there."""
+    """Print the viewer's address once the server answers."""
     while not getattr(server, "started", False):
         if getattr(server, "should_exit", False):
             return
@@ -159,7 +160,7 @@ def _announce(
 
 
 def _has_screen() -> bool:
-    """A browser in the terminal would take the terminal away."""
+    """A browser in the terminal would take over the terminal."""
     if sys.platform in ("darwin", "win32"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

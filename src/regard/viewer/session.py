@@ -1,4 +1,4 @@
-"""Everything one server keeps while it runs."""
+"""Everything that one server holds while it runs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ __all__ = ["BOOK", "Session", "remove_abandoned"]
 
 BOOK = "Alice's Adventures in Wonderland"
 
-# The next token is asked of the model up to this length: a second or so.
+# Up to this length the model is asked for the next token: about a second.
 LONGEST = 8192
-# So many recordings may arrive at once; the oldest gives way to one more.
+# Uploads at once; the oldest is dropped for one more.
 UPLOADS = 4
-# What temporary folders are called, before the number of the process that they belong to.
+# The prefix of temporary folders, before the number of the process that they belong to.
 SCRATCH = "regard-viewer-"
 
 
@@ -46,7 +46,7 @@ class Session:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        # What one reader keeps is not for everybody who has the address.
+        # Kept recordings are not shown to everyone who knows the address.
         self.library = Library(settings.recordings, settings.cache / "kept" if settings.local else None)
         self.uploads: dict[str, Upload] = {}
         self.shelf = Shelf(settings.model)
@@ -76,14 +76,14 @@ class Session:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def shape(self, entry: Entry, role: str) -> StackShape:
-        """The sizes of a stack; 404 where the recording has no such stack."""
+        """The sizes of a stack; 404 if the recording has no such stack."""
         shapes = entry.shapes
         if role not in shapes:
             raise HTTPException(404, f"the recording has no {role!r}; its stacks are: {', '.join(shapes)}.")
         return shapes[role]
 
     def pyramid(self, entry: Entry, role: str, layer: int, head: int) -> Pyramid:
-        """The stored overviews of a head; where they are not there yet, 503 with the job that makes them."""
+        """The stored overviews of a head; if they are not there yet, 503 with the job that makes them."""
         shape = self.shape(entry, role)
         if layer not in shape.layers or not 0 <= head < shape.heads:
             raise HTTPException(404, f"the {role} has no layer {layer} with a head {head}.")
@@ -105,7 +105,7 @@ class Session:
         self._ready.discard((entry.id, role, layer, head))
 
     def start_pyramid(self, entry: Entry, heads: list[tuple[str, int, int]], *, bound: bool) -> Job:
-        """Make the stored overviews of some heads, those that are there left out."""
+        """Make the stored overviews of some heads, except those that exist."""
 
         def work(job: Job) -> dict[str, Any]:
             total = done = 0
@@ -132,7 +132,7 @@ class Session:
         )
 
     def kept(self, entry: Entry, name: str) -> Entry:
-        """The recording under a name of its own, there again when the server is started anew."""
+        """Store the recording under a name, to be there again after a restart of the server."""
         folder = self._own_machine()
         path = keep(self.folder(entry), folder, name)
         self.library.drop(entry)
@@ -155,7 +155,7 @@ class Session:
         return path
 
     def start_upload(self) -> str:
-        """A recording is about to arrive; its id."""
+        """Begin an upload; returns its id."""
         self._own_machine()
         if len(self.uploads) >= UPLOADS:
             self.uploads.pop(next(iter(self.uploads))).drop()
@@ -164,7 +164,7 @@ class Session:
         return name
 
     def finish_upload(self, name: str, title: str) -> Entry:
-        """Show a recording that has arrived."""
+        """Show an uploaded recording."""
         upload = self.uploads.pop(name)
         try:
             entry = Entry(title, upload.finish())
@@ -235,7 +235,7 @@ class Session:
     def knockout(
         self, entry: Entry, wanted: dict[str, Any], job: Job | None = None, patience: float = PATIENCE
     ) -> dict[str, Any]:
-        """What a cut changes in what the recording's model says next."""
+        """The effect of a cut on the next token of the recording's model."""
         from regard.viewer.causes import cut
 
         model = self._model_to_cut(entry)
@@ -247,8 +247,8 @@ class Session:
             return cut(loaded, entry.recording, wanted, causal=causal, progress=progress)
 
     def start_knockout(self, entry: Entry, wanted: dict[str, Any], *, bound: bool) -> Job:
-        """Cut something out, with progress: a long text takes its time."""
-        self._model_to_cut(entry)  # what is refused is refused now, and not in the job
+        """Cut with progress, because a long text takes its time."""
+        self._model_to_cut(entry)  # invalid cuts are refused now, and not in the job
 
         def work(job: Job) -> dict[str, Any]:
             return {"knockout": self.knockout(entry, wanted, job, patience=600)}
@@ -261,7 +261,7 @@ class Session:
         return self.model_of(entry)
 
     def words(self, entry: Entry, layer: Layer) -> Any:
-        """The tokens of a layer's queries and keys as the atlas wants them; read once for a recording."""
+        """The tokens of a layer's queries and keys for the atlas; read once per recording."""
         from regard.atlas.words import words_of
 
         name = entry.id, layer.role
@@ -282,7 +282,7 @@ class Session:
         return self._aligned[key]
 
     def model_of(self, entry: Entry) -> str:
-        """Which model made a recording; 409 where it is not at hand."""
+        """The model that made a recording; 409 if it is not available."""
         name = self.shelf.of(entry.recording)
         if name is None:
             made = entry.recording.model.name
@@ -292,13 +292,13 @@ class Session:
         return name
 
     def check_model(self, entry: Entry, model: Any) -> None:
-        """Raise RecordingError unless the model at hand is the one that was recorded, weights and all."""
+        """Raise RecordingError unless this model is the recorded one, including its weights."""
         if entry.id not in self._checked:
             entry.recording.check_model(model)
             self._checked.add(entry.id)
 
     def next_tokens(self, entry: Entry, query: int) -> list[dict[str, Any]]:
-        """What the model says after a query's token; nothing where it cannot be asked."""
+        """The model's prediction after a query's token; nothing if it cannot be run."""
         ids = entry.recording.token_ids.get("decoder")
         name = self.shelf.of(entry.recording)
         if name is None or ids is None or query >= min(LONGEST, ids.shape[1]):
@@ -307,7 +307,7 @@ class Session:
             try:
                 found = self._asked(entry, name, ids[:1, : query + 1])
             except RegardError:
-                # The steps are worth showing without what comes after them.
+                # The steps are worth showing without the prediction.
                 return []
             self._next = dict(list(self._next.items())[-255:]) | {(entry.id, query): found}
         return self._next[entry.id, query]
@@ -326,7 +326,7 @@ class Session:
 def remove_abandoned() -> None:
     """Remove the folders of servers that were killed before they could do so themselves."""
     if os.name == "nt":
-        return  # a process cannot be asked there whether it lives
+        return  # no way to ask there whether a process is alive
     for folder in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*-*"):
         number = folder.name.removeprefix(SCRATCH).split("-")[0]
         try:

@@ -1,4 +1,4 @@
-"""What a server is started with."""
+"""The options of a server."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ STATIC = Path(__file__).parent / "static"
 
 @dataclass(frozen=True)
 class Settings:
-    """Where recordings are, where work may be kept, and how much one visitor may ask for.
+    """Where recordings are, where caches may be, and how much one visitor may request.
 
     `recordings` are recordings, or folders of them; nothing else on the disk is ever served. A `host` other
-    than loopback wants a `token`. Sizes are in bytes.
+    than loopback needs a `token`. Sizes are in bytes.
 
     >>> Settings(host="0.0.0.0", port=8000).local, Settings().local
     (False, True)
@@ -43,14 +43,14 @@ class Settings:
     """How many requests are worked on at once before others are turned away."""
 
     def without_folders(self, text: str) -> str:
-        """A message with file names in place of paths: other machines learn nothing of this one's folders.
+        """A message with file names instead of paths, so that other machines do not learn this one's folders.
 
         >>> Settings((Path("/data/runs/mine.regard"),)).without_folders("/data/runs/mine.regard is damaged.")
         'mine.regard is damaged.'
         """
         given = [path.expanduser().resolve().parent for path in self.recordings]
         roots = {*given, self.cache, STATIC, Path(tempfile.gettempdir()), Path.home()}
-        # The longest first: a folder may be inside another.
+        # Longest first: a folder may be inside another.
         for root in sorted((str(root) for root in roots if root != root.parent), key=len, reverse=True):
             text = text.replace(f"{root}{os.sep}", "")
         return text
@@ -62,7 +62,7 @@ class Settings:
 
 
 def cache_folder() -> Path:
-    """Where this user's caches lie, on Linux, macOS and Windows alike; $REGARD_CACHE overrides it."""
+    """The user's cache folder on Linux, macOS and Windows; $REGARD_CACHE overrides it."""
     if given := os.environ.get("REGARD_CACHE"):
         return Path(given).expanduser()
     if sys.platform == "darwin":

@@ -17,9 +17,9 @@ __all__ = ["StackShape", "shapes_in_memory", "shapes_on_disk"]
 
 @dataclass(frozen=True)
 class StackShape:
-    """Layers with maps of one shape, as a page needs to know them before it asks for any map.
+    """Layers with maps of one shape, as a page needs to know them before it requests any map.
 
-    `windows`: how many keys each query of a layer sees, null where it sees all that came before. `documents`:
+    `windows`: how many keys each query of a layer sees, null if it sees everything before it. `documents`:
     the tokens at which a new document starts.
     """
 
@@ -39,7 +39,7 @@ class StackShape:
 
 
 def shapes_in_memory(recording: Recording) -> dict[str, StackShape]:
-    """The stacks of a recording whose tensors are at hand."""
+    """The stacks of a recording in memory."""
     found = {}
     for role, stack in recording.stacks.items():
         first = next(iter(stack.values()))

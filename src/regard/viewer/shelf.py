@@ -1,4 +1,4 @@
-"""The models a server can run: the bundled one, and the one it was started with."""
+"""The models that a server can run: the bundled one, and the one it was started with."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["BUNDLED", "HALF", "PATIENCE", "Shelf", "model_name"]
 BUNDLED = "bundled"
 # The bundled model as it reads the book: in half the memory, on disk too.
 HALF = "bundled, bfloat16"
-# Seconds that a question waits for a model that reads another text.
+# Seconds that a request waits for a model that is reading another text.
 PATIENCE = 20.0
 
 
 class Shelf:
-    """Models by name, each loaded when it is first wanted and used by one thread at a time.
+    """Models by name, each loaded at its first use and used by one thread at a time.
 
-    A model that is being watched attends in another way than one that is not, so two must not share it.
+    A model that is being watched attends through other code, so two threads must not share it.
     """
 
     def __init__(self, given: str | None = None) -> None:
@@ -37,7 +37,7 @@ class Shelf:
 
     @property
     def names(self) -> list[str]:
-        """The names a page may choose from; the first is the default."""
+        """The names that a page may choose from; the first is the default."""
         return [BUNDLED] if self.given is None else [model_name(self.given), BUNDLED]
 
     def put(self, name: str, loaded: LoadedModel) -> None:
@@ -59,7 +59,7 @@ class Shelf:
 
     @contextmanager
     def use(self, name: str, patience: float = PATIENCE) -> Iterator[LoadedModel]:
-        """A model for one thread alone; ModelError where another does not let go of it."""
+        """A model for this thread alone; ModelError if another thread does not release it."""
         loaded = self.load(name)
         lock = self._using[name]
         if not lock.acquire(timeout=patience):
@@ -72,7 +72,7 @@ class Shelf:
             lock.release()
 
     def of(self, recording: Recording) -> str | None:
-        """Which model made a recording, by name: whether its weights are still the same is checked in use."""
+        """The name of the model that made a recording; whether its weights are the same is checked in use."""
         for name in self.names:
             source = str(DATA) if name == BUNDLED else str(Path(self.given or "").expanduser())
             if recording.model.name in (source, self.given if name != BUNDLED else source):
@@ -86,7 +86,7 @@ class Shelf:
 
 
 def _in_half(recording: Recording) -> bool:
-    """Whether a recording's keys are bfloat16, as the model was that made them."""
+    """Whether a recording's keys are bfloat16, as in a model of that dtype."""
     layer = next(iter(recording.all_layers), None)
     key = None if layer is None or not layer.segments else layer.segments[0].k
     return key is not None and key.dtype == torch.bfloat16

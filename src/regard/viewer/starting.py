@@ -1,4 +1,4 @@
-"""What the server answers before it has something to show: a page with the progress of the model."""
+"""What the server answers before there is a recording: a page with the progress of the model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ HEADERS = {
 class Starting:
     """An ASGI application that stands in for another until that one is ready.
 
-    It is made of the standard library alone, so that it answers while PyTorch is still being imported.
+    It uses the standard library only, so that it answers while PyTorch is still being imported.
     """
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class Starting:
         self._began = time.monotonic()
 
     def tell(self, doing: str, done: int = 0, total: int = 0) -> None:
-        """What is being done, and how much of it is done."""
+        """The current step, and how much of it is done."""
         if doing != self.doing:
             self._began = time.monotonic()
         self.doing, self.done, self.total = doing, done, total
 
     @property
     def seconds_left(self) -> float | None:
-        """How long it will take if the rest goes as fast; None before anything of it is done."""
+        """The remaining time if the rest is as fast; None before any of it is done."""
         if self.done == 0:
             return None
         return (time.monotonic() - self._began) * (self.total - self.done) / self.done
@@ -90,13 +90,13 @@ class Starting:
             await _answer(send, 503, "application/json", json.dumps(said), **{"retry-after": "1"})
 
     async def _begin(self) -> None:
-        """Let the application do what it does once, in the loop that it runs in."""
+        """Run the application's startup in this event loop."""
         if self._running is None:
             self._running = self.app.router.lifespan_context(self.app)
             await self._running.__aenter__()
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Agree to the beginning and the end of the server; the end is the application's too."""
+        """Accept the server's startup and shutdown events; shutdown is passed to the application too."""
         while True:
             message = await receive()
             ending = message["type"] == "lifespan.shutdown"

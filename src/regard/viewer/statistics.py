@@ -1,4 +1,4 @@
-"""What is known of one head as a whole: rows, curves and single numbers."""
+"""Statistics of one head as a whole: rows, curves and single numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = (Entropy(), MaxScore(), MeanDistance(), SinkMass())
 def statistics(
     layer: Layer, head: Head, number_of_head: int, curves: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Statistics by row as curves, decay and profile, and the means; what was recorded is not computed anew.
+    """Statistics by row as curves, decay and profile, and their means; recorded ones are not computed again.
 
     `curves` are those that a pyramid holds; without them one pass over the map is made.
     """
@@ -39,7 +39,7 @@ def statistics(
 
 
 def row_entropy(layer: Layer, number_of_head: int, rows: range) -> float | None:
-    """The mean entropy of some rows, where it was recorded."""
+    """The mean entropy of some rows, if it was recorded."""
     known = _recorded(layer, number_of_head).get("entropy")
     return None if known is None else float(known[rows.start : rows.stop].double().mean())
 

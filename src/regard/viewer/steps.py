@@ -1,4 +1,4 @@
-"""One query of a real head, walked through from tokens to the next token."""
+"""One query of a real head, step by step from tokens to the next token."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from regard.viewer.plain import number, numbers
 
 __all__ = ["Part", "StepSettings", "head_steps", "step"]
 
-# Keys that are shown: the heaviest, and the query's own neighbours.
+# Keys that are shown: the heaviest, and the query's neighbours.
 HEAVIEST, NEIGHBOURS = 64, 4
-# Numbers of a vector that are sent: all of most heads, so that the largest terms of a product are among them.
+# Numbers of a vector that are sent: all of them for most heads, so that the largest terms of a product are
+# included.
 NUMBERS = 256
-# Queries shown at once where all tokens work in parallel.
+# Queries shown at once in steps where all tokens work in parallel.
 PARALLEL = 8
 
 
 @dataclass(frozen=True)
 class StepSettings:
-    """Which query, and how its softmax is bent: a temperature, and the 1/√d left out."""
+    """The query, and how its softmax is modified: a temperature, and leaving out 1/√d."""
 
     query: int
     temperature: float = 1.0
@@ -39,9 +40,9 @@ class StepSettings:
 
 @dataclass(frozen=True)
 class Part:
-    """A small table of numbers with names along both sides; `shape` is that of all there is.
+    """A small table of numbers with names along both sides; `shape` is that of the whole table.
 
-    `worked` says of each cell how it follows from the step before.
+    `worked` says for each cell how it follows from the step before.
     """
 
     name: str
@@ -146,7 +147,7 @@ class _Walk:
         ]
 
     def _logits(self) -> Float[Tensor, " k"]:
-        """What softmax is given: bias and soft cap as in the model, scale and temperature as asked."""
+        """The input of softmax: bias and soft cap as in the model, scale and temperature as requested."""
         p = self.head.map.problem
         if not self.settings.scaled:
             p = replace(p, scoring=replace(p.scoring, scale=1.0))
@@ -158,7 +159,7 @@ class _Walk:
             return torch.zeros_like(self.logits)
         if self.sink is None:
             return self.logits.softmax(-1)
-        # One logit more takes part, and has no value to give.
+        # The sink is one more logit, without a value.
         return torch.cat([self.logits, self.logits.new_tensor([self.sink])]).softmax(-1)[:-1]
 
     def _chosen(self) -> Int[Tensor, " shown"]:
@@ -174,7 +175,7 @@ class _Walk:
         return Part(name, [self.token], self.names, given, (1, len(values)), [worked] if worked else [])
 
     def _worked(self, write: Callable[..., str], *steps: Float[Tensor, " k"]) -> list[str]:
-        """What `write` makes of each shown key's numbers in some steps."""
+        """The result of `write` for each shown key's numbers in some steps."""
         return [write(*cells) for cells in zip(*(x[self.shown].tolist() for x in steps), strict=True)]
 
     def _tokens(self) -> dict[str, Any]:

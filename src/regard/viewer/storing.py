@@ -1,4 +1,4 @@
-"""Recordings that come and go as files: kept under a name, saved as one file, opened from one."""
+"""Recordings as files: stored under a name, saved as one file, opened from one."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Upload", "file_name", "keep", "zipped"]
 
-# What the files of a recording are called: never a path, never hidden.
+# File names of a recording: never a path, never hidden.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,159}")
 KINDS = (".json", ".safetensors")
 PIECE = 1 << 20
-# Numbers hardly get smaller when they are packed: what grows by more than this is no recording.
+# Numbers hardly compress: a file that grows by more than this factor is no recording.
 GROWTH = 4
 FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
 
 
 def file_name(name: str) -> str:
-    """A name that every file system takes.
+    """A name that every file system accepts.
 
     >>> file_name("a/b: c?"), file_name(" ..") , file_name("x" * 99) == "x" * 80
     ('a-b- c-', 'recording', True)
@@ -38,7 +38,7 @@ def file_name(name: str) -> str:
 
 
 def keep(folder: Path, kept: Path, name: str) -> Path:
-    """A copy of a recording among those that are kept; another one of that name stays as it is."""
+    """Copy a recording to the kept ones; an existing one of that name is not replaced."""
     kept.mkdir(parents=True, exist_ok=True)
     plain = file_name(name)
     number = 1
@@ -57,7 +57,7 @@ def keep(folder: Path, kept: Path, name: str) -> Path:
 
 
 def zipped(folder: Path, name: str) -> Iterator[bytes]:
-    """A recording's folder as one ZIP file, piece by piece as it is read from the disk."""
+    """A recording's folder as one ZIP file, produced piece by piece while it is read from disk."""
     out = _Pieces()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
         for file in sorted(path for path in folder.iterdir() if path.is_file()):
@@ -72,7 +72,7 @@ def zipped(folder: Path, name: str) -> Iterator[bytes]:
 
 
 class _Pieces(io.RawIOBase):
-    """Takes what is written until it is asked for."""
+    """A buffer for what the ZIP writer produces."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -91,9 +91,9 @@ class _Pieces(io.RawIOBase):
 
 
 class Upload:
-    """A recording that arrives piece by piece, as its files or as one ZIP file of them.
+    """An upload of a recording, in pieces of its files or of one ZIP file of them.
 
-    Until `finish` has opened and checked it, nothing of it is believed.
+    It is not trusted before `finish` has opened and checked it.
     """
 
     def __init__(self, folder: Path, most: int) -> None:
@@ -102,7 +102,7 @@ class Upload:
         folder.mkdir(parents=True)
 
     def write(self, name: str, at: int, data: bytes) -> None:
-        """One more piece of a file; `at` is how much of it is there already."""
+        """Append a piece to a file; `at` is the size of the file so far."""
         file = self.folder / self._checked(name, (*KINDS, ".zip"))
         known = file.stat().st_size if file.exists() else 0
         if at != known:
@@ -150,7 +150,7 @@ class Upload:
             raise RegardError(f"{file.name} cannot be unpacked: {error}.") from None
 
     def _copy(self, packed: IO[bytes], opened: IO[bytes], size: int) -> None:
-        """No more than was announced."""
+        """Copy no more than was announced."""
         left = size
         while piece := packed.read(min(PIECE, left + 1)):
             left -= len(piece)

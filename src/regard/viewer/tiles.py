@@ -16,14 +16,14 @@ from regard.viewer.pyramid import COARSE, Pyramid
 
 __all__ = ["TileCache", "direct", "read_thumb", "read_tile", "tile_shape"]
 
-# A map of at most so many cells is pooled whenever it is looked at: that takes a fifth of a second at most.
+# A map of at most this many cells is pooled at every access, which takes at most a fifth of a second.
 DIRECT = 1 << 26
 
 Pair = tuple[Tensor, Tensor]
 
 
 class TileCache:
-    """The tiles read last, as long as they fit in so many bytes; safe to use from several threads.
+    """The least recently used cache of tiles, limited in bytes; thread-safe.
 
     >>> import torch
     >>> cache = TileCache(100)
@@ -89,7 +89,7 @@ def read_thumb(
     if isinstance(source, Pyramid):
         level = max(level, COARSE)
         return source.level(level, how)
-    # One pass of the native kernels, where there are any: a tenth of the time that exact tiles take.
+    # One pass of the native kernels, if available: a tenth of the time of exact tiles.
     return source.map.pooled(1 << level, how)[0, 0].float().cpu()
 
 

@@ -1,4 +1,4 @@
-"""Looking at a recording or a map in a notebook: `show`, and what it does where nothing can move."""
+"""Showing a recording or a map in a notebook: `show`, and a still picture where no widget can run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def show(
     _check_names(view, views)
     place = place_of(recording, **{name: view.get(name) for name in PLACE})
     try:
-        # ipywidgets may be there and anywidget not, or the other way round.
+        # ipywidgets may be installed without anywidget, or the other way round.
         import anywidget  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError:
         return Picture(recording, *place, INSTALL)

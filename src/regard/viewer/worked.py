@@ -1,4 +1,4 @@
-"""The worked textbook examples, in the shape in which a page reads a model's steps."""
+"""The worked textbook examples, in the form of a model's steps."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class SdpaOnCuda(SdpaBackend):
         if vendor.applicable(problem):
             return None
         return (
-            "on a GPU PyTorch's kernels tell the log-sum-exp of half precision up to dim "
+            "on a GPU PyTorch's kernels return the log-sum-exp of half precision up to dim "
             f"{vendor.WIDEST} only, and q is {problem.q.dtype} with dim {problem.q.shape[-1]}"
         )
 

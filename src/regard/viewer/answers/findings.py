@@ -1,4 +1,4 @@
-"""What is found out about heads and tokens, in one recording or between two."""
+"""Results about heads and tokens, of one recording or of two."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ __all__ = [
 
 
 class Finding(BaseModel):
-    """How well a kind describes a head, from 0 to 1; found from `bar` on. Null: it makes no sense there."""
+    """How well a kind describes a head, from 0 to 1; found from `bar` on. Null if the kind makes no sense
+    there."""
 
     kind: str
     score: float | None
@@ -35,7 +36,7 @@ class Finding(BaseModel):
 
 
 class AtlasHead(BaseModel):
-    """Some statistics are words: why there is no number, or which curve fits better."""
+    """Some statistics are text: why there is no number, or which curve fits better."""
 
     role: str
     layer: int
@@ -54,7 +55,7 @@ class Atlas(BaseModel):
 
 
 class Pending(BaseModel):
-    """It is being made by this job."""
+    """The job that is computing it."""
 
     job: str
 
@@ -75,7 +76,7 @@ class Alignment(BaseModel):
 
 
 class Distances(BaseModel):
-    """How far every head's rows are apart, on so many of the `shared` queries; layers × heads."""
+    """How far every head's rows differ, over this many of the `shared` queries; layers × heads."""
 
     layers: list[int]
     heads: int
@@ -102,7 +103,7 @@ class Curve(BaseModel):
 
 
 class Evidence(BaseModel):
-    """What speaks for a kind in one head: `queries` see such a key, `hits` have no heavier one."""
+    """The evidence for a kind in one head: `queries` see such a key; in `hits` of them it is the heaviest."""
 
     kind: str
     looks_for: str
@@ -125,8 +126,8 @@ class Looked(BaseModel):
 class Everywhere(BaseModel):
     """One query in every head of a stack, or one key; lists are layers × heads.
 
-    Of a query: `top` is the heaviest key, `entropy` in nats. Of a key: `top` is the query that gives it most,
-    `mass` all that it receives. `weight` is there where both were named.
+    For a query, `top` is the heaviest key and `entropy` is in nats. For a key, `top` is the query that gives
+    it most and `mass` is all that it receives. `weight` is set if both were given.
     """
 
     query: int | None
@@ -143,7 +144,7 @@ class Everywhere(BaseModel):
 
 
 class Finder(BaseModel):
-    """A head, and how much of a row it has on what was asked for."""
+    """A head, and the share of a row that it puts on the tokens in question."""
 
     layer: int
     head: int
@@ -151,7 +152,7 @@ class Finder(BaseModel):
 
 
 class Returning(BaseModel):
-    """A word that comes back at `query` after `gap` tokens; `finders` look at earlier mentions.
+    """A word that comes back at `query` after `gap` tokens; `finders` attend to earlier mentions.
 
     `key` is the token of these with the most weight in the first finder.
     """
@@ -165,7 +166,7 @@ class Returning(BaseModel):
 
 
 class Farthest(BaseModel):
-    """The longest way from a word to the word that it looks at most."""
+    """The longest distance from a word to the word that it attends to most."""
 
     layer: int
     head: int
@@ -176,7 +177,7 @@ class Farthest(BaseModel):
 
 
 class Questions(BaseModel):
-    """What a visitor may ask of a text, with the answers; null where the recording has none."""
+    """Questions about a text with their answers; null if the recording has none."""
 
     returning: Returning | None
     farthest: Farthest | None

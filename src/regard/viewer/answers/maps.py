@@ -1,4 +1,4 @@
-"""What is read off one head's map."""
+"""Readings of one head's map."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Row(BaseModel):
 
 
 class Column(BaseModel):
-    """The queries that look at a key the most, and all that it receives."""
+    """The queries that attend to a key most, and all that it receives."""
 
     key: int
     top: list[QueryWeight]
@@ -102,9 +102,9 @@ class TokenProbability(BaseModel):
 
 
 class Part(BaseModel):
-    """A table of numbers with names along both sides; `shape` is that of all there is.
+    """A table of numbers with names along both sides; `shape` is that of the whole table.
 
-    `worked`: how each number follows from the step before; empty where that is not written out.
+    `worked`: how each number follows from the step before; empty if that is not written out.
     """
 
     name: str
@@ -126,7 +126,7 @@ class Step(BaseModel):
 
 
 class Steps(BaseModel):
-    """One query walked through; a worked example has neither a layer nor a group of heads."""
+    """The steps of one query; a worked example has neither a layer nor a group of heads."""
 
     query: int
     token: str

@@ -1,4 +1,4 @@
-"""What there is: the server, its models and recordings, their tokens."""
+"""The server, its models and recordings, and their tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ModelEntry(BaseModel):
 
 
 class Info(BaseModel):
-    """What the server is, and which models it can run."""
+    """The server's version and limits, and the models it can run."""
 
     version: str
     models: list[ModelEntry]
@@ -33,7 +33,7 @@ class Info(BaseModel):
 
 
 class RecordingEntry(BaseModel):
-    """One line of the list; `error`: why it cannot be opened, where it cannot."""
+    """One line of the list; `error` says why it cannot be opened, if so."""
 
     id: str
     name: str
@@ -44,16 +44,16 @@ class RecordingEntry(BaseModel):
 
 
 class Recordings(BaseModel):
-    """Every recording there is, and the one to open first."""
+    """All recordings, and the one to open first."""
 
     recordings: list[RecordingEntry]
     default: str | None
 
 
 class Described(BaseModel):
-    """A recording; `live`: its model can be run, for knock-outs and new texts.
+    """A recording; `live` if its model can be run, for knock-outs and new texts.
 
-    `storing`: whether a reader can keep it or keeps it already; "no" if other machines reach the server.
+    `storing`: whether a reader can keep it, or keeps it already; "no" if other machines can reach the server.
     """
 
     id: str

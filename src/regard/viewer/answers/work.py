@@ -18,7 +18,7 @@ __all__ = [
 
 
 class Chance(BaseModel):
-    """How likely a token is; null where the model's numbers are none."""
+    """How likely a token is; null if the model returned NaN."""
 
     token: str
     id: int
@@ -26,7 +26,7 @@ class Chance(BaseModel):
 
 
 class KnockoutResult(BaseModel):
-    """What comes next before and after a cut, the divergence between the two, and what the loss becomes.
+    """The next token before and after a cut, the divergence between the two, and the change of the loss.
 
     `tokens`: how many tokens the model read; of a long text those up to `at`.
     """
@@ -40,7 +40,7 @@ class KnockoutResult(BaseModel):
 
 
 class JobResult(BaseModel):
-    """What a job has made: a recording, the overviews of so many heads, or the answer to a cut."""
+    """What a job made: a recording, overviews of some heads, or the effect of a cut."""
 
     recording: str | None = None
     heads: int | None = None
@@ -54,7 +54,8 @@ class Attended(BaseModel):
 
 
 class JobState(BaseModel):
-    """How far a job is; while a text grows also the new token, what else it might be, and what it saw."""
+    """The progress of a job; while a text is generated also the new token, its alternatives, and what it
+    attended to."""
 
     id: str
     kind: str
@@ -71,7 +72,7 @@ class JobState(BaseModel):
 
 
 class Made(BaseModel):
-    """The id of a recording that something was done with."""
+    """The id of the recording concerned."""
 
     recording: str
 
@@ -83,6 +84,6 @@ class JobList(BaseModel):
 
 
 class Started(BaseModel):
-    """The id of a job; all else is asked with it."""
+    """The id of a job, with which it is followed and ended."""
 
     id: str

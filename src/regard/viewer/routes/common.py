@@ -1,4 +1,4 @@
-"""What all paths share: who is asked about, and how an answer is put."""
+"""What all routes share: which recording is meant, and how an answer is formed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from regard.viewer.session import Session
 
 __all__ = ["BINARY", "PROBLEMS", "EntryDep", "Index", "Problem", "SessionDep", "array", "found"]
 
-# Larger numbers are no index of anything, and would not fit where indices are kept.
+# Larger numbers are not an index of anything, and would not fit where indices are stored.
 MOST = 1 << 40
 Index = Annotated[int, Path(ge=0, le=MOST)]
 
 
 class Problem(BaseModel):
-    """What went wrong, in one sentence; `job` where waiting for that job helps."""
+    """The error, in one sentence; `job` if waiting for that job helps."""
 
     error: str
     job: str | None = None
@@ -78,7 +78,8 @@ def found() -> Iterator[None]:
 
 
 def array(request: Request, key: tuple[Any, ...], values: Tensor | None) -> Response:
-    """Numbers as bytes. What `key` names never changes; `values` None asks whether they are needed at all."""
+    """Numbers as bytes. `key` identifies them for good, so with `values` None the question is whether the
+    client has them."""
     tag = '"' + hashlib.sha256(repr(key).encode()).hexdigest()[:32] + '"'
     headers = {"ETag": tag, "Cache-Control": "private, max-age=31536000, immutable"}
     if values is None:

@@ -1,4 +1,4 @@
-"""What can be found out about heads and tokens: evidence for a kind, one token in every head."""
+"""Results about heads and tokens: evidence for a kind, one token in every head."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read_everywhere(
 
 @router.get("/stacks/{role}/questions")
 def ask(entry: EntryDep, session: SessionDep, role: str) -> Questions:
-    """What a visitor may ask of this text, and where the answers are."""
+    """Questions about this text, and their answers."""
     shape = session.shape(entry, role)
     if role == "cross":
         return Questions(returning=None, farthest=None)  # one text looks at another

@@ -60,7 +60,7 @@ class Site:
         return self.session.pyramid(self.entry, self.role, self.layer, self.number)
 
     def stored(self, read: Any) -> Any:
-        """Read the pyramid; where its files have gone meanwhile, it is made again."""
+        """Read the pyramid; if its files are gone, it is made again."""
         try:
             return read(self.pyramid())
         except OSError:
@@ -135,7 +135,7 @@ def read_row(site: SiteDep, query: Place, k: Count = 10) -> dict[str, Any]:
 
 @router.get(HEAD + "/column", response_model=Column)
 def read_column(site: SiteDep, key: Place, k: Count = 10) -> dict[str, Any]:
-    """The queries that look at one key the most."""
+    """The queries that attend to one key most."""
     return column(site.head, key, k)
 
 
@@ -179,7 +179,7 @@ def steps(
     temperature: Annotated[float, Query(ge=0.01, le=100, allow_inf_nan=False)] = 1.0,
     scaled: bool = True,
 ) -> dict[str, Any]:
-    """One query walked from its tokens to the next token, with the model's numbers."""
+    """The steps of one query from its tokens to the next token, with the model's numbers."""
     shape = site.shape
     with found():
         whole = site.entry.layer(site.role, site.layer).map

@@ -1,4 +1,4 @@
-"""What there is: the server itself, its recordings, their tokens, the worked examples."""
+"""The server itself, its recordings, their tokens, the worked examples."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Several = Annotated[list[int], Field(min_length=1, max_length=65536)]
 
 
 class EdgeCut(BaseModel):
-    """Who may not look at whom; each is a number or several, and null stands for all."""
+    """An edge to cut; each part is a number or several, and null stands for all."""
 
     layer: int | Several | None = None
     head: int | Several | None = None
@@ -47,9 +47,9 @@ class EdgeCut(BaseModel):
 
 
 class KnockoutRequest(BaseModel):
-    """What to cut, and at which token to look; -1 is the last.
+    """What to cut, and the token to look at; -1 is the last.
 
-    `instead` is what cut heads give: nothing, their mean so far, or their output at an earlier token.
+    `instead` is what cut heads return: zero, their mean so far, or their output at an earlier token.
     """
 
     heads: list[tuple[int, int]] = Field(default=[], max_length=4096)
@@ -89,7 +89,7 @@ def list_recordings(session: SessionDep) -> dict[str, Any]:
 
 @router.get("/recordings/{recording}", response_model=Described)
 def describe(entry: EntryDep, session: SessionDep) -> dict[str, Any]:
-    """What a page must know before it asks for any map."""
+    """What a page must know before it requests any map."""
     shapes = list(entry.shapes.values())
     about = entry.recording
     return {
@@ -115,9 +115,9 @@ def tokens(
     role: Annotated[str | None, Query(max_length=16)] = None,
     side: Literal["queries", "keys"] = "keys",
 ) -> dict[str, Any]:
-    """The text and where each token stands in it.
+    """The text and the place of each token in it.
 
-    In cross-attention queries are of one text and keys of another; elsewhere both sides are the whole text.
+    In cross-attention, queries and keys are of two texts; otherwise both are the whole text.
     """
     shapes = entry.shapes
     if not shapes:
@@ -134,7 +134,7 @@ def tokens(
     responses={202: {"model": Pending, "description": "It is being made: `job` says how far it is."}},
 )
 def atlas(entry: EntryDep, session: SessionDep) -> Any:
-    """What kind of head each head is; 202 and a job while that is being found out."""
+    """The kinds of every head; 202 and a job while they are computed."""
     from fastapi.responses import JSONResponse
 
     entry.check()

@@ -43,7 +43,7 @@ UploadDep = Annotated[Upload, Depends(upload_of)]
 
 @router.post("/recordings/{recording}/keep")
 def keep(entry: EntryDep, session: SessionDep, wanted: Named) -> Made:
-    """Keep a recording under a name: it is there again when the server is started anew."""
+    """Keep a recording under a name: it is there again after a restart of the server."""
     return Made(recording=session.kept(entry, wanted.name).id)
 
 
@@ -66,7 +66,7 @@ def save(entry: EntryDep, session: SessionDep) -> StreamingResponse:
 
 @router.post("/uploads")
 def begin(session: SessionDep) -> Started:
-    """A recording is about to arrive, piece by piece."""
+    """Begin an upload of a recording in pieces."""
     return Started(id=session.start_upload())
 
 
@@ -74,19 +74,19 @@ def begin(session: SessionDep) -> Started:
 async def receive(
     upload: UploadDep, file: str, request: Request, at: Annotated[int, Query(ge=0, le=MOST)] = 0
 ) -> None:
-    """A piece of one of its files; `at` is how much of the file is there already."""
+    """A piece of one of its files; `at` is the size of the file so far."""
     data = await request.body()
     await run_in_threadpool(upload.write, file, at, data)
 
 
 @router.post("/uploads/{upload}")
 def finish(session: SessionDep, upload: str, wanted: Named, _: UploadDep) -> Made:
-    """All of it is there: check it, and show it."""
+    """End an upload: check the recording, and show it."""
     return Made(recording=session.finish_upload(upload, wanted.name).id)
 
 
 @router.delete("/uploads/{upload}", status_code=204)
 def cancel(session: SessionDep, upload: str, arriving: UploadDep) -> None:
-    """It will not arrive after all."""
+    """Cancel an upload."""
     session.uploads.pop(upload, None)
     arriving.drop()

@@ -22,7 +22,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/api/jobs", responses=PROBLEMS, tags=["jobs"])
 
-# Seconds between looks at a job, and between signs of life to a browser.
+# Seconds between checks of a job, and between keep-alive messages to a browser.
 LOOK, ALIVE = 0.05, 10.0
 
 
@@ -57,7 +57,7 @@ class GenerateJob(BaseModel):
 
 
 class PyramidJob(BaseModel):
-    """Make the stored overviews of a recording: of all its heads, of a layer's, or of one."""
+    """Make the stored overviews of a recording: of all heads, of a layer's, or of one."""
 
     kind: Literal["pyramid"]
     recording: str
@@ -68,7 +68,7 @@ class PyramidJob(BaseModel):
 
 
 class KnockoutJob(KnockoutRequest):
-    """Cut something out and run the model, which takes a while on a long text; the result has the answer."""
+    """Cut, and run the model, which takes a while on a long text; the result has the answer."""
 
     kind: Literal["knockout"]
     recording: str
@@ -99,14 +99,14 @@ JobDep = Annotated[Job, Depends(job_of)]
 
 @router.post("", response_model=Started)
 def start(wanted: Wanted, session: SessionDep) -> dict[str, Any]:
-    """Queue a job; its id is what all else is asked with."""
+    """Queue a job, and return its id."""
     with found():
         return {"id": _start(wanted, session).id}
 
 
 @router.get("", response_model=JobList)
 def list_jobs(session: SessionDep) -> dict[str, Any]:
-    """What is being worked on, and what waits for its turn."""
+    """Running and waiting jobs."""
     return {"jobs": [job.to_dict() for job in session.jobs.live]}
 
 
@@ -129,7 +129,7 @@ def cancel(job: JobDep) -> dict[str, Any]:
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def events(job: JobDep) -> StreamingResponse:
-    """What a job says, as it says it (server-sent events), until it ends."""
+    """The events of a job until it ends (server-sent events)."""
     return StreamingResponse(
         _told(job), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
     )
@@ -142,7 +142,7 @@ async def _told(job: Job) -> AsyncIterator[str]:
         if job.state not in ENDED:
             yield _event(job.to_dict())
         while True:
-            # Looked at before the events: when it has ended, all it ever said is there.
+            # Read before the events: once it has ended, all of its events are there.
             now = job.to_dict()
             ended = now["state"] in ENDED
             new = job.events[seen:]
