@@ -12,7 +12,7 @@ export class Queue {
       signal?.throwIfAborted();
       return await work();
     } finally {
-      // Whoever is next takes this place over.
+      // The next one takes this slot.
       const next = this.rest.shift();
       if (next) next();
       else this.running--;

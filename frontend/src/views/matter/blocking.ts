@@ -85,7 +85,7 @@ export function useBlock(source: Source, open: Open): Blocking {
   };
 }
 
-/** The answer of a job; when nobody waits for it any more the job ends. */
+/** The answer of a job; the job ends when nothing waits for it any more. */
 async function asJob(
   source: Source,
   rec: string,
