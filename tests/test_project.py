@@ -236,7 +236,7 @@ def modules_loaded_by(statement: str) -> set[str]:
     return {name.split(".")[0] for name in json.loads(done.stdout)}
 
 
-def test_import_regard_loads_nothing_until_a_name_is_used():
+def test_import_regard_loads_nothing_before_somebody_asks():
     extra = modules_loaded_by("import regard") - modules_loaded_by("import typing, importlib.util")
     assert extra - set(sys.stdlib_module_names) == {"regard"}
 

@@ -52,7 +52,7 @@ test("after that it can be asked for anew", async () => {
   expect((await anew).values[0]).toBe(0.5);
 });
 
-test("a fine tile that is on its way is kept, even if no caller waits for it", async () => {
+test("a fine tile that is on its way is kept, whoever has left", async () => {
   const { store, answers } = source();
   const release = store.hold(MAP);
   const asked = store.get(MAP, MASK, FINE);

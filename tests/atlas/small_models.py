@@ -67,8 +67,9 @@ def bert() -> Any:
 def t5() -> Any:
     """Reads one text and writes another."""
     config = transformers.T5Config(
-        vocab_size=96, d_model=32, d_kv=8, d_ff=32, num_layers=2, num_heads=4, decoder_start_token_id=1
-    )
+        vocab_size=96, d_model=32, d_kv=8, d_ff=32, num_layers=2, num_heads=4, decoder_start_token_id=1,
+        eos_token_id=95,
+    )  # fmt: skip
     return _made("T5ForConditionalGeneration", config)
 
 
@@ -97,15 +98,19 @@ def printed(table: Any) -> str:
 
 
 @contextmanager
-def edited_weights(model: Any, allowed: dict[int, torch.Tensor]):
+def edited_weights(model: Any, allowed: dict[Any, torch.Tensor], part: Any = None):
     """Run a model's eager attention; in each layer named, weights that are not allowed become 0 and the rest
-    of their row is divided by its sum."""
-    module = sys.modules[type(model).__module__]
+    of their row is divided by its sum. Layers are numbers, or names of modules; `part` is in whose file the
+    attention is, where that is not the model's."""
+    module = sys.modules[type(part or model).__module__]
     before = module.eager_attention_forward
+    names = {id(layer): name for name, layer in model.named_modules()}
 
     def edited(layer, query, key, value, attention_mask, **kwargs):
         _, weights = before(layer, query, key, value, attention_mask, **kwargs)
-        kept = weights * allowed.get(layer.layer_idx, torch.ones(1, dtype=torch.bool))
+        everything = torch.ones(1, dtype=torch.bool)
+        number = getattr(layer, "layer_idx", None)
+        kept = weights * allowed.get(names[id(layer)], allowed.get(number, everything))
         total = kept.sum(-1, keepdim=True)
         kept = torch.where(total > 0, kept / total.clamp(min=1e-30), 0.0)
         value = value.repeat_interleave(kept.shape[1] // value.shape[1], 1)

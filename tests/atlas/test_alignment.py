@@ -10,7 +10,7 @@ import torch
 
 from models.sensing import sound, whisper
 from regard.atlas import TimedWord, alignment_heads, token_times, word_times
-from regard.atlas.alignment import warped
+from regard.atlas.warping import warped
 from regard.errors import MapError, RecordingError
 from regard.models import Passage, Token, record
 
@@ -40,10 +40,16 @@ def test_times_are_those_that_transformers_finds_in_the_same_weights(seconds):
     generated = {"cross_attentions": [seen], "sequences": ids}
     outputs = type("Outputs", (dict,), {"__getattr__": dict.__getitem__})(generated)
     frames = round(100 * seconds)
-    theirs = model._extract_token_timestamps(outputs, HEADS, num_frames=frames, num_input_ids=1)
-    ours = token_times(recording, [tuple(pair) for pair in HEADS])
+    # Each row says when the token that it predicts begins, which is when the token before it ends.
+    theirs = model._extract_token_timestamps(outputs, HEADS, num_frames=frames, num_input_ids=0)[0]
+    heads = [tuple(pair) for pair in HEADS]
+    ours = token_times(recording, heads)
     assert len(set(ours.tolist())) > 3
-    torch.testing.assert_close(ours, theirs[0, :-1])
+    torch.testing.assert_close(ours[1:], theirs[: len(ours) - 1])
+    # How the tokenizer of Whisper makes words of them, for `return_timestamps="word"`.
+    words = word_times(recording, heads)
+    assert [word.start for word in words] == pytest.approx(theirs[: len(words)].tolist())
+    assert [word.stop for word in words] == pytest.approx(theirs[1 : len(words) + 1].tolist())
 
 
 def heard(*heads: torch.Tensor, words: str = "<|go|> a red cat") -> Any:
@@ -57,10 +63,9 @@ def heard(*heads: torch.Tensor, words: str = "<|go|> a red cat") -> Any:
 
 
 def staircase() -> torch.Tensor:
-    """Three words of 20, 10 and 30 frames, behind an instruction."""
+    """Three words of 20, 10 and 20 frames: each is looked at before it is written. Then what follows."""
     weights = torch.full((4, 60), 0.001)
-    weights[0, 59] = 1.0
-    for row, place in enumerate([slice(0, 20), slice(20, 30), slice(30, 60)], 1):
+    for row, place in enumerate([slice(0, 20), slice(20, 30), slice(30, 50), slice(50, 60)]):
         weights[row, place] = 1.0
     return weights / weights.sum(-1, keepdim=True)
 
@@ -76,7 +81,7 @@ def test_a_head_that_follows_the_sound_is_found_and_one_that_rests_on_a_frame_is
 
 def test_words_begin_and_end_where_their_frames_do():
     recording = heard(staircase())
-    times = [TimedWord("a", 0.0, 0.4), TimedWord("red", 0.4, 0.6), TimedWord("cat", 0.6, 1.2)]
+    times = [TimedWord("a", 0.0, 0.4), TimedWord("red", 0.4, 0.6), TimedWord("cat", 0.6, 1.0)]
     assert word_times(recording) == times
     recording.tokens[2] = recording.tokens[2]._replace(text="red")
     recording.tokens[3] = recording.tokens[3]._replace(text="<|end|>")

@@ -50,7 +50,7 @@ def wanted(kind: str, words: Words, rows: torch.Tensor, cols: torch.Tensor) -> t
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in EVIDENCE if kind not in ("strided", "uniform", "retrieval")]
+    "kind", [kind for kind in EVIDENCE if kind not in ("strided", "uniform", "retrieval", "alignment")]
 )
 @pytest.mark.parametrize("queries", [N, 65])
 def test_evidence_is_what_the_dense_map_holds(kind, queries, words):

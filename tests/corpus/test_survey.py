@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from regard.atlas import KINDS, atlas
+from regard.atlas import atlas
+from regard.atlas.kinds import OF_ONE_TEXT
 from regard.atlas.words import words_of
 from regard.corpus.reading import Reader
 from regard.corpus.state import MEASURES
@@ -35,7 +36,7 @@ def test_packed_texts_have_the_atlas_that_each_has_alone(loaded, cells, monkeypa
         alone = record(loaded, text, stats=())
         found = survey(maps, "decoder", words_of(alone, alone.layers[0]))
         for place, card in enumerate(atlas(alone).heads):
-            for row, kind in enumerate(KINDS):
+            for row, kind in enumerate(OF_ONE_TEXT):
                 ours, theirs = float(found.scores[row, place]), card.score(kind.name)
                 assert math.isnan(ours) if theirs is None else ours == pytest.approx(theirs, abs=2e-5)
             for ours, theirs in SAME.items():

@@ -8,8 +8,9 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 
-from regard.models import LoadedModel, Recording, bundled, record
+from regard.models import LoadedModel, Passage, Recording, bundled, record, watch
 from regard.viewer import Settings, create_app
+from regard.viewer.causes import cut
 from regard.viewer.jobs import ENDED
 from regard.viewer.names import axis_names
 from regard.viewer.session import Session
@@ -105,6 +106,36 @@ def test_a_t5_writes_a_text_while_it_looks_at_another(tmp_path):
     assert queries[1:] == written
     assert "".join(keys) == "The old dog sat down."
     session.close()
+
+
+@pytest.mark.parametrize("stack", ["cross", "encoder", "decoder"])
+def test_what_is_cut_is_of_the_stack_that_is_looked_at(stack):
+    from regard.atlas import Edge, knockout
+
+    _, tokenizer = bundled()
+    loaded = LoadedModel(tiny_t5(len(tokenizer)), tokenizer)
+    read, wrote = torch.tensor([[5, 6, 7, 8, 9, 10]]), torch.tensor([[1, 20, 21, 22]])
+    with torch.no_grad(), watch(loaded.model) as recording:
+        loaded.model(input_ids=read, decoder_input_ids=wrote)
+    edge = {"layer": 0, "head": 2, "query": 2, "key": 1}
+    asked = {"heads": [(0, 1)], "edges": [edge], "keys": [3], "at": 2, "instead": "zero", "stack": stack}
+    said = cut(loaded, recording, asked)
+    edges = [Edge(0, 2, 2, 1, stack), Edge(key=3, stack=stack)]
+    at = -1 if stack == "encoder" else 2
+    wanted = knockout(loaded.model, read, written=wrote, heads=[(stack, 0, 1)], edges=edges, at=at, top=10)
+    assert said["kl"] == wanted.kl > 0
+    assert said["at"] == wanted.at
+
+
+def test_what_was_seen_or_heard_is_not_run_again_without_it(tmp_path):
+    session = Session(Settings(cache=tmp_path))
+    made = translated()
+    made.note_passages("encoder", [[Passage("sound", 0, 60)]])
+    entry = session.library.add(made, "heard")
+    with TestClient(create_app(session=session), base_url="http://127.0.0.1") as client:
+        answer = client.post(f"/api/recordings/{entry.id}/knockout", json={"heads": [[0, 0]]})
+    assert answer.status_code == 409
+    assert "which the recording does not hold" in answer.json()["error"]
 
 
 def test_a_model_that_is_an_encoder_alone_names_its_tokens(tmp_path):

@@ -21,8 +21,8 @@ export function useAtlas(
       const answer = await source.atlas(rec);
       if (!current) return;
       if (!isPending(answer)) return setAtlas(answer);
-      // Listen until the end, whatever view the reader goes to meanwhile: the server cancels a job without
-      // listeners, as when the page is closed.
+      // Listened to until its end, whatever view the reader goes to meanwhile: the server ends a job that nobody
+      // listens to, as when the page is closed.
       source.watchJob(
         answer.job,
         (now) => {

@@ -107,7 +107,7 @@ function toured(): boolean {
   try {
     return localStorage.getItem(KEY) !== null;
   } catch {
-    return true; // without storage, don't ask at every visit
+    return true; // where nothing can be kept, nobody is asked at every visit
   }
 }
 

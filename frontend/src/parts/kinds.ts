@@ -12,6 +12,7 @@ const COLOURS = [
   "#7a5cc4",
   "#8c564b",
   "#7f7f7f",
+  "#17a398",
 ];
 
 export function kindColour(kinds: readonly string[], kind: string): string {
@@ -35,4 +36,5 @@ export const KINDS = [
   "uniform",
   "delimiter",
   "retrieval",
+  "alignment",
 ] as const;

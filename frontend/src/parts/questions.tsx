@@ -1,4 +1,4 @@
-/** Questions for readers who open a text: each leads to the view, the head and the token that answer it. */
+/** Questions prepared for whoever opens a text: each leads to the view, the head and the token that answer it. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Open } from "../context";

@@ -12,7 +12,7 @@ export class Queue {
       signal?.throwIfAborted();
       return await work();
     } finally {
-      // The next one takes this slot.
+      // Whoever is next takes this place over.
       const next = this.rest.shift();
       if (next) next();
       else this.running--;

@@ -70,7 +70,7 @@ export class TokenTable {
   }
 }
 
-/** Characters that reverse others or are invisible: byte order marks and blanks without a width. */
+/** Characters that turn others round, or that nobody sees: byte order marks and blanks without a width. */
 const UNSEEN = /[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]/g;
 /** Those that join letters and emojis, which is seen; alone they are not. */
 const JOINERS = /^(?:\u200c|\u200d|[\ufe00-\ufe0f])+$/;

@@ -50,7 +50,7 @@ export function Work({ source, onBack }: { source: Source; onBack(): void }) {
       }
     };
     const look = async (): Promise<void> => {
-      // A hidden page sends no requests.
+      // A page that nobody sees asks for nothing.
       const found = document.visibilityState === "visible" ? await ask() : [];
       if (!current) return;
       setAway(gone);

@@ -1,5 +1,5 @@
 // Made by `python -m building.api` from the models in src/regard/viewer/answers/ and routes/; do not edit.
-// schema 5f13be5aaf279b3e
+// schema b6f02acc4dd8d121
 
 export interface components {
     schemas: {
@@ -20,7 +20,7 @@ export interface components {
             kinds: string[];
             statistics: string[];
         };
-        /** @description Some statistics are words: why there is no number, or which curve fits better. */
+        /** @description Some statistics are text: why there is no number, or which curve fits better. */
         AtlasHead: {
             role: string;
             layer: number;
@@ -64,7 +64,7 @@ export interface components {
             visible: boolean;
             distance: number;
         };
-        /** @description How likely a token is; null where the model's numbers are none. */
+        /** @description How likely a token is; null if the model returned NaN. */
         Chance: {
             token: string;
             id: number;
@@ -103,7 +103,7 @@ export interface components {
             cells: components["schemas"]["CheckedCell"][][];
             causes: string[];
         };
-        /** @description The queries that look at a key the most, and all that it receives. */
+        /** @description The queries that attend to a key most, and all that it receives. */
         Column: {
             key: number;
             top: components["schemas"]["QueryWeight"][];
@@ -124,9 +124,9 @@ export interface components {
             weight: number[];
         };
         /**
-         * @description A recording; `live`: its model can be run, for knock-outs and new texts.
+         * @description A recording; `live` if its model can be run, for knock-outs and new texts.
          *
-         *     `storing`: whether a reader can keep it or keeps it already; "no" if other machines reach the server.
+         *     `storing`: whether a reader can keep it, or keeps it already; "no" if other machines can reach the server.
          */
         Described: {
             id: string;
@@ -143,7 +143,7 @@ export interface components {
             levels: number;
             tile: number;
         };
-        /** @description How far every head's rows are apart, on so many of the `shared` queries; layers × heads. */
+        /** @description How far every head's rows differ, over this many of the `shared` queries; layers × heads. */
         Distances: {
             layers: number[];
             heads: number;
@@ -151,7 +151,7 @@ export interface components {
             queries: number;
             shared: number;
         };
-        /** @description Who may not look at whom; each is a number or several, and null stands for all. */
+        /** @description An edge to cut; each part is a number or several, and null stands for all. */
         EdgeCut: {
             layer?: number | number[] | null;
             head?: number | number[] | null;
@@ -161,8 +161,8 @@ export interface components {
         /**
          * @description One query in every head of a stack, or one key; lists are layers × heads.
          *
-         *     Of a query: `top` is the heaviest key, `entropy` in nats. Of a key: `top` is the query that gives it most,
-         *     `mass` all that it receives. `weight` is there where both were named.
+         *     For a query, `top` is the heaviest key and `entropy` is in nats. For a key, `top` is the query that gives
+         *     it most and `mass` is all that it receives. `weight` is set if both were given.
          */
         Everywhere: {
             query: number | null;
@@ -176,7 +176,7 @@ export interface components {
             weight: number[][] | null;
             others: components["schemas"]["Looked"][];
         };
-        /** @description What speaks for a kind in one head: `queries` see such a key, `hits` have no heavier one. */
+        /** @description The evidence for a kind in one head: `queries` see such a key; in `hits` of them it is the heaviest. */
         Evidence: {
             kind: string;
             looks_for: string;
@@ -194,7 +194,7 @@ export interface components {
             weight: number;
             source: number | null;
         };
-        /** @description The longest way from a word to the word that it looks at most. */
+        /** @description The longest distance from a word to the word that it attends to most. */
         Farthest: {
             layer: number;
             head: number;
@@ -203,13 +203,16 @@ export interface components {
             weight: number;
             distance: number;
         };
-        /** @description A head, and how much of a row it has on what was asked for. */
+        /** @description A head, and the share of a row that it puts on the tokens in question. */
         Finder: {
             layer: number;
             head: number;
             weight: number;
         };
-        /** @description How well a kind describes a head, from 0 to 1; found from `bar` on. Null: it makes no sense there. */
+        /**
+         * @description How well a kind describes a head, from 0 to 1; found from `bar` on. Null if the kind makes no sense
+         *     there.
+         */
         Finding: {
             kind: string;
             score: number | null;
@@ -230,7 +233,7 @@ export interface components {
             temperature?: number;
             bound?: boolean;
         };
-        /** @description What the server is, and which models it can run. */
+        /** @description The server's version and limits, and the models it can run. */
         Info: {
             version: string;
             models: components["schemas"]["ModelEntry"][];
@@ -240,13 +243,16 @@ export interface components {
         JobList: {
             jobs: components["schemas"]["JobState"][];
         };
-        /** @description What a job has made: a recording, the overviews of so many heads, or the answer to a cut. */
+        /** @description What a job made: a recording, overviews of some heads, or the effect of a cut. */
         JobResult: {
             recording?: string | null;
             heads?: number | null;
             knockout?: components["schemas"]["KnockoutResult"] | null;
         };
-        /** @description How far a job is; while a text grows also the new token, what else it might be, and what it saw. */
+        /**
+         * @description The progress of a job; while a text is generated also the new token, its alternatives, and what it
+         *     attended to.
+         */
         JobState: {
             id: string;
             kind: string;
@@ -266,7 +272,7 @@ export interface components {
             key: number;
             weight: number;
         };
-        /** @description Cut something out and run the model, which takes a while on a long text; the result has the answer. */
+        /** @description Cut, and run the model, which takes a while on a long text; the result has the answer. */
         KnockoutJob: {
             heads?: [
                 number,
@@ -277,15 +283,17 @@ export interface components {
             at?: number;
             /** @enum {string} */
             instead?: "zero" | "mean" | "resample";
+            stack?: string | null;
             /** @constant */
             kind: "knockout";
             recording: string;
             bound?: boolean;
         };
         /**
-         * @description What to cut, and at which token to look; -1 is the last.
+         * @description What to cut, and the token to look at; -1 is the last.
          *
-         *     `instead` is what cut heads give: nothing, their mean so far, or their output at an earlier token.
+         *     `instead` is what cut heads return: zero, their mean so far, or their output at an earlier token.
+         *     `stack` is whose layers, queries and keys are meant, of a model that has several.
          */
         KnockoutRequest: {
             heads?: [
@@ -297,9 +305,10 @@ export interface components {
             at?: number;
             /** @enum {string} */
             instead?: "zero" | "mean" | "resample";
+            stack?: string | null;
         };
         /**
-         * @description What comes next before and after a cut, the divergence between the two, and what the loss becomes.
+         * @description The next token before and after a cut, the divergence between the two, and the change of the loss.
          *
          *     `tokens`: how many tokens the model read; of a long text those up to `at`.
          */
@@ -316,7 +325,7 @@ export interface components {
             position: number;
             weight: number;
         };
-        /** @description The id of a recording that something was done with. */
+        /** @description The id of the recording concerned. */
         Made: {
             recording: string;
         };
@@ -330,9 +339,9 @@ export interface components {
             name: string;
         };
         /**
-         * @description A table of numbers with names along both sides; `shape` is that of all there is.
+         * @description A table of numbers with names along both sides; `shape` is that of the whole table.
          *
-         *     `worked`: how each number follows from the step before; empty where that is not written out.
+         *     `worked`: how each number follows from the step before; empty if that is not written out.
          */
         Part: {
             name: string;
@@ -342,11 +351,11 @@ export interface components {
             data: (number | null)[][];
             worked: string[][];
         };
-        /** @description It is being made by this job. */
+        /** @description The job that is computing it. */
         Pending: {
             job: string;
         };
-        /** @description What went wrong, in one sentence; `job` where waiting for that job helps. */
+        /** @description The error, in one sentence; `job` if waiting for that job helps. */
         Problem: {
             error: string;
             job?: string | null;
@@ -355,7 +364,7 @@ export interface components {
             position: number[];
             mass: number[];
         };
-        /** @description Make the stored overviews of a recording: of all its heads, of a layer's, or of one. */
+        /** @description Make the stored overviews of a recording: of all heads, of a layer's, or of one. */
         PyramidJob: {
             /** @constant */
             kind: "pyramid";
@@ -369,7 +378,7 @@ export interface components {
             query: number;
             weight: number;
         };
-        /** @description What a visitor may ask of a text, with the answers; null where the recording has none. */
+        /** @description Questions about a text with their answers; null if the recording has none. */
         Questions: {
             returning: components["schemas"]["Returning"] | null;
             farthest: components["schemas"]["Farthest"] | null;
@@ -385,7 +394,7 @@ export interface components {
             too_long?: "extend" | "windows" | "truncate" | "refuse";
             bound?: boolean;
         };
-        /** @description One line of the list; `error`: why it cannot be opened, where it cannot. */
+        /** @description One line of the list; `error` says why it cannot be opened, if so. */
         RecordingEntry: {
             id: string;
             name: string;
@@ -394,7 +403,7 @@ export interface components {
             stacks: string[];
             error?: string | null;
         };
-        /** @description Every recording there is, and the one to open first. */
+        /** @description All recordings, and the one to open first. */
         Recordings: {
             recordings: components["schemas"]["RecordingEntry"][];
             default: string | null;
@@ -414,7 +423,7 @@ export interface components {
             entropy_mean: number | null;
         };
         /**
-         * @description A word that comes back at `query` after `gap` tokens; `finders` look at earlier mentions.
+         * @description A word that comes back at `query` after `gap` tokens; `finders` attend to earlier mentions.
          *
          *     `key` is the token of these with the most weight in the first finder.
          */
@@ -435,9 +444,9 @@ export interface components {
             mass_shown: number;
         };
         /**
-         * @description Layers with maps of one shape, as a page needs to know them before it asks for any map.
+         * @description Layers with maps of one shape, as a page needs to know them before it requests any map.
          *
-         *     `windows`: how many keys each query of a layer sees, null where it sees all that came before. `documents`:
+         *     `windows`: how many keys each query of a layer sees, null if it sees everything before it. `documents`:
          *     the tokens at which a new document starts.
          */
         StackShape: {
@@ -454,7 +463,7 @@ export interface components {
             causal: boolean;
             levels: number;
         };
-        /** @description The id of a job; all else is asked with it. */
+        /** @description The id of a job, with which it is followed and ended. */
         Started: {
             id: string;
         };
@@ -477,7 +486,7 @@ export interface components {
             sentence: string;
             parts: components["schemas"]["Part"][];
         };
-        /** @description One query walked through; a worked example has neither a layer nor a group of heads. */
+        /** @description The steps of one query; a worked example has neither a layer nor a group of heads. */
         Steps: {
             query: number;
             token: string;

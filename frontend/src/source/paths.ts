@@ -45,7 +45,7 @@ export interface Request {
   signal?: AbortSignal | undefined;
 }
 
-/** Sends a request; the paths are the same over HTTP, in a notebook and in an exported file. */
+/** Carries a path to whoever answers; the paths are the same over HTTP, in a notebook and in an exported file. */
 export interface Transport {
   readonly kind: Source["kind"];
   readonly waiting?: Source["waiting"];
@@ -116,7 +116,7 @@ export class PathSource implements Source {
     return this.offers(withQuery(`${stackPath(rec, role)}/everywhere`, { query, key }));
   }
 
-  /** A source that can compute offers everything. */
+  /** Whoever can compute offers everything. */
   protected offers(_path: string): boolean {
     return true;
   }

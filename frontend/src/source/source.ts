@@ -2,7 +2,7 @@ import type { ReadonlySignal } from "@preact/signals";
 
 import type { components } from "./api";
 
-/** Everything the page can ask about recordings. A server, a notebook or the page itself answers. */
+/** Everything the page can ask about recordings, whoever answers: a server, a notebook, or the page itself. */
 
 type Models = components["schemas"];
 
@@ -169,7 +169,7 @@ export interface Source {
   watchJob(id: string, onChange: (job: Job) => void, onLost?: (error: SourceError) => void): () => void;
 }
 
-/** An error; `status` is HTTP's number, 0 if there was no answer. `job`: ask again when that job is done. */
+/** Said by whoever answers; `status` is HTTP's number, 0 where nobody answered. `job`: asking again helps when that is done. */
 export class SourceError extends Error {
   constructor(
     message: string,

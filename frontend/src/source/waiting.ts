@@ -3,13 +3,13 @@ import { signal } from "@preact/signals";
 import type { Request, Transport } from "./paths";
 import { type Grid, hasEnded, type Job, SourceError } from "./source";
 
-/** One job, and the requests that wait for it. */
+/** One job, and everybody whose answer waits for it. */
 interface Wait {
   readonly ends: Set<(error: SourceError | null) => void>;
   stop(): void;
 }
 
-/** Repeats a request when the job that it needs is done; drops a job that no request waits for any more. */
+/** Asks again when the job is done that an answer needs first; a job that nobody waits for any more is left. */
 export class WaitingTransport implements Transport {
   readonly waiting = signal<readonly Job[]>([]);
   private readonly waits = new Map<string, Wait>();

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,48 +16,93 @@ from regard.errors import MapError, ModelError
 from regard.models.switch import check_model
 from regard.models.watch import watch
 
-__all__ = ["Anatomy", "Callers", "output_projection"]
+__all__ = ["Anatomy", "Callers", "Place", "output_projection"]
 
 # Names that models give to the matrix that mixes the heads' outputs.
 PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "wo", "o", "out_lin", "to_out", "linear_out", "proj")
 
 
 @dataclass(frozen=True)
-class Anatomy:
-    """The layers of a model that attend to its text, by number, and how many heads each has.
+class Place:
+    """A layer of a model: its stack, its number there, its heads, and how many queries and keys it has."""
 
-    `sites` finds a layer by the name of its module and by how often that module has attended before in the
-    same pass, since some models use one module for all layers.
+    stack: str
+    layer: int
+    heads: int
+    queries: int
+    keys: int
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """Every layer of a model that attends, by the name of its module and its turn.
+
+    A turn says how often that module has attended before in the same pass, since some models use one module
+    for all layers. `main` is the stack that layers are meant to be of where no stack is named.
     """
 
-    heads: dict[int, int]
-    sites: dict[tuple[str, int], int]
+    main: str
+    sites: dict[tuple[str, int], Place]
 
     @classmethod
-    def of(cls, model: Any, ids: Int[Tensor, "1 n"]) -> Anatomy:
-        """Found by watching the model read one token; numbers are those that a recording has."""
+    def of(cls, model: Any, given: Mapping[str, Any]) -> Anatomy:
+        """Found by watching the model read what it is given; numbers are those that a recording has."""
         check_model(model)
-        if model.config.is_encoder_decoder:
-            raise ModelError(
-                f"{type(model).__name__} reads one text and writes another; cuts are made in models that "
-                "read one text, such as LlamaForCausalLM or BertForMaskedLM."
-            )
         with torch.no_grad(), watch(model, stats=(), keep_maps=False) as recording:
-            model(input_ids=ids[:, :1])
+            model(**given)
         if not recording.stacks:
             raise ModelError(f"{type(model).__name__} did not attend to anything; there is nothing to cut.")
-        layers = sorted(recording.layers.values(), key=lambda layer: layer.index)
-        return cls(
-            {layer.index: layer.lse.shape[1] for layer in layers},
-            {(layer.site.name, layer.site.turn): layer.index for layer in layers},
-        )
+        layers = sorted(recording.all_layers, key=lambda layer: layer.index)
+        sites = {
+            (layer.site.name, layer.site.turn): Place(
+                layer.role, layer.index, layer.lse.shape[1], layer.frame.q, layer.frame.k
+            )
+            for layer in layers
+        }
+        return cls(recording.layers.role, sites)
 
-    def check(self, layer: int, head: int | None = None) -> None:
+    @classmethod
+    def of_text(cls, model: Any, ids: Int[Tensor, "1 n"]) -> Anatomy:
+        """Of a model that reads one text, found by watching it read one token."""
+        if model.config.is_encoder_decoder:
+            raise ModelError(
+                f"{type(model).__name__} reads one text and writes another; use a model that reads one text, "
+                "such as LlamaForCausalLM or BertForMaskedLM. `knockout` cuts heads of both kinds."
+            )
+        one, n = cls.of(model, {"input_ids": ids[:, :1]}), ids.shape[1]
+        sites = {site: replace(place, queries=n, keys=n) for site, place in one.sites.items()}
+        return cls(one.main, {site: place for site, place in sites.items() if place.stack == one.main})
+
+    @cached_property
+    def stacks(self) -> dict[str, dict[int, Place]]:
+        """The layers of each stack by number, in order."""
+        found: dict[str, dict[int, Place]] = {}
+        for place in self.sites.values():
+            found.setdefault(place.stack, {})[place.layer] = place
+        return found
+
+    @property
+    def heads(self) -> dict[int, int]:
+        """How many heads each layer of the main stack has."""
+        return {layer: place.heads for layer, place in self.stacks[self.main].items()}
+
+    def layers_of(self, stack: str | None) -> dict[int, Place]:
+        """The layers of one stack, of the main one unless it is named."""
+        if stack is not None and stack not in self.stacks:
+            raise MapError(
+                f"there is no stack {stack!r}; the stacks that attend are {', '.join(self.stacks)}."
+            )
+        return self.stacks[stack or self.main]
+
+    def check(self, layer: int, head: int | None = None, stack: str | None = None) -> None:
         """Raise MapError, with the valid range, unless there is such a layer (and head)."""
-        if layer not in self.heads:
-            raise MapError(f"there is no layer {layer}; the layers that attend are {_listed(self.heads)}.")
-        if head is not None and not 0 <= head < self.heads[layer]:
-            raise MapError(f"layer {layer} has no head {head}; its heads are 0 to {self.heads[layer] - 1}.")
+        layers, of = self.layers_of(stack), "" if stack is None else f" of the {stack}"
+        if layer not in layers:
+            raise MapError(f"there is no layer {layer}{of}; the layers that attend are {_listed(layers)}.")
+        if head is not None and not 0 <= head < layers[layer].heads:
+            raise MapError(
+                f"layer {layer}{of} has no head {head}; its heads are 0 to {layers[layer].heads - 1}."
+            )
 
 
 class Callers:
@@ -70,11 +117,16 @@ class Callers:
         """Before each run of the model."""
         self._turns.clear()
 
-    def layer(self, module: torch.nn.Module) -> int | None:
-        """The layer of the current call; None for attention outside the main stack."""
+    def place(self, module: torch.nn.Module) -> Place | None:
+        """The layer of the current call; None for attention that the anatomy does not hold."""
         site = self._names[id(module)], self._turns[id(module)]
         self._turns[id(module)] += 1
         return self.anatomy.sites.get(site)
+
+    def layer(self, module: torch.nn.Module) -> int | None:
+        """The number of the layer of the current call; None for attention outside the main stack."""
+        place = self.place(module)
+        return None if place is None or place.stack != self.anatomy.main else place.layer
 
 
 def output_projection(
@@ -98,7 +150,7 @@ def output_projection(
     return None
 
 
-def _listed(layers: dict[int, int]) -> str:
+def _listed(layers: Mapping[int, Any]) -> str:
     numbers = list(layers)
     if numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"{numbers[0]} to {numbers[-1]}"

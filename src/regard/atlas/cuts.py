@@ -21,8 +21,8 @@ class Box:
     """All pairs of some queries and some keys, for some heads; None is all of them."""
 
     heads: tuple[int, ...] | None
-    queries: Bool[Tensor, "n"] | None
-    keys: Bool[Tensor, "n"] | None
+    queries: Bool[Tensor, "queries"] | None
+    keys: Bool[Tensor, "keys"] | None
 
     def holds(self, q: Tensor, k: Tensor) -> Tensor | None:
         """Whether each pair is in the box, ignoring heads; None if none is."""
@@ -56,7 +56,9 @@ class Box:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Uncut(Mask):
-    """Every pair of a text of `length` tokens except those in the boxes.
+    """Every pair of `queries` and `length` keys except those in the boxes
+
+    There are as many queries as keys unless given.
 
     >>> key = torch.tensor([False, True, False])
     >>> print(Uncut((Box(None, None, key),), heads_in_all=2, length=3).draw(3))
@@ -68,6 +70,12 @@ class Uncut(Mask):
     boxes: tuple[Box, ...]
     heads_in_all: int
     length: int
+    queries: int | None = None
+
+    @property
+    def first(self) -> int:
+        """The position of the first query: the last one sits on the last key."""
+        return 0 if self.queries is None else self.length - self.queries
 
     @property
     def heads(self) -> int | None:
@@ -77,7 +85,7 @@ class Uncut(Mask):
         shape = torch.broadcast_shapes(q.shape, k.shape)
         allowed = torch.ones(1, self.heads or 1, *shape, dtype=torch.bool, device=q.device)
         for box in self.boxes:
-            cut = box.to(q.device).holds(q, k)
+            cut = box.to(q.device).holds(q - self.first, k)
             if cut is not None:
                 allowed[:, slice(None) if box.heads is None else list(box.heads)] &= ~cut
         return allowed
@@ -86,7 +94,7 @@ class Uncut(Mask):
         shape = torch.broadcast_shapes(q_start.shape, q_stop.shape, k_start.shape, k_stop.shape)
         found = torch.full(shape, Coverage.FULL, dtype=torch.int8)
         for box in self.boxes:
-            some_q, only_q = box.share("q", q_start, q_stop)
+            some_q, only_q = box.share("q", q_start - self.first, q_stop - self.first)
             some_k, only_k = box.share("k", k_start, k_stop)
             found[(some_q & some_k).expand(shape) & (found == Coverage.FULL)] = Coverage.PARTIAL
             if box.heads is None:
@@ -98,6 +106,8 @@ class Uncut(Mask):
 
     def check(self, q: int, k: int, batch: int, heads: int) -> None:
         fits(self, "positions", self.length, "k", k, "cut the text that the model reads")
+        if self.queries is not None:
+            fits(self, "queries", self.queries, "q", q, "cut the text that the model reads")
         if self.heads is not None:
             fits(self, "heads", self.heads_in_all, "q", heads, "cut heads of this layer")
 

@@ -56,22 +56,26 @@ class Cutter:
     def __init__(self, model: Any, anatomy: Anatomy) -> None:
         self.anatomy = anatomy
         self.causal = True
-        """Whether no query has been allowed to see what comes after it."""
+        """Whether no query of the main stack has been allowed to see what comes after it."""
         self._callers = Callers(model, anatomy)
-        self._cuts: Mapping[int, LayerCut] = {}
+        self._cuts: Mapping[tuple[str, int], LayerCut] = {}
         self.attended: Callable[[], None] | None = None
         """Called after every attention call."""
 
-    def begin(self, cuts: Mapping[int, LayerCut]) -> None:
+    def begin(self, cuts: Mapping[tuple[str, int], LayerCut]) -> None:
         """Set the cuts of the next run."""
         self._cuts = cuts
         self._callers.begin()
 
     def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, None]:
         """Run one attention call with the cuts of its layer."""
-        self.causal = self.causal and _causal(call)
-        layer = self._callers.layer(module)
-        cut = LayerCut() if layer is None else self._cuts.get(layer, LayerCut())
+        place = self._callers.place(module)
+        if place is None:
+            cut = LayerCut()
+        else:
+            cut = self._cuts.get((place.stack, place.layer), LayerCut())
+            if place.stack == self.anatomy.main:
+                self.causal = self.causal and _causal(call)
         out = cut.attend(call)
         if self.attended is not None:
             self.attended()

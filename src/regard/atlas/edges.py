@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.atlas.anatomy import Anatomy
+from regard.atlas.anatomy import Anatomy, Place
 from regard.atlas.cuts import Box, Uncut, joined
 from regard.atlas.cutting import LayerCut
 from regard.errors import MapError
 
-__all__ = ["Edge", "Span", "cuts_of", "positions_of"]
+__all__ = ["Edge", "Head", "Span", "cuts_of", "positions_of"]
 
 Span = int | range | slice | Sequence[int] | None
+# A layer and a head, with the stack in front where it is not the main one.
+Head = tuple[Span, Span] | tuple[str, Span, Span]
 
 
 @dataclass(frozen=True)
@@ -25,46 +28,52 @@ class Edge:
     """A query and a key in a head of a layer. Each is a number, several numbers, or None for all.
 
     Several are a range, a slice or a list. Queries and keys are positions in the text; negative ones count
-    from its end, and slices end where the text ends.
+    from its end, and slices end where the text ends. `stack` says of which stack the layer is, such as
+    "encoder" or "cross"; unless named, it is the decoder, or the only one there is.
 
     >>> Edge(layer=6, head=3, query=-1, key=range(10, 20))
-    Edge(layer=6, head=3, query=-1, key=range(10, 20))
+    Edge(layer=6, head=3, query=-1, key=range(10, 20), stack=None)
     """
 
     layer: Span = None
     head: Span = None
     query: Span = None
     key: Span = None
+    stack: str | None = None
 
 
 def cuts_of(
     anatomy: Anatomy,
-    n: int,
-    heads: Iterable[tuple[Span, Span]] = (),
+    heads: Iterable[Head] = (),
     edges: Iterable[Edge | tuple[Span, Span, Span, Span]] = (),
     keys: Span = (),
-) -> dict[int, LayerCut]:
-    """The cuts in each layer of a model that reads n tokens."""
+    readers: Sequence[str] = (),
+) -> dict[tuple[str, int], LayerCut]:
+    """What is cut in each layer, by stack and number. `keys` are hidden in the stacks of `readers`."""
     asked = [_edge(edge) for edge in edges] + [_head(head) for head in heads]
-    gone = positions_of("keys", keys, n)
+    readers = [stack for stack in readers if stack in anatomy.stacks] or [anatomy.main]
+    longest = max(place.keys for place in anatomy.stacks[readers[0]].values())
+    gone = positions_of("keys", keys, longest)
     if gone is None or gone:
-        asked.append(Edge(key=None if gone is None else gone))
+        asked += [Edge(key=gone, stack=stack) for stack in readers]
     if not asked:
         raise MapError(
             "nothing was given to cut; give heads=[(layer, head)], edges=[Edge(layer, head, query, key)] or "
             "keys=[position]."
         )
-    dead: dict[int, set[int]] = {layer: set() for layer in anatomy.heads}
-    boxes: dict[int, list[Box]] = {layer: [] for layer in anatomy.heads}
+    dead: dict[tuple[str, int], set[int]] = defaultdict(set)
+    boxes: dict[tuple[str, int], list[Box]] = defaultdict(list)
+    places = {(place.stack, place.layer): place for place in anatomy.sites.values()}
     for edge in asked:
-        queries, keys_ = (_flags(positions_of(*side, n), n) for side in _sides(edge))
-        for layer, chosen in _heads_of(edge, anatomy).items():
+        for name, chosen in _heads_of(edge, anatomy).items():
+            place = places[name]
+            queries = _flags(positions_of("query", edge.query, place.queries), place.queries)
+            keys_ = _flags(positions_of("key", edge.key, place.keys), place.keys)
             if queries is None and keys_ is None:
-                dead[layer] |= set(range(anatomy.heads[layer]) if chosen is None else chosen)
+                dead[name] |= set(range(place.heads) if chosen is None else chosen)
             else:
-                boxes[layer].append(Box(chosen, queries, keys_))
-    found = {layer: _layer_cut(anatomy.heads[layer], n, dead[layer], boxes[layer]) for layer in anatomy.heads}
-    return {layer: cut for layer, cut in found.items() if cut is not None}
+                boxes[name].append(Box(chosen, queries, keys_))
+    return {name: _layer_cut(places[name], dead[name], boxes[name]) for name in {*dead, *boxes}}
 
 
 def positions_of(name: str, span: Span, n: int) -> tuple[int, ...] | None:
@@ -119,23 +128,26 @@ def _edge(given: Any) -> Edge:
 def _head(given: Any) -> Edge:
     if isinstance(given, tuple) and len(given) == 2:
         return Edge(*given)
-    raise MapError(f"heads holds {given!r}; wanted pairs (layer, head), as in heads=[(6, 3)].")
+    if isinstance(given, tuple) and len(given) == 3 and isinstance(given[0], str):
+        return Edge(*given[1:], stack=given[0])
+    raise MapError(
+        f"heads holds {given!r}; wanted pairs (layer, head), as in heads=[(6, 3)], or with the stack in "
+        'front, as in heads=[("cross", 1, 3)].'
+    )
 
 
-def _sides(edge: Edge) -> list[tuple[str, Span]]:
-    return [("query", edge.query), ("key", edge.key)]
-
-
-def _heads_of(edge: Edge, anatomy: Anatomy) -> dict[int, tuple[int, ...] | None]:
+def _heads_of(edge: Edge, anatomy: Anatomy) -> dict[tuple[str, int], tuple[int, ...] | None]:
     """The layers of an edge, and the heads in each; None if these are all."""
-    layers = _chosen("layer", edge.layer, max(anatomy.heads) + 1)
-    found: dict[int, tuple[int, ...] | None] = {}
-    for layer in anatomy.heads if layers is None else layers:
-        anatomy.check(layer)
-        heads = _chosen("head", edge.head, anatomy.heads[layer])
+    places, stack = anatomy.layers_of(edge.stack), edge.stack or anatomy.main
+    layers = _chosen("layer", edge.layer, max(places) + 1)
+    found: dict[tuple[str, int], tuple[int, ...] | None] = {}
+    for layer in places if layers is None else layers:
+        anatomy.check(layer, stack=edge.stack)
+        count = places[layer].heads
+        heads = _chosen("head", edge.head, count)
         for head in heads or ():
-            anatomy.check(layer, head)
-        found[layer] = None if heads is None or len(heads) == anatomy.heads[layer] else heads
+            anatomy.check(layer, head, edge.stack)
+        found[stack, layer] = None if heads is None or len(heads) == count else heads
     return found
 
 
@@ -154,11 +166,12 @@ def _flags(positions: tuple[int, ...] | None, n: int) -> Tensor | None:
     return flags
 
 
-def _layer_cut(heads: int, n: int, dead: set[int], boxes: list[Box]) -> LayerCut | None:
-    if not dead and not boxes:
-        return None
+def _layer_cut(place: Place, dead: set[int], boxes: list[Box]) -> LayerCut:
     flags = None
     if dead:
-        flags = torch.zeros(1, heads, dtype=torch.bool)
+        flags = torch.zeros(1, place.heads, dtype=torch.bool)
         flags[0, sorted(dead)] = True
-    return LayerCut(flags, Uncut(joined(boxes), heads, n) if boxes else None)
+    if not boxes:
+        return LayerCut(flags)
+    queries = None if place.queries == place.keys else place.queries
+    return LayerCut(flags, Uncut(joined(boxes), place.heads, place.keys, queries))

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from regard.atlas.flat import Flat
 from regard.atlas.kinds.far import unexplained
+from regard.atlas.kinds.following import CELLS as ALIGNED
+from regard.atlas.kinds.following import NEAR, stretches
 from regard.atlas.kinds.places import comb_of
 from regard.atlas.kinds.tokens import PLACES
 from regard.atlas.repeats import ROWS, apart, sorted_blocks
@@ -308,6 +310,23 @@ def _retrieval(frame: _Frame, kind: str, sentence: str) -> Evidence:
     return frame.judged(kind, sentence.format(far=tally.far), able, weight, weight, key)
 
 
+def _alignment(frame: _Frame, kind: str, sentence: str) -> Evidence:
+    first, heard = frame.words.said_from, frame.words.heard
+    if frame.role != "cross":
+        raise StatisticError("only cross-attention follows another text or a sound.")
+    if not 1 < frame.q - first <= ALIGNED // frame.k:
+        raise StatisticError(f"{frame.q - first} x {frame.k} cells cannot be aligned.")
+    seen = frame.seen[0, :1, first:, :heard].float().cpu()
+    start, stop = (side[0] for side in stretches(seen, 0 if heard is None else NEAR))
+    keys = torch.arange(seen.shape[-1])
+    own = seen[0].masked_fill((keys < start[:, None]) | (keys > stop[:, None]), 0.0)
+    able = torch.arange(frame.q) >= first
+    weight, best = torch.zeros(frame.q), torch.zeros(frame.q)
+    key = torch.full((frame.q,), -1)
+    weight[first:], (best[first:], key[first:]) = own.sum(-1), own.max(-1)
+    return frame.judged(kind, sentence, able, weight, best, key)
+
+
 def _uniform(frame: _Frame, kind: str, sentence: str) -> Evidence:
     tally = frame.tally
     visible = tally.flat.visible[0].cpu()
@@ -335,6 +354,7 @@ _LOOKS: dict[str, tuple[str, _Look]] = {
     "uniform": ("all keys alike; 1 is an even row", _uniform),
     "delimiter": ("punctuation and line breaks", _delimiters),
     "retrieval": ("one key {far} or more away that no simpler rule names", _retrieval),
+    "alignment": ("its own stretch of the source, in order", _alignment),
 }
 _BY_DISTANCE = ("previous token", "self", "local", "strided", "retrieval")
 EVIDENCE = tuple(_LOOKS)

@@ -71,7 +71,7 @@ def importance(
         raise MapError(f"over is {over!r}; wanted 'heads' or 'keys'.")
     ids = ids_of(model, tokens, tokenizer)
     place = place_of(at, ids.shape[1])
-    anatomy = Anatomy.of(model, ids)
+    anatomy = Anatomy.of_text(model, ids)
     chosen = _heads(only, anatomy) if over == "heads" else _keys(only, ids.shape[1])
     with cutting(model, anatomy) as cutter:
         sweep = _Sweep(model, ids, place, loss, cutter, late_starts=over == "heads")
@@ -144,12 +144,14 @@ class _Sweep:
         changes = [loss - self.loss for loss in self._mean_loss(after)]
         return list(zip(kl, changes, strict=True))
 
-    def _cuts(self, layer: int | None, indices: Int[Tensor, "batch"]) -> dict[int, LayerCut]:
-        heads = self.cutter.anatomy.heads
+    def _cuts(self, layer: int | None, indices: Int[Tensor, "batch"]) -> dict[tuple[str, int], LayerCut]:
+        anatomy = self.cutter.anatomy
         if layer is not None:
-            return {layer: LayerCut(dead=torch.nn.functional.one_hot(indices, heads[layer]).bool())}
+            dead = torch.nn.functional.one_hot(indices, anatomy.heads[layer]).bool()
+            return {(anatomy.main, layer): LayerCut(dead=dead)}
         seen = ~torch.nn.functional.one_hot(indices, self.ids.shape[1]).bool()
-        return dict.fromkeys(heads, LayerCut(mask=Padding(seen.to(self.ids.device))))
+        cut = LayerCut(mask=Padding(seen.to(self.ids.device)))
+        return {(anatomy.main, number): cut for number in anatomy.heads}
 
     def _try_prefix(self) -> None:
         """Run once from the last layer on; the result must equal that of a whole run."""

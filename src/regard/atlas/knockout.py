@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.atlas.anatomy import Anatomy
+from regard.atlas.asking import Answer, Question, question_of
 from regard.atlas.cutting import INSTEAD, cutting
-from regard.atlas.edges import Edge, Span, cuts_of
-from regard.atlas.reading import Reading, Tokens, ids_of, place_of, read
+from regard.atlas.edges import Edge, Head, Span, cuts_of
+from regard.atlas.reading import Tokens, place_of
 from regard.atlas.results import plain, shown, table_of
 from regard.errors import MapError
 from regard.extension import extension_point
@@ -42,18 +43,22 @@ class Knockout:
     """How a cut changed the model's prediction at position `at`, and its loss over the whole text.
 
     `kl` is KL(before ‖ after) in nats. `before` and `after` are the likeliest next tokens of the two
-    predictions; `target` is the actual next token, None at the end of the text. Losses are nats per token;
-    None for a text of one token, and for models that see later tokens.
+    predictions; `target` is the actual next token, None at the end of the text. Losses are nats per token.
+    Both are None for a text of one token, and for models that see later tokens.
+
+    Where a model says one thing about all it read, as classifiers do, `at` is None. One without a head has no
+    prediction: `kl` is None, and `similarity` is the cosine of its states before and after.
     """
 
-    at: int
+    at: int | None
     tokens: int
-    kl: float
+    kl: float | None
     before: tuple[Candidate, ...]
     after: tuple[Candidate, ...]
     target: Candidate | None
     loss_before: float | None
     loss_after: float | None
+    similarity: float | None = None
 
     @property
     def loss_change(self) -> float | None:
@@ -104,21 +109,25 @@ class Knockout:
         return table_of(str(self), ["next token", "before", "after", "Δ logit"], rows, caption)
 
     def __str__(self) -> str:
+        where = f"over {self.tokens} tokens" if self.at is None else f"at token {self.at} of {self.tokens}"
+        if self.kl is None:
+            return f"{where}: cosine {self.similarity:.4f} of the states before and after"
         loss = ""
         if self.loss_change is not None:
             loss = f", loss {self.loss_before:.3f} → {self.loss_after:.3f} ({self.loss_change:+.3f})"
-        return f"at token {self.at} of {self.tokens}: KL {self.kl:.4f} nats{loss}"
+        return f"{where}: KL {self.kl:.4f} nats{loss}"
 
 
 def knockout(
     model: Any,
     tokens: Tokens,
     *,
-    heads: Iterable[tuple[Span, Span]] = (),
+    heads: Iterable[Head] = (),
     edges: Iterable[Edge | tuple[Span, Span, Span, Span]] = (),
     keys: Span = (),
-    at: int = -1,
+    at: int | None = -1,
     instead: str = "zero",
+    written: Tokens | None = None,
     tokenizer: Any = None,
     top: int = 5,
     progress: Callable[[int, int], None] | None = None,
@@ -131,6 +140,12 @@ def knockout(
     any layer. All cuts given are made together. `tokens` are the ids of one text, or the text itself with a
     `tokenizer`, which also gives the answer words. Cuts are masks and not matrices, so this works at any
     length.
+
+    An encoder–decoder reads `tokens` and has `written` something, which the prediction at `at` goes on with;
+    only its first token, unless given. Layers are then those of the decoder, and others are named by their
+    stack: heads=[("cross", 1, 3)], Edge(..., stack="encoder"). `keys` are tokens that were read. A model that
+    takes images or sounds is given the arguments of its pass as `tokens`, a dict. Classifiers are compared by
+    their classes, and models without a head by their states, at a token or, with at=None, the mean of all.
 
     `instead` says what `heads` give in place of their output: "zero"; "mean", the mean of their outputs up to
     each token; "resample", their output at a random earlier token. `progress(done, total)` is called after
@@ -145,27 +160,32 @@ def knockout(
     """
     if instead not in INSTEAD:
         raise MapError(f"instead is {instead!r}; wanted one of {', '.join(map(repr, INSTEAD))}.")
-    ids = ids_of(model, tokens, tokenizer)
-    n = ids.shape[1]
-    place = place_of(at, n)
-    anatomy = Anatomy.of(model, ids)
-    found = cuts_of(anatomy, n, heads, edges, keys)
-    cuts = {layer: replace(cut, instead=instead) for layer, cut in found.items()}
+    question = question_of(model, tokens, written, tokenizer)
+    if question.ids is not None and at is not None:
+        # Before the model runs: a mistake should not take minutes.
+        place_of(at, question.ids.shape[1])
+    anatomy = question.anatomy(model)
+    found = cuts_of(anatomy, heads, edges, keys, question.readers)
+    cuts = {place: replace(cut, instead=instead) for place, cut in found.items()}
     with cutting(model, anatomy) as cutter:
         if progress is not None:
-            cutter.attended = _counting(2 * len(anatomy.heads), progress)
+            cutter.attended = _counting(2 * len(anatomy.sites), progress)
         cutter.begin({})
-        before = read(model, ids, [place])
+        before = question.ask(model, at)
         cutter.begin(cuts)
-        after = read(model, ids, [place])
-    losses = [_mean_loss(reading, cutter.causal) for reading in (before, after)]
-    logits = before.logits[0, 0].double().cpu(), after.logits[0, 0].double().cpu()
+        after = question.ask(model, at)
+    if before.kind == "states":
+        alike = torch.nn.functional.cosine_similarity(before.values, after.values, dim=0)
+        return Knockout(before.at, before.tokens, None, (), (), None, None, None, float(alike))
+    logits = before.values, after.values
     listed = [side.topk(min(top, len(side))).indices.tolist() for side in logits]
-    following = [int(ids[0, place + 1])] if place + 1 < n else []
-    known = {token: _candidate(token, *logits, tokenizer) for token in {*listed[0], *listed[1], *following}}
+    following = _following(question, before) if cutter.causal else []
+    names = _names(model, before, tokenizer)
+    known = {token: _candidate(token, *logits, names) for token in {*listed[0], *listed[1], *following}}
+    losses = [answer.loss if cutter.causal else None for answer in (before, after)]
     return Knockout(
-        at=place,
-        tokens=n,
+        at=before.at,
+        tokens=before.tokens,
         kl=float(divergence(*logits)),
         before=tuple(known[token] for token in listed[0]),
         after=tuple(known[token] for token in listed[1]),
@@ -180,7 +200,6 @@ def divergence(
 ) -> Float[Tensor, "*rows"]:
     """KL(before ‖ after) of two predictions given as logits, in nats.
 
-    >>> import torch
     >>> divergence(torch.zeros(2), torch.tensor([0.0, 100.0]))
     tensor(49.3069, dtype=torch.float64)
     """
@@ -194,11 +213,21 @@ def _counting(total: int, progress: Callable[[int, int], None]) -> Callable[[], 
     return lambda: progress(min(next(calls), total), total)
 
 
-def _mean_loss(reading: Reading, causal: bool) -> float | None:
-    return None if reading.losses is None or not causal else float(reading.losses.double().mean())
+def _following(question: Question, answer: Answer) -> list[int]:
+    """The token that comes next in the text, if there is one."""
+    if question.ids is None or answer.kind != "tokens" or answer.at is None:
+        return []
+    return question.ids[0, answer.at + 1 : answer.at + 2].tolist()
 
 
-def _candidate(token: int, before: Tensor, after: Tensor, tokenizer: Any) -> Candidate:
-    text = None if tokenizer is None else tokenizer.decode([token])
+def _names(model: Any, answer: Answer, tokenizer: Any) -> Callable[[int], str | None]:
+    """How people call what an answer is about: words, or the classes of a classifier."""
+    if answer.kind in ("classes", "labels"):
+        called = getattr(model.config, "id2label", None) or {}
+        return lambda number: called.get(number)
+    return lambda token: None if tokenizer is None else tokenizer.decode([token])
+
+
+def _candidate(token: int, before: Tensor, after: Tensor, names: Callable[[int], str | None]) -> Candidate:
     was, now = (float(side.softmax(-1)[token]) for side in (before, after))
-    return Candidate(token, text, was, now, float(after[token] - before[token]))
+    return Candidate(token, names(token), was, now, float(after[token] - before[token]))

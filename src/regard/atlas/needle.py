@@ -131,7 +131,7 @@ def needle(
         haystack = sample_text() if length is None or length <= STORY else sample_book()
     hay = Haystack(model, tokenizer, haystack, hidden, length)
     control, texts = hay.without(), [hay.at(depth) for depth in fractions]
-    anatomy = Anatomy.of(model, control.ids)
+    anatomy = Anatomy.of_text(model, control.ids)
     looker, chances = _Looker(model, anatomy), []
     looks: dict[str, list[Tensor]] = {"needle": [], "source": []}
     with attending(model, looker):

@@ -64,11 +64,11 @@ class Prefix:
 def _blocks(model: Any, anatomy: Anatomy) -> tuple[list[Any], dict[int, int]]:
     """The blocks in order, and the block in which each layer lies."""
     found: dict[int, tuple[str, int]] = {}
-    for (name, _), layer in anatomy.sites.items():
+    for (name, _), place in anatomy.sites.items():
         match = re.match(r"(.*?)\.(\d+)(?:\.|$)", name)
         if match is None:
             return [], {}
-        found[layer] = match[1], int(match[2])
+        found[place.layer] = match[1], int(match[2])
     lists = {parent for parent, _ in found.values()}
     if len(lists) != 1 or len(set(found.values())) != len(anatomy.sites):
         return [], {}

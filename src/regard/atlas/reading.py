@@ -64,9 +64,19 @@ def place_of(at: int, n: int) -> int:
     return at % n
 
 
-def read(model: Any, ids: Int[Tensor, "batch n"], places: Sequence[int], *, loss: bool = True) -> Reading:
-    """Run a model over texts; its logits never exist for more than a piece of them at a time."""
-    hidden, head = _states(model, ids)
+def read(
+    model: Any,
+    ids: Int[Tensor, "batch n"],
+    places: Sequence[int],
+    *,
+    loss: bool = True,
+    beside: Mapping[str, Any] | None = None,
+) -> Reading:
+    """Run a model over texts; its logits never exist for more than a piece of them at a time.
+
+    `beside` are the arguments that it takes with the token ids, such as the pixels of an image.
+    """
+    hidden, head = _states(model, ids, beside or {})
     logits = head(hidden[:, list(places)])
     if not loss or ids.shape[1] < 2:
         return Reading(logits, None)
@@ -81,14 +91,14 @@ def read(model: Any, ids: Int[Tensor, "batch n"], places: Sequence[int], *, loss
     return Reading(logits, losses)
 
 
-def _states(model: Any, ids: Int[Tensor, "batch n"]) -> tuple[Tensor, Any]:
+def _states(model: Any, ids: Int[Tensor, "batch n"], beside: Mapping[str, Any]) -> tuple[Tensor, Any]:
     """The input of the model's head for every token, and the head as a function."""
     base, seen = model.base_model, []
     wanted = inspect.signature(model.forward).parameters
     options = {k: v for k, v in {"use_cache": False, "logits_to_keep": 1}.items() if k in wanted}
     hook = base.register_forward_hook(lambda module, args, output: seen.append(output))
     try:
-        output = model(input_ids=ids, **options)
+        output = model(input_ids=ids, **beside, **options)
     finally:
         hook.remove()
     if base is model or getattr(output, "logits", None) is None:

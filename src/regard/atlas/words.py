@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from regard.errors import RecordingError
-from regard.models import Layer, Recording
+from regard.models import Layer, Passage, Recording
 
 __all__ = ["Words", "is_delimiter", "words_of"]
 
@@ -22,13 +22,19 @@ SPECIAL = re.compile(r"<[^<>\s]*>|\[[A-Z]+\]")
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Token ids of the queries and the keys, and which keys are delimiters; or why they are unknown."""
+    """Token ids of the queries and the keys, and which keys are delimiters; or why they are unknown.
+
+    Of cross-attention, `said_from` is the first query that is no instruction, and `heard` how many of the
+    keys are a sound, before the silence after it.
+    """
 
     q_ids: Int64[Tensor, " q"] | None = None
     k_ids: Int64[Tensor, " k"] | None = None
     delimiters: Bool[Tensor, " k"] | None = None
     no_ids: str = "no token ids were given"
     no_delimiters: str = "no delimiters were given"
+    said_from: int = 0
+    heard: int | None = None
 
 
 def is_delimiter(text: str) -> bool:
@@ -53,6 +59,8 @@ def words_of(recording: Recording, layer: Layer, delimiters: Collection[int] | N
     else:
         q_ids, why_q = (None if k_ids is None else k_ids[keys - rows :]), why_k
     words = Words(q_ids, k_ids, no_ids=why_q or why_k)
+    if layer.role == "cross":
+        words = replace(words, said_from=_said_from(recording), heard=_heard(recording))
     if k_ids is None:
         return replace(words, no_delimiters=why_k)
     if delimiters is not None:
@@ -60,7 +68,10 @@ def words_of(recording: Recording, layer: Layer, delimiters: Collection[int] | N
             words, delimiters=torch.isin(k_ids, torch.tensor(sorted(delimiters), dtype=torch.long))
         )
     texts, why = _texts(recording, k_ids)
-    flags = None if texts is None else torch.tensor([is_delimiter(text) for text in texts], dtype=torch.bool)
+    if texts is None:
+        return replace(words, no_delimiters=why)
+    # A patch is written as a mark of the tokenizer's own, and sets nothing apart.
+    flags = torch.tensor([is_delimiter(text) for text in texts], dtype=torch.bool) & (k_ids >= 0)
     return replace(words, delimiters=flags, no_delimiters=why)
 
 
@@ -75,8 +86,15 @@ def _ids(recording: Recording, role: str, length: int) -> tuple[Tensor | None, s
     ids = ids[0]
     if len(ids) < length:
         return None, f"the recording has {len(ids)} token ids for {length} positions"
+    if role == "encoder" and _heard(recording) is not None:
+        return None, "a sound has frames, and no tokens"
     # The last token of a generated text was never read.
-    return ids[:length].long(), ""
+    ids = ids[:length].long().clone()
+    for passage in _sensed(recording, role):
+        # All patches of an image are written as one token, and none of them is another one again.
+        places = torch.arange(passage.start, min(passage.stop, length))
+        ids[places] = -1 - places
+    return ids, ""
 
 
 def _texts(recording: Recording, ids: Tensor) -> tuple[list[str] | None, str]:
@@ -84,6 +102,29 @@ def _texts(recording: Recording, ids: Tensor) -> tuple[list[str] | None, str]:
         tokens = recording.tokens[: len(ids)]
     except RecordingError as error:
         return None, str(error).rstrip(".")
-    if [token.id for token in tokens] != ids.tolist():
+    known = zip(tokens, ids.tolist(), strict=False)
+    if len(tokens) < len(ids) or any(token.id != number for token, number in known if number >= 0):
         return None, "the recording's tokenizer was attached to another stack; give delimiters as token ids"
     return [token.text for token in tokens], ""
+
+
+def _said_from(recording: Recording) -> int:
+    """The first token that is not an instruction such as <|startoftranscript|>."""
+    try:
+        tokens = recording.tokens
+    except RecordingError:
+        return 0
+    marks = (place for place, token in enumerate(tokens) if not SPECIAL.fullmatch(token.text.strip()))
+    return next(marks, 0)
+
+
+def _sensed(recording: Recording, role: str) -> list[Passage]:
+    """The runs of tokens that stand for images or sounds in a text."""
+    passages = next(iter(recording.passages_of(role)), [])
+    return [passage for passage in passages if passage.name.startswith(("image", "sound"))]
+
+
+def _heard(recording: Recording) -> int | None:
+    """How many keys are a sound; None where the source is a text."""
+    passages = next(iter(recording.passages_of("encoder")), [])
+    return next((passage.stop for passage in passages if passage.name == "sound"), None)

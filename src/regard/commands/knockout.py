@@ -33,7 +33,11 @@ def knockout(
     text: TextArgument = None,
     heads: Annotated[
         list[str] | None,
-        typer.Option("--head", metavar="LAYER.HEAD", help="A head to silence; * for all, as in 6.*"),
+        typer.Option(
+            "--head",
+            metavar="LAYER.HEAD",
+            help="A head to silence; * for all, as in 6.*; of another stack, cross.1.3.",
+        ),
     ] = None,
     edges: Annotated[
         list[str] | None,
@@ -48,6 +52,10 @@ def knockout(
         str | None, typer.Option(metavar="heads|keys", help="Cut each head, or each token, in turn.")
     ] = None,
     at: Annotated[int, typer.Option(help="The position whose prediction is compared; -1 is the last.")] = -1,
+    reply: Annotated[
+        str | None,
+        typer.Option("--written", metavar="TEXT", help="What an encoder-decoder has written so far."),
+    ] = None,
     top: Annotated[int, typer.Option(help="How many tokens to list.")] = 5,
     option: ModelOption = None,
     dtype: DtypeOption = None,
@@ -75,17 +83,19 @@ def knockout(
     named, given = model_and_text(model, text, option)
     said = text_named(given)
     loaded = model_named(named, dtype=dtype, device=device)
-    result = _swept(loaded, said, sweep) if sweep else _cut(loaded, said, cuts, at, top)
+    if reply is not None and not loaded.model.config.is_encoder_decoder:
+        raise RegardError("--written is for models that read one text and write another; leave it out.")
+    result = _swept(loaded, said, sweep) if sweep else _cut(loaded, said, cuts, at, top, reply)
     if as_json:
         print_json(result.to_dict())
     else:
         show(result.table())
 
 
-def _cut(loaded: Any, text: str, cuts: dict[str, Any], at: int, top: int) -> Any:
+def _cut(loaded: Any, text: str, cuts: dict[str, Any], at: int, top: int, written: str | None) -> Any:
     from regard.atlas import knockout as cut
 
-    return cut(loaded.model, text, tokenizer=loaded.tokenizer, at=at, top=top, **cuts)
+    return cut(loaded.model, text, tokenizer=loaded.tokenizer, at=at, top=top, written=written, **cuts)
 
 
 def _swept(loaded: Any, text: str, over: str) -> Any:
@@ -95,18 +105,25 @@ def _swept(loaded: Any, text: str, over: str) -> Any:
         return importance(loaded.model, text, over=over, tokenizer=loaded.tokenizer, progress=step)
 
 
-def _head(given: str) -> tuple[Any, Any]:
-    layer, dot, head = given.partition(".")
-    if not dot:
-        raise RegardError(f"--head is {given!r}; wanted LAYER.HEAD such as 6.3, or 6.* for all of a layer.")
-    return _span("--head", given, layer), _span("--head", given, head)
+def _head(given: str) -> tuple[Any, ...]:
+    """A layer and a head, with the stack in front where one is named."""
+    *stack, layer, head = given.split(".") if given.count(".") else (given, "")
+    if not head or len(stack) > 1:
+        raise RegardError(
+            f"--head is {given!r}; wanted LAYER.HEAD such as 6.3, 6.* for all of a layer, or cross.1.3."
+        )
+    return *stack, _span("--head", given, layer), _span("--head", given, head)
 
 
-def _edge(given: str) -> tuple[Any, Any, Any, Any]:
+def _edge(given: str) -> Any:
+    from regard.atlas import Edge
+
     parts = given.split(":")
     if len(parts) != 3:
         raise RegardError(f"--edge is {given!r}; wanted LAYER.HEAD:QUERY:KEY such as 6.3:40:10.")
-    return *_head(parts[0]), _span("--edge", given, parts[1]), _span("--edge", given, parts[2])
+    *stack, layer, head = _head(parts[0])
+    query, key = (_span("--edge", given, part) for part in parts[1:])
+    return Edge(layer, head, query, key, *stack)
 
 
 def _span(option: str, given: str, part: str) -> int | range | None:

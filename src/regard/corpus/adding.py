@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.atlas import KINDS
+from regard.atlas.kinds import OF_ONE_TEXT
 from regard.corpus.state import LENGTHS, MEASURES, OCTAVES, TOPS, State, best
 from regard.corpus.survey import Survey, joined
 from regard.corpus.windows import Windows
@@ -24,7 +24,7 @@ def add(state: State, document: Windows, windows: list[Survey]) -> None:
     sums["windows"] += len(windows)
     scores, measures, profile = joined(windows)
     fit = ~scores.isnan()
-    bars = torch.tensor([kind.bar for kind in KINDS], dtype=scores.dtype)[:, None]
+    bars = torch.tensor([kind.bar for kind in OF_ONE_TEXT], dtype=scores.dtype)[:, None]
     sums["kind_fit"] += fit
     sums["kind_found"] += fit & (scores >= bars)
     sums["kind_sum"] += scores.nan_to_num()

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from regard.atlas import KINDS
+from regard.atlas.kinds import OF_ONE_TEXT
 
 __all__ = [
     "BINS",
@@ -38,7 +38,7 @@ MEASURES = (
     "span_copy",
     "importance",
 )
-KIND_NAMES = tuple(kind.name for kind in KINDS)
+KIND_NAMES = tuple(kind.name for kind in OF_ONE_TEXT)
 ENTROPY_BINS = 20
 # Distances by octave: bin 0 is distance 0, bin b is 2^(b-1) … 2^b - 1.
 OCTAVES = 32

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from regard.atlas import KINDS
 from regard.atlas.flat import Flat
+from regard.atlas.kinds import OF_ONE_TEXT
 from regard.atlas.repeats import token_mass
 from regard.atlas.tally import SINKS, Tally
 from regard.atlas.words import Words
@@ -88,7 +88,7 @@ def _mean(values: Tensor, weight: Tensor) -> Tensor:
 
 
 def _surveyed(tally: Tally, norms: Float[Tensor, "heads k"]) -> Survey:
-    scores = [[_number(found.score) for found in kind.judge(tally, kind)] for kind in KINDS]
+    scores = [[_number(found.score) for found in kind.judge(tally, kind)] for kind in OF_ONE_TEXT]
     octave = _octaves(tally.distances.abs())
     sums = tally.distance_sums.new_zeros(tally.heads, OCTAVES)
     counts = tally.flat.distance_counts.new_zeros(tally.heads, OCTAVES)

@@ -70,7 +70,7 @@ def evaluate(
     if not 1 <= prompt < n:
         raise ModelError(f"prompt is {prompt}; the text has {n} tokens, so wanted 1 to {n - 1}.")
     step = _Steps(progress, 1 + len(shares) * len(policies))
-    bench = _Bench(model, Anatomy.of(model, ids))
+    bench = _Bench(model, Anatomy.of_text(model, ids))
     losses, _ = bench.losses(_Text(ids, prompt), shares, policies, step)
     return Eviction(prompt, n - prompt, bench.layers, tuple(losses))
 
@@ -103,7 +103,7 @@ def evaluate_needle(
         found = hay.at(depth)
         texts.append(_Text(found.ids, found.reply.start - asked, found.reply))
     step = _Steps(progress, len(texts) * (1 + len(shares) * len(policies)))
-    bench = _Bench(model, Anatomy.of(model, texts[0].ids))
+    bench = _Bench(model, Anatomy.of_text(model, texts[0].ids))
     runs = [bench.losses(text, shares, policies, step) for text in texts]
     losses = tuple(_mean(alike) for alike in zip(*(losses for losses, _ in runs), strict=True))
     found = sum(found for _, found in runs) / len(runs)

@@ -1,4 +1,4 @@
-"""How much tokens attend to an image: its share of the attention, patches without attention, and sinks."""
+"""How much tokens look at an image: its share of the attention, patches nobody looks at, and sinks."""
 
 from __future__ import annotations
 

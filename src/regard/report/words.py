@@ -15,6 +15,7 @@ KIND_SENTENCES = {
     "uniform": "Every visible key gets about the same: the head averages.",
     "delimiter": "Weight gathers on punctuation and line breaks: dark columns where sentences end.",
     "retrieval": "Queries pick single keys from far back: dark cells far from the diagonal.",
+    "alignment": "Queries go through the source in order: each word looks at its own place there.",
 }
 
 CAVEATS = (

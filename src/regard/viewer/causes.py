@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fastapi import HTTPException
@@ -52,10 +53,19 @@ def cut(
     """The change of the next token's distribution when heads, edges or keys are cut."""
     package = _atlas_package()
     ids = recording.token_ids["decoder"][0]
+    stack, at, keys = wanted.get("stack"), wanted["at"], wanted["keys"]
+    heads: list[Any] = [tuple(head) for head in wanted["heads"]]
     edges = [
         package.Edge(edge["layer"], edge["head"], edge["query"], edge["key"]) for edge in wanted["edges"]
     ]
-    keys, at = wanted["keys"], wanted["at"]
+    given: dict[str, Any] = {}
+    if "encoder" in recording.token_ids:
+        # Positions are those of the stack that is looked at, and predictions the decoder's.
+        given, ids = {"written": ids}, recording.token_ids["encoder"][0]
+        heads = [(stack, *head) for head in heads] if stack else heads
+        edges = [replace(edge, stack=stack) for edge in edges]
+        edges += [package.Edge(key=key, stack=stack) for key in keys]
+        keys, at, causal = [], -1 if stack == "encoder" else at, False
     if causal and 0 <= at and LONG < len(ids):
         # Later tokens cannot influence this one, so cuts behind it have no effect.
         ids = ids[: at + 1]
@@ -63,7 +73,7 @@ def cut(
     found = package.knockout(
         loaded.model,
         ids,
-        heads=[tuple(head) for head in wanted["heads"]],
+        heads=heads,
         edges=edges,
         keys=tuple(keys),
         at=at,
@@ -71,6 +81,7 @@ def cut(
         tokenizer=loaded.tokenizer,
         top=CANDIDATES,
         progress=progress,
+        **given,
     )
     listed = {one.id: one for one in (*found.before, *found.after)}.values()
     shown = [{"token": one.text or f"#{one.id}", "id": one.id} for one in listed]

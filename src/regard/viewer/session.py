@@ -14,7 +14,7 @@ import torch
 from fastapi import HTTPException
 
 from regard.errors import RegardError
-from regard.models import Layer
+from regard.models import Layer, Recording
 from regard.viewer.comparing import Aligned, align
 from regard.viewer.heads import Head
 from regard.viewer.jobs import Job, Jobs
@@ -258,6 +258,12 @@ class Session:
     def _model_to_cut(self, entry: Entry) -> str:
         if "decoder" not in entry.recording.token_ids:
             raise HTTPException(409, "the recording holds no token ids, so the model cannot be run on them.")
+        if {"vision", "audio"} & set(entry.shapes) or _of_a_sound(entry.recording):
+            raise HTTPException(
+                409,
+                "the model saw an image or heard a sound, which the recording does not hold, so it cannot "
+                "be run again from here. Use regard.knockout with what the processor gives.",
+            )
         return self.model_of(entry)
 
     def words(self, entry: Entry, layer: Layer) -> Any:
@@ -351,3 +357,13 @@ def _title(text: str) -> str:
     """The first words of a text, as a name for its recording."""
     words = " ".join(text.split()[:6])
     return words[:40] or "text"
+
+
+def _of_a_sound(recording: Recording) -> bool:
+    """Whether what the model read is a sound, whose frames are numbered and are no tokens."""
+    return any(
+        one.name.startswith(("sound", "image"))
+        for role in ("encoder", "decoder")
+        for row in recording.passages_of(role)
+        for one in row
+    )

@@ -78,7 +78,7 @@ def test_rows_are_sorted_by_their_tile(device, rows, tiles, part_rows, first):
 
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["none", "causal"])
 @pytest.mark.parametrize("first", [0, 4])
-def test_argmax_keys_and_first_weights_from_tiles(device, monkeypatch, mask, first):
+def test_from_tiles_to_keys_and_the_weight_of_the_first(device, monkeypatch, mask, first):
     if not HOPPER:
         monkeypatch.setattr(argmax, "hopper_argmax_kernel", ArgmaxKernel())
     for name, value in (("ROWS", 64), ("PART_ROWS", 128)):
@@ -112,7 +112,7 @@ def test_argmax_keys_and_first_weights_from_tiles(device, monkeypatch, mask, fir
         (Causal() & Window(500), 9000, {64, 128}),
     ],
 )
-def test_rows_that_see_few_keys_need_no_second_search(mask, n, dims):
+def test_rows_that_see_few_keys_need_no_second_look(mask, n, dims):
     found = set()
     for dim in (64, 128):
         q, k, v = torch.empty(3, 1, 1, n, dim, dtype=torch.bfloat16).unbind()

@@ -77,7 +77,7 @@ def test_the_second_pass_keeps_everything_in_registers(reports):
     assert reports["second_pass_kernel"]["stack"] == 0
 
 
-def test_the_forward_spills_almost_no_registers(reports):
+def test_the_forward_spills_next_to_nothing(reports):
     """The edge loop keeps a few bytes per thread in local memory; the loop over full tiles does not."""
     assert reports["forward_kernel"]["stack"] <= 128
 
@@ -90,18 +90,18 @@ def test_kernels_for_hopper_keep_everything_in_registers(kernel, reports):
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper")])
-def test_the_compiler_uses_no_barrier_that_ring_slots_use(kernel, reports):
+def test_the_compiler_takes_no_barrier_that_places_in_rings_have(kernel, reports):
     assert reports[kernel]["barrier"] < 8
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper_second_pass")])
-def test_the_hopper_second_pass_overlaps_exponentials_with_the_next_product(kernel, reports):
+def test_the_second_pass_for_hopper_exponentiates_while_the_next_block_is_multiplied(kernel, reports):
     """32 exponentials a thread, for either block of each warpgroup."""
     assert reports[kernel]["covered"] == (4 if "WARPGROUPS=2" in kernel else 6)
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper_forward")])
-def test_the_hopper_forward_overlaps_exponentials_with_the_product_of_values(kernel, reports):
+def test_the_forward_for_hopper_exponentiates_while_values_are_mixed(kernel, reports):
     """The assembler likes to move exponentials behind the wait for that product: 64 a thread and tile are
     before it."""
     assert reports[kernel]["meanwhile"] >= 64
@@ -110,13 +110,13 @@ def test_the_hopper_forward_overlaps_exponentials_with_the_product_of_values(ker
 @pytest.mark.parametrize(
     "kernel", [name for name in KERNELS if name.startswith("hopper_forward") and "MAX_SCORES=1" not in name]
 )
-def test_the_hopper_forward_uses_the_three_input_maximum(kernel, reports):
+def test_the_forward_for_hopper_looks_for_the_largest_of_three_weights(kernel, reports):
     """Two rows of 32 weights a thread, in two parts or whole, in the loops of two warpgroups."""
     assert reports[kernel]["threes"] >= 2 * 2 * 14
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper_forward")])
-def test_the_loops_of_the_hopper_forward_do_not_collide_in_the_instruction_cache(kernel, reports):
+def test_loops_of_the_forward_for_hopper_have_places_of_their_own_in_the_instruction_cache(kernel, reports):
     assert apart_enough(reports[kernel]["apart"])
 
 
@@ -126,7 +126,7 @@ def apart_enough(apart: int) -> bool:
 
 
 @pytest.mark.slow
-def test_variants_between_these_compile_alike():
+def test_variants_in_between_are_compiled_as_these_are():
     for kernel, report in compiled(MORE).items():
         assert report["wgmma"] > 0, kernel
         assert report["stack"] == 0, kernel

@@ -29,13 +29,13 @@ def test_options_work_while_decoding(options, device):
     agree(leaves(device, 2, 70, batch=1, heads=2, kv_heads=1), Causal(), **moved)
 
 
-def test_top_keys_of_a_decode_step(device):
+def test_the_heaviest_keys_of_a_decode_step(device):
     given = leaves(device, 2, 130, batch=1, heads=2, kv_heads=1)
     ours, truth = (observe(**given, stats=[TopK(5)], backend=b) for b in ("triton", "torch"))
     same(ours.top_k, truth.top_k)
 
 
-def test_top_keys_of_a_decode_step_that_did_not_request_them(device):
+def test_the_heaviest_keys_of_a_step_that_was_not_asked_for_them(device):
     given = leaves(device, 2, 130, batch=1, heads=2, kv_heads=1)
     truth = observe(**given, stats=[TopK(5)], backend="torch")
     q, k, v = (given[name].detach() for name in "qkv")
@@ -43,13 +43,13 @@ def test_top_keys_of_a_decode_step_that_did_not_request_them(device):
 
 
 @pytest.mark.parametrize(("k", "mask"), [(20, None), (130, Causal() & Window(10)), (130, Causal(shift=-120))])
-def test_rows_with_fewer_tiles_than_top_keys_list_no_key_twice(k, mask, device):
+def test_rows_with_fewer_tiles_than_keys_asked_for_list_no_key_twice(k, mask, device):
     given = leaves(device, 2, k, batch=1, heads=4, kv_heads=2)
     ours, truth = (observe(**given, mask=mask, stats=[TopK(8)], backend=b) for b in ("triton", "torch"))
     same(ours.top_k, truth.top_k)
 
 
-def test_garbage_in_masked_keys_of_a_decode_step_does_not_leak(device):
+def test_garbage_among_the_hidden_keys_of_a_decode_step_stays_there(device):
     given = leaves(device, 2, 130, batch=1, heads=2, kv_heads=1)
     clean = observe(**given, mask=Causal() & Window(40), backend="triton").out
     given["v"][:, :, :60] = torch.nan
@@ -69,7 +69,7 @@ def test_keys_are_split_and_merged(device, monkeypatch):
     assert ours.max_score.key.equal(truth.max_score.key)
 
 
-def test_on_ties_the_first_key_is_the_argmax_and_the_first_top_key(device, monkeypatch):
+def test_of_equal_scores_the_first_key_is_the_peak_and_the_heaviest(device, monkeypatch):
     monkeypatch.setattr(decode, "PER_PROCESSOR", 7)
     monkeypatch.setattr(decode, "PIECE", 64)
     given = leaves(device, 1, 300, batch=1, heads=2)
@@ -79,14 +79,14 @@ def test_on_ties_the_first_key_is_the_argmax_and_the_first_top_key(device, monke
     assert seen.top_k.key.flatten(0, 2).unique(dim=0).tolist() == [[0, 1, 2]]
 
 
-def test_top_keys_are_selected_in_several_rounds(device, monkeypatch):
+def test_the_heaviest_keys_are_found_in_several_rounds(device, monkeypatch):
     monkeypatch.setattr(decode, "PIECE", 32)
     given = leaves(device, 2, 300, batch=1, heads=2, kv_heads=1)
     ours, truth = (observe(**given, stats=[TopK(8)], backend=b) for b in ("triton", "torch"))
     same(ours.top_k, truth.top_k)
 
 
-def test_a_dead_row_has_no_argmax_and_no_weight_on_first_keys(device):
+def test_a_query_that_sees_nothing_has_no_peak_and_nothing_on_the_first_keys(device):
     given = leaves(device, 3, 130, batch=1, heads=1)
     stats = [MaxScore(), SinkMass(2), TopK(2)]
     seen = observe(**given, mask=Causal(shift=-129), stats=stats, backend="triton")
@@ -98,7 +98,7 @@ def test_a_dead_row_has_no_argmax_and_no_weight_on_first_keys(device):
 
 @pytest.mark.parametrize("q", [2, 20])
 @pytest.mark.parametrize("first", [1, 50, 1000])
-def test_two_counts_of_first_keys_can_be_requested_at_once(first, q, device):
+def test_two_counts_of_first_keys_can_be_asked_for_at_once(first, q, device):
     given = leaves(device, q, 130, batch=2, heads=4, kv_heads=2)
     stats = [SinkMass(first), SinkMass(7).named("seven")]
     ours, truth = (observe(**given, mask=Causal(), stats=stats, backend=b) for b in ("triton", "torch"))

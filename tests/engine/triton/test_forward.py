@@ -92,7 +92,7 @@ def test_garbage_behind_the_mask_does_not_leak(device):
         torch.testing.assert_close(got[0, 0, ~sees], clean[0, 0, ~sees])
 
 
-def test_a_bias_of_minus_inf_stays_masked_under_a_soft_cap(device):
+def test_what_a_bias_forbids_stays_forbidden_under_a_soft_cap(device):
     given = leaves(device, 33, 40, batch=1, heads=2, dim=16)
     bias = torch.zeros(1, 1, 33, 40, device=device)
     bias[..., ::3] = -torch.inf
@@ -101,7 +101,7 @@ def test_a_bias_of_minus_inf_stays_masked_under_a_soft_cap(device):
     assert (got.max_score.key % 3 != 0).all()
 
 
-def test_a_dead_row_gives_zeros(device):
+def test_a_row_that_sees_nothing_gives_zeros(device):
     given = leaves(device, 9, 5, batch=1, heads=2)
     seen = observe(**given, mask=Causal(), stats=ROWS, backend="triton")
     assert torch.equal(seen.out[:, :, :4], torch.zeros_like(seen.out[:, :, :4]))
@@ -110,7 +110,7 @@ def test_a_dead_row_gives_zeros(device):
     assert (seen.entropy[:, :, :4] == 0).all()
 
 
-def test_on_ties_the_first_key_is_the_argmax(device):
+def test_of_equal_scores_the_first_key_is_named(device):
     x = torch.zeros(1, 1, 70, 16, device=device)
     seen = observe(x, x, x, mask=Window(20), stats=[MaxScore()], backend="triton")
     assert seen.max_score.key.flatten().tolist() == [max(0, i - 19) for i in range(70)]
@@ -122,7 +122,7 @@ def test_the_same_call_gives_the_same_bits(device):
     assert torch.equal(first, again)
 
 
-def test_on_ties_the_first_key_is_the_argmax_in_recomputed_blocks(device):
+def test_of_equal_scores_the_first_key_is_named_when_blocks_are_done_again(device):
     x = torch.zeros(1, 1, 70, 16, device=device)
     problem = problem_of(x, x, x, Options(Window(20)))
     operands, riders = Operands(problem), Riders(max_score=True)
@@ -133,7 +133,7 @@ def test_on_ties_the_first_key_is_the_argmax_in_recomputed_blocks(device):
 
 
 @pytest.mark.parametrize(("parts", "classes"), [(1, 1), (2, 1), (1, 0), (2, 0)])
-def test_recomputed_blocks_have_the_size_of_the_first_launch(device, parts, classes):
+def test_blocks_that_are_done_again_are_those_of_the_first_time(device, parts, classes):
     given, mask = leaves(device, 150, 170, heads=2, kv_heads=1), Causal()
     problem = problem_of(given["q"], given["k"], given["v"], Options(mask))
     operands, riders = Operands(problem), Riders(entropy=True, distance=True, max_score=True, first=3)

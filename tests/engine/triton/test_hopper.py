@@ -115,7 +115,7 @@ def test_top_keys_of_longer_texts_come_from_few_tiles(mask, dim):
 
 @pytest.mark.parametrize("mask", [None, Causal() & Window(900)], ids=["none", "window"])
 @pytest.mark.parametrize("held", [[64], [128], [256], [512], []])
-def test_tile_maxima_are_read_once_if_registers_hold_them(monkeypatch, mask, held):
+def test_largest_scores_of_tiles_are_read_once_where_registers_hold_them(monkeypatch, mask, held):
 
     from regard.engine.triton.hopper.topk import launch as topk
 
@@ -136,7 +136,7 @@ def test_every_query_may_want_the_same_tile(mask):
 
 
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["none", "causal"])
-def test_max_scores_and_block_maxima_need_no_top_keys(mask):
+def test_largest_scores_and_largest_weights_need_no_top_keys_asked(mask):
     q, k, v = tensors(batch=1, q=2300, k=2300)
     asked = [MaxScore(), Pooled(128, "max")]
     got = observe(q, k, v, mask, stats=asked)
@@ -146,7 +146,7 @@ def test_max_scores_and_block_maxima_need_no_top_keys(mask):
     close(got.pooled, wanted.pooled, 1e-4)
 
 
-def test_rows_with_nearly_all_weight_on_one_key():
+def test_rows_that_look_at_hardly_more_than_one_key():
     q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=1500, k=1500)
     check(q * 24, k, v, Causal())
 
@@ -172,7 +172,7 @@ def test_scores_that_rise_or_fall_from_tile_to_tile(dim, dtype, rising):
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
 @pytest.mark.parametrize(("dim", "dtype"), [(128, torch.bfloat16), (64, torch.float16)])
 @pytest.mark.parametrize("leap", [9, 24, 100])
-def test_scores_that_jump_from_one_tile_to_the_next(dim, dtype, leap, mask):
+def test_scores_that_leap_from_one_tile_to_the_next(dim, dtype, leap, mask):
     # Weights are relative to what earlier tiles had, and may be more than a number holds. Then some of the
     # sums are infinite, and the block is done again.
     q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=1500, k=1500, dim=dim, dtype=dtype)
@@ -195,7 +195,7 @@ def test_scores_that_jump_from_one_tile_to_the_next(dim, dtype, leap, mask):
                 close(got.stats[name], wanted.stats[name], tolerance)
 
 
-def test_a_sink_that_takes_all_weight():
+def test_a_sink_that_leaves_nothing_to_any_key():
     q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=1200, k=1200)
     sink = torch.tensor([0.0, 200.0], device="cuda")
     got, wanted = (
@@ -207,7 +207,7 @@ def test_a_sink_that_takes_all_weight():
     assert (got.top_k[1][:, 1] == -1).all()
 
 
-def test_queries_at_the_end_of_a_longer_text():
+def test_queries_that_stand_at_the_end_of_a_longer_text():
     check(*tensors(q=100, k=777), Causal())
 
 
@@ -218,7 +218,7 @@ def test_grouped_heads_half_precision_and_a_sink():
 
 @pytest.mark.parametrize("kv_heads", [6, 3, 1])
 @pytest.mark.parametrize("dim", [64, 128])
-def test_interleaved_heads_give_the_same_bits(monkeypatch, kv_heads, dim):
+def test_heads_that_take_turns_give_the_same_bits_as_one_after_the_other(monkeypatch, kv_heads, dim):
     inputs = [x.requires_grad_() for x in tensors(heads=6, kv_heads=kv_heads, dim=dim)]
     check(*(x.detach() for x in inputs), Causal())
     found = []
@@ -233,7 +233,7 @@ def test_interleaved_heads_give_the_same_bits(monkeypatch, kv_heads, dim):
         assert torch.equal(taking_turns, in_a_row)
 
 
-def test_heads_that_are_adjacent_in_memory():
+def test_heads_that_lie_beside_one_another():
     q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors())
     check(q, k, v, Causal())
 
@@ -252,7 +252,7 @@ def test_overviews_of_any_block_size(size, mask):
 
 @pytest.mark.parametrize("how", ["mean", "max"])
 @pytest.mark.parametrize("size", [2, 8, 16, 32])
-def test_block_means_or_block_maxima_alone(size, how):
+def test_means_and_largest_weights_of_blocks_may_be_asked_alone(size, how):
     q, k, v = tensors(dim=64)
     statistics = [Pooled(size, how)]
     got = observe(q, k, v, Causal(), stats=statistics)
@@ -279,7 +279,7 @@ def test_the_same_call_gives_the_same_bits():
         )
 
 
-def test_rows_with_too_many_candidates_are_searched_exhaustively():
+def test_rows_with_more_candidates_than_places_are_searched_again():
     q, k, v = tensors()
     # All scores are equal: every key is a candidate, and the first ones are the answer.
     got = observe(torch.zeros_like(q), k, v, Causal(), stats=[TopK(4)])
@@ -289,7 +289,7 @@ def test_rows_with_too_many_candidates_are_searched_exhaustively():
 
 @pytest.mark.parametrize("first", [1, 8, 9, 20])
 @pytest.mark.parametrize("name", ["none", "causal", "window", "documents with padding"])
-def test_every_kernel_returns_the_same_weight_of_first_keys(name, first):
+def test_first_keys_have_the_same_weight_whoever_is_asked_for_it(name, first):
     q, k, v = tensors()
     # Keys that are looked at, by all who see them.
     k[:, :, :first] += q.mean((1, 2), keepdim=True) * 40
@@ -303,7 +303,7 @@ def test_every_kernel_returns_the_same_weight_of_first_keys(name, first):
 @pytest.mark.parametrize("name", ["none", "causal", "window"])
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("stats", [ROWS, [MaxScore()]], ids=["rows", "alone"])
-def test_on_ties_every_search_returns_the_first_key(name, dim, stats):
+def test_of_equal_scores_the_first_key_is_named_by_whoever_looks_for_it(name, dim, stats):
     q, k, v = tensors(batch=1, k=500, dim=dim)
     # Every key is there four times: in the same tile, and in others.
     k[:, :, 125:] = k[:, :, :125].repeat(1, 1, 3, 1)
@@ -331,7 +331,7 @@ def test_garbage_behind_the_mask_does_not_leak():
 
 
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["none", "causal"])
-def test_a_nan_query_gives_nan_and_does_not_affect_others(mask):
+def test_a_query_that_is_no_number_is_reported_and_leaves_others_alone(mask):
     q, k, v = tensors()
     q[0, 1, 70] = torch.nan
     seen = observe(q, k, v, mask, stats=ROWS)
@@ -344,7 +344,7 @@ def test_a_nan_query_gives_nan_and_does_not_affect_others(mask):
     assert torch.equal(seen.entropy.isnan(), lost)
 
 
-def test_dead_rows_have_no_top_keys_in_a_long_text_either():
+def test_rows_that_see_nothing_have_no_top_keys_in_a_long_text_either():
     """Of short ones every block is searched row by row."""
     n, alive = 3000, 2900
     at = torch.arange(n)
@@ -390,7 +390,7 @@ def test_strips_of_few_maps_are_cut(monkeypatch, size):
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("mask", [None, Documents(lengths=(1100, 400))])
-def test_future_diagonals_are_left_out_unless_requested(monkeypatch, mask, signed):
+def test_diagonals_of_the_future_are_left_out_where_nobody_asks_for_them(monkeypatch, mask, signed):
 
     from regard.engine.triton.hopper.second_pass import sweep
 
@@ -419,7 +419,7 @@ def test_columns_alone():
     close(got.column_mass, wanted.column_mass, 1e-4)
 
 
-def test_several_folds_of_a_kind_all_get_their_sums():
+def test_several_who_ask_for_the_same_are_all_told():
     q, k, v = tensors(q=700, k=900)
     asked = [
         ColumnMass(),
@@ -437,7 +437,7 @@ def test_several_folds_of_a_kind_all_get_their_sums():
         close(*pair, 1e-4)
 
 
-def test_more_maps_than_a_grid_allows_use_the_portable_kernels():
+def test_more_maps_than_a_grid_has_rows_go_to_the_other_kernels():
     few, many = (torch.zeros(batch, 64, 16, 64, dtype=torch.bfloat16, device="cuda") for batch in (2, 1100))
     assert hopper.applicable(problem_of(few, few, few, Options()))
     assert not hopper.applicable(problem_of(many, many, many, Options()))

@@ -54,7 +54,7 @@ def fill(kernel: Kernel, x: torch.Tensor, scale: float) -> torch.Tensor:
     return x
 
 
-def test_all_kernels_are_compiled_before_the_first_launch(diary):
+def test_all_are_compiled_before_the_first_is_started(diary):
     a, b = Kernel("a", diary), Kernel("b", diary)
 
     def call():
@@ -67,7 +67,7 @@ def test_all_kernels_are_compiled_before_the_first_launch(diary):
     assert diary == ["start a", "start b"]
 
 
-def test_compiled_kernels_launch_until_one_is_missing(diary):
+def test_what_is_there_is_started_until_one_is_lacking(diary):
     a, b, c = (Kernel(name, diary) for name in "abc")
     fill(a, torch.empty(8), 1.0)
     diary.clear()
@@ -85,7 +85,7 @@ def test_compiled_kernels_launch_until_one_is_missing(diary):
         lambda x: len(x.nonzero()) > 0,
     ],
 )
-def test_unwritten_memory_is_not_read(diary, read):
+def test_nobody_reads_what_nobody_has_written(diary, read):
     a, b = Kernel("a", diary), Kernel("b", diary)
 
     def call():
@@ -96,7 +96,7 @@ def test_unwritten_memory_is_not_read(diary, read):
     assert diary == ["compile a", "start a", "start b"]
 
 
-def test_a_view_of_unwritten_memory_is_not_read_either(diary):
+def test_a_view_of_what_nobody_has_written_is_not_read_either(diary):
     a, b = Kernel("a", diary), Kernel("b", diary)
 
     def call():
@@ -109,7 +109,7 @@ def test_a_view_of_unwritten_memory_is_not_read_either(diary):
     assert diary == ["compile a", "start a", "start b"]
 
 
-def test_tensors_that_no_kernel_writes_are_read(diary):
+def test_what_has_nothing_to_do_with_kernels_is_read(diary):
     a, b = Kernel("a", diary), Kernel("b", diary)
 
     def call():
@@ -121,7 +121,7 @@ def test_tensors_that_no_kernel_writes_are_read(diary):
     assert diary == ["compile a", "compile b", "start a", "start b"]
 
 
-def test_an_empty_tensor_counts_as_written(diary):
+def test_nobody_waits_for_what_is_in_an_empty_tensor(diary):
     # All of them have the same address.
     a, b = Kernel("a", diary), Kernel("b", diary)
 
@@ -134,14 +134,14 @@ def test_an_empty_tensor_counts_as_written(diary):
     assert diary == ["compile a", "compile b", "start a", "start b"]
 
 
-def test_a_kernel_with_launch_hooks_is_not_compiled_ahead(diary):
+def test_a_kernel_that_is_watched_is_not_started_ahead(diary):
     a, b = Kernel("a", diary), Kernel("b", diary)
     b.pre_run_hooks.append(print)
     precompile_and_run(lambda: [fill(each, torch.empty(8), 1.0) for each in (a, b)])
     assert diary == ["compile a", "start a", "start b"]
 
 
-def test_an_error_is_raised_once_all_kernels_are_compiled(diary):
+def test_what_goes_wrong_is_said_once_all_are_there(diary):
     a, made = Kernel("a", diary), []
 
     def call():
@@ -156,7 +156,7 @@ def test_an_error_is_raised_once_all_kernels_are_compiled(diary):
     assert len(made) == 3
 
 
-def test_an_error_in_the_dry_run_alone_is_ignored(diary):
+def test_what_goes_wrong_ahead_only_does_not_matter(diary):
     a = Kernel("a", diary)
 
     def call():
@@ -168,7 +168,7 @@ def test_an_error_in_the_dry_run_alone_is_ignored(diary):
     assert precompile_and_run(call).tolist() == [2.0] * 8
 
 
-def test_a_failed_compilation_is_raised_at_the_launch(diary):
+def test_a_kernel_that_cannot_be_compiled_says_so_when_it_is_started(diary):
     from concurrent.futures import Future
 
     a = Kernel("a", diary)
@@ -191,7 +191,7 @@ def test_a_failed_compilation_is_raised_at_the_launch(diary):
         precompile_and_run(lambda: fill(a, torch.empty(8), 2.0))
 
 
-def test_an_older_triton_compiles_kernels_one_by_one(diary, monkeypatch):
+def test_an_older_triton_compiles_one_after_the_other(diary, monkeypatch):
     monkeypatch.delattr("triton.AsyncCompileMode")
     precompile_module._has_async_compile.cache_clear()
     a, b = Kernel("a", diary), Kernel("b", diary)
@@ -200,7 +200,7 @@ def test_an_older_triton_compiles_kernels_one_by_one(diary, monkeypatch):
     assert diary == ["start a", "start b"]
 
 
-def test_an_interrupt_ends_parallel_compilation(diary):
+def test_an_interrupt_leaves_nobody_compiling_by_others(diary):
     from triton.runtime._async_compile import active_mode
 
     a = Kernel("a", diary)
@@ -222,7 +222,7 @@ def test_an_interrupt_ends_parallel_compilation(diary):
 )
 @pytest.mark.parametrize("n", [300, 8300], ids=["short", "long"])
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
-def test_a_first_call_on_hopper_reaches_its_last_kernel(monkeypatch, mask, n):
+def test_a_first_call_on_hopper_gets_to_its_last_kernel(monkeypatch, mask, n):
     going_ahead, started, kept = [], [], []
 
     def pretend(kernel, grid, *values, **named):

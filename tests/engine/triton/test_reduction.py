@@ -12,7 +12,7 @@ from regard.engine.triton.schedule.intervals import SIDE, schedule
 from regard.masks import Causal
 
 
-def test_lse2_is_in_units_of_log_2_and_infinite_for_dead_rows(device):
+def test_bounds_are_in_units_of_log_2_and_infinite_where_there_is_nothing(device):
     lse = torch.randn(2, 70, device=device)
     lse[:, 5] = -torch.inf
     bound = torch.full((2, 2 * SIDE), torch.nan, device=device)
@@ -24,7 +24,7 @@ def test_lse2_is_in_units_of_log_2_and_infinite_for_dead_rows(device):
 
 
 @pytest.mark.parametrize("before", [0, 1])
-def test_column_sums_are_reduced_per_key_and_per_block(device, before):
+def test_what_keys_receive_is_added_up_per_key_and_per_block(device, before):
     n, blocks = 300, 5
     seen = schedule(Causal(), n, n, 0, torch.device(device)).seen
     column = torch.randn(2, 3, blocks, blocks * SIDE, device=device)
@@ -56,7 +56,7 @@ def left_behind(tile: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("wide", [2, 3])
 @pytest.mark.parametrize("bands", [(range(5),), (range(2), range(2, 5))], ids=["whole", "cut"])
-def test_partial_sums_of_strips_are_reduced_along_diagonals(device, wide, bands):
+def test_what_strips_leave_behind_is_added_along_its_diagonals(device, wide, bands):
     pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper")
     n = 300
     strips = schedule(Causal(), n, n, 0, torch.device(device)).strips(bands, wide)

@@ -38,7 +38,7 @@ def everything_of(seen) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("mask", [None, Causal(), Window(20)], ids=str)
 @pytest.mark.parametrize("asked", STATISTICS)
-def test_a_repeated_call_gives_the_same_bits(device, asked, mask):
+def test_a_call_that_comes_again_gives_the_same_bits(device, asked, mask):
     # The interpreter takes seconds for a hundred tokens.
     heads, n, dtype = (2, 100, torch.bfloat16) if device == "cuda" else (1, 40, torch.float32)
 
@@ -60,7 +60,7 @@ def test_a_repeated_call_gives_the_same_bits(device, asked, mask):
         assert torch.equal(got, wanted)
 
 
-def test_every_call_returns_tensors_of_its_own(device):
+def test_what_a_call_returned_is_its_own(device):
     q, k, v = torch.randn(3, 1, 1, 64, 64, device=device).unbind()
     first, *_, last = [observe(q * i, k, v, stats=[Entropy()], backend="triton") for i in range(6)]
     assert tapes() == [True]
@@ -75,7 +75,7 @@ def kinds() -> int:
     return len(calls._hashes_seen)
 
 
-def test_shapes_strides_masks_and_statistics_are_part_of_the_key(device):
+def test_shapes_strides_masks_and_questions_are_kinds_of_their_own(device):
     q, k, v = torch.randn(3, 1, 2, 64, 64, device=device).unbind()
     turned = torch.randn(1, 64, 2, 64, device=device).transpose(1, 2)
     observe(q, k, v, stats=[Entropy()], backend="triton")
@@ -95,7 +95,7 @@ def test_shapes_strides_masks_and_statistics_are_part_of_the_key(device):
     assert kinds() == 9
 
 
-def test_a_replayed_call_reads_the_query_weights_it_is_given(device):
+def test_a_played_call_reads_the_weights_of_queries_that_it_is_given(device):
     q, k, v = torch.randn(3, 1, 1, 40, 64, device=device).unbind()
     rows = torch.ones(40, device=device)
     for _ in range(4):
@@ -108,7 +108,7 @@ def test_a_replayed_call_reads_the_query_weights_it_is_given(device):
     torch.testing.assert_close(other.column_mass, 3 * before)
 
 
-def test_one_tensor_as_query_key_and_value_has_a_key_of_its_own(device):
+def test_a_tensor_that_is_query_key_and_value_at_once_is_another_kind(device):
     x, y, z = torch.randn(3, 1, 2, 64, 64, device=device).unbind()
     for inputs in ((x, x, x), (x, y, y), (x, y, z), (x, y, x)):
         for _ in range(5):
@@ -122,7 +122,7 @@ def test_one_tensor_as_query_key_and_value_has_a_key_of_its_own(device):
     assert tapes() == [True] * 4
 
 
-def test_decode_steps_and_calls_with_a_bias_are_not_recorded(device):
+def test_a_few_queries_or_a_bias_are_no_kind(device):
     q, k, v = torch.randn(3, 1, 2, 64, 64, device=device).unbind()
     for _ in range(4):
         observe(q[:, :, -1:], k, v, stats=[Entropy()], backend="triton")
@@ -131,7 +131,7 @@ def test_decode_steps_and_calls_with_a_bias_are_not_recorded(device):
 
 
 @pytest.mark.parametrize(("mask", "with_sink"), [(None, False), (Causal(), True)], ids=["plain", "sink"])
-def test_repeated_training_steps_give_the_same_bits(device, mask, with_sink):
+def test_training_comes_again_with_the_same_bits(device, mask, with_sink):
     n, dtype = (100, torch.bfloat16) if device == "cuda" else (40, torch.float32)
 
     def gradients(seed: int) -> list[torch.Tensor]:
@@ -151,7 +151,7 @@ def test_repeated_training_steps_give_the_same_bits(device, mask, with_sink):
         assert got.dtype == wanted.dtype
 
 
-def test_gradients_of_lse_and_of_the_output_have_different_keys(device):
+def test_gradients_of_lse_are_another_kind_than_those_of_the_output(device):
     q, k, v = torch.randn(3, 1, 1, 40, 64, device=device).unbind()
     x = q.clone().requires_grad_()
     for of_lse in (False, True) * 5:
@@ -164,7 +164,7 @@ def test_gradients_of_lse_and_of_the_output_have_different_keys(device):
     assert tapes() == [True] * 3
 
 
-def test_statistics_of_users_run_every_time(device):
+def test_statistics_of_users_are_asked_every_time(device):
     calls, tiles = [], []
 
     class Counting(Entropy):
@@ -200,7 +200,7 @@ def doubled(x: torch.Tensor, more: float = 0.0) -> torch.Tensor:
     return y
 
 
-def test_a_tape_is_played_with_other_inputs():
+def test_steps_are_played_with_other_inputs():
     table = torch.arange(3.0)
 
     def call(x):
@@ -218,7 +218,7 @@ def test_a_tape_is_played_with_other_inputs():
     assert tapes() == [True]
 
 
-def test_compiled_kernels_are_replayed_with_addresses(monkeypatch):
+def test_compiled_kernels_are_played_with_addresses(monkeypatch):
     table, started = torch.arange(3.0), []
 
     def run(grid, values):
@@ -240,7 +240,7 @@ def test_compiled_kernels_are_replayed_with_addresses(monkeypatch):
     assert started == [((1,), [x.data_ptr(), y.data_ptr(), table.data_ptr(), 0.5])]
 
 
-def test_a_tape_frees_tensors_after_their_last_use():
+def test_a_tape_lets_go_of_what_it_does_not_need():
     alive = []
 
     class Watching(Doubling):
@@ -284,7 +284,7 @@ def test_a_tape_frees_tensors_after_their_last_use():
     ],
     ids=["reads", "shape", "number", "unheard", "branch", "result"],
 )
-def test_calls_whose_recordings_differ_are_not_replayed(call):
+def test_calls_that_may_differ_are_made_as_ever(call):
     for n in range(6):
         x = torch.randn(4)
         got = replay_or_record("kind", [x], lambda n=n, x=x: call(x, n))
@@ -293,7 +293,7 @@ def test_calls_whose_recordings_differ_are_not_replayed(call):
     assert True not in tapes()
 
 
-def test_the_oldest_keys_are_dropped_and_single_calls_hold_no_tensors(monkeypatch):
+def test_the_oldest_kinds_are_forgotten_and_what_came_once_is_not_held(monkeypatch):
     monkeypatch.setattr(calls._histories, "most", 3)
     monkeypatch.setattr(calls._hashes_seen, "most", 4)
     for kind in range(5):
@@ -305,7 +305,7 @@ def test_the_oldest_keys_are_dropped_and_single_calls_hold_no_tensors(monkeypatc
     assert [*calls._histories] == [(2,), (3,), (4,)]
 
 
-def test_errors_are_raised_and_the_next_call_is_recorded():
+def test_errors_are_raised_and_the_next_call_is_heard():
     x = torch.ones(2)
 
     def fail():

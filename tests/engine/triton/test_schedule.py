@@ -32,7 +32,7 @@ def allowed(mask, n: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_blocks_visit_all_visible_tiles_and_full_ones_need_no_mask(name):
+def test_blocks_visit_what_is_seen_and_call_full_what_all_see(name):
     n, block = 300, 128
     table, order = schedule(MASKS[name], n, n, 0, CPU).blocks(block, block)
     seen = allowed(MASKS[name], n)
@@ -47,7 +47,7 @@ def test_blocks_visit_all_visible_tiles_and_full_ones_need_no_mask(name):
 
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("q", [300, 97])
-def test_key_blocks_visit_all_queries_that_see_them_and_mask_the_ends(name, q):
+def test_blocks_of_keys_are_met_by_all_who_see_them_and_tested_at_the_ends_that_matter(name, q):
     if q < 300 and name == "ragged documents":
         pytest.skip("documents are as long as the keys")
     n, block_q, block_k = 300, 64, 128
@@ -69,7 +69,7 @@ def test_key_blocks_visit_all_queries_that_see_them_and_mask_the_ends(name, q):
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_key_blocks_can_be_computed_in_pieces(name, monkeypatch):
+def test_blocks_of_keys_may_be_looked_at_one_by_one(name, monkeypatch):
     table = schedule(MASKS[name], 300, 300, 0, CPU)
     whole = table.key_blocks(64, 128)
     monkeypatch.setattr("regard.engine.triton.schedule.intervals.PAIRS", 1)
@@ -77,7 +77,7 @@ def test_key_blocks_can_be_computed_in_pieces(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_a_query_block_sees_keys_between_its_first_and_last_key_block_only(name):
+def test_what_a_block_of_queries_sees_lies_between_its_first_and_last_block_of_keys(name):
     n = 300
     seen, table = allowed(MASKS[name], n), schedule(MASKS[name], n, n, 0, CPU).seen
     for plane, rows in enumerate(table.tolist()):
@@ -90,7 +90,7 @@ def test_a_query_block_sees_keys_between_its_first_and_last_key_block_only(name)
 @pytest.mark.parametrize("bands", [(range(5),), (range(2, 4),), (range(1), range(1, 4), range(4, 5))])
 @pytest.mark.parametrize("wide", [2, 3])
 @pytest.mark.parametrize("past", [False, True])
-def test_strips_cover_every_visible_block_once(name, bands, wide, past):
+def test_strips_meet_every_block_that_is_seen_once(name, bands, wide, past):
     n, band = 300, range(bands[0].start, bands[-1].stop)
     strips = schedule(MASKS[name], n, n, 0, CPU).strips(bands, wide, past=past)
     seen = allowed(MASKS[name], n)
@@ -115,7 +115,7 @@ def test_strips_cover_every_visible_block_once(name, bands, wide, past):
 
 @pytest.mark.parametrize(("q", "k"), [(900, 900), (500, 1300), (1300, 900)])
 @pytest.mark.parametrize("wide", [2, 3])
-def test_strips_of_future_diagonals_are_separate(q, k, wide):
+def test_strips_without_a_diagonal_of_the_past_are_kept_apart(q, k, wide):
     table = schedule(None, q, k, k - q, CPU)
     bands = (range(-(-q // SIDE)),)
     strips = table.strips(bands, wide, past=True)
@@ -134,7 +134,7 @@ def test_strips_of_future_diagonals_are_separate(q, k, wide):
 @pytest.mark.parametrize("mask", [None, Causal()])
 @pytest.mark.parametrize("heads", [1, 1000])
 @pytest.mark.parametrize("diagonals", [False, True])
-def test_a_sweep_is_split_if_diagonals_are_requested_and_both_parts_are_long(mask, heads, diagonals):
+def test_a_sweep_is_parted_where_diagonals_are_asked_and_both_parts_are_long(mask, heads, diagonals):
     from regard.engine.triton.hopper.second_pass.sweep import _Sweep
     from regard.engine.triton.second_pass.sweep import SweepRequest
 
@@ -147,7 +147,7 @@ def test_a_sweep_is_split_if_diagonals_are_requested_and_both_parts_are_long(mas
 
 @pytest.mark.parametrize("wide", [2, 3])
 @pytest.mark.parametrize("n", [256, 300, 1000, 2048])
-def test_the_longest_strips_under_a_causal_mask_have_no_unseen_pair(wide, n):
+def test_the_longest_strips_under_a_causal_mask_have_no_pair_that_nobody_sees(wide, n):
     strips = schedule(Causal(), n, n, 0, CPU).strips((range(-(-n // SIDE)),), wide)
     _, count, offset = strips.with_diagonals[0].unbind(1)
     assert offset[0] + 2 * wide - 2 == 0
@@ -158,7 +158,7 @@ def test_the_longest_strips_under_a_causal_mask_have_no_unseen_pair(wide, n):
 
 
 @pytest.mark.parametrize("wide", [2, 3])
-def test_the_sums_of_a_strip_are_found_by_their_diagonal(wide):
+def test_the_pairs_of_a_strip_are_found_by_their_diagonal(wide):
     bands = (range(9), range(9, 16))
     strips = schedule(Causal(), 1000, 1000, 0, CPU).strips(bands, wide)
     places = []
@@ -173,7 +173,7 @@ def test_the_sums_of_a_strip_are_found_by_their_diagonal(wide):
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_the_mean_number_of_visible_keys_per_row(name):
+def test_what_a_row_sees_on_average(name):
     seen = allowed(MASKS[name], 300).float().sum(2).mean().item()
     assert schedule(MASKS[name], 300, 300, 0, CPU).seen_by_row == pytest.approx(seen)
 
@@ -187,7 +187,7 @@ def test_a_mask_with_two_intervals_in_a_row_has_no_schedule():
 
 
 @pytest.mark.parametrize("name", every_mask(33, 65, 2, 2))
-def test_a_mask_has_a_schedule_if_and_only_if_it_has_spans(name):
+def test_a_schedule_is_there_if_and_only_if_the_mask_has_spans(name):
     mask = every_mask(33, 65, 2, 2)[name]
     has = mask is None or mask.spans(torch.arange(33)) is not None
     assert (schedule(mask, 33, 65, 0, CPU) is not None) == has

@@ -100,13 +100,13 @@ def test_bands_of_queries_add_up(device, monkeypatch):
         same(getattr(bands, statistic.name), getattr(whole, statistic.name))
 
 
-def test_on_ties_the_earlier_keys_are_listed(device):
+def test_of_equal_weights_the_earlier_keys_are_listed(device):
     x = torch.zeros(1, 1, 70, 16, device=device)
     seen = observe(x, x, x, mask=Window(20), stats=[TopK(2)], backend="triton")
     assert seen.top_k.key[0, 0].tolist() == [[max(0, i - 19), max(0, i - 19) + 1] for i in range(70)]
 
 
-def test_results_of_the_forward_are_not_computed_again(device):
+def test_what_the_forward_pass_told_is_not_asked_again(device):
     problem = problem_of(**leaves(device, 100, 130, batch=1, heads=2), options=Options())
     lse = forward(problem).lse
     asked = {"top": TopK(3), "peak": MaxScore(), "pooled": Pooled(128, "both")}
@@ -129,7 +129,7 @@ def test_results_of_the_forward_are_not_computed_again(device):
     same(got["pooled"], truth["pooled"])
 
 
-def test_top_keys_of_the_forward_are_used(device, monkeypatch):
+def test_top_keys_that_the_forward_pass_told_are_taken_over(device, monkeypatch):
     given = leaves(device, 100, 130, batch=1, heads=2)
     asked = [TopK(3), TopK(2).named("fewer"), TopK(5).named("more"), MaxScore(), ColumnMass()]
     truth = observe(**given, stats=asked, backend="torch")
@@ -153,12 +153,12 @@ def test_top_keys_of_the_forward_are_used(device, monkeypatch):
 @pytest.mark.parametrize(
     ("wanted", "asked"), [([], 0), ([3, 8, 16], 8), ([16, 20], 20), ([100], 0), ([100, 2], 2)]
 )
-def test_a_forward_is_asked_for_as_many_top_keys_as_it_can_return(wanted, asked):
+def test_a_forward_pass_is_asked_for_as_many_top_keys_as_it_can_tell(wanted, asked):
     statistics = {str(k): TopK(k) for k in wanted}
     assert top_keys_asked({"columns": ColumnMass(), **statistics}) == asked
 
 
-def test_a_sweep_writes_to_the_only_target_directly_and_serves_several():
+def test_a_sweep_writes_to_whoever_asks_alone_and_has_room_for_all():
     from regard.engine.triton.second_pass.folds import _room
     from regard.stats.folds import BlockFold, ColumnFold, DiagonalFold
 
@@ -179,7 +179,7 @@ def test_a_sweep_writes_to_the_only_target_directly_and_serves_several():
     assert _room(problem, [precise]).diagonals is None
 
 
-def test_the_largest_score_is_that_of_the_first_top_key_if_known(monkeypatch):
+def test_the_largest_score_is_the_heaviest_keys_where_that_was_told(monkeypatch):
     """No second pass is needed; but a sink may leave nothing to any key."""
     q, k, v = torch.randn(3, 1, 2, 9, 16).unbind()
     asked = by_name([MaxScore(), TopK(3)])
@@ -205,7 +205,7 @@ def test_the_largest_score_is_that_of_the_first_top_key_if_known(monkeypatch):
 
 
 @pytest.mark.parametrize(("size", "how"), [(64, "max"), (64, "both"), (64, "mean"), (128, "both")])
-def test_block_maxima_of_the_forward_are_used_for_overviews(monkeypatch, size, how):
+def test_largest_weights_of_an_overviews_own_blocks_are_those_that_were_told(monkeypatch, size, how):
     q, k, v = torch.randn(3, 1, 2, 9, 16).unbind()
     told = Streamed(v, torch.zeros(1, 2, 9), block_maxima=torch.rand(1, 2, 1, 1), grain=64)
     asked: list[Pooled] = []
@@ -225,7 +225,7 @@ def test_block_maxima_of_the_forward_are_used_for_overviews(monkeypatch, size, h
         assert pooled == [statistics["far"]]
 
 
-def test_pairs_are_counted_if_only_some_rows_have_contiguous_documents(device):
+def test_pairs_are_counted_where_only_some_rows_have_documents_in_one_piece(device):
     ids = torch.stack([torch.arange(45) % 3, torch.arange(45) // 20])
     asked = [ColumnMass(normalise=True), Decay(), Histogram(edges=(0.05,)), SinkRate(threshold=0.1)]
     for mask in (Documents(ids=ids), ~Documents(ids=ids) & Window(30), Causal() & Documents(ids=ids)):

@@ -45,14 +45,14 @@ def kernel(monkeypatch) -> Kernel:
 X = torch.zeros(64)
 
 
-def test_the_second_launch_does_not_ask_triton(kernel):
+def test_the_second_start_asks_nobody(kernel):
     start(kernel, (5, 2), X, 16, 100, 0.5, SIZE=64, num_warps=4)
     start(kernel, (7, 3), X, 16, 200, 0.25, SIZE=64, num_warps=4)
     assert kernel.asked == [((5, 2), (X, 16, 100, 0.5, 64), {"num_warps": 4} | start_module.ALWAYS_OPTIONS)]
     assert kernel.started == [((7, 3, 1), (X, 16, 200, 0.25, 64))]
 
 
-def test_named_arguments_come_in_the_order_of_the_kernel(kernel):
+def test_arguments_by_name_come_in_the_order_of_the_kernel(kernel):
     for _ in range(2):
         start(kernel, (1,), SIZE=64, scale=0.5, num_warps=4, length=100, X=X, stride=16)
     assert kernel.asked == [((1,), (X, 16, 100, 0.5, 64), {"num_warps": 4} | start_module.ALWAYS_OPTIONS)]
@@ -74,7 +74,7 @@ def test_named_arguments_come_in_the_order_of_the_kernel(kernel):
     ],
     ids=str,
 )
-def test_another_variant_is_looked_up_again(kernel, change):
+def test_what_a_compiled_kernel_depends_on_is_asked_again(kernel, change):
     usual = {"X": X, "stride": 16, "length": 100, "scale": 0.5, "SIZE": 64, "num_warps": 4}
     start(kernel, (1,), **usual)
     start(kernel, (1,), **{**usual, **change})
@@ -84,7 +84,7 @@ def test_another_variant_is_looked_up_again(kernel, change):
     assert (len(kernel.asked), len(kernel.started)) == (2, 2)
 
 
-def test_strides_that_specialise_alike_are_not_looked_up_again(kernel):
+def test_strides_of_one_kind_are_not_asked_again(kernel):
     for stride in (16, 32, 4096, 17, 33, 1):
         start(kernel, (1,), X, stride, 100, 0.5, SIZE=64)
     assert [values[1] for _, values, _ in kernel.asked] == [16, 17, 1]
@@ -97,21 +97,21 @@ def test_true_is_not_one(kernel):
     assert [values[-1] is True for _, values in kernel.started] == [False, True]
 
 
-def test_other_devices_have_variants_of_their_own(kernel, monkeypatch):
+def test_other_devices_have_their_own(kernel, monkeypatch):
     start(kernel, (1,), X, 16, 100, 0.5, SIZE=64)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     start(kernel, (1,), X, 16, 100, 0.5, SIZE=64)
     assert (len(kernel.asked), len(kernel.started)) == (2, 0)
 
 
-def test_a_kernel_with_launch_hooks_is_always_launched_by_triton(kernel):
+def test_a_kernel_that_is_watched_is_always_asked(kernel):
     kernel.pre_run_hooks.append(print)
     for _ in range(2):
         start(kernel, (1,), X, 16, 100, 0.5, SIZE=64)
     assert (len(kernel.asked), len(kernel.started)) == (2, 0)
 
 
-def test_the_number_of_kept_variants_is_limited(kernel):
+def test_no_more_than_so_many_are_kept(kernel):
     for size in range(MOST + 2):
         start(kernel, (1,), X, 16, 100, 0.5, SIZE=size)
     start(kernel, (1,), X, 16, 100, 0.5, SIZE=MOST + 1)
@@ -120,12 +120,12 @@ def test_the_number_of_kept_variants_is_limited(kernel):
     assert (len(kernel.asked), len(kernel.started)) == (MOST + 3, 1)
 
 
-def test_an_unsupported_argument_is_named(kernel):
+def test_what_no_kernel_takes_is_named(kernel):
     with pytest.raises(TypeError, match="scale is a str"):
         start(kernel, (1,), X, 16, 100, "0.5", SIZE=64)
 
 
-def test_an_unknown_argument_name_is_refused(kernel):
+def test_a_name_that_no_argument_has_is_refused(kernel):
     with pytest.raises(TypeError, match=r"was given .*num_warp"):
         start(kernel, (1,), X, 16, 100, 0.5, SIZE=64, num_warp=4)
 
@@ -164,7 +164,7 @@ def compiled(monkeypatch) -> Triton:
     return Triton()
 
 
-def test_a_compiled_kernel_is_launched_as_by_triton(compiled):
+def test_a_compiled_kernel_is_started_as_triton_would(compiled):
     fast_launch.launcher_of(compiled, 3)((5, 2, 1), (X, 16))
     compiled.run(5, 2, 1, "stream of 3", "function", "packed", None, None, None, X, 16)
     ours, tritons = compiled.started
@@ -173,7 +173,7 @@ def test_a_compiled_kernel_is_launched_as_by_triton(compiled):
     assert compiled.asked == []
 
 
-def test_a_launcher_for_all_kernels_gets_the_types_of_this_one(compiled):
+def test_one_function_that_starts_all_kernels_is_told_what_this_one_takes(compiled):
     compiled.run.arg_annotations, compiled.run.kernel_signature = "annotations", "signature"
     fast_launch.launcher_of(compiled, 3)((5, 2, 1), (X, 16))
     (given,) = compiled.started
@@ -184,13 +184,13 @@ def test_a_launcher_for_all_kernels_gets_the_types_of_this_one(compiled):
 
 
 @pytest.mark.usefixtures("compiled")
-def test_a_kernel_with_scratch_memory_is_launched_by_triton():
+def test_a_kernel_that_wants_room_of_its_own_is_started_by_triton():
     greedy = Triton(room=16)
     fast_launch.launcher_of(greedy, 3)((5, 2, 1), (X, 16))
     assert (greedy.asked, greedy.started) == ([((5, 2, 1), (X, 16))], [])
 
 
-def test_launch_hooks_see_every_launch(compiled, monkeypatch):
+def test_who_watches_launches_sees_them(compiled, monkeypatch):
     knobs = pytest.importorskip("triton.knobs")
     monkeypatch.setattr(knobs.runtime.launch_enter_hook, "calls", [print])
     fast_launch.launcher_of(compiled, 3)((5, 2, 1), (X, 16))

@@ -59,7 +59,7 @@ def placed(value, device: str):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_unsupported_options_are_refused_by_name(name, device):
+def test_what_kernels_cannot_do_is_refused_by_name(name, device):
     given, options, reason = REFUSED[name]
     given = {key: x.to(device) for key, x in given.items()}
     options = {key: placed(value, device) for key, value in options.items()}
@@ -77,7 +77,7 @@ def test_without_triton_the_backend_says_how_to_get_it(monkeypatch):
     refused(reason, lambda: attention(**qkv(5, 7), backend="triton"))
 
 
-def test_auto_on_a_cpu_never_imports_gpu_kernels(monkeypatch):
+def test_auto_on_a_cpu_never_asks_the_gpu(monkeypatch):
     monkeypatch.setattr(support, "has_triton", lambda: 1 / 0)
     assert explain_dispatch(**qkv(5, 7), softcap=3.0).backend == "torch"
 
@@ -98,12 +98,12 @@ def test_a_statistic_without_a_kernel_is_named(statistic, reason, device):
         observe(**given, stats=[statistic], backend="triton")
 
 
-def test_explain_dispatch_says_what_reads_the_map(device):
+def test_one_can_ask_what_will_read_the_map(device):
     x = torch.zeros(1, 1, 40, 16, device=device)
     assert explain_dispatch(x, x, x, backend="triton").second_pass == "fused kernels for GPUs"
 
 
-def test_an_untested_triton_does_not_use_the_hopper_kernels(monkeypatch):
+def test_a_triton_that_was_not_tried_goes_without_the_kernels_for_hopper(monkeypatch):
     import triton
 
     from regard.engine.triton.hopper import support as ours

@@ -97,7 +97,7 @@ def all_tiles(q_len: int, k_len: int, device):
     return schedule(None, q_len, k_len, 0, torch.device(device)).blocks(128, 128)[0]
 
 
-def test_the_threshold_is_just_below_the_kth_largest_class_maximum(device):
+def test_the_mark_is_the_kth_largest_class_maximum_and_a_little_less(device):
     maxima, lse = torch.randn(2, 32, 128, device=device) * 5, torch.randn(2, 70, device=device) + 9
     threshold = thresholds(maxima, lse, all_tiles(70, 2048, device), scale=0.3, top=5)
     classes = maxima.mT[:, :70].unflatten(2, (2, 16)).amax(2)
@@ -106,7 +106,7 @@ def test_the_threshold_is_just_below_the_kth_largest_class_maximum(device):
     torch.testing.assert_close(threshold, wanted, rtol=1e-5, atol=1e-4)
 
 
-def test_rows_that_see_few_tiles_list_all_keys_except_the_faintest(device):
+def test_rows_that_see_few_tiles_list_all_keys_but_the_faintest(device):
     maxima, lse = torch.full((1, 16, 128), -torch.inf, device=device), torch.zeros(1, 70, device=device)
     maxima[:, :2, 3] = 1.0
     maxima[:, :, 64:] = torch.arange(16.0, device=device)[:, None]
@@ -124,7 +124,7 @@ def test_rows_that_see_few_tiles_list_all_keys_except_the_faintest(device):
 
 @pytest.mark.parametrize("grain", [64, 128])
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
-def test_tile_maxima_become_block_maxima(device, grain, mask):
+def test_largest_scores_of_tiles_become_the_largest_weights_of_blocks(device, grain, mask):
     q_len, k_len, scale = 300, 600, 0.5
     table = schedule(mask, q_len, k_len, k_len - q_len, torch.device(device))
     blocks, _ = table.blocks(128, 128)
@@ -146,7 +146,7 @@ def test_tile_maxima_become_block_maxima(device, grain, mask):
 
 @pytest.mark.parametrize("grain", [64, 128])
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
-def test_a_tile_is_wanted_if_its_maximum_reaches_the_rows_threshold(device, grain, mask):
+def test_tiles_are_wanted_by_queries_whose_largest_score_there_is_at_or_above_their_mark(device, grain, mask):
     q_len, k_len, first = 300, 400, 128
     table = schedule(mask, q_len, k_len, k_len - q_len, torch.device(device))
     blocks, _ = table.blocks(128, 128)
@@ -174,7 +174,7 @@ def test_a_tile_is_wanted_if_its_maximum_reaches_the_rows_threshold(device, grai
 @pytest.mark.parametrize("grain", [64, 128])
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["unmasked", "causal"])
-def test_keys_that_reach_the_threshold_become_candidates(grain, dim, mask):
+def test_keys_at_or_above_the_mark_go_into_the_lists_of_their_queries(grain, dim, mask):
     q_len, k_len, first, places = 20000, 700, 128, candidates_ptx.MAX_CANDIDATES.value
     table = schedule(mask, q_len, k_len, k_len - q_len, torch.device("cuda"))
     rows, lines = -(-(q_len - first) // 128) * 128, -(-k_len // 128) * (128 // grain)
@@ -232,7 +232,7 @@ def test_keys_that_reach_the_threshold_become_candidates(grain, dim, mask):
 
 
 @pytest.mark.parametrize(("places", "k"), [(8, 3), (24, 8), (24, 1)])
-def test_the_heaviest_candidates_are_selected_and_ties_go_to_earlier_keys(device, places, k):
+def test_the_heaviest_candidates_are_chosen_and_ties_go_to_earlier_keys(device, places, k):
     rows, n = 20, 200
     length = torch.randint(k, places + 1, (2, SIDE), dtype=torch.int32)
     length[:, 7], length[:, 9] = places + 1, 0
@@ -271,7 +271,7 @@ def test_the_heaviest_candidates_are_selected_and_ties_go_to_earlier_keys(device
 
 
 @pytest.mark.parametrize("counts", ["few", "one", "none", "many"])
-def test_tiles_get_programs_in_proportion_to_the_rows_that_want_them(device, counts):
+def test_programs_share_tiles_by_how_many_rows_want_them(device, counts):
     lines, programs, words = 37, 50, 12
     count = torch.randint(0, 4, (2, lines), dtype=torch.int32)
     count[0, 0] = {"few": 0, "one": 300, "none": 0, "many": 2**30}[counts]
@@ -320,7 +320,7 @@ def follow(problem, scores, result, riders):
 
 @pytest.mark.parametrize("held", [True, False], ids=["once", "twice"])
 @pytest.mark.parametrize(("mask", "band"), [(None, 1 << 29), (Causal(), 1 << 13)], ids=["whole", "bands"])
-def test_top_keys_and_block_maxima_from_tile_maxima(device, monkeypatch, mask, band, held):
+def test_from_the_largest_scores_of_tiles_to_top_keys_and_an_overview(device, monkeypatch, mask, band, held):
     # Where scores are read once, there are always 32 classes.
     once = {} if held else {"ONE_PASS": {}}
     by_torch(monkeypatch, BAND_BYTES=band, PROGRAMS=1, **once)
@@ -364,7 +364,7 @@ def ties(shape, seed):
     [(name, False) for name in (*FAMILIES, "ties")]
     + [(name, True) for name in ("rotary locality", "stripes", "equal keys", "ties")],
 )
-def test_top_keys_of_attention_as_in_real_models(device, monkeypatch, name, long):
+def test_top_keys_of_attention_as_models_make_it(device, monkeypatch, name, long):
     # Long texts have a maximum for every 128 keys.
     by_torch(monkeypatch, LONG=0 if long else 8192)
     n, top, shape = 577, 8, (1, 1, 577, 64)

@@ -96,7 +96,7 @@ export class MapModel {
     this.peak.value = robustPeak((await this.overview(map)).values);
   }
 
-  /** The whole map in one tile; for a long text that is not yet in the cache this takes a while. */
+  /** The whole map in one tile; of a long text nobody has looked at yet this takes a while. */
   overview(map: MapRef): Promise<Grid> {
     const level = topLevel(this.open.stack.queries, this.open.stack.keys);
     return this.store.get(map, this.mask(map), { level, row: 0, col: 0, how: this.state.how.value });

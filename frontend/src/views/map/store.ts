@@ -4,7 +4,7 @@ import type { Grid, How, MapRef, Source, TileAddress } from "../../source/source
 import { COARSE, type MaskShape, tileAllowed, tileShape } from "./geometry";
 import { joined, quarters } from "./pooling";
 
-/** An LRU cache of float tiles by address, so that a change of colours needs no request. */
+/** Float tiles by address, the least recently used forgotten first; a change of colours then asks nobody. */
 export class TileStore {
   private readonly kept = new Map<string, Grid>();
   private readonly coming = new Map<string, Promise<Grid>>();
@@ -59,7 +59,7 @@ export class TileStore {
     const waiting = this.coming.get(key);
     if (waiting) return waiting;
     const signal = at.level < COARSE ? undefined : this.holding(map).stop.signal;
-    // A cancelled request must not be shared with the next caller.
+    // What was taken back must not be handed to whoever asks next.
     signal?.addEventListener("abort", () => this.coming.delete(key), { once: true });
     const asked = this.ask(map, mask, at, signal)
       .then((grid) => {
@@ -81,7 +81,7 @@ export class TileStore {
     return at.level > 0 && quarters(mask, at).every((quarter) => this.offers(map, mask, quarter));
   }
 
-  /** A fine tile is kept when it arrives, even if it is no longer needed; a coarse one may take minutes. */
+  /** A fine tile is kept when it comes, whoever asked for it; a coarse one may have minutes of work before it. */
   private ask(map: MapRef, mask: MaskShape, at: TileAddress, signal?: AbortSignal): Promise<Grid> {
     if (!tileAllowed(mask, at.level, at.row, at.col)) {
       const { rows, cols } = tileShape(mask, at.level, at.row, at.col);

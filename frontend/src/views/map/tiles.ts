@@ -99,7 +99,7 @@ export class MapTiles extends OpenSeadragon.TileSource {
       });
   }
 
-  /** A tile that is being fetched is kept when it arrives: the reader may come back to it. */
+  /** A tile that is on its way is kept when it comes: somebody will look there again. */
   override downloadTileAbort(): void {}
 
   /** Paint everything anew in place; nothing is fetched and nothing flickers. */

@@ -89,7 +89,7 @@ export function Several({ source, open, cuts, onChange }: SeveralProps) {
   );
 }
 
-/** All heads of a kind at once; the atlas lists them, and is computed only when it is needed. */
+/** All heads of a kind at once; the atlas knows which they are, and is asked only when somebody wants to know. */
 function Kinds({ source, open, onPick }: { source: Source; open: Open; onPick(cuts: readonly Cut[]): void }) {
   const [wanted, want] = useState(false);
   const { atlas, job, failure } = useAtlas(source, wanted ? open.recording.id : null);

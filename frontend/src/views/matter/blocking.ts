@@ -56,11 +56,12 @@ export function useBlock(source: Source, open: Open): Blocking {
 
   const once = async (target: Target, signal: AbortSignal): Promise<void> => {
     const { id } = open.recording;
+    const wanted = { ...request(target), stack: open.stack.role };
     const [weight, result] = await Promise.all([
       removed(source, id, open.stack.role, target),
       open.stack.queries > LONG
-        ? asJob(source, id, request(target), signal, tell)
-        : source.knockout(id, request(target), signal),
+        ? asJob(source, id, wanted, signal, tell)
+        : source.knockout(id, wanted, signal),
     ]);
     signal.throwIfAborted();
     const made: Try = { rec: id, target, weight, result };
@@ -85,7 +86,7 @@ export function useBlock(source: Source, open: Open): Blocking {
   };
 }
 
-/** The answer of a job; the job ends when nothing waits for it any more. */
+/** The answer of a job; when nobody waits for it any more the job ends. */
 async function asJob(
   source: Source,
   rec: string,

@@ -48,7 +48,7 @@ export async function start(source: Source, request: JobRequest, onEnd: (job: Jo
 /** What the server calls the book. */
 export const BOOK = "Alice's Adventures in Wonderland";
 
-/** Let the bundled model read the book; then show its map, if the reader is still waiting for it. */
+/** Let the bundled model read the book; whoever still waits for it then is shown its map. */
 export async function beginBook(source: Source, state: ViewState): Promise<void> {
   await start(source, { kind: "book", bound: false }, (ended) => {
     const made = recordingOf(ended);

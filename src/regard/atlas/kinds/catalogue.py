@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from regard.atlas.kinds.far import RETRIEVAL
 from regard.atlas.kinds.finding import Kind
+from regard.atlas.kinds.following import ALIGNMENT
 from regard.atlas.kinds.places import FIRST, LOCAL, PREVIOUS, SELF, STRIDED
 from regard.atlas.kinds.spread import UNIFORM
 from regard.atlas.kinds.tokens import DELIMITER, DUPLICATE, INDUCTION
 
-__all__ = ["KINDS"]
+__all__ = ["KINDS", "OF_ONE_TEXT"]
 
-KINDS: tuple[Kind, ...] = (
+# Those of attention within one text, which is all that an atlas of a corpus has.
+OF_ONE_TEXT: tuple[Kind, ...] = (
     PREVIOUS,
     SELF,
     FIRST,
@@ -22,3 +24,4 @@ KINDS: tuple[Kind, ...] = (
     DELIMITER,
     RETRIEVAL,
 )
+KINDS: tuple[Kind, ...] = (*OF_ONE_TEXT, ALIGNMENT)

@@ -23,7 +23,7 @@ QUERIES = 16
 MOST_CHANCE = 0.5
 # How much float32 sums of an even spread may be off.
 ROUNDING = 1e-3
-# Standard errors that a shuffled map exceeds once in 30,000 findings, that is, ten kinds of some thousand
+# Standard errors that a shuffled map exceeds once in 30,000 findings, that is, eleven kinds of some thousand
 # heads.
 ERRORS = 4.0
 

@@ -50,6 +50,7 @@ class KnockoutRequest(BaseModel):
     """What to cut, and the token to look at; -1 is the last.
 
     `instead` is what cut heads return: zero, their mean so far, or their output at an earlier token.
+    `stack` is whose layers, queries and keys are meant, of a model that has several.
     """
 
     heads: list[tuple[int, int]] = Field(default=[], max_length=4096)
@@ -57,6 +58,7 @@ class KnockoutRequest(BaseModel):
     keys: list[int] = Field(default=[], max_length=65536)
     at: int = -1
     instead: Literal["zero", "mean", "resample"] = "zero"
+    stack: str | None = None
 
 
 @router.get("/info", response_model=Info)
