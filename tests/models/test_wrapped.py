@@ -6,10 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 import transformers as hf
 
 import regard
-from regard.errors import ModelError
+from regard.errors import ModelError, RecordingError
+from regard.models import Recording
 
 IDS = torch.arange(3, 20)[None]
 
@@ -76,6 +78,61 @@ def test_a_wrapped_model_is_recorded_as_it_is_alone(make):
         assert torch.equal(model(IDS).logits, logits)
     assert recording.model.kind == "LlamaForCausalLM"
     assert torch.equal(recording.token_ids["decoder"], IDS)
+    for layer in (0, 1):
+        assert torch.equal(recording.maps[layer].dense(), expected.maps[layer].dense())
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*quantiz.*", "ignore:.*TypedStorage.*")
+def test_a_quantised_model_is_recorded_and_is_another_one(tmp_path):
+    model = torch.ao.quantization.quantize_dynamic(llama(), {torch.nn.Linear}, dtype=torch.qint8)
+    logits = model(IDS).logits
+    with regard.watch(model) as recording:
+        torch.testing.assert_close(model(IDS).logits, logits, atol=1e-2, rtol=1e-2)
+    recording.check_model(model)
+    with pytest.raises(RecordingError, match="another config or other weights"):
+        recording.check_model(llama())
+    recording.save(tmp_path / "x.regard")
+    assert len(Recording.open(tmp_path / "x.regard").atlas().heads) == 8
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    """A process group of one, on the CPU."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def in_ddp():
+    return torch.nn.parallel.DistributedDataParallel(llama())
+
+
+def in_fsdp():
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(llama(), device_id=torch.device("cpu"))
+
+
+def sharded():
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import init_device_mesh
+
+    model, mesh = llama(), init_device_mesh("cpu", (1,))
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh) or model
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [in_ddp, in_fsdp, sharded])
+def test_a_model_in_data_parallel_is_recorded_as_it_is_alone(make, one_process):
+    model, alone = make(), llama()
+    with regard.watch(alone) as expected:
+        logits = alone(IDS).logits
+    with regard.watch(model) as recording:
+        assert torch.equal(model(IDS).logits, logits)
     for layer in (0, 1):
         assert torch.equal(recording.maps[layer].dense(), expected.maps[layer].dense())
 

@@ -56,7 +56,7 @@ class Box:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Uncut(Mask):
-    """Every pair of `queries` and `length` keys except those in the boxes
+    """Every pair of `queries` and `length` keys except those in the boxes.
 
     There are as many queries as keys unless given.
 

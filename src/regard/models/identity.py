@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePath
@@ -11,6 +12,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 __all__ = ["ModelIdentity"]
 
@@ -59,7 +61,7 @@ class ModelIdentity:
 
 def _fingerprint(model: Any) -> str:
     found = hashlib.sha256(json.dumps(_plain(model.config), sort_keys=True, default=str).encode())
-    weights = model.state_dict()
+    weights = dict(_tensors(model.state_dict()))
     samples = {name: _sample(weight) for name, weight in weights.items()}
     # All in one go: a copy each would take longer than everything else here.
     numbers = torch.cat([x.to("cpu", torch.float64) for x in _joined(list(samples.values()))]).numpy()
@@ -72,6 +74,15 @@ def _fingerprint(model: Any) -> str:
     return found.hexdigest()
 
 
+def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """The weights of a model; quantised layers hold some in tuples, beside what are no weights."""
+    for name, value in state.items():
+        if isinstance(value, Tensor):
+            yield name, value
+        elif isinstance(value, list | tuple):
+            yield from _tensors({f"{name}.{place}": part for place, part in enumerate(cast("Any", value))})
+
+
 def _sample(weight: Tensor) -> Tensor:
     """A few numbers of a weight, spread over it; a weight that is not there has none."""
     if weight.is_meta or not weight.numel():
@@ -80,6 +91,9 @@ def _sample(weight: Tensor) -> Tensor:
     if whole is not None:
         # A DTensor: the model is the same however its weights are spread, and all processes ask at once.
         weight = whole()
+    if weight.is_quantized or type(weight) not in (Tensor, Parameter):
+        # Quantised weights of libraries slice in ways of their own, or not at all.
+        weight = getattr(weight, "dequantize", lambda: weight)()
     flat = weight.detach().reshape(-1)
     return flat[:: -(-flat.numel() // SAMPLES)]
 
