@@ -120,7 +120,8 @@ def _scaled(chain: Chain, name: str, get: Get, printed: Matrix) -> Iterator[Mist
                 if root and root != math.sqrt(scale.root):
                     cause = f"rounded too early: √{scale.root:g} was taken as {root:g}"
                     yield Mistake(cause, Exact.times(s, 1 / root), rounding=True)
-    for dim in range(1, LARGEST_ROOT + 1):
+    # Of large roots several fit as closely: those of a power of two are the likeliest.
+    for dim in sorted(range(1, LARGEST_ROOT + 1), key=lambda d: (d > 64 and d.bit_count() > 1, d)):
         if _first(s, printed, 1 / math.sqrt(dim)):
             yield Mistake(
                 f"the scores were divided by √{dim}", Exact.times(s, 1 / math.sqrt(dim)), fitted=True

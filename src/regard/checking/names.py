@@ -79,14 +79,14 @@ _SIGNS = {"ᵀ": "t", "⊤": "t", "^t": "t", "'": "t", "α": "alpha", "sqrt": "�
 _MEANT = {
     "output": "context output outputs result",
     "weights": "softmax softmaxed softmaxes weight weights prob probs probability probabilities coefficients",
-    "masked": "masked",
-    "scaled": "scaled",
+    "masked": "masked masking",
+    "scaled": "scaled scaling",
     "scores": "score scores logit logits energy energies similarity similarities dot",
 }
 _FILLERS = """
 attention attn the of for raw final normalized normalised self causal matrix mat vector vec vectors head row
 values value product products unnormalized unnormalised and per each token query all pre before after qk word
-words
+words then
 """
 _MEANING = {word: step for step, words in _MEANT.items() for word in words.split()}
 _KNOWN = {*_MEANING, *_FILLERS.split()}
@@ -127,6 +127,11 @@ def step_named(label: str) -> str | None:
         return "output" if re.search(r"\)[·@*×]?v$", text) else "weights"
     if re.match(r"(exp\(|e\^)", text):
         return "exps"
+    # A row of a table: what stands above it, divided.
+    if re.fullmatch(r"[/÷]\(?√.+", text):
+        return "scaled"
+    if re.fullmatch(r"q\w?[·*@]k\w?t?", text):
+        return "scores"
     product = re.fullmatch(r"\(?(?:qkt|q[·@*×]kt|scores?|qk)\)?(?:/|dividedby)\(?(?:√.+|\d+)", text)
     return "scaled" if product else _by_words(label)
 
@@ -134,7 +139,12 @@ def step_named(label: str) -> str | None:
 def _squashed(label: str) -> str:
     """A label without spaces, decoration, braces and shapes: `**Q K^T** (3×3):` becomes `qkt`."""
     text = re.sub(r"\\(?:text|mathrm|mathbf|operatorname|mathsf)\s*\{([^}]*)\}", r"\1", label.strip(" *_#"))
-    text = re.sub(r"\\(?:sqrt)\s*\{([^}]*)\}", r"√\1", text).replace("\\top", "ᵀ").replace("\\alpha", "α")
+    text = (
+        re.sub(r"\\(?:sqrt)\s*\{([^}]*)\}", r"√\1", text)
+        .replace("\\cdot", "·")
+        .replace("\\top", "ᵀ")
+        .replace("\\alpha", "α")
+    )
     text = re.sub(
         r"\(?\b\d+\s*[×xX,]\s*\d+\b\)?|\[\d+\s*,\s*\d+\]|\(rounded[^)]*\)|\s\([^()]*\s[^()]*\)$|\s\((?:causal|masked|softmax|scaled|raw|self)\)\W*$",
         "",

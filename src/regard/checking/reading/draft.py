@@ -77,6 +77,10 @@ class Draft:
             texts, rows, columns = list(zip(*texts, strict=True)), columns, rows
             self.notes.append(f"{name} stands with its keys in rows, and is read with its queries in rows.")
         table = self._table(name, texts, flat, rows, columns, trimmed)
+        again = name == "output" and name in self.tables and self.tables[name].values != table.values
+        if again and "w_o" in self.tables and "projected" not in self.tables:
+            # Behind W_o stands what it makes of the heads, which is called the output too.
+            name = "projected"
         if name in self.tables:
             if self.tables[name].values == table.values:
                 return  # said again

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from regard.checking.names import TABLES as STEPS
 from regard.checking.names import step_named
-from regard.checking.reading.draft import MAPS, Draft, is_head
+from regard.checking.reading.draft import MAPS, Draft, is_head, scale_in
 from regard.checking.reading.numbers import is_cell, only_numbers
 from regard.errors import RegardError
 
@@ -56,6 +56,8 @@ def add_table(draft: Draft, lines: list[str], pending: str | None) -> None:
         heads = [cell for cell in table.header[1:] if not is_cell(cell)]
         for step, row in zip(beside, table.body, strict=True):
             draft.add(str(step), [row[1:]], flat=True, columns=heads)
+            if step == "scaled" and (scale := scale_in(row[0])) is not None:
+                draft.set_scale(scale)
         if heads and not draft.key_tokens and len(heads) > 1:
             draft.key_tokens = tuple(heads)
     else:

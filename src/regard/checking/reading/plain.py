@@ -45,6 +45,10 @@ _JOIN = re.compile(
     r"(?:concat\w*|cat|hstack|hcat|joined)\b[^=:\x01]*[\W]*$",
     re.IGNORECASE,
 )
+_SOFTMAX = re.compile(
+    r"\W*softmax\s*\(\s*\x01(?P<list>\d+)\x02\s*(?:[/÷]\s*(?P<by>[√\d.]+)\s*)?\)\s*[=≈→:]+\s*(?P<rest>.+)",
+    re.IGNORECASE,
+)
 # A heading that begins an example of its own.
 _PART = re.compile(
     r"^[\W_]*((?:head|example|query|sample|case|batch|attention head)\s*#?\d+)[\W_]*$",
@@ -102,12 +106,30 @@ class _Text:
             self._finish()
             self.pending = label if is_head(label, True) else "output"
             return
+        if self._of_softmax(line):
+            return
         if HELD.search(line):
             self._bracketed(line)
         elif self._said(line) or self._row(line) or self._sentence(line):
             return
         else:
             self._prose(line)
+
+    def _of_softmax(self, line: str) -> bool:
+        """A list, what it is divided by, and its weights: softmax([2, 1, 0] / 0.5) = 0.867, 0.117, 0.016."""
+        found = _SOFTMAX.fullmatch(line)
+        if found is None or "scores" in self.draft.tables:
+            return False
+        numbers = only_numbers(self._restored(found["rest"]).strip("[]() ."))
+        scores = rows_of(self.held[int(found["list"])])
+        if numbers is None or len(scores) != 1 or len(numbers) != len(scores[0]):
+            return False
+        self._finish()
+        self.draft.add("scores", scores, flat=True)
+        self.draft.add("weights", [numbers], flat=True)
+        if found["by"]:
+            self._settings(f"divided by {found['by']}")
+        return True
 
     def _sentence(self, line: str) -> bool:
         """Words that name a step and then its numbers: dividing by √64 gives 2.3, 0.26, -0.20."""
@@ -167,6 +189,7 @@ class _Text:
     def _name(self, words: str, before: str) -> str | None:
         """The step that the words before a list name."""
         label = re.sub(r"^[\s,;.)•-]+|[\s:=≈(]+$|^and\s+", "", re.sub(r"[*`]+", "", words))
+        label = re.sub(r"(?i)^(?:step\s*\d+|\d+)[.:)]\s*", "", label)
         if re.search(r"softmax\s*\(\s*$", words, re.IGNORECASE):
             return "scores"
         if before == "scores" and re.search(r"[=≈→]\s*$", words):
@@ -234,7 +257,7 @@ class _Text:
             # A heading: the whole line is a name, with or without the number of a step.
             name = _named(line) or (_formula_of(found) if found else None)
             bare = re.sub(
-                r"^\W*(?:step\s*)?\d+\W|[/÷]\s*(?:√|(?:\w+\.)?sqrt)?\s*\(?\d+\)*\W*$|(?<=\w{3})_\d+$",
+                r"^\W*(?:step\s*)?\d+\W|\s\([^()]*\)\W*$|[/÷]\s*(?:√|(?:\w+\.)?sqrt)?\s*\(?\d+\)*\W*$|(?<=\w{3})_\d+$",
                 "",
                 line.lower(),
             )
@@ -358,7 +381,8 @@ def drafts_of_text(text: str) -> Iterator[Draft]:
         for line in lines
         if re.match(r"\s*(?:[-*\d.]+\s+)?softmax\s*[(\[]", line, re.IGNORECASE) and re.search(r"[=≈→]", line)
     ]
-    if len(rows) > 1 and len(rows) == len(lines):
+    others = [line for line in lines if line not in rows]
+    if len(rows) > 1 and not _holds_tables("\n".join(others)):
         for line in rows:
             draft = _Text(re.sub(r"^\s*(?:[-*]|\d+\.)\s+", "", line)).read()
             draft.name = line.strip().partition("=")[0].strip()
@@ -375,6 +399,16 @@ def drafts_of_text(text: str) -> Iterator[Draft]:
         draft = _Text(f"{before}\n{part}").read()
         draft.name = name
         yield from draft.split()
+
+
+def _holds_tables(text: str) -> bool:
+    """Whether more than words stand beside lines of softmax(…) = …."""
+    try:
+        draft = _Text(text).read()
+    except RegardError:
+        return True
+    # The logits of every line stand in the line.
+    return bool(set(draft.tables) - {"scores"} or draft.maps or draft.heads or draft.scale)
 
 
 def _joined(before: str, parts: list[tuple[str, str]]) -> Iterator[Draft]:
