@@ -66,6 +66,7 @@ def prepare(
     tokenizer: Path | None = None,
     unread: Path | None = None,
     orders: tuple[int, ...] = tuple(ORDERS),
+    facts: int = FACTS,
 ) -> dict:
     """Write everything `training.train` reads; returns the statistics it also writes."""
     train_books, validation_books = hold_out([read_books(path) for path in files], held_out)
@@ -79,7 +80,7 @@ def prepare(
     train, validation, long_stream = (
         encode_books(encoder, books) for books in (train_books, validation_books, long_books)
     )
-    save_facts(out / "facts.json.xz", encode_facts(encoder, make_facts(FACTS)))
+    save_facts(out / "facts.json.xz", encode_facts(encoder, make_facts(facts)))
     paragraph_end = encoder.encode("\n\n", add_special_tokens=False).ids[0]
     if tokenizer is None:
         finish(encoder).save(str(out / "tokenizer.json"), pretty=False)

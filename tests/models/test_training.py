@@ -499,7 +499,7 @@ def prepared(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     for name, seed in (("a", 1), ("b", 2)):
         (folder / f"{name}.txt.xz").write_bytes(lzma.compress("\n\n\n".join(stories(60, seed)).encode()))
-    prepare(sorted(folder.glob("*.txt.xz")), folder, held_out=0.1, long=(3, 1000))
+    prepare(sorted(folder.glob("*.txt.xz")), folder, held_out=0.1, long=(3, 1000), facts=300)
     return folder
 
 
