@@ -12,15 +12,23 @@ from viewer.conftest import grid
 SITES = [("decoder", 0), ("decoder", 1), ("decoder", 2), ("cross", 0)]
 
 
-def pooled(dense: Tensor, size: int, how: str) -> Tensor:
-    """By numpy's own means: the last blocks are smaller, and averaged over what they have."""
+def joined(cells: np.ndarray, size: int, how: str) -> np.ndarray:
+    """The sum, or the largest, of every block, by numpy's own means; the last blocks are smaller."""
     join = np.maximum if how == "max" else np.add
-    starts = [np.arange(0, n, size) for n in dense.shape]
-    found = dense.double().numpy()
-    for axis, at in enumerate(starts):
-        found = join.reduceat(found, at, axis)
-    sides = [np.minimum(size, n - at) for n, at in zip(dense.shape, starts, strict=True)]
-    return torch.tensor(found if how == "max" else found / np.outer(*sides)).float()
+    for axis, n in enumerate(cells.shape):
+        cells = join.reduceat(cells, np.arange(0, n, size), axis)
+    return cells
+
+
+def averaged(sums: np.ndarray, shape: tuple[int, ...], size: int) -> np.ndarray:
+    """The mean of every block from its sum: the last blocks are averaged over what they have."""
+    sides = [np.minimum(size, n - np.arange(0, n, size)) for n in shape]
+    return sums / np.outer(*sides)
+
+
+def pooled(dense: Tensor, size: int, how: str) -> Tensor:
+    found = joined(dense.double().numpy(), size, how)
+    return torch.tensor(found if how == "max" else averaged(found, dense.shape, size)).float()
 
 
 @pytest.mark.parametrize(("role", "layer"), SITES)
