@@ -47,6 +47,18 @@ def test_heads_of_one_stack_are_named_by_layer_and_head_alone():
     assert "head 11.0 moved most, by 0.80." in compare(atlas(0.9), atlas(0.1)).summary()
 
 
+def test_atlases_that_are_alike_name_no_head():
+    said = "A and B have the same heads; no head's score changed by 0.01 or more, in any kind."
+    assert compare(atlas(0.9), atlas(0.904)).summary() == said
+
+
+def test_statistics_are_named_in_words():
+    said = printed(compare(atlas(0.9), atlas(0.1)).kinds_table(), 80)
+    assert "mean top weight" in said
+    assert "mean distance" in said
+    assert "mean mean" not in said
+
+
 @pytest.mark.parametrize(
     ("tokens", "doubt"),
     [

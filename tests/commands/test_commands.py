@@ -90,6 +90,9 @@ def test_record_reads_a_file_and_keeps_to_the_layers_asked_for(run, tmp_path):
     (tmp_path / "story.txt").write_text("Once upon a time.", encoding="utf-8")
     assert run("record", "bundled", "story.txt", "-o", "x.regard", "--layers", "1,3")[0] == 0
     assert list(Recording.open("x.regard").layers) == [1, 3]
+    status, out, err = run("plot", "x.regard", "--json")
+    assert status == 0, err
+    assert json.loads(out)["layer"] == 1
 
 
 def test_plot_draws_a_textbook_heatmap_of_a_short_range(run, recorded, tmp_path):
@@ -269,7 +272,8 @@ def test_compare_tells_two_texts_apart(run, recorded):
     status, out, _ = run("compare", str(recorded), "b.regard")
     assert status == 0
     said = " ".join(out.split())
-    assert re.search(r"have the same heads; head \d\.\d moved most, by \d\.\d\d\.", said)
+    # Too few tokens for any kind to have a score.
+    assert "have the same heads; no head's score changed by 0.01 or more, in any kind." in said
     assert re.search(r"b\.regard has \d+ tokens.*, and below 64 few kinds show\.", said)
 
 

@@ -58,7 +58,8 @@ class Comparison:
     def kinds_table(self) -> Table:
         """Heads of each kind, and statistics averaged over heads, for Rich."""
         rows = [[kind, str(a), str(b)] for kind, (a, b) in self.kinds.items()]
-        rows += [[f"mean {name}", f"{a:.3f}", f"{b:.3f}"] for name, (a, b) in self.means.items()]
+        means = {f"mean {name.removeprefix('mean_')}": values for name, values in self.means.items()}
+        rows += [[name.replace("_", " "), f"{a:.3f}", f"{b:.3f}"] for name, (a, b) in means.items()]
         return table_of("heads of each kind", ["", *self.names], [["heads", *map(str, self.heads)], *rows])
 
     def heads_table(self, top: int = 10) -> Table:
@@ -85,6 +86,8 @@ class Comparison:
             return f"{a} and {b} have different heads, {counts}, so only their kinds compare.{self._doubt()}"
         most = self.changes[0]
         found = f"head {self._name_of(most)} moved most, by {most.distance:.2f}"
+        if f"{most.distance:.2f}" == "0.00":
+            found = "no head's score changed by 0.01 or more, in any kind"
         return f"{a} and {b} have the same heads; {found}.{self._doubt()}"
 
     def _name_of(self, change: Change) -> str:

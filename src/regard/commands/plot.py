@@ -27,7 +27,9 @@ DRAWN, ANNOTATED, INSET = 64, 16, 32
 @app.command(rich_help_panel=LOOK, epilog="Example: regard plot --layer 3 --head 2 --output map.png")
 def plot(
     recording: RecordingArgument = None,
-    layer: Annotated[int, typer.Option(help="Which layer, from 0.")] = 0,
+    layer: Annotated[
+        int | None, typer.Option(help="Which layer, from 0. Default: the first that was recorded.")
+    ] = None,
     head: Annotated[int, typer.Option(help="Which head, from 0.")] = 0,
     queries: Annotated[
         str | None, typer.Option(metavar="A:B", help="Only these queries. Default: all.")
@@ -48,6 +50,7 @@ def plot(
     if how not in BLOCKS:
         raise RegardError(f"--how is {how!r}; wanted max or mean.")
     found = recording_at(recording)
+    layer = next(iter(found.layers), 0) if layer is None else layer
     found.layers[layer].check_head(head)
     _, _, q, k = found.maps[layer].shape
     rows, columns = _range("--queries", queries, q), _range("--keys", keys, k)
