@@ -59,9 +59,7 @@ export function useBlock(source: Source, open: Open): Blocking {
     const wanted = { ...request(target), stack: open.stack.role };
     const [weight, result] = await Promise.all([
       removed(source, id, open.stack.role, target),
-      open.stack.queries > LONG
-        ? asJob(source, id, wanted, signal, tell)
-        : source.knockout(id, wanted, signal),
+      open.stack.queries > LONG ? asJob(source, id, wanted, signal, tell) : source.knockout(id, wanted, signal),
     ]);
     signal.throwIfAborted();
     const made: Try = { rec: id, target, weight, result };
