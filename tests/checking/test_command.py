@@ -48,6 +48,10 @@ def test_json_is_what_the_function_returns(run):
         ),
         ("scores: 1 2\nscores: 3 4", "scores is given twice; give each table once, "),
         ("scores: a b 3", "no table of attention was found: "),
+        (
+            '{"scores": [[1, 0]',
+            "the JSON cannot be read: Expecting ',' delimiter (line 1, column 19). Paste the whole document.",
+        ),
     ],
 )
 def test_a_refusal_is_one_line_and_status_2(run, source, said):

@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.commands.narrow import as_lines, width_of
+from regard.commands.output import console
 
 
 def wide() -> Table:
@@ -41,3 +42,8 @@ def test_a_narrow_terminal_gets_lines_and_a_wide_one_the_table(run, monkeypatch)
     assert " · " in narrow
     monkeypatch.setenv("COLUMNS", "200")
     assert " · " not in run("cost", "llama-3.1-8b", "--context", "4k,128k")[1]
+
+
+def test_a_name_between_colons_is_no_picture(capsys):
+    console().print("g.py:a: 1 finding", markup=True)
+    assert capsys.readouterr().out == "g.py:a: 1 finding\n"

@@ -88,7 +88,7 @@ def test_a_file_runs_in_a_process_of_its_own_and_what_it_prints_is_noted(file):
     found = examine_file(file, "attention", timeout=1e6)
     assert found.codes == ("missing-scale",)
     assert found.name == "mine.py:attention"
-    assert found.notes[-1] == "it prints 1 lines, the first: 'made by hand'"
+    assert found.notes[-1] == "it prints 1 line: 'made by hand'"
     assert "mine" not in set(sys.modules) - before
 
 
@@ -105,9 +105,19 @@ def test_hanging_is_a_finding(file, monkeypatch):
     assert found.findings[0].evidence == "it was still running after 7 seconds"
 
 
-def test_a_process_that_dies_is_a_finding(file, monkeypatch):
-    monkeypatch.setattr(isolated, "_run", lambda command, timeout: (-11, "", ""))
-    assert examine_file(file, "attention").findings[0].evidence == "the process ended with status -11"
+@pytest.mark.parametrize(
+    ("code", "evidence"),
+    [
+        (-11, "the process was ended by signal SIGSEGV"),
+        (-99, "the process was ended by signal 99"),
+        (0, "it ended the process with exit status 0"),
+    ],
+)
+def test_a_process_that_dies_is_a_finding(file, monkeypatch, code, evidence):
+    monkeypatch.setattr(isolated, "_run", lambda command, timeout: (code, "", ""))
+    found = examine_file(file, "attention")
+    assert found.codes == ("raises",)
+    assert found.findings[0].evidence == evidence
 
 
 def test_raising_is_a_finding_that_says_where(file, here):
@@ -119,6 +129,13 @@ def test_raising_is_a_finding_that_says_where(file, here):
         examine_file(file, "attention").findings[0].evidence
         == "ZeroDivisionError: division by zero, mine.py line 3"
     )
+
+
+def test_a_mask_of_no_known_meaning_is_refused_where_no_mask_is_taken_too(file, here):
+    with pytest.raises(
+        RegardError, match=r"mask='upside' is not known; wanted allowed, blocked or additive\."
+    ):
+        examine_file(file, "attention", mask="odd")
 
 
 def test_a_class_is_made_and_examined(file, here):

@@ -41,8 +41,9 @@ def console(*, errors: bool = False) -> Console:
     """A console that writes plain text into pipes, as wide as tables need there."""
     from rich.console import Console
 
-    made = Console(stderr=errors)
-    return made if made.is_terminal else Console(stderr=errors, width=120)
+    # Without emoji: "g.py:a: 1 finding" is a file and a name, and :a: the code of a picture.
+    made = Console(stderr=errors, emoji=False)
+    return made if made.is_terminal else Console(stderr=errors, width=120, emoji=False)
 
 
 def print_json(value: Any) -> None:

@@ -59,7 +59,7 @@ def examine_file(
     if "internal" in found:
         raise InternalError(found["internal"])
     if "diagnosis" not in found:
-        last = said.strip().splitlines()[-1] if said.strip() else f"the process ended with status {code}"
+        last = said.strip().splitlines()[-1] if said.strip() else _ended(code)
         return Diagnosis(label, (Finding("raises", found.get("raises", last)),), _prints(printed))
     seen = Diagnosis.from_dict(found["diagnosis"])
     return replace(seen, name=label, notes=(*seen.notes, *_prints(printed)))
@@ -85,6 +85,17 @@ def _run(command: list[str], timeout: float) -> tuple[int | None, str, str]:
         raise
 
 
+def _ended(code: int) -> str:
+    """How a process ended that wrote no result and said nothing."""
+    if code >= 0:
+        return f"it ended the process with exit status {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = str(-code)
+    return f"the process was ended by signal {name}"
+
+
 def _kill(started: subprocess.Popen[str]) -> None:
     """End the child and its own children: a pool of workers would hold the pipe open."""
     if hasattr(os, "killpg"):
@@ -107,4 +118,5 @@ def _environment() -> dict[str, str]:
 
 def _prints(printed: str) -> tuple[str, ...]:
     lines = printed.strip().splitlines()
-    return (f"it prints {len(lines)} lines, the first: {lines[0][:SHOWN]!r}",) if lines else ()
+    many = "1 line" if len(lines) == 1 else f"{len(lines)} lines, the first"
+    return (f"it prints {many}: {lines[0][:SHOWN]!r}",) if lines else ()

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from regard.doctor.influence import CLOSE
 from regard.doctor.recipe import pattern
-from regard.errors import RegardError
 
 __all__ = ["MEANINGS", "WEAK", "MaskForm", "find_form", "forms", "holed"]
 
@@ -70,8 +69,6 @@ class MaskForm:
 
 def forms(name: str, role: str, wanted: str | None) -> Iterator[MaskForm]:
     """Every form to try for a parameter, the likeliest first."""
-    if wanted is not None and wanted not in ("allowed", "additive", "blocked"):
-        raise RegardError(f"mask={wanted!r} is not known; wanted allowed, blocked or additive.")
     if role == "lengths":
         yield MaskForm(name, "bk", "lengths")
         return

@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.doctor.arguments import Parameters
 from regard.doctor.masks import MaskForm
 from regard.doctor.recipe import Recipe
-from regard.errors import NotCallableError, SubjectError
+from regard.errors import NotCallableError, RegardError, SubjectError
 
 __all__ = [
     "Options",
@@ -50,6 +50,10 @@ class Options:
     mask: str | None = None
     cache: bool | None = None
     linear_memory: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mask not in (None, "allowed", "blocked", "additive"):
+            raise RegardError(f"mask={self.mask!r} is not known; wanted allowed, blocked or additive.")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -48,6 +49,20 @@ def read(printed: str | Mapping[str, Any], *, tables_wanted: bool = True) -> lis
     for draft in drafts:
         if isinstance(draft, Draft) and not draft.tables:
             if tables_wanted:
-                raise refused(draft)
+                raise _broken_json(printed) or refused(draft)
             return []
     return [build(draft) if isinstance(draft, Draft) else draft for draft in drafts]
+
+
+def _broken_json(printed: str | Mapping[str, Any]) -> RegardError | None:
+    """Where a text that begins as a JSON document stops being one."""
+    if not isinstance(printed, str) or not re.match(r"\s*\{\s*\"", printed):
+        return None
+    try:
+        json.loads(printed)
+    except json.JSONDecodeError as error:
+        return RegardError(
+            f"the JSON cannot be read: {error.msg} (line {error.lineno}, column {error.colno}). "
+            "Paste the whole document."
+        )
+    return None
