@@ -132,9 +132,7 @@ def test_raising_is_a_finding_that_says_where(file, here):
 
 
 def test_a_mask_of_no_known_meaning_is_refused_where_no_mask_is_taken_too(file, here):
-    with pytest.raises(
-        RegardError, match=r"mask='upside' is not known; wanted allowed, blocked or additive\."
-    ):
+    with pytest.raises(RegardError, match=r"mask='odd' is not known; wanted allowed, blocked or additive\."):
         examine_file(file, "attention", mask="odd")
 
 
