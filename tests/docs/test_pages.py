@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import transformers
 
 import regard
 import regard.models
@@ -36,6 +37,15 @@ def attention(q, k, v):
 """
 
 
+def save_encoder_decoder(folder: Path, tokenizer: Path) -> None:
+    """A small T5 of random weights that reads with the tokenizer of another folder."""
+    reader = transformers.AutoTokenizer.from_pretrained(tokenizer)
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 4}
+    config = transformers.T5Config(vocab_size=len(reader), decoder_start_token_id=0, **sizes)
+    transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
+    reader.save_pretrained(folder)
+
+
 @pytest.mark.parametrize("name", WITH_CODE)
 def test_the_code_on_the_page_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -50,7 +60,11 @@ def test_the_commands_on_the_page_run(name, run, tmp_path, monkeypatch):
     (tmp_path / "story.txt").write_text(beginning, encoding="utf-8")
     (tmp_path / "my_attention.py").write_text(ATTENTION, encoding="utf-8")
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "folder").symlink_to(Path(regard.models.__file__).parent / "data")
+    bundled = Path(regard.models.__file__).parent / "data"
+    (tmp_path / "a" / "folder").symlink_to(bundled)
+    if "a/t5/folder" in PAGES[name]:
+        save_encoder_decoder(tmp_path / "a" / "t5" / "folder", bundled)
+        (tmp_path / "question.txt").write_text("Where was it found?", encoding="utf-8")
     monkeypatch.setattr(import_module("regard.atlas.needle"), "STORY", 100)
     for line in commands(PAGES[name]):
         # A needle in the book, but over fewer of its tokens: 8,000 take half a minute.
