@@ -37,6 +37,7 @@ def floors(call: Call, upstream: Tensor) -> dict[str, float]:
     """What rounding alone may cost each result, where eager may be right by luck.
 
     A gradient is a sum of terms that may cancel: each is rounded by its own size, not by that of the sum.
+    A score that comes through a matrix is such a sum too, and its rounding changes the weights.
     """
     leaves = {name: x.double() for name, x in call.leaves.items()}
     group = call.shape[1] // leaves["k"].shape[1]
@@ -61,7 +62,14 @@ def floors(call: Call, upstream: Tensor) -> dict[str, float]:
     unit = torch.finfo(torch.float64 if call.dtype == torch.float64 else torch.float32).eps
     return {
         name: ROUNDINGS * unit * size for name, size in {**shared, **(precise if plain else {})}.items()
-    } | {"out": ROUNDINGS * unit * precise["out"]}
+    } | {"out": (ROUNDINGS + score_terms(call, q, k, leaves)) * unit * precise["out"]}
+
+
+def score_terms(call: Call, q: Tensor, k: Tensor, leaves: dict[str, Tensor]) -> float:
+    """The largest sum of the terms of a score q w k, each by its size; 0 for other scores."""
+    if "w" not in leaves:
+        return 0.0
+    return (q.abs() @ leaves["w"].abs() @ k.abs().mT).max().item() * abs(call.options.get("scale", 1.0))
 
 
 def check(seed: int) -> int:
