@@ -79,8 +79,9 @@ def test_a_head_that_follows_the_sound_is_found_and_one_that_rests_on_a_frame_is
     assert found[0].score > 0.8 > 0.1 > max(abs(each.score) for each in found[1:])
 
 
-def test_words_begin_and_end_where_their_frames_do():
-    recording = heard(staircase())
+@pytest.mark.parametrize("start", ["<|go|>", "<s>", "</s>", "__eng__", "[CLS]"])
+def test_words_begin_and_end_where_their_frames_do(start):
+    recording = heard(staircase(), words=f"{start} a red cat")
     times = [TimedWord("a", 0.0, 0.4), TimedWord("red", 0.4, 0.6), TimedWord("cat", 0.6, 1.0)]
     assert word_times(recording) == times
     recording.tokens[2] = recording.tokens[2]._replace(text="red")

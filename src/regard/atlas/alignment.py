@@ -22,7 +22,8 @@ FRAME = 0.02
 WIDTH = 7
 # Frames on either side that count as the same place.
 NEAR = 2
-SPECIAL = re.compile(r"\s*<\|.*\|>")
+# Instructions to the model, which nobody said: <|en|> of Whisper, <s>, __eng__ of SeamlessM4T, [CLS].
+SPECIAL = re.compile(r"\s*(<\|.*\|>|</?\w+>|__\w+__|\[[A-Z]+\])\s*")
 
 
 class AlignmentHead(NamedTuple):
@@ -139,7 +140,7 @@ def _follows(weights: Float[Tensor, "q frames"], starts: Int64[Tensor, " q"]) ->
 
 
 def _spoken_from(recording: Recording) -> int:
-    """The first token that is not an instruction, such as Whisper's <|startoftranscript|>."""
+    """The first token that is not an instruction, such as Whisper's <|startoftranscript|> or <s>."""
     first = 0
     for token in recording.tokens:
         if not SPECIAL.fullmatch(token.text):
