@@ -104,6 +104,25 @@ def test_making_it_says_how_far_it_is_and_a_stop_leaves_nothing(head, tmp_path):
     assert not found.ready
 
 
+def test_a_wide_map_is_read_in_pieces_of_a_band_and_stops_between_them(head, stored, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.viewer.pyramid.PIECE", 600 * KEYS)
+    found, seen = Pyramid(tmp_path, "x", QUERIES, KEYS), []
+
+    def stop(done, total):
+        seen.append((done, total))
+        if done == 2:
+            raise CancelledError
+
+    with pytest.raises(CancelledError):
+        found.make(head, stop)
+    assert seen == [(1, 17), (2, 17)]
+    assert list(tmp_path.iterdir()) == []
+    found.make(head)
+    for level in found.levels:
+        for how in Pyramid.HOWS:
+            torch.testing.assert_close(found.level(level, how), stored.level(level, how), rtol=1e-5, atol=1e-9)
+
+
 @pytest.mark.parametrize("kind", ["json", "mean", "max"])
 def test_a_pyramid_with_a_damaged_file_is_not_ready(stored, tmp_path, kind):
     shutil.copytree(stored.folder, tmp_path, dirs_exist_ok=True)

@@ -29,8 +29,10 @@ from regard.viewer.pooling import TILE, Blocks
 __all__ = ["COARSE", "Pyramid", "Stored"]
 
 COARSE = 5
-# One row of tiles of the finest stored level is computed at a time.
+# The queries of one row of tiles of the finest stored level.
 BAND = TILE << COARSE
+# About so many cells are read between two reports of progress, so that a stop takes effect soon.
+PIECE = 1 << 28
 SLOT = TILE * TILE * 4
 FORMAT = 1
 
@@ -84,9 +86,15 @@ class Pyramid:
                 break
 
     @property
-    def bands(self) -> int:
+    def piece(self) -> int:
+        """How many queries are read at a time: whole blocks, and a band or a part of one."""
+        wanted = 1 << (PIECE // max(1, self.keys)).bit_length() >> 1
+        return min(max(wanted, 8 << COARSE), BAND)
+
+    @property
+    def steps(self) -> int:
         """The number of steps of making it."""
-        return -(-self.queries // BAND)
+        return -(-self.queries // self.piece)
 
     @property
     def ready(self) -> bool:
@@ -150,30 +158,55 @@ class Pyramid:
         return self.folder / f"{self.name}.{kind}"
 
     def _write(self, head: Head, drafts: dict[str, Path], progress: Progress | None) -> dict[str, Any]:
-        finest = self.levels[COARSE]
         curves = CurveSums(self.queries, self.keys)
         files = {how: open(draft, "wb") for how, draft in drafts.items()}  # noqa: SIM115 - closed below
         try:
-            upper: list[Blocks] = []
-            for band in range(self.bands):
-                rows = range(band * BAND, min((band + 1) * BAND, self.queries))
+            rising = _Rising(self.levels, files)
+            for step in range(self.steps):
+                rows = range(step * self.piece, min((step + 1) * self.piece, self.queries))
                 seen = head.band(rows).stats(Pooled(1 << COARSE, "both"), ColumnMass(), Decay())
-                blocks = _blocks(seen["pooled"], len(rows), self.keys)
                 curves.add(rows, seen)
-                _put(files, finest, band, blocks)
-                upper.append(blocks.halved())
+                rising.add(COARSE, _blocks(seen["pooled"], len(rows), self.keys))
                 if progress is not None:
-                    progress(band + 1, self.bands)
-            coarser = Blocks(*(torch.cat(parts) for parts in zip(*upper, strict=True)))
-            for level in list(self.levels.values())[1:]:
-                for row in range(-(-level.rows // TILE)):
-                    part = slice(row * TILE, (row + 1) * TILE)
-                    _put(files, level, row, Blocks(*(x[part] for x in coarser)))
-                coarser = coarser.halved()
+                    progress(step + 1, self.steps)
+            rising.finish()
         finally:
             for file in files.values():
                 file.close()
         return curves.finish()
+
+
+class _Rising:
+    """Collects the blocks of each level until a row of tiles is whole, writes it, and halves it for the next.
+
+    So no level is ever in memory as a whole: the finest of 1,000,000 tokens would take 11 GiB.
+    """
+
+    def __init__(self, levels: dict[int, Level], files: dict[str, Any]) -> None:
+        self.levels, self.files = levels, files
+        self._pending: dict[int, list[Blocks]] = {number: [] for number in levels}
+        self._written = dict.fromkeys(levels, 0)
+
+    def add(self, number: int, blocks: Blocks) -> None:
+        """The next blocks of a level, from top to bottom."""
+        pending = self._pending[number]
+        pending.append(blocks)
+        if sum(len(each.cells) for each in pending) == TILE:
+            self._write(number)
+
+    def finish(self) -> None:
+        """Write the last rows of tiles, which are lower."""
+        for number, pending in self._pending.items():
+            if pending:
+                self._write(number)
+
+    def _write(self, number: int) -> None:
+        whole = Blocks(*(torch.cat(parts) for parts in zip(*self._pending[number], strict=True)))
+        self._pending[number] = []
+        _put(self.files, self.levels[number], self._written[number], whole)
+        self._written[number] += 1
+        if number + 1 in self.levels:
+            self.add(number + 1, whole.halved())
 
 
 @dataclass(frozen=True)

@@ -117,11 +117,11 @@ class Session:
                 if direct(99, shape.queries, shape.keys) or stored.ready:
                     continue
                 todo.append((entry.head(role, layer, head), stored))
-                total += stored.bands
+                total += stored.steps
             for head, stored in todo:
                 before = done
-                stored.make(head, lambda bands, _, before=before: job.progress(before + bands, total))
-                done += stored.bands
+                stored.make(head, lambda steps, _, before=before: job.progress(before + steps, total))
+                done += stored.steps
                 prune(self.settings.cache, self.settings.cache_bytes, [stored])
             return {"recording": entry.id, "heads": len(todo)}
 
