@@ -102,6 +102,11 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
             {open.recording.model}
           </span>
         )}
+        {open && !open.recording.complete && (
+          <span class="app-unfinished" data-testid="unfinished" title="What was recorded until then can be looked at">
+            ⚠ unfinished: its run ended after {layersOf(open)}
+          </span>
+        )}
         {source.kind !== "static" && open?.tokens.named && !open.apart && (
           <Questions source={source} open={open} onBook={offersBook(entries, open) ? readBook : null} />
         )}
@@ -252,6 +257,11 @@ function Tabs({ state, views }: { state: ViewState; views: readonly View[] }) {
 /** Whether the bundled model is at hand, by what it has read, and the book is not in the list. */
 function offersBook(entries: readonly RecordingEntry[], { recording }: Open): boolean {
   return recording.live && recording.model === "bundled" && !entries.some(({ name }) => name === BOOK);
+}
+
+function layersOf({ recording }: Open): string {
+  const count = recording.stacks.reduce((sum, { layers }) => sum + layers.length, 0);
+  return count === 1 ? "1 layer" : `${count} layers`;
 }
 
 function show(state: ViewState, rec: string): void {

@@ -9,6 +9,7 @@ const event = (extra: Partial<Job>): Job => ({
   state: "running",
   done: 1,
   total: 3,
+  seconds: 0,
   seconds_left: null,
   result: null,
   error: null,

@@ -11,6 +11,7 @@ const job = (state: Job["state"], done = 0): Job => ({
   state,
   done,
   total: 4,
+  seconds: 0,
   seconds_left: null,
   result: null,
   error: state === "failed" ? "No room." : null,

@@ -49,6 +49,7 @@ def test_a_job_says_how_far_it_is_and_how_long_it_takes(jobs, monkeypatch):
     said = job.to_dict()
     assert (said["state"], said["done"], said["total"]) == ("running", 6, 10)
     assert said["seconds_left"] == pytest.approx(2.0)
+    assert said["seconds"] == pytest.approx(3.0)
     go_on.set()
     said = ended(job).to_dict()
     assert (said["state"], said["done"], said["result"], said["seconds_left"]) == (

@@ -120,7 +120,9 @@ def test_a_wide_map_is_read_in_pieces_of_a_band_and_stops_between_them(head, sto
     found.make(head)
     for level in found.levels:
         for how in Pyramid.HOWS:
-            torch.testing.assert_close(found.level(level, how), stored.level(level, how), rtol=1e-5, atol=1e-9)
+            torch.testing.assert_close(
+                found.level(level, how), stored.level(level, how), rtol=1e-5, atol=1e-9
+            )
 
 
 @pytest.mark.parametrize("kind", ["json", "mean", "max"])

@@ -8,13 +8,16 @@ export interface ProgressProps {
   done: number;
   total: number | null;
   secondsLeft: number | null;
+  /** Seconds since it was asked for, of what has not begun. */
+  waited?: number | undefined;
   onCancel?: (() => void) | undefined;
 }
 
-export function Progress({ label, done, total, secondsLeft, onCancel }: ProgressProps) {
+export function Progress({ label, done, total, secondsLeft, waited, onCancel }: ProgressProps) {
   const known = total !== null && total > 0;
   const share = known ? `${Math.floor((100 * done) / total)} %` : "";
-  const time = secondsLeft === null ? "" : `${formatSeconds(secondsLeft)} left`;
+  const left = secondsLeft === null ? "" : `${formatSeconds(secondsLeft)} left`;
+  const time = waited === undefined ? left : `for ${formatSeconds(waited)}`;
   return (
     <div class="progress" data-testid="progress">
       <div class="progress-words">

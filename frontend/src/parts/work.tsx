@@ -76,14 +76,16 @@ export function Work({ source, onBack }: { source: Source; onBack(): void }) {
       </summary>
       <div class="menu-sheet" role="group" aria-label="Work under way">
         {jobs.map((job) => (
-          <Progress
-            key={job.id}
-            label={jobLabel(job)}
-            done={job.done}
-            total={job.state === "waiting" ? null : job.total}
-            secondsLeft={job.seconds_left}
-            onCancel={() => void source.cancelJob(job.id).catch(() => undefined)}
-          />
+          <div key={job.id} data-testid="job" data-state={job.state}>
+            <Progress
+              label={jobLabel(job)}
+              done={job.done}
+              total={job.state === "waiting" ? null : job.total}
+              secondsLeft={job.seconds_left}
+              waited={job.state === "waiting" ? job.seconds : undefined}
+              onCancel={() => void source.cancelJob(job.id).catch(() => undefined)}
+            />
+          </div>
         ))}
       </div>
     </details>

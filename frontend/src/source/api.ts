@@ -1,5 +1,5 @@
 // Made by `python -m building.api` from the models in src/regard/viewer/answers/ and routes/; do not edit.
-// schema b6f02acc4dd8d121
+// schema 672d46803c85b394
 
 export interface components {
     schemas: {
@@ -252,6 +252,8 @@ export interface components {
         /**
          * @description The progress of a job; while a text is generated also the new token, its alternatives, and what it
          *     attended to.
+         *
+         *     `seconds`: how long it has waited, or since it began how long it has run.
          */
         JobState: {
             id: string;
@@ -261,6 +263,7 @@ export interface components {
             state: "waiting" | "running" | "done" | "failed" | "cancelled";
             done: number;
             total: number;
+            seconds: number;
             seconds_left: number | null;
             result: components["schemas"]["JobResult"] | null;
             error: string | null;

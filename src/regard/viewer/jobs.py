@@ -47,7 +47,7 @@ class Job:
         self.error: str | None = None
         self.events: list[dict[str, Any]] = []
         self._work = work
-        self._began = 0.0
+        self._asked = self._began = time.monotonic()
         self._stop = threading.Event()
         self._listeners = 0
         self._changed = threading.Condition()
@@ -94,6 +94,7 @@ class Job:
             "state": self.state,
             "done": self.done,
             "total": self.total,
+            "seconds": time.monotonic() - (self._asked if self.state == "waiting" else self._began),
             "seconds_left": self._seconds_left(),
             "result": self.result,
             "error": self.error,

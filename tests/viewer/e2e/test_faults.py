@@ -14,6 +14,7 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 
 from regard import Causal
+from regard.models.manifest import COMPLETE, PARTIAL, read_manifest, write_manifest
 from viewer.e2e.conftest import serve
 from viewer.e2e.long import long_recording
 from viewer.e2e.waiting import map_is_drawn
@@ -143,6 +144,58 @@ def test_a_page_without_webgl_and_tokens_that_nobody_sees(page: Page, tmp_path: 
         page.get_by_test_id("pick-recording").select_option(value="newer.regard")
         expect(page.get_by_test_id("failure")).to_contain_text("written by regard 9.9")
         expect(page.get_by_test_id("failure")).to_contain_text("Upgrade regard.")
+
+
+def test_an_unfinished_recording_a_newer_one_and_one_without_its_model(page: Page, tmp_path: Path):
+    """What can be opened opens and says what it lacks; what cannot says why; the others are as ever."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    two = [layer(number, 65, 65, Causal()) for number in (0, 1)]
+    saved(recording(two[0]), folder / "a.regard")
+    _cut_short(saved(recording(*two), folder / "half.regard"))
+    _as_written_by("9.9", saved(recording(two[0]), folder / "newer.regard"))
+    for address in serve(tmp_path / "cache", str(folder)):
+        page.goto(address)
+        map_is_drawn(page)
+        options = page.get_by_test_id("pick-recording")
+        expect(options.locator("option")).to_have_text(
+            ["a.regard", "half.regard", "⚠ newer.regard (damaged)"]
+        )
+        expect(page.get_by_test_id("unfinished")).to_have_count(0)
+
+        options.select_option(label="half.regard")
+        expect(page.get_by_test_id("unfinished")).to_contain_text("ended after 1 layer")
+        map_is_drawn(page)
+        assert page.evaluate("window.regard.map.value(0, 0)") == pytest.approx(1)
+        expect(page.get_by_test_id("failure")).to_have_count(0)
+
+        options.select_option(value="newer.regard")
+        expect(page.get_by_test_id("failure")).to_contain_text("written by regard 9.9")
+        expect(page.get_by_test_id("unfinished")).to_have_count(0)
+
+        # The model that these say they are of is on no machine.
+        options.select_option(label="a.regard")
+        expect(page.get_by_test_id("failure")).to_have_count(0)
+        page.get_by_test_id("tab-matter").click()
+        expect(page.get_by_test_id("matter-not-live")).to_contain_text("without its model, “random”")
+        for view in ("text", "token", "steps", "map"):
+            page.get_by_test_id(f"tab-{view}").click()
+            expect(page.get_by_test_id(f"view-{view}")).to_be_visible()
+            expect(page.get_by_test_id("failure")).to_have_count(0)
+        map_is_drawn(page)
+
+
+def _cut_short(path: Path) -> None:
+    """As the writer leaves it when it is killed after the first layer."""
+    about = read_manifest(path / COMPLETE)
+    write_manifest(path / PARTIAL, {**about, "complete": False, "layers": about["layers"][:1]})
+    (path / COMPLETE).unlink()
+
+
+def _as_written_by(version: str, path: Path) -> None:
+    manifest = path / COMPLETE
+    about = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**about, "format": 99, "regard": version}))
 
 
 def _id_of(address: str, name: str) -> str:

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -93,3 +94,30 @@ def test_a_recording_is_kept_under_a_name_and_removed(page: Page, address: str):
     page.get_by_test_id("remove").click()
     expect(options.filter(has_text="My -b-own-b-")).to_have_count(0)
     map_is_drawn(page)
+
+
+def test_work_is_listed_with_what_waits_and_ends_one_by_one(page: Page, address: str):
+    with httpx.Client(base_url=address, timeout=None) as client:
+        for wanted in (
+            {"kind": "book"},
+            {"kind": "record", "text": "first", "name": "first"},
+            {"kind": "record", "text": "second", "name": "second"},
+        ):
+            client.post("/api/jobs", json=wanted).raise_for_status()
+    open_at(page, address)
+    work, jobs = page.get_by_test_id("work"), page.get_by_test_id("job")
+    expect(work.locator("summary")).to_have_text("Work (3)")
+    work.locator("summary").click()
+    expect(jobs).to_contain_text(["Reading the book", "Recording: first", "Recording: second"])
+    expect(jobs.nth(0)).to_have_attribute("data-state", "running")
+    waiting = jobs.nth(1)
+    expect(waiting).to_have_attribute("data-state", "waiting")
+    expect(waiting).to_contain_text("waits for its turn")
+    expect(waiting).to_contain_text(re.compile(r"for (under a second|\d+ (s|min))"))
+    waiting.get_by_role("button", name="Cancel").click()
+    expect(jobs).to_contain_text(["Reading the book", "Recording: second"])
+    jobs.nth(1).get_by_role("button", name="Cancel").click()
+    expect(jobs).to_contain_text(["Reading the book"])
+    jobs.nth(0).get_by_role("button", name="Cancel").click()
+    expect(work).to_be_hidden()
+    expect(page.get_by_test_id("pick-recording").locator("option").filter(has_text="second")).to_have_count(0)

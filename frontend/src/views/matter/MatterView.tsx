@@ -38,8 +38,8 @@ export function MatterView({ source }: { source: Source }) {
   if (!open.recording.live) {
     return (
       <p class="notice" data-testid="matter-not-live">
-        To block something the model must run again, and this recording is here without its model. Start with{" "}
-        <code>regard view --model</code> to have both.
+        To block something the model must run again, and this recording is here without its model, “
+        {open.recording.model}”. Start with <code>regard view --model</code> to have both.
       </p>
     );
   }

@@ -55,7 +55,10 @@ class Attended(BaseModel):
 
 class JobState(BaseModel):
     """The progress of a job; while a text is generated also the new token, its alternatives, and what it
-    attended to."""
+    attended to.
+
+    `seconds`: how long it has waited, or since it began how long it has run.
+    """
 
     id: str
     kind: str
@@ -63,6 +66,7 @@ class JobState(BaseModel):
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     done: int
     total: int
+    seconds: float
     seconds_left: float | None
     result: JobResult | None
     error: str | None
