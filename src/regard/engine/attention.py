@@ -10,19 +10,19 @@ from torch import Tensor
 
 from regard.engine.autograd import output
 from regard.engine.causal_flag import with_causal
-from regard.engine.dispatch import Dispatch, choose, named, reader_of, reference
+from regard.engine.dispatch import Dispatch, choose, named, reader_of, reference, short
 from regard.engine.inputs import Options, problem_of
 from regard.engine.operators.traced import traced_attention
 from regard.engine.outline import outlined
 from regard.engine.problem import Problem
 from regard.engine.transformed import REFUSED, is_traced, is_transformed
 from regard.errors import BackendError
+from regard.masks import Mask
 from regard.scores import DotProduct, Score
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from regard.masks import Mask
     from regard.scores import Bias
 
 __all__ = ["attention", "explain_dispatch"]
@@ -63,6 +63,12 @@ def attention(
     torch.Size([1, 8, 100, 64])
     """
     mask = with_causal(mask, q, k) if is_causal else mask
+    plain = bias is softcap is sink is score_mod is None and score is _DOT and dropout == 0.0
+    plain = plain and (mask is None or isinstance(mask, Mask)) and backend == "auto"
+    if plain and not is_traced(q):
+        out = short(q, k, v, mask, scale)
+        if out is not None:
+            return out
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
     if is_traced(q):
         return traced_attention(q, k, v, options, backend, attention)

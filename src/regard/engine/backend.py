@@ -18,6 +18,7 @@ from torch import Tensor
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.riding import Ride
+from regard.masks import Mask
 from regard.stats import Frame, State, Statistic
 
 __all__ = ["Backend", "Gradients", "Upstream"]
@@ -93,6 +94,15 @@ class Backend(ABC):
 
     def output(self, problem: Problem) -> Tensor | None:
         """The output alone, differentiable once, if there is a faster way to it; None if there is not."""
+        return None
+
+    def short(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, scale: float | None
+    ) -> Tensor | None:
+        """The output of an unchecked call without options; None if it must be checked or run in another way.
+
+        It is what `forward` would return. `mask` may be a bool tensor, True = may attend.
+        """
         return None
 
     def transformed(self, problem: Problem) -> Tensor | None:

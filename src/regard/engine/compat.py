@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.engine.attention import attention
+from regard.engine.dispatch import short
+from regard.engine.transformed import is_traced
 from regard.errors import DtypeError, MaskError, ShapeError
 from regard.masks import Causal, Dense, Mask
 
@@ -34,6 +36,11 @@ def sdpa(
     >>> regard.sdpa(q, k, v, is_causal=True).shape
     torch.Size([2, 4, 10, 16])
     """
+    plain = not (dropout_p or is_causal) and isinstance(attn_mask, Tensor | Mask | None)
+    if plain and (enable_gqa or _alike(query, key)) and not is_traced(query):
+        out = short(query, key, value, attn_mask, scale)
+        if out is not None:
+            return out
     if enable_gqa:
         key, value = _same_heads(query, key, value)
     lead = _leading(query, key, value, enable_gqa)
@@ -65,6 +72,11 @@ def sdpa(
     else:
         out = attention(q, k, v, mask, scale=scale, bias=bias, dropout=dropout_p)
     return out.view(*lead[0], *out.shape[-2:])
+
+
+def _alike(query: object, key: object) -> bool:
+    """Whether nothing is to be broadcast: both have the same leading dimensions."""
+    return isinstance(query, Tensor) and isinstance(key, Tensor) and query.shape[:-2] == key.shape[:-2]
 
 
 def _same_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,9 @@ from regard.engine.few_rows import few_rows
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.sdpa_backend.kernels import backward, forward, plain
+from regard.engine.sdpa_backend.short import short_output
 from regard.engine.sdpa_backend.support import is_plain, refusal, wants_float32
+from regard.masks import Mask
 
 __all__ = ["SdpaBackend"]
 
@@ -40,6 +42,11 @@ class SdpaBackend(Backend):
         if not is_plain(problem) or problem.sink is not None or _learns_here(problem):
             return None
         return self.plain(problem)
+
+    def short(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, scale: float | None
+    ) -> Tensor | None:
+        return short_output(q, k, v, mask, scale)
 
     def plain(self, problem: Problem) -> Tensor:
         """The output of a plain problem, by PyTorch's own function."""

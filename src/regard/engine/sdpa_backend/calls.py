@@ -18,7 +18,7 @@ from regard.engine.sdpa_backend.support import is_plain
 from regard.masks import Mask
 from regard.memo import remembered
 
-__all__ = ["Call", "calls_of", "in_one_call"]
+__all__ = ["SHORT", "Call", "calls_of", "in_one_call", "is_kept", "whole_mask"]
 
 BLOCK = 256
 # From this ratio of unmasked to masked keys on, two calls and a merge are faster than one masked call.
@@ -76,7 +76,7 @@ def calls_of(problem: Problem) -> Iterator[list[Call]]:
     mask = problem.mask
     if mask is not None and in_one_call(problem):
         shape = (problem.batch, problem.heads, problem.q_len, problem.k_len)
-        whole = _whole_mask(mask, shape, problem.offset, problem.accumulate)
+        whole = whole_mask(mask, shape, problem.offset, problem.accumulate)
         yield [Call(batch, range(problem.q_len), (range(problem.k_len),), False, *whole)]
         return
     ragged = mask is not None and (mask.batch or 1) > 1 and problem.k_len > RAGGED
@@ -87,13 +87,13 @@ def calls_of(problem: Problem) -> Iterator[list[Call]]:
             yield [Call(rows, row.queries, runs, False, *builder.build(row, runs)) for runs in _groups(row)]
 
 
-def _kept(mask: Mask, shape: tuple[int, int, int, int], *_: object) -> bool:
+def is_kept(mask: Mask, shape: tuple[int, int, int, int], *_: object) -> bool:
     """Whether to cache a whole mask: it must not belong to one batch only, nor have many heads."""
     return mask.batch is None and (mask.heads or 1) * shape[2] * shape[3] <= KEPT_CELLS
 
 
-@remembered(32, _kept)
-def _whole_mask(
+@remembered(32, is_kept)
+def whole_mask(
     mask: Mask, shape: tuple[int, int, int, int], offset: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
     """(additive mask, dead rows or None) of a short text: one call for all its queries.

@@ -22,7 +22,7 @@ from regard.engine.sink import with_sink
 from regard.engine.sums import add_exp, over_rows
 from regard.errors import BackendError
 
-__all__ = ["backward", "forward", "plain"]
+__all__ = ["backward", "forward", "masked", "plain", "plain_of"]
 
 # PyTorch's CPU kernel that also returns the log-sum-exp.
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
@@ -35,15 +35,14 @@ IN_A_ROW = 32
 
 def plain(problem: Problem) -> Tensor:
     """PyTorch's own attention, with its own gradient."""
-    q, k, v = map(_packed, (problem.q, problem.k, problem.v))
-    return F.scaled_dot_product_attention(
-        q,
-        k,
-        v,
-        is_causal=problem.mask is not None,
-        scale=problem.scoring.scale,
-        enable_gqa=problem.group > 1,
-    )
+    return plain_of(problem.q, problem.k, problem.v, problem.mask is not None, problem.scoring.scale)
+
+
+def plain_of(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> Tensor:
+    """The same from tensors of a call that has no other options."""
+    q, k, v = map(_packed, (q, k, v))
+    grouped = q.shape[1] > k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped)
 
 
 def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float[Tensor, "batch heads q"]]:
@@ -83,14 +82,31 @@ def _by_blocks(problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def _attend(operator: Callable[..., Any], problem: Problem, call: Call) -> tuple[Tensor, Tensor]:
-    q, k, v = map(_packed, (call.rows(problem.q), call.keys(problem.k), call.keys(problem.v)))
-    mask, scale, group = call.mask, problem.scoring.scale, problem.group
-    fold = 1 < group and group * q.shape[2] <= FOLD and not call.causal
-    shape = q.shape
+    q, k, v = call.rows(problem.q), call.keys(problem.k), call.keys(problem.v)
+    return _fused(operator, q, k, v, call.mask, call.causal, problem.scoring.scale)
+
+
+def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """The output under an additive mask, by one call of the kernel; zeros where a row sees nothing."""
+    return _fused(_operator(FORWARD), q, k, v, mask, False, scale)[0]
+
+
+def _fused(
+    operator: Callable[..., Any],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    q, k, v = map(_packed, (q, k, v))
+    shape, group = q.shape, q.shape[1] // k.shape[1]
+    fold = 1 < group and group * shape[2] <= FOLD and not causal
     if fold:
         q = q.reshape(shape[0], shape[1] // group, group * shape[2], shape[3])
         mask = None if mask is None else _fold_mask(mask, group)
-    out, lse = operator(q, k, v, 0.0, call.causal, attn_mask=_as_operand(mask, q), scale=scale)
+    out, lse = operator(q, k, v, 0.0, causal, attn_mask=_as_operand(mask, q), scale=scale)
     return (out.reshape(shape), lse.reshape(shape[:3])) if fold else (out, lse)
 
 

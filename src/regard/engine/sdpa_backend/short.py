@@ -1,0 +1,117 @@
+"""Short calls without options, straight to PyTorch's kernel: the work around it would take longer than it.
+
+Only calls that need no error, no gradient and no option come this way; everything else returns None, and the
+ordinary way runs it. Either way the same kernel gets the same operands.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from regard.engine.finite import finite
+from regard.engine.sdpa_backend.calls import SHORT, is_kept, whole_mask
+from regard.engine.sdpa_backend.kernels import masked, plain_of
+from regard.masks import Causal, Coverage, Mask
+from regard.memo import is_value, remembered
+
+__all__ = ["short_output"]
+
+WIDE = (torch.float32, torch.float64)
+HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a mask is for the kernel: nothing, its causal flag, or an additive mask."""
+
+    causal: bool = False
+    additive: Tensor | None = None
+
+
+NOTHING = _Known()
+
+
+def short_output(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, scale: float | None
+) -> Tensor | None:
+    """The output, without a graph; None if the call is to be run in the ordinary way.
+
+    A mask is a mask or a bool tensor that broadcasts to (batch, heads, q, k), True = may attend.
+    """
+    if not _suits(q, k, v):
+        return None
+    if scale is None:
+        scale = 1.0 / math.sqrt(q.shape[3])
+    elif not 0.0 < scale < math.inf:
+        return None
+    known = _known_of(mask, (*q.shape[:3], k.shape[2]), q.dtype)
+    if known is None or (mask is not None and known is not NOTHING and not finite(q, k, v)):
+        return None
+    if known.additive is None:
+        return plain_of(q, k, v, known.causal, scale)
+    if q.dtype in WIDE:
+        return masked(q, k, v, known.additive, scale)
+    return masked(q.float(), k.float(), v.float(), known.additive, scale).to(q.dtype)
+
+
+def _suits(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether three tensors are an ordinary call on the CPU that wants no gradient."""
+    if not (q.is_cpu and k.is_cpu and v.is_cpu):
+        return False
+    of_q, of_k, dtype = q.shape, k.shape, q.dtype
+    if not (len(of_q) == len(of_k) == 4 and v.shape == of_k and dtype == k.dtype == v.dtype):
+        return False
+    if of_q[0] != of_k[0] or of_q[3] != of_k[3] or 0 in of_q or 0 in of_k or of_q[1] % of_k[1]:
+        return False
+    if not (dtype in WIDE or dtype in HALF) or torch.is_autocast_enabled("cpu"):
+        return False
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return False
+    # Inside transforms of torch.func and forward-mode differentiation numbers are hidden.
+    return not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0
+
+
+def _known_of(
+    mask: Mask | Tensor | None, shape: tuple[int, int, int, int], dtype: torch.dtype
+) -> _Known | None:
+    """What a mask is for the kernel; None if that is not known beforehand."""
+    if mask is None:
+        return NOTHING
+    sums = torch.float64 if dtype == torch.float64 else torch.float32
+    if isinstance(mask, Tensor):
+        return _of_tensor(mask, shape, sums)
+    # Raises if the tensor of the mask was written to, which no cache notices by itself.
+    mask = mask.bind(*shape[:2])
+    if mask.batch is not None or not is_value(mask):
+        return None
+    return _of_value(mask, shape, sums) if is_kept(mask, shape) or max(shape[2:]) > SHORT else None
+
+
+@remembered(64)
+def _of_value(mask: Mask, shape: tuple[int, int, int, int], sums: torch.dtype) -> _Known | None:
+    batch, heads, q_len, k_len = shape
+    mask.check(q_len, k_len, batch, heads)
+    if mask.coverage((k_len - q_len, k_len), (0, k_len)) is Coverage.FULL:
+        return NOTHING
+    if type(mask) is Causal and mask.shift == q_len - k_len:
+        return _Known(causal=True)
+    if max(q_len, k_len) > SHORT:
+        return None
+    return _Known(additive=whole_mask(mask, shape, k_len - q_len, sums)[0])
+
+
+def _of_tensor(mask: Tensor, shape: tuple[int, int, int, int], sums: torch.dtype) -> _Known | None:
+    """What a bool tensor is, which may change until the next call: nothing is remembered."""
+    if type(mask) is not Tensor or not mask.is_cpu or mask.dtype != torch.bool or mask.ndim not in (2, 4):
+        return None
+    if max(shape[2:]) > SHORT or mask.shape[-2:] != shape[2:]:
+        return None
+    mask = mask if mask.ndim == 4 else mask[None, None]
+    if mask.shape[0] not in (1, shape[0]) or mask.shape[1] not in (1, shape[1]):
+        return None
+    return _Known(additive=torch.zeros(mask.shape, dtype=sums).masked_fill_(~mask, -torch.inf))
