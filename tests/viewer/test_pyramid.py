@@ -115,7 +115,7 @@ def test_a_wide_map_is_read_in_pieces_of_a_band_and_stops_between_them(head, sto
 
     with pytest.raises(CancelledError):
         found.make(head, stop)
-    assert seen == [(1, 17), (2, 17)]
+    assert seen == [(1, 9), (2, 9)]
     assert list(tmp_path.iterdir()) == []
     found.make(head)
     for level in found.levels:

@@ -33,6 +33,7 @@ COARSE = 5
 BAND = TILE << COARSE
 # About so many cells are read between two reports of progress, so that a stop takes effect soon.
 PIECE = 1 << 28
+FEWEST = 1024
 SLOT = TILE * TILE * 4
 FORMAT = 1
 
@@ -89,7 +90,8 @@ class Pyramid:
     def piece(self) -> int:
         """How many queries are read at a time: whole blocks, and a band or a part of one."""
         wanted = 1 << (PIECE // max(1, self.keys)).bit_length() >> 1
-        return min(max(wanted, 8 << COARSE), BAND)
+        # Every piece has a cost that grows with the keys, so few rows of a narrow window do not pay.
+        return min(max(wanted, FEWEST), BAND)
 
     @property
     def steps(self) -> int:
