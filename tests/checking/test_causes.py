@@ -289,3 +289,12 @@ def test_a_changed_number_is_found_and_the_right_one_put_beside_it(sizes, by, st
     cell = next(cell for cell in report.wrong if (cell.row, cell.column) == (i, j))
     assert abs(float(cell.right) - float(right)) < 1e-9
     assert cell.cause
+
+
+@pytest.mark.parametrize(
+    ("printed", "causes"),
+    [("1.24 0.35", ["one digit is wrong: 2.24"]), ("2.24 0.39", ["no known mistake gives this number"])],
+)
+def test_one_other_digit_is_named_unless_it_is_the_last_of_a_few(printed, causes):
+    (found,) = check(f"q:\n1 1\n\nk:\n1.20 1.04\n0.10 0.25\n\nscores:\n{printed}\n")
+    assert found["scores"].causes == causes

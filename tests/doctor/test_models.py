@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from regard.doctor import examine
 
@@ -73,3 +74,82 @@ def test_a_model_without_one_vector_per_token_is_refused():
     assert found.verdict == "not examined"
     assert "Pooled could not be called" in found.unexamined[0]
     assert "no tensor of one vector per token" in found.unexamined[0]
+
+
+class Mixer(nn.Module):
+    """Queries, keys and values by head, from one product."""
+
+    scaled = True
+
+    def __init__(self):
+        super().__init__()
+        self.joint, self.back = nn.Linear(32, 96), nn.Linear(32, 32)
+
+    def forward(self, x):
+        k, q, v = self.joint(x).unflatten(-1, (4, 3, 8)).unbind(-2)
+        scores = torch.einsum("bihd,bjhd->bhij", q, k)
+        scores = scores * 8**-0.5 if self.scaled else scores
+        return self.back(torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v).flatten(-2))
+
+
+class Unscaled(Mixer):
+    scaled = False
+
+
+class Stage(nn.Module):
+    """A residual branch that is computed again for its gradients."""
+
+    def __init__(self, mixer):
+        super().__init__()
+        self.norm, self.mixer = nn.LayerNorm(32), mixer
+
+    def forward(self, x):
+        return x + checkpoint(self.mixer, self.norm(x), use_reentrant=False)
+
+
+class Stack(nn.Module):
+    """A model whose argument and classes have names of their own."""
+
+    def __init__(self, mixer, words=50):
+        super().__init__()
+        self.table, self.head = nn.Embedding(words, 32), nn.Linear(32, words)
+        self.stages = nn.ModuleList([Stage(mixer()) for _ in range(2)])
+
+    def forward(self, words):
+        x = self.table(words)
+        for stage in self.stages:
+            x = stage(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("words", [13, 50])
+def test_a_checkpointed_model_under_names_of_its_own_is_examined_inside(words):
+    torch.manual_seed(0)
+    found = examine(Stack(Mixer, words))
+    assert (found.verdict, found.codes) == ("healthy", ())
+    assert "examined inside: stages.0.mixer" in found.notes
+    broken = examine(Stack(Unscaled, words))
+    assert broken.codes == ("missing-scale",)
+    assert broken.findings[0].evidence.startswith("stages.0.mixer: ")
+
+
+class Readers(nn.Module):
+    """Learnt queries read the tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.latents = nn.Parameter(torch.randn(5, 32))
+        self.inner = nn.MultiheadAttention(32, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.inner(self.latents.expand(len(x), -1, -1), x, x)[0]
+
+
+def test_learnt_queries_are_not_examined_and_told_what_to_examine_instead():
+    found = examine(Readers())
+    assert found.verdict == "not examined"
+    assert found.unexamined[0].startswith(
+        "Readers was called on a (2, 6, 32) tensor, and it returned (2, 5, 32), which has no vector for each "
+        "token: its queries are not its tokens, but learnt or pooled"
+    )
+    assert found.unexamined[0].endswith("and examine that function.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,6 +80,8 @@ def slip(place: Place) -> str:
             return f"the decimal point slipped by {words}"
     if printed.truncates(exact) and not printed.whole:
         return CUT_OFF
+    if len(text) == len(right) and _one_other(text, right):
+        return f"one digit is wrong: {right}"
     off = round(abs(printed.value - numeral(right).value) / (2 * printed.half)) if printed.half else 0
     return "one off in its last digit" if off == 1 else ""
 
@@ -89,3 +92,12 @@ def _one_swap(a: str, b: str) -> bool:
         return False
     i, j = different
     return j == i + 1 and a[i] == b[j] and a[j] == b[i] and a[i].isdigit() and a[j].isdigit()
+
+
+def _one_other(a: str, b: str) -> bool:
+    """Whether one digit differs, of three or more; not the last, which rounding changes."""
+    different = [i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+    digits = re.sub(r"\D", "", b.partition("e")[0]).lstrip("0")
+    return (
+        len(digits) >= 3 and len(different) == 1 and different[0] < len(a) - 1 and a[different[0]].isdigit()
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,14 +15,41 @@ from regard.doctor.subject import BATCH, LENGTH, Options, Scenario, Subject, not
 
 __all__ = ["ModelSubject", "reads_tokens"]
 
+# A module by its path, with the arguments that the model gives it.
+Called = tuple[str, nn.Module, dict[str, Any]]
+
 
 def reads_tokens(module: nn.Module) -> bool:
-    """Whether a module takes token ids.
+    """Whether a module takes token ids: by name, or because an embedding inside looks them up.
 
-    >>> reads_tokens(nn.Linear(2, 2))
-    False
+    >>> reads_tokens(nn.Linear(2, 2)), reads_tokens(nn.Embedding(9, 2))
+    (False, True)
     """
-    return "input_ids" in inspect.signature(module.forward).parameters
+    return "input_ids" in inspect.signature(module.forward).parameters or bool(_vocabulary(module))
+
+
+def _vocabulary(module: nn.Module) -> int:
+    """How many ids the embedding knows that looks up what the module is given; 0 if there is none."""
+    tables = [part for part in module.modules() if isinstance(part, nn.Embedding)]
+    if not tables:
+        return 0
+    # No text by itself: an embedding of positions would look up 0, 1, 2 …
+    ids = torch.arange(LENGTH).flip(0).expand(BATCH, LENGTH) % min(part.num_embeddings for part in tables)
+    found: list[int] = []
+
+    def hook(part: nn.Module, args: tuple[Any, ...]) -> None:
+        if args and isinstance(args[0], Tensor) and args[0].shape == ids.shape and args[0].equal(ids):
+            found.append(cast(nn.Embedding, part).num_embeddings)
+
+    handles = [part.register_forward_pre_hook(hook) for part in tables]
+    try:
+        module(ids)
+    except Exception:
+        return found[0] if found else 0
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else 0
 
 
 class ModelSubject(Subject):
@@ -37,8 +64,12 @@ class ModelSubject(Subject):
         self.arguments = tuple(inspect.signature(model.forward).parameters)
         config = getattr(model, "config", None)
         self.both = bool(getattr(config, "is_encoder_decoder", False))
-        text = getattr(config, "vocab_size", None) or 64
-        self.tokens = min(int(text), 90) if isinstance(text, int) else 64
+        text = getattr(config, "vocab_size", None) or (
+            0 if "input_ids" in self.arguments else _vocabulary(model)
+        )
+        self.tokens = min(int(text), 90) if text and isinstance(text, int) else 64
+        # Special ids come first; of a small vocabulary all are used.
+        self.edge = 5 if self.tokens > 20 else 0
         self.own = type(model).__module__.split(".")[0] == "transformers"
         self.causal = self.options.causal
         if self.causal is None and "Causal" in self.name:
@@ -61,12 +92,13 @@ class ModelSubject(Subject):
     def sample(self, n: int | None = None, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
         """Random token ids, away from the special ones."""
         draw = torch.Generator().manual_seed(seed)
-        return torch.randint(5, self.tokens - 5, (BATCH, n or LENGTH), generator=draw)
+        return torch.randint(self.edge, self.tokens - self.edge, (BATCH, n or LENGTH), generator=draw)
 
     def change(self, state: Any, j: int, part: str = "all") -> Any:
         """Another token at j."""
         state = state.clone()
-        state[:, j] = (state[:, j] - 5 + 7) % (self.tokens - 10) + 5
+        step = 7 if self.edge else 1
+        state[:, j] = (state[:, j] - self.edge + step) % (self.tokens - 2 * self.edge) + self.edge
         return state
 
     def run(self, state: Any, *, keep: Tensor | None = None, **how: Any) -> Tensor:
@@ -79,7 +111,9 @@ class ModelSubject(Subject):
             ids, extra["decoder_input_ids"] = (other, state) if keep is None else (state, other)
         if self.padding:
             extra["attention_mask"] = torch.ones_like(ids) if keep is None else keep.long()
-        found = self.model(input_ids=ids, **extra)
+        found = (
+            self.model(input_ids=ids, **extra) if "input_ids" in self.arguments else self.model(ids, **extra)
+        )
         wanted = [x for x in tensors_in(found) if x.dim() == 3 and x.shape[:2] == state.shape]
         out = wanted[0] if wanted else None
         if out is None or out.dim() != 3 or out.shape[:2] != state.shape:
@@ -90,9 +124,12 @@ class ModelSubject(Subject):
         """One: the model is called as it is."""
         return [Scenario("plain", {}, causal=self.causal is True)]
 
-    def layers(self) -> list[tuple[str, nn.Module, dict[str, Any]]]:
-        """One attention module of each kind, by its path, with the arguments the model gives it."""
-        found: dict[type, tuple[str, nn.Module, dict[str, Any]]] = {}
+    def layers(self) -> list[Called]:
+        """One attention module of each kind, by its path, with the arguments the model gives it.
+
+        Where no class is called attention, those are taken that mix tokens and hold no other that does.
+        """
+        found: dict[type, Called] = {}
         handles = []
 
         def watch(path: str, module: nn.Module) -> None:
@@ -106,16 +143,48 @@ class ModelSubject(Subject):
 
             handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 
-        for path, module in self.model.named_modules():
+        paths = {path: module for path, module in self.model.named_modules() if path}
+        for path, module in paths.items():
             inner = [type(part).__name__ for part in module.modules() if part is not module]
             if _named(type(module).__name__) and not any(map(_named, inner)):
                 watch(path, module)
+        if not handles:
+            for path, module in paths.items():
+                if not isinstance(module, nn.ModuleList | nn.ModuleDict):
+                    watch(path, module)
+        named = any(_named(type(module).__name__) for module in paths.values())
         try:
             self.run(self.sample())
         finally:
             for handle in handles:
                 handle.remove()
-        return list(found.values())
+        return list(found.values()) if named else _mixers(list(found.values()))
+
+
+def _mixers(
+    called: list[tuple[str, nn.Module, dict[str, Any]]],
+) -> list[tuple[str, nn.Module, dict[str, Any]]]:
+    """Those whose output at one token changes with another, without those that only hold such a module."""
+    found = [one for one in called if _mixes(one[1])]
+    return [
+        one
+        for one in found
+        if not any(other[1] is not one[1] and other[1] in set(one[1].modules()) for other in found)
+    ]
+
+
+def _mixes(module: nn.Module) -> bool:
+    weights = [x for x in module.parameters() if x.dim() == 2]
+    if not weights:
+        return False
+    x = torch.randn(1, LENGTH, weights[0].shape[-1], generator=torch.Generator().manual_seed(0))
+    other = x.clone()
+    other[:, 0] += 1
+    try:
+        a, b = (tensors_in(module(y))[0] for y in (x, other))
+    except Exception:
+        return False
+    return a.shape[:2] == x.shape[:2] and not torch.allclose(a[:, 1:], b[:, 1:], atol=1e-5)
 
 
 def _named(name: str) -> bool:

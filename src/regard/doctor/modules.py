@@ -36,6 +36,7 @@ from regard.errors import SubjectError
 __all__ = ["ModuleSubject", "randomised"]
 
 SHAPES = ("bnd", "nbd", "nd", "bdn", "bchw")
+NO_VECTORS = "which has no vector for each token"
 
 
 class ModuleSubject(Subject):
@@ -152,6 +153,15 @@ class ModuleSubject(Subject):
             self.runnable = [self.plan]
             return
         self.width = next(widths_of(self.module))
+        weights = any(True for _ in self.module.parameters())
+        if weights and failures and NO_VECTORS in failures[0]:
+            raise not_callable(
+                f"{self.name} was called on a ({BATCH}, {LENGTH}, {self.width}) tensor, and "
+                f"{failures[0].partition(': ')[2]}: its queries are not its tokens, but learnt or pooled, "
+                "and such modules are not read. Move the attention into a function of q, k and v that the "
+                "module calls, and examine that function.",
+                failures,
+            )
         raise not_callable(
             f"{self.name} could not be called on a ({BATCH}, {LENGTH}, {self.width}) tensor "
             f"({failures[0] if failures else 'no width was found'}). "
@@ -471,7 +481,7 @@ def _output(found: Any, x: Tensor, shape: str) -> Tensor:
         if y.dim() == x.dim() and y.shape[: len(rows)] == rows and shape in ("bnd", "nbd", "nd")
     ]
     if not like:
-        raise TypeError(f"it returned {tuple(outs[0].shape)}, which has no vector for each token")
+        raise TypeError(f"it returned {tuple(outs[0].shape)}, {NO_VECTORS}")
     out = like[0]
     if shape == "bchw":
         return out.flatten(2).transpose(1, 2)

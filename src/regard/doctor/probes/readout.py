@@ -47,7 +47,8 @@ def readout(case: Case, scenario: Scenario, fitting: Fitting) -> None:
     case.leave(
         f"it computes no known form of softmax(q·k)·v: {said}{_sums(case, scenario)}; "
         "only what can be seen from outside was probed. "
-        "Examine its parts one by one, or compare it with a reference of your own"
+        "Queries and keys that are joined from several products (latent attention) are not read: move what "
+        "follows the projections into a function of q, k and v, and examine that function"
     )
     return None
 
