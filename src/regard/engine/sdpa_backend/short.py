@@ -89,10 +89,12 @@ def _known_of(
     mask = mask.bind(*shape[:2])
     if mask.batch is not None or not is_value(mask):
         return None
-    return _of_value(mask, shape, sums) if is_kept(mask, shape) or max(shape[2:]) > SHORT else None
+    # Large masks are not kept alive by a cache; PyTorch's own causal mask has no size.
+    kept = max(shape[2:]) <= SHORT and is_kept(mask, shape)
+    return _of_value(mask, shape, sums) if kept or type(mask) is Causal else None
 
 
-@remembered(64)
+@remembered(32)
 def _of_value(mask: Mask, shape: tuple[int, int, int, int], sums: torch.dtype) -> _Known | None:
     batch, heads, q_len, k_len = shape
     mask.check(q_len, k_len, batch, heads)
