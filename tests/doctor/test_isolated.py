@@ -136,6 +136,16 @@ def test_a_mask_of_no_known_meaning_is_refused_where_no_mask_is_taken_too(file, 
         examine_file(file, "attention", mask="odd")
 
 
+def test_what_no_other_layout_would_mend_is_a_finding(file, here):
+    file.write_text(
+        "def deep(q, k, v):\n    return deep(q, k, v)\n\n\ndef asks(q, k, v):\n    raise EOFError('no')\n"
+    )
+    assert examine_file(file, "deep").findings[0].evidence.startswith("always RecursionError: maximum")
+    assert examine_file(file, "asks").findings[0].evidence == "always EOFError: no"
+    file.write_text("raise KeyboardInterrupt\n")
+    assert examine_file(file, "deep").findings[0].evidence == "KeyboardInterrupt, mine.py line 1"
+
+
 def test_a_class_is_made_and_examined(file, here):
     assert examine_file(file, "Head").healthy
 

@@ -33,7 +33,8 @@ def work(order: dict[str, Any]) -> None:
 def _said(error: BaseException, path: Path) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     mine = (f", {path.name} line {frame.lineno}" for frame in reversed(frames) if frame.filename == str(path))
-    return f"{type(error).__name__}: {error}{next(mine, '')}"
+    said = f": {error}" if str(error) else ""
+    return f"{type(error).__name__}{said}{next(mine, '')}"
 
 
 def _load(path: Path, order: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,8 @@ FAULTS = (
     "ImportError",
     "ModuleNotFoundError",
     "ZeroDivisionError",
+    "RecursionError",
+    "EOFError",
     "NotImplementedError",
     "SyntaxError",
 )
