@@ -59,8 +59,8 @@ kernels: $(VENV)/.installed-test
 
 # Every file with a test marked `long`; tests/test_project.py holds the list to that.
 LONG = tests/corpus/test_run.py tests/distributed/test_page.py tests/docs/test_site.py \
-	tests/doctor/test_families.py tests/examples/test_classic.py tests/models/test_parity.py tests/models/test_wrapped.py \
-	tests/viewer/e2e/test_long.py tests/viewer/e2e/test_notebook.py
+	tests/doctor/test_families.py tests/examples/test_classic.py tests/examples/test_senses.py \
+	tests/models/test_parity.py tests/models/test_wrapped.py tests/viewer/e2e/test_long.py tests/viewer/e2e/test_notebook.py
 long: chromium $(VENV)/.installed-test
 	@$(PYTEST) -m long $(LONG)
 

@@ -30,13 +30,14 @@ NAMES = [
 ]
 NAMES += ["decay", "needle", "positions", "windows", "tiles", "block", "cost", "before_attention"]
 NAMES += ["bahdanau_alignment", "luong_alignment", "decomposable_inference"]
+NAMES += ["phone_number", "coloured_shapes"]
 # These draw one figure and take its name; the others take a folder.
 ONE_FIGURE = {"bahdanau_alignment", "luong_alignment", "decomposable_inference"}
 INTRODUCTION = """\
 # Gallery
 
 Short programs, each of which shows one thing, prints its numbers and draws what it found. All of them run
-offline on one core, most within ten seconds, and the three that train a model within a minute or two. This
+offline on one core, most within ten seconds, and the five that train a model within about two minutes. This
 page is made by `python examples/gallery.py`: figures and numbers are what the programs gave.
 """
 
