@@ -203,12 +203,20 @@ def _id_of(address: str, name: str) -> str:
     return next(one["id"] for one in listed if one["name"] == f"{name}.regard")
 
 
-def test_closing_the_page_ends_the_work_it_waited_for(browser: Browser, address: str):
+@pytest.fixture
+def slow_address(tmp_path: Path) -> Iterator[str]:
+    """Serves one recording whose overview takes much longer than closing a page, on a busy machine too."""
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    saved(long_recording(200_003, 8_191, 8_193), folder / "slow.regard")
+    yield from serve(tmp_path / "cache", str(folder))
+
+
+def test_closing_the_page_ends_the_work_it_waited_for(browser: Browser, slow_address: str):
+    address = slow_address
     with browser.new_context() as context:
         page = context.new_page()
-        with httpx.Client(base_url=address, timeout=None) as client:
-            rows = client.get("/api/recordings").json()["recordings"]
-        long = next(row["id"] for row in rows if row["name"] == "b.regard")
+        long = _id_of(address, "slow")
         with page.expect_response(lambda said: said.status == 503) as busy:
             page.goto(f"{address}/#/map?rec={long}")
         job = busy.value.json()["job"]
