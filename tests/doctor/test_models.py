@@ -7,8 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+from transformers import GPTNeoConfig, LlamaConfig, LlamaModel, T5Config, T5EncoderModel
+from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
 from regard.doctor import examine
+from regard.doctor.as_built import changed_settings
 
 
 class TinyModel(nn.Module):
@@ -153,3 +156,46 @@ def test_learnt_queries_are_not_examined_and_told_what_to_examine_instead():
         "token: its queries are not its tokens, but learnt or pooled"
     )
     assert found.unexamined[0].endswith("and examine that function.")
+
+
+def small_llama():
+    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+    torch.manual_seed(0)
+    return LlamaModel(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)).eval()
+
+
+def test_a_setting_that_was_changed_in_one_layer_of_a_librarys_model_is_found():
+    model = small_llama()
+    assert examine(model).codes == ()
+    model.layers[1].self_attn.scaling = 1.0
+    found = examine(model)
+    assert found.codes == ("missing-scale",)
+    assert found.findings[0].evidence.startswith("layers.1.self_attn: scaling is 1.0, and 0.35355")
+
+
+@pytest.mark.parametrize("part", ["layers.0.self_attn", "layers.0"])
+def test_a_layer_of_a_librarys_model_is_examined_by_itself(part):
+    layer = small_llama().get_submodule(part)
+    found = examine(layer)
+    assert (found.verdict, found.codes) == ("healthy", ())
+    assert found.reading["query"].endswith("q_proj")
+    getattr(layer, "self_attn", layer).scaling = 1.0
+    assert examine(layer).codes == ("missing-scale",)
+
+
+def test_what_a_librarys_class_means_to_do_is_a_note():
+    attention = GPTNeoSelfAttention(GPTNeoConfig(hidden_size=32, num_heads=4), "global", 0).eval()
+    found = examine(attention)
+    assert found.verdict == "healthy"
+    assert "the scores are not divided by √d_k, as its library's class does it" in found.notes
+
+
+def test_a_model_whose_attention_was_not_compared_says_so():
+    config = T5Config(vocab_size=50, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4)
+    found = examine(T5EncoderModel(config).eval())
+    assert found.verdict == "healthy"
+    assert "its attention was not compared with the formula; it was probed from outside only" in found.notes
+
+
+def test_what_cannot_be_built_again_has_no_changed_settings():
+    assert changed_settings(nn.Linear(2, 2)) == {}

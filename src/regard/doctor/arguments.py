@@ -55,6 +55,7 @@ ROLES: tuple[tuple[str, str], ...] = (
     ),
 )
 INPUTS = ("query", "key", "value")
+ROTARY = ("cos", "sin", "both", "freqs")
 MOST = 64
 
 
@@ -85,6 +86,11 @@ class Parameters:
         """The same without the masks that may be left out and are never read: they are no part of it."""
         idle = {name: "unread" for name in self.unread if name not in self.required}
         return replace(self, roles={**self.roles, **idle})
+
+    def with_rotary(self) -> Parameters:
+        """The same, with cosines and sines among what must be given: some fail on their default of None."""
+        angles = [name for name in self.names if self.roles[name] in ROTARY and name not in self.required]
+        return replace(self, required=(*self.required, *angles))
 
     def of(self, role: str) -> str | None:
         """The first parameter with this role."""
@@ -162,7 +168,7 @@ def fillers(parameters: Parameters, skip: Sequence[str]) -> list[dict[str, str]]
     wanted = [name for name in parameters.required if name not in skip]
     roles = {parameters.roles[name] for name in wanted}
     rotary = _rotary_choices(roles)
-    others = [name for name in wanted if parameters.roles[name] not in ("cos", "sin", "both", "freqs")]
+    others = [name for name in wanted if parameters.roles[name] not in ROTARY]
     choices = [_choices(parameters.roles[name]) for name in others]
     found = []
     for turn in rotary:
@@ -180,7 +186,7 @@ def _rotary_choices(roles: set[str]) -> list[str]:
     if "freqs" in roles:
         return ["n complex", "1n complex", "n stack", "n half", "n halves", "n pairs", "bn complex", "n none"]
     if "both" in roles:
-        return ["bn halves", "bn half", *plain, "n none"]
+        return ["bn halves", "bn pairs", "bn half", *plain, "n none"]
     return plain if roles & {"cos", "sin"} else [""]
 
 

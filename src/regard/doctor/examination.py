@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from regard.doctor import probes
 from regard.doctor.adapter import FunctionSubject, signature_of
+from regard.doctor.as_built import changed_settings
 from regard.doctor.case import Case
 from regard.doctor.diagnosis import Diagnosis
 from regard.doctor.finding import Finding
@@ -87,6 +88,8 @@ def _examine(case: Case) -> None:
     if unread and case.options.mask is None:
         case.note(f"{', '.join(unread)} is never read: who passes a mask there gets the same without it")
     _probe(case)
+    if isinstance(case.subject, ModuleSubject) and case.subject.library:
+        _as_designed(case, changed_settings(case.subject.original))
     if isinstance(case.subject, ModelSubject) and not case.findings:
         _inside(case, case.subject)
 
@@ -170,21 +173,45 @@ def _safely(probe: Callable[[Case], None], case: Case) -> None:
             )
 
 
+def _as_designed(case: Case, changed: dict[str, str]) -> None:
+    """What a library's module does as its config says is a note; what was changed since is a finding."""
+    found, case.findings = case.findings, []
+    changes = "; ".join(changed.values())
+    for one in found:
+        if changes:
+            case.findings.append(replace(one, evidence=f"{changes}: {one.evidence}"))
+        else:
+            case.note(_designed(one))
+
+
+def _designed(finding: Finding) -> str:
+    return f"{finding.title[0].lower()}{finding.title[1:]}, as its library's class does it"
+
+
 def _inside(case: Case, model: ModelSubject) -> None:
     """The attention modules of a model, one of each kind, called as the model calls them."""
-    found, examined = model.layers(), []
+    found, examined, compared = model.layers(), [], False
     for path, module, fixed in found:
         try:
             inner = Case(ModuleSubject(module, replace(case.options, causal=None), fixed), case.options)
             _safely(probes.formula, inner)
         except NotCallableError:
             continue
-        if inner.findings and not model.own:
-            case.findings += [replace(one, evidence=f"{path}: {one.evidence}") for one in inner.findings]
-        if any(fit is not None and not fit.codes for fit in inner.fits.values()):
+        change = model.changed.get(path)
+        if change or not model.own:
+            where = f"{path}: {change}: " if change else f"{path}: "
+            case.findings += [replace(one, evidence=where + one.evidence) for one in inner.findings]
+        else:
+            for one in inner.findings:
+                case.note(f"{path}: {_designed(one)}")
+        fits = [fit for fit in inner.fits.values() if fit is not None]
+        compared = compared or bool(fits)
+        if any(not fit.codes for fit in fits):
             examined.append(path)
     if examined:
         case.note(f"examined inside: {', '.join(examined)}")
+    elif model.own and not compared:
+        case.note("its attention was not compared with the formula; it was probed from outside only")
     elif not model.own and not case.findings:
         case.leave(
             "it was probed from outside only: none of its modules was recognised as attention. "

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from regard.doctor.as_built import changed_settings
 from regard.doctor.masks import MaskForm
 from regard.doctor.subject import BATCH, LENGTH, Options, Scenario, Subject, not_callable, tensors_in
 
@@ -71,6 +72,8 @@ class ModelSubject(Subject):
         # Special ids come first; of a small vocabulary all are used.
         self.edge = 5 if self.tokens > 20 else 0
         self.own = type(model).__module__.split(".")[0] == "transformers"
+        # What somebody set in a library's model since it was built.
+        self.changed = changed_settings(model) if self.own else {}
         self.causal = self.options.causal
         if self.causal is None and "Causal" in self.name:
             self.causal = True
@@ -125,11 +128,11 @@ class ModelSubject(Subject):
         return [Scenario("plain", {}, causal=self.causal is True)]
 
     def layers(self) -> list[Called]:
-        """One attention module of each kind, by its path, with the arguments the model gives it.
+        """One attention module of each kind and settings, by its path, with the arguments the model gives it.
 
         Where no class is called attention, those are taken that mix tokens and hold no other that does.
         """
-        found: dict[type, Called] = {}
+        found: dict[tuple[type, str | None], Called] = {}
         handles = []
 
         def watch(path: str, module: nn.Module) -> None:
@@ -139,7 +142,7 @@ class ModelSubject(Subject):
                 given = dict(zip(names, args, strict=False)) | kwargs
                 tokens = [name for name, x in given.items() if isinstance(x, Tensor) and x.dim() == 3]
                 fixed = {name: x for name, x in given.items() if name not in tokens[:1]}
-                found.setdefault(type(module), (path, module, fixed))
+                found.setdefault((type(module), self.changed.get(path)), (path, module, fixed))
 
             handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 

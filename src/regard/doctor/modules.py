@@ -59,6 +59,7 @@ class ModuleSubject(Subject):
         self.module = module if sizeless(module) else randomised(module)
         # A library's part follows its library's rules: masks made elsewhere, flags that are only hints.
         self.own = type(module).__module__.split(".")[0] in ("torch", "transformers")
+        self.library = type(module).__module__.split(".")[0] == "transformers"
         self.parameters = signature_of(module)
         if self.options.mask is None:
             self.parameters = self.parameters.without_unread()
@@ -125,8 +126,17 @@ class ModuleSubject(Subject):
     def _find_call(self) -> None:
         """The width, the length, the axes and the extra arguments with which it runs."""
         failures: list[str] = []
+        given = self.parameters
+        if self._runs_with(given, failures):
+            return
+        if given.with_rotary() != given and self._runs_with(given.with_rotary(), failures):
+            return
+        self._refuse(failures)
+
+    def _runs_with(self, parameters: Parameters, failures: list[str]) -> bool:
+        """Whether it runs if what must be given is given; keep how, or else why not."""
         known = [name for name in (*self.inputs, self.flag, *self.fixed) if name]
-        choices = fillers(self.parameters, known)
+        choices = fillers(parameters, known)
         unmixed: tuple[Any, ...] | None = None
         calls = [(0, call) for call in self._calls()]
         if len(self.inputs) == 1:
@@ -144,14 +154,17 @@ class ModuleSubject(Subject):
                     failures.append(failed)
                 elif self._mixes():
                     self.runnable = [self.plan, *self._others(choices)]
-                    return
+                    return True
                 else:
                     found = (self.length, self.width, self.shape, self.plan, self.batch, self.listed)
                     unmixed = unmixed or found
         if unmixed is not None:
             self.length, self.width, self.shape, self.plan, self.batch, self.listed = unmixed
             self.runnable = [self.plan]
-            return
+        return unmixed is not None
+
+    def _refuse(self, failures: list[str]) -> None:
+        """Say why it could not be called."""
         self.width = next(widths_of(self.module))
         weights = any(True for _ in self.module.parameters())
         if weights and failures and NO_VECTORS in failures[0]:
