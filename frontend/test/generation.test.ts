@@ -13,6 +13,7 @@ const event = (extra: Partial<Job>): Job => ({
   seconds_left: null,
   result: null,
   error: null,
+  abandoned: false,
   ...extra,
 });
 const top = [

@@ -15,6 +15,7 @@ const job = (state: Job["state"], done = 0): Job => ({
   seconds_left: null,
   result: null,
   error: state === "failed" ? "No room." : null,
+  abandoned: false,
 });
 
 /** A server that needs job "j" before it answers. */
@@ -59,6 +60,17 @@ test("a job that fails refuses the answer with its sentence", async () => {
   await asked();
   tell(job("failed"));
   await expect(answer).rejects.toMatchObject({ message: "No room.", status: 503 });
+});
+
+test("a job that all others left just before is asked for again, and one that was cancelled is not", async () => {
+  const { transport, tell, listeners } = server();
+  const answer = transport.json("/api/a");
+  await asked();
+  tell({ ...job("cancelled"), abandoned: true });
+  await asked();
+  expect(listeners.size).toBe(1);
+  tell(job("cancelled"));
+  await expect(answer).rejects.toMatchObject({ message: "This work was cancelled.", status: 503 });
 });
 
 test("a job is listened to until the last one who waits for it has gone", async () => {

@@ -13,6 +13,7 @@ const event = (extra: Partial<Job>): Job => ({
   seconds_left: null,
   result: null,
   error: null,
+  abandoned: false,
   ...extra,
 });
 const request = { kind: "generate", text: "Once", model: "bundled", new_tokens: 2, temperature: 0 } as const;

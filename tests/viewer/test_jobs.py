@@ -13,10 +13,11 @@ import httpx
 import pytest
 
 from regard.errors import RegardError
-from regard.viewer import Settings, create_app
+from regard.viewer import Settings
 from regard.viewer.jobs import ENDED, Job, Jobs
 from regard.viewer.routes.work import _told
 from regard.viewer.session import Session
+from viewer.serving import served
 from viewer.waiting import ended
 
 
@@ -88,6 +89,23 @@ def test_the_same_work_is_not_queued_twice(jobs):
     assert again is not first
 
 
+def test_work_that_is_being_cancelled_is_begun_anew_for_who_asks_then(jobs):
+    go_on = threading.Event()
+
+    def slow(job):
+        go_on.wait()
+        job.progress(1, 2)
+        return {}
+
+    first = jobs.start("slow", slow, key="same")
+    while first.state == "waiting":
+        first.wait(0, 1.0)
+    first.cancel()
+    again = jobs.start("slow", slow, key="same")
+    go_on.set()
+    assert (ended(first).state, ended(again).state) == ("cancelled", "done")
+
+
 def test_a_failing_job_says_why_and_the_next_one_runs(jobs, caplog):
     def refuse(job):
         raise RegardError("the text is empty; give at least one word.")
@@ -119,22 +137,9 @@ def test_old_jobs_are_forgotten(jobs):
 @pytest.fixture
 def live(tmp_path):
     """A real server in a thread: streams that break off need a real connection."""
-    import uvicorn
-
     session = Session(Settings(cache=tmp_path))
-    config = uvicorn.Config(
-        create_app(session=session), port=0, log_level="error", timeout_graceful_shutdown=1
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=None) as client:
+    with served(session) as address, httpx.Client(base_url=address, timeout=None) as client:
         yield session, client
-    server.should_exit = True
-    thread.join()
 
 
 def told(lines):
@@ -204,6 +209,7 @@ def test_closing_the_page_ends_the_jobs_that_are_bound_to_it(live, bound, state)
     while job._listeners:
         time.sleep(0.01)
     assert (ended(job) if bound else job).state == state
+    assert client.get(f"/api/jobs/{job.id}").json()["abandoned"] == bound
     job.cancel()
 
 

@@ -1,5 +1,5 @@
 // Made by `python -m building.api` from the models in src/regard/viewer/answers/ and routes/; do not edit.
-// schema 672d46803c85b394
+// schema 60fa218f6405c6af
 
 export interface components {
     schemas: {
@@ -253,7 +253,8 @@ export interface components {
          * @description The progress of a job; while a text is generated also the new token, its alternatives, and what it
          *     attended to.
          *
-         *     `seconds`: how long it has waited, or since it began how long it has run.
+         *     `seconds`: how long it has waited, or since it began how long it has run. `abandoned`: it was cancelled
+         *     because nobody listened to it any more.
          */
         JobState: {
             id: string;
@@ -267,6 +268,7 @@ export interface components {
             seconds_left: number | null;
             result: components["schemas"]["JobResult"] | null;
             error: string | null;
+            abandoned: boolean;
             token?: string | null;
             top?: components["schemas"]["TokenProbability"][] | null;
             attended?: components["schemas"]["Attended"][] | null;

@@ -76,7 +76,9 @@ export class WaitingTransport implements Transport {
         const job = data as Job;
         if (!this.waits.has(id)) return;
         if (!hasEnded(job)) this.waiting.value = [...this.others(id), job];
-        else finish(job.state === "done" ? null : new SourceError(job.error ?? "This work was cancelled.", 503));
+        // Everybody else left it just before this page began to listen: asking again starts it anew.
+        else if (job.state === "done" || job.abandoned) finish(null);
+        else finish(new SourceError(job.error ?? "This work was cancelled.", 503));
       },
       finish,
     );

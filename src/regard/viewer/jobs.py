@@ -45,6 +45,8 @@ class Job:
         self.done, self.total = 0, 1
         self.result: dict[str, Any] | None = None
         self.error: str | None = None
+        self.abandoned = False
+        """Whether it was cancelled because nobody listened any more."""
         self.events: list[dict[str, Any]] = []
         self._work = work
         self._asked = self._began = time.monotonic()
@@ -76,13 +78,19 @@ class Job:
         if self.state == "waiting":
             self._end("cancelled")
 
+    @property
+    def going_on(self) -> bool:
+        """Whether it will end by itself: it has not ended, and nobody has cancelled it."""
+        return self.state not in ENDED and not self._stop.is_set()
+
     def listen(self) -> None:
         self._listeners += 1
 
     def unlisten(self) -> None:
         """Remove a listener; a bound job is cancelled with its last one."""
         self._listeners -= 1
-        if self.bound and self._listeners == 0 and self.state not in ENDED:
+        if self.bound and self._listeners == 0 and self.going_on:
+            self.abandoned = True
             self.cancel()
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,6 +106,7 @@ class Job:
             "seconds_left": self._seconds_left(),
             "result": self.result,
             "error": self.error,
+            "abandoned": self.abandoned,
         }
 
     def run(self) -> None:
@@ -165,11 +174,11 @@ class Jobs:
         title: str = "",
         light: bool = False,
     ) -> Job:
-        """Queue a job; if an unfinished job has the same `key`, that one is returned instead."""
+        """Queue a job; if a job with the same `key` is going on, that one is returned instead."""
         with self._lock:
             live = [job for job in self._jobs.values() if job.state not in ENDED]
             for job in live:
-                if key is not None and job.key == key:
+                if key is not None and job.key == key and job.going_on:
                     return job
             if len(live) >= WAITING:
                 raise RegardError(

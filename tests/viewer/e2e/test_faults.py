@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +16,16 @@ from playwright.sync_api import Browser, Page, expect
 
 from regard import Causal
 from regard.models.manifest import COMPLETE, PARTIAL, read_manifest, write_manifest
+from regard.viewer import Settings
+from regard.viewer.heads import Head
+from regard.viewer.pyramid import Progress, Pyramid
+from regard.viewer.session import Session
 from viewer.e2e.conftest import serve
 from viewer.e2e.long import long_recording
-from viewer.e2e.waiting import map_is_drawn
+from viewer.e2e.waiting import PATIENCE, map_is_drawn
 from viewer.samples import layer, recording, saved
-from viewer.waiting import finished
+from viewer.serving import served
+from viewer.waiting import ended
 
 STRANGE = [
     " مرحبا",
@@ -204,24 +210,27 @@ def _id_of(address: str, name: str) -> str:
 
 
 @pytest.fixture
-def slow_address(tmp_path: Path) -> Iterator[str]:
-    """Serves one recording whose overview takes much longer than closing a page, on a busy machine too."""
-    folder = tmp_path / "slow"
-    folder.mkdir()
-    saved(long_recording(200_003, 8_191, 8_193), folder / "slow.regard")
-    yield from serve(tmp_path / "cache", str(folder))
+def endless(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Session, str]]:
+    """A server whose overviews are never done, so that no page can be slower than they are."""
+
+    def never_done(pyramid: Pyramid, head: Head, progress: Progress) -> None:
+        while True:
+            progress(1, pyramid.steps)
+            time.sleep(0.01)
+
+    monkeypatch.setattr(Pyramid, "make", never_done)
+    session = Session(Settings(cache=tmp_path / "cache", recordings=(shelf,)))
+    with served(session) as address:
+        yield session, address
 
 
-def test_closing_the_page_ends_the_work_it_waited_for(browser: Browser, slow_address: str):
-    address = slow_address
+def test_closing_the_page_ends_the_work_it_waited_for(browser: Browser, endless: tuple[Session, str]):
+    session, address = endless
     with browser.new_context() as context:
         page = context.new_page()
-        long = _id_of(address, "slow")
-        with page.expect_response(lambda said: said.status == 503) as busy:
-            page.goto(f"{address}/#/map?rec={long}")
-        job = busy.value.json()["job"]
+        page.set_default_timeout(PATIENCE)
+        page.goto(f"{address}/#/map?rec={_id_of(address, 'b')}")
         expect(page.get_by_test_id("view-map").get_by_test_id("progress")).to_be_visible()
-    with httpx.Client(base_url=address, timeout=None) as client:
-        said = finished(client, job)
-    assert said["state"] == "cancelled"
-    assert said["done"] < said["total"]
+        (job,) = session.jobs.live
+    assert ended(job).state == "cancelled"
+    assert job.abandoned

@@ -57,7 +57,8 @@ class JobState(BaseModel):
     """The progress of a job; while a text is generated also the new token, its alternatives, and what it
     attended to.
 
-    `seconds`: how long it has waited, or since it began how long it has run.
+    `seconds`: how long it has waited, or since it began how long it has run. `abandoned`: it was cancelled
+    because nobody listened to it any more.
     """
 
     id: str
@@ -70,6 +71,7 @@ class JobState(BaseModel):
     seconds_left: float | None
     result: JobResult | None
     error: str | None
+    abandoned: bool
     token: str | None = None
     top: list[TokenProbability] | None = None
     attended: list[Attended] | None = None
