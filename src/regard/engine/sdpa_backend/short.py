@@ -49,7 +49,8 @@ def short_output(
         scale = 1.0 / math.sqrt(q.shape[3])
     elif not 0.0 < scale < math.inf:
         return None
-    known = _known_of(mask, (*q.shape[:3], k.shape[2]), q.dtype)
+    batch, heads, q_len, _ = q.shape
+    known = _known_of(mask, (batch, heads, q_len, k.shape[2]), q.dtype)
     if known is None or (mask is not None and known is not NOTHING and not finite(q, k, v)):
         return None
     if known.additive is None:
