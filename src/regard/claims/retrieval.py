@@ -23,6 +23,7 @@ NEEDLES = (
 )
 # Tokens of the book that facts are hidden in, where the model reads as many.
 LONG, SHORT = 3000, 400
+LENGTHS, SHORT_LENGTHS = (500, 2000, 8000), (150, 300, 600)
 # Gains in nats for each (needle, depth): how much likelier the answer is than without the needle.
 Search = Callable[[int, Sequence[float]], list[list[float]]]
 
@@ -103,11 +104,12 @@ def judge_middle(m: Measurement) -> Verdict:
 
 
 def measure_length(
-    search: Search | None = None, lengths: Sequence[int] = (150, 300, 600), depths: int = 5
+    search: Search | None = None, lengths: Sequence[int] | None = None, depths: int = 5
 ) -> Measurement:
     """Length by depth: what the answers gain, on average over the facts."""
     places = [i / (depths - 1) for i in range(depths)]
-    look = search or searched
+    lengths = lengths or (LENGTHS if roomy(LENGTHS[-1]) else SHORT_LENGTHS)
+    look = search or (lambda n, at: searched(n, at, haystack=sample_book()))
     gains = {n: look(n, places) for n in lengths}
     cells = [torch.tensor(gains[n]).mean(0).tolist() for n in lengths]
     by_needle = {n: [sum(row) / len(row) for row in gains[n]] for n in lengths}
@@ -160,7 +162,8 @@ CLAIMS = (
     Claim(
         "needle-length",
         "The longer the context, the less well a fact in it is found.",
-        "The same facts over three lengths and five depths.",
+        "The same facts at five depths of 500, 2,000 and 8,000 tokens of a book (150, 300 and 600 where a "
+        "model reads fewer).",
         measure_length,
         judge_length,
         of_a_model=True,
