@@ -177,11 +177,10 @@ def ends_off(times: list[tuple[Number, list[TimedWord]]]) -> tuple[float, float]
 def drawn(number: Number, recording: Recording, words: list[TimedWord]) -> plt.Figure:
     """The spectrogram, and the weights of the best head over the same seconds."""
     best = alignment_heads(recording)[0]
-    weights = recording.cross.maps[best.layer][0, best.head, : len(words)].float()
+    weights = recording.cross.maps[best.layer][0, best.head, : len(words)].float().numpy()
     figure, (above, below) = plt.subplots(2, 1, figsize=(8, 5), sharex=True, layout="constrained")
-    above.imshow(
-        heard([number])[0], aspect="auto", origin="lower", cmap="Greys", vmin=0.5, extent=(0, SECONDS, 0, 80)
-    )
+    sound = heard([number])[0].numpy()
+    above.imshow(sound, aspect="auto", origin="lower", cmap="Greys", vmin=0.5, extent=(0, SECONDS, 0, 80))
     above.set(title=f"What is dialled: {' '.join(number.digits)}", ylabel="mel band")
     below.imshow(weights, aspect="auto", cmap="Blues", extent=(0, SECONDS, len(words), 0))
     below.set(

@@ -13,7 +13,7 @@ from regard.atlas import TimedWord
 
 @pytest.mark.long
 def test_attention_says_when_each_digit_was_dialled(tmp_path):
-    result = example("phone_number").main(steps=500, out=tmp_path, heard_of_each=250)
+    result = example("phone_number").main(steps=800, out=tmp_path, heard_of_each=400)
     assert result.accuracy > 0.5
     assert result.off < result.off_equal
     assert (tmp_path / "phone_number.png").read_bytes().startswith(PNG)
