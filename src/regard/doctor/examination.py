@@ -88,7 +88,7 @@ def _examine(case: Case) -> None:
     if unread and case.options.mask is None:
         case.note(f"{', '.join(unread)} is never read: who passes a mask there gets the same without it")
     _probe(case)
-    if isinstance(case.subject, ModuleSubject) and case.subject.library:
+    if case.findings and isinstance(case.subject, ModuleSubject) and case.subject.library == "transformers":
         _as_designed(case, changed_settings(case.subject.original))
     if isinstance(case.subject, ModelSubject) and not case.findings:
         _inside(case, case.subject)

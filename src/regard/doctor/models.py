@@ -12,10 +12,20 @@ from torch import Tensor, nn
 
 from regard.doctor.as_built import changed_settings
 from regard.doctor.masks import MaskForm
-from regard.doctor.subject import BATCH, LENGTH, Options, Scenario, Subject, not_callable, tensors_in
+from regard.doctor.subject import (
+    BATCH,
+    LENGTH,
+    Options,
+    Scenario,
+    Subject,
+    library_of,
+    not_callable,
+    tensors_in,
+)
 
 __all__ = ["ModelSubject", "reads_tokens"]
 
+ATTENTION = re.compile(r"(?i)att(entio)?n(?!ion)")
 # A module by its path, with the arguments that the model gives it.
 Called = tuple[str, nn.Module, dict[str, Any]]
 
@@ -71,8 +81,8 @@ class ModelSubject(Subject):
         self.tokens = min(int(text), 90) if text and isinstance(text, int) else 64
         # Special ids come first; of a small vocabulary all are used.
         self.edge = 5 if self.tokens > 20 else 0
-        self.own = type(model).__module__.split(".")[0] == "transformers"
-        # What somebody set in a library's model since it was built.
+        self.own = library_of(model) == "transformers"
+        # Settings of a library's model that were changed after it was built, by the path of their module.
         self.changed = changed_settings(model) if self.own else {}
         self.causal = self.options.causal
         if self.causal is None and "Causal" in self.name:
@@ -146,16 +156,12 @@ class ModelSubject(Subject):
 
             handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 
-        paths = {path: module for path, module in self.model.named_modules() if path}
-        for path, module in paths.items():
-            inner = [type(part).__name__ for part in module.modules() if part is not module]
-            if _named(type(module).__name__) and not any(map(_named, inner)):
-                watch(path, module)
-        if not handles:
-            for path, module in paths.items():
-                if not isinstance(module, nn.ModuleList | nn.ModuleDict):
-                    watch(path, module)
-        named = any(_named(type(module).__name__) for module in paths.values())
+        parts = {path: part for path, part in self.model.named_modules() if path}
+        named = {path: part for path, part in parts.items() if _is_called_attention(part)}
+        containers = nn.ModuleList | nn.ModuleDict
+        whole = {path: part for path, part in parts.items() if not isinstance(part, containers)}
+        for path, part in (named or whole).items():
+            watch(path, part)
         try:
             self.run(self.sample())
         finally:
@@ -164,9 +170,7 @@ class ModelSubject(Subject):
         return list(found.values()) if named else _mixers(list(found.values()))
 
 
-def _mixers(
-    called: list[tuple[str, nn.Module, dict[str, Any]]],
-) -> list[tuple[str, nn.Module, dict[str, Any]]]:
+def _mixers(called: list[Called]) -> list[Called]:
     """Those whose output at one token changes with another, without those that only hold such a module."""
     found = [one for one in called if _mixes(one[1])]
     return [
@@ -177,6 +181,7 @@ def _mixers(
 
 
 def _mixes(module: nn.Module) -> bool:
+    """Whether the output at a token changes with another token."""
     weights = [x for x in module.parameters() if x.dim() == 2]
     if not weights:
         return False
@@ -190,5 +195,7 @@ def _mixes(module: nn.Module) -> bool:
     return a.shape[:2] == x.shape[:2] and not torch.allclose(a[:, 1:], b[:, 1:], atol=1e-5)
 
 
-def _named(name: str) -> bool:
-    return bool(re.search(r"(?i)att(entio)?n(?!ion)", name))
+def _is_called_attention(module: nn.Module) -> bool:
+    """Whether its class has such a name, and none of a module inside it has."""
+    outer, *inner = (ATTENTION.search(type(part).__name__) for part in module.modules())
+    return bool(outer) and not any(inner)

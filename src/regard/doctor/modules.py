@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from regard.doctor.adapter import signature_of
 from regard.doctor.anatomy import Anatomy, Column, at_length, dissect
 from regard.doctor.arguments import Parameters, Sizes, fill, fillers
+from regard.doctor.axes import AXES, NO_VECTORS, arranged, token_vectors
 from regard.doctor.influence import influence
 from regard.doctor.masks import MaskForm, find_form, forms, holed
 from regard.doctor.readings import Reading, meant_for, odd, readings
@@ -26,17 +27,15 @@ from regard.doctor.subject import (
     Scenario,
     Subject,
     declares_causal,
+    library_of,
     not_callable,
     raised_by,
-    tensors_in,
 )
 from regard.doctor.watch import Product, Watch
+from regard.doctor.weights import randomised, sizeless
 from regard.errors import SubjectError
 
-__all__ = ["ModuleSubject", "randomised"]
-
-SHAPES = ("bnd", "nbd", "nd", "bdn", "bchw")
-NO_VECTORS = "which has no vector for each token"
+__all__ = ["ModuleSubject"]
 
 
 class ModuleSubject(Subject):
@@ -58,8 +57,8 @@ class ModuleSubject(Subject):
         self.original, self.name = module.eval(), type(module).__name__
         self.module = module if sizeless(module) else randomised(module)
         # A library's part follows its library's rules: masks made elsewhere, flags that are only hints.
-        self.own = type(module).__module__.split(".")[0] in ("torch", "transformers")
-        self.library = type(module).__module__.split(".")[0] == "transformers"
+        self.library = library_of(module)
+        self.own = self.library in ("torch", "transformers")
         self.parameters = signature_of(module)
         if self.options.mask is None:
             self.parameters = self.parameters.without_unread()
@@ -185,8 +184,8 @@ class ModuleSubject(Subject):
     def _calls(self) -> Iterator[tuple[int, int, str]]:
         """Lengths, widths and axes to try; odd lengths and axes only with the likeliest widths."""
         lengths, widths = list(lengths_of(self.module, LENGTH)), list(widths_of(self.module))
-        yield from ((LENGTH, width, shape) for width in widths for shape in SHAPES[:2])
-        yield from ((LENGTH, width, shape) for width in widths for shape in SHAPES[2:])
+        yield from ((LENGTH, width, shape) for width in widths for shape in AXES[:2])
+        yield from ((LENGTH, width, shape) for width in widths for shape in AXES[2:])
         yield from ((n, width, "bnd") for n in lengths[1:] for width in widths[:3])
 
     def _fails(self) -> str | None:
@@ -335,17 +334,17 @@ class ModuleSubject(Subject):
             found = self.module(*positional, **{**given, **extra})
         except Exception as error:
             raise raised_by(error) from error
-        return found if raw else _output(found, x, self.shape)
+        return found if raw else token_vectors(found, x, self.shape)
 
     def shaped(self, state: Tensor) -> Tensor:
         """Tokens in the axes that the module takes."""
-        return _into(state, self.shape).contiguous()
+        return arranged(state, self.shape).contiguous()
 
     def _filled(self, state: Tensor) -> dict[str, Any]:
         heads = self.heads or 1
         width = self.head_width or max(self.width // heads, 1)
         sizes = Sizes(len(state), state.shape[1], heads, width, state.dtype)
-        x = _into(state, self.shape)
+        x = arranged(state, self.shape)
         return {name: fill(choice, sizes, x) for name, choice in self.plan.items()}
 
     # What the probes ask
@@ -471,77 +470,3 @@ def _cache_name(parameters: Parameters) -> str | None:
 def _attribute(names: frozenset[str]) -> str:
     """What a user calls a weight: the attribute it lives in."""
     return " + ".join(sorted({name.removesuffix(".weight") for name in names}))
-
-
-def _into(state: Tensor, shape: str) -> Tensor:
-    if shape == "bchw":
-        return state.transpose(1, 2).unflatten(-1, (2, -1))
-    if shape == "bdn":
-        return state.transpose(1, 2)
-    return state.transpose(0, 1) if shape == "nbd" else state[0] if shape == "nd" else state
-
-
-def _output(found: Any, x: Tensor, shape: str) -> Tensor:
-    """The tensor with a vector for each token, as (batch, length, width)."""
-    outs = [y for y in tensors_in(found) if y.is_floating_point()]
-    if not outs:
-        raise TypeError(f"it returned {type(found).__name__} and no tensor")
-    like = [y for y in outs if y.shape == x.shape]
-    rows = x.shape[:2] if shape in ("bnd", "nbd") else x.shape[:1]
-    like += [
-        y
-        for y in outs
-        if y.dim() == x.dim() and y.shape[: len(rows)] == rows and shape in ("bnd", "nbd", "nd")
-    ]
-    if not like:
-        raise TypeError(f"it returned {tuple(outs[0].shape)}, {NO_VECTORS}")
-    out = like[0]
-    if shape == "bchw":
-        return out.flatten(2).transpose(1, 2)
-    if shape == "bdn":
-        return out.transpose(1, 2)
-    return out.transpose(0, 1) if shape == "nbd" else out[None] if shape == "nd" else out
-
-
-def sizeless(module: nn.Module) -> bool:
-    """Whether some weights get their shape from the first input, as those of nn.LazyLinear do."""
-    return any(map(is_lazy, module.parameters()))
-
-
-def randomised(module: nn.Module) -> nn.Module:
-    """A copy in evaluation whose weights are random: nothing hides behind a zero initialisation."""
-    try:
-        module = copy.deepcopy(module).eval()
-    except Exception:
-        return module.eval()
-    draw = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        gains = {
-            id(x)
-            for part in module.modules()
-            if "norm" in type(part).__name__.lower()
-            for x in part.parameters()
-        }
-        convolutions = (part for part in module.modules() if isinstance(part, nn.Conv1d | nn.Conv2d))
-        convolved = {id(part.weight) for part in convolutions}
-        for name, parameter in module.named_parameters():
-            # The gains of a norm stay as they are: the recipes have none.
-            # A lazy layer that was never called has no weights yet.
-            if is_lazy(parameter):
-                continue
-            if not parameter.is_floating_point() or parameter.device.type != "cpu" or id(parameter) in gains:
-                continue
-            if parameter.dim() >= 2:
-                inputs = parameter[0].numel() if id(parameter) in convolved else parameter.shape[0]
-                size = max(parameter.shape[-1] if parameter.dim() == 2 else inputs, 1) ** -0.5
-                parameter.copy_(torch.randn(parameter.shape, generator=draw) * size)
-            elif not name.endswith("bias") and not bool(parameter.any()):
-                # A gate that starts at zero, as in ReZero, would hide the whole attention.
-                parameter.fill_(0.5)
-        for part in module.modules():
-            for name in ("bias", "in_proj_bias"):
-                bias: Any = getattr(part, name, None)
-                lazy = is_lazy(bias)
-                if isinstance(bias, nn.Parameter) and not lazy and "Norm" not in type(part).__name__:
-                    bias.copy_(0.1 * torch.randn(bias.shape, generator=draw))
-    return module

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.doctor.arguments import Parameters
 from regard.doctor.masks import MaskForm
@@ -21,6 +21,7 @@ __all__ = [
     "Scenario",
     "Subject",
     "declares_causal",
+    "library_of",
     "not_callable",
     "raised_by",
     "tensors_in",
@@ -142,6 +143,15 @@ class Subject:
     def expected(self, inside: Any, convention: Any, allowed: Tensor, recipe: Recipe) -> Tensor | None:
         """What a recipe would give, under one reading of the subject."""
         return None
+
+
+def library_of(module: nn.Module) -> str:
+    """The top package that defines a module's class: torch, transformers, or somebody's own.
+
+    >>> library_of(nn.Linear(2, 2))
+    'torch'
+    """
+    return type(module).__module__.partition(".")[0]
 
 
 def tensors_in(found: Any) -> list[Tensor]:
