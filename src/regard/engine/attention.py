@@ -65,12 +65,13 @@ def attention(
     mask = with_causal(mask, q, k) if is_causal else mask
     plain = bias is softcap is sink is score_mod is None and score is _DOT and dropout == 0.0
     plain = plain and (mask is None or isinstance(mask, Mask)) and backend == "auto"
-    if plain and not is_traced(q):
+    traced = is_traced(q)
+    if plain and not traced:
         out = short(q, k, v, mask, scale)
         if out is not None:
             return out
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
-    if is_traced(q):
+    if traced:
         return traced_attention(q, k, v, options, backend, attention)
     problem = problem_of(q, k, v, options)
     if is_transformed(problem):

@@ -14,7 +14,7 @@ from regard.engine.scoring import Scoring
 from regard.masks import Mask
 from regard.memo import Keeper
 
-__all__ = ["Problem", "asked_once"]
+__all__ = ["Problem", "asked_once", "sum_dtype"]
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,16 @@ class Problem(Keeper):
     @property
     def accumulate(self) -> torch.dtype:
         """The dtype of sums: never half precision."""
-        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+        return sum_dtype(self.q.dtype)
 
     def restore(self, x: Tensor) -> Tensor:
         """Give a (batch, heads, …) result the rank the user came with."""
         return x if self.rank == 4 else x[:, 0] if self.rank == 3 else x[0, 0]
+
+
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of sums over numbers of a dtype: never half precision."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def asked_once(question: Callable[[Problem], bool]) -> Callable[[Problem], bool]:

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from regard.engine.problem import Problem
 
-__all__ = ["REFUSED", "is_traced", "is_transformed", "is_wrapped"]
+__all__ = ["REFUSED", "is_traced", "is_transformed", "is_wrapped", "may_be_transformed"]
 
 _MODES = torch._C._TorchDispatchModeKey
 TRACERS = (_MODES.FAKE, _MODES.PROXY, _MODES.FUNCTIONAL)
@@ -36,6 +36,11 @@ def is_transformed(problem: Problem) -> bool:
     """Whether a transform hides the numbers of an input, or an input carries a tangent."""
     given = (problem.q, problem.k, problem.v, problem.sink, *problem.scoring.parameters())
     return any(x is not None and (is_wrapped(x) or _has_tangent(x)) for x in given)
+
+
+def may_be_transformed() -> bool:
+    """Whether any transform is active, for whichever tensors; quicker to answer than `is_transformed`."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def is_wrapped(x: Tensor) -> bool:

@@ -19,7 +19,7 @@ from regard.engine.backend import Backend
 from regard.engine.dispatch import choose
 from regard.engine.inputs import Options, problem_of
 from regard.engine.operators.packing import Packed, unpack
-from regard.engine.problem import Problem
+from regard.engine.problem import Problem, sum_dtype
 from regard.engine.riders import Streamed
 from regard.errors import BackendError
 from regard.masks import Mask
@@ -212,8 +212,7 @@ def _room_for_lse(q: Tensor, wanted: bool) -> Tensor:
     if not wanted:
         return q.new_empty(0)
     lead = q.shape[:2] if q.ndim == 4 else (q.shape[0], 1) if q.ndim == 3 else (1, 1)
-    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return q.new_empty((*lead, q.shape[-2]), dtype=dtype)
+    return q.new_empty((*lead, q.shape[-2]), dtype=sum_dtype(q.dtype))
 
 
 def _four(x: Tensor) -> Tensor:

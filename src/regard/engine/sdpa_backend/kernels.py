@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.engine.problem import Problem
+from regard.engine.problem import Problem, sum_dtype
 from regard.engine.riders import Streamed
 from regard.engine.sdpa_backend.calls import Call, calls_of, in_one_call
 from regard.engine.sink import with_sink
@@ -118,7 +118,7 @@ def _fold_mask(mask: Tensor, group: int) -> Tensor:
 
 def _as_operand(mask: Tensor | None, q: Tensor) -> Tensor | None:
     """The operator takes masks in float32 or in q's dtype; half-precision masks would round a bias."""
-    return None if mask is None else mask.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
+    return None if mask is None else mask.to(sum_dtype(q.dtype))
 
 
 def _merge(out: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> tuple[Tensor, Tensor]:

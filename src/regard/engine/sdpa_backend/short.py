@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from regard.engine.finite import finite
+from regard.engine.problem import sum_dtype
 from regard.engine.sdpa_backend.calls import SHORT, is_kept, whole_mask
 from regard.engine.sdpa_backend.kernels import masked, plain_of
+from regard.engine.transformed import may_be_transformed
 from regard.masks import Causal, Coverage, Mask
 from regard.memo import is_value, remembered
 
@@ -73,8 +74,7 @@ def _suits(q: Tensor, k: Tensor, v: Tensor) -> bool:
         return False
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return False
-    # Inside transforms of torch.func and forward-mode differentiation numbers are hidden.
-    return not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0
+    return not may_be_transformed()
 
 
 def _known_of(
@@ -83,7 +83,7 @@ def _known_of(
     """What a mask is for the kernel; None if that is not known beforehand."""
     if mask is None:
         return NOTHING
-    sums = torch.float64 if dtype == torch.float64 else torch.float32
+    sums = sum_dtype(dtype)
     if isinstance(mask, Tensor):
         return _of_tensor(mask, shape, sums)
     # Raises if the tensor of the mask was written to, which no cache notices by itself.
