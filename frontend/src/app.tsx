@@ -5,7 +5,7 @@ import { type Open, OpenProvider, openStack } from "./context";
 import { ExportMenu } from "./export/ExportMenu";
 import { sentence } from "./parts/answer";
 import { Failure } from "./parts/failure";
-import { formatCount } from "./parts/format";
+import { formatNouns } from "./parts/format";
 import { HeadPicker } from "./parts/heads";
 import { Help, Tour } from "./parts/help";
 import { Questions } from "./parts/questions";
@@ -98,8 +98,7 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
         {source.kind !== "static" && open && PER_HEAD.includes(view) && <Where open={open} state={state} />}
         {open && (
           <span class="app-note">
-            {formatCount(open.recording.tokens)} {open.recording.tokens === 1 ? "token" : "tokens"} ·{" "}
-            {open.recording.model}
+            {formatNouns(open.recording.tokens, "token")} · {open.recording.model}
           </span>
         )}
         {open && !open.recording.complete && (
@@ -260,8 +259,10 @@ function offersBook(entries: readonly RecordingEntry[], { recording }: Open): bo
 }
 
 function layersOf({ recording }: Open): string {
-  const count = recording.stacks.reduce((sum, { layers }) => sum + layers.length, 0);
-  return count === 1 ? "1 layer" : `${count} layers`;
+  return formatNouns(
+    recording.stacks.reduce((sum, { layers }) => sum + layers.length, 0),
+    "layer",
+  );
 }
 
 function show(state: ViewState, rec: string): void {

@@ -39,6 +39,11 @@ export function formatCount(count: number): string {
   return Math.round(count).toLocaleString("en-US").replace("-", MINUS);
 }
 
+/** 1 layer, 9 layers: of a noun that takes an s. */
+export function formatNouns(count: number, noun: string): string {
+  return `${formatCount(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 /** 12.3k where there is little room. */
 export function formatShort(count: number): string {
   if (Math.abs(count) < 10_000) return formatCount(count);

@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 
-import { formatCount } from "./format";
+import { formatCount, formatNouns } from "./format";
 import type { TokenTable } from "./tokens";
 
 /** Find a token by its text or position: Enter goes from place to place. */
@@ -60,7 +60,7 @@ export function TokenSearch({
                 ‹
               </button>
               {turn.value >= 0 ? `${formatCount(turn.value + 1)} of ` : ""}
-              {formatCount(found.length)} {found.length === 1 ? "place" : "places"}
+              {formatNouns(found.length, "place")}
               <button type="button" aria-label="Next place" onClick={() => go(1)}>
                 ›
               </button>

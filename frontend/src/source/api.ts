@@ -254,7 +254,7 @@ export interface components {
          *     attended to.
          *
          *     `seconds`: how long it has waited, or since it began how long it has run. `abandoned`: it was cancelled
-         *     because nobody listened to it any more.
+         *     because the last page that followed its progress went away.
          */
         JobState: {
             id: string;

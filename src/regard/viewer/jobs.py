@@ -46,7 +46,7 @@ class Job:
         self.result: dict[str, Any] | None = None
         self.error: str | None = None
         self.abandoned = False
-        """Whether it was cancelled because nobody listened any more."""
+        """Whether it was cancelled because the last page that followed its progress went away."""
         self.events: list[dict[str, Any]] = []
         self._work = work
         self._asked = self._began = time.monotonic()
@@ -80,7 +80,7 @@ class Job:
 
     @property
     def going_on(self) -> bool:
-        """Whether it will end by itself: it has not ended, and nobody has cancelled it."""
+        """Whether it waits or runs, and was not told to stop."""
         return self.state not in ENDED and not self._stop.is_set()
 
     def listen(self) -> None:
@@ -176,7 +176,7 @@ class Jobs:
     ) -> Job:
         """Queue a job; if a job with the same `key` is going on, that one is returned instead."""
         with self._lock:
-            live = [job for job in self._jobs.values() if job.state not in ENDED]
+            live = self.live
             for job in live:
                 if key is not None and job.key == key and job.going_on:
                     return job

@@ -1,5 +1,6 @@
 /** What each step is called and what it says, in one plain sentence. */
 
+import { formatNouns } from "../../parts/format";
 import type { StepName, Walk } from "./walk";
 
 export interface Words {
@@ -20,7 +21,7 @@ export function words(name: StepName, walk: Walk): Words {
       short: "Tokens",
       title: "One token asks, others can answer",
       formula: "",
-      sentence: `The token in orange is the query: it asks, and ${count(walk.visible, "token")} may answer.`,
+      sentence: `The token in orange is the query: it asks, and ${formatNouns(walk.visible, "token")} may answer.`,
     },
     projections: {
       short: "q, k, v",
@@ -103,8 +104,4 @@ export function isRoot(walk: Walk): boolean {
 
 function short(value: number): string {
   return String(Number(value.toPrecision(3)));
-}
-
-function count(number: number, noun: string): string {
-  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 }
