@@ -22,7 +22,7 @@ FRAME = 0.02
 WIDTH = 7
 # Frames on either side that count as the same place.
 NEAR = 2
-# Instructions to the model, which nobody said: <|en|> of Whisper, <s>, __eng__ of SeamlessM4T, [CLS].
+# Special tokens are no part of what is heard: Whisper's <|en|>, <s>, SeamlessM4T's __eng__, BERT's [CLS].
 SPECIAL = re.compile(r"\s*(<\|.*\|>|</?\w+>|__\w+__|\[[A-Z]+\])\s*")
 
 
@@ -140,7 +140,7 @@ def _follows(weights: Float[Tensor, "q frames"], starts: Int64[Tensor, " q"]) ->
 
 
 def _spoken_from(recording: Recording) -> int:
-    """The first token that is not an instruction, such as Whisper's <|startoftranscript|> or <s>."""
+    """The first token that is not a special one, such as Whisper's <|startoftranscript|> or <s>."""
     first = 0
     for token in recording.tokens:
         if not SPECIAL.fullmatch(token.text):
