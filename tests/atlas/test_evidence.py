@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import regard
+from atlas.builders import pointer
 from regard.atlas.evidence import EVIDENCE, evidence
 from regard.atlas.repeats import ROWS
 from regard.atlas.tally import near_of
@@ -115,6 +116,25 @@ def test_retrieval_names_far_keys_only(words):
     found = evidence(head(regard.Causal()), "retrieval", words=words)
     assert found.hits > 0
     assert all(query - key >= 4 * near_of(N) for query, key, _, _ in found.places(N))
+
+
+def test_retrieval_is_the_passage_that_comes_again_where_the_head_finds_it():
+    ids = torch.randperm(600)[:N]
+    ids[-25:] = ids[20:45]
+    targets = torch.full((N,), -1)
+    targets[-25:] = torch.arange(21, 46)
+    q, k = pointer(targets)
+    seen = regard.AttentionMap.of(q[None, None], k[None, None], mask=regard.Causal(), scale=1.0)
+    found = evidence(seen, "retrieval", words=Words(ids, ids))
+    far = 4 * near_of(N)
+    assert (
+        found.looks_for
+        == f"the token that comes next, where it followed the same 6 tokens {far} or more before"
+    )
+    # The first five have no passage of six yet, and after the last nothing comes.
+    assert found.able.nonzero().flatten().tolist() == list(range(N - 25 + 5, N - 1))
+    assert found.hits == found.queries == 19
+    assert all(query - key == N - 25 - 21 for query, key, _, _ in found.places(N))
 
 
 def test_of_a_long_text_queries_are_sampled_evenly(words, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 
 from atlas.builders import DELIMITER, HEADS, head, recording_of, story
 from regard import AttentionMap, Causal
-from regard.atlas import KINDS, atlas
+from regard.atlas import KINDS, atlas, needle
 from regard.atlas.kinds.finding import BAR
 from regard.errors import RecordingError
 from regard.models import Recording, watch
@@ -23,6 +23,16 @@ def test_the_bundled_model_has_previous_token_induction_and_sink_heads(told_atla
     best = {kind: cards[0].score(kind) for kind, cards in told_atlas.kinds.items()}
     assert best["previous token"] > 0.7
     assert len(told_atlas.heads) == 54
+
+
+def test_the_heads_that_retrieve_in_the_story_are_those_that_find_the_needle(told_atlas, bundled_model):
+    heads = needle(*bundled_model, depths=1, length=700).heads(8)
+    found = {(card.layer, card.head) for card in told_atlas.kinds["retrieval"]}
+    assert {(layer, head) for layer, head, _ in heads[:2]} <= found
+    assert found <= {(layer, head) for layer, head, _ in heads}
+    best = told_atlas.kinds["retrieval"][0].findings["retrieval"]
+    assert best.chance < 0.01 < 0.5 < best.weight
+    assert f"over {best.queries} queries" in best.evidence
 
 
 def test_on_repeated_tokens_the_bundled_model_shows_strong_induction(repeated):

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from regard.atlas.flat import Flat
 from regard.atlas.kinds.far import unexplained
+from regard.atlas.kinds.finding import QUERIES
 from regard.atlas.kinds.following import CELLS as ALIGNED
 from regard.atlas.kinds.following import NEAR, stretches
 from regard.atlas.kinds.places import comb_of
 from regard.atlas.kinds.tokens import PLACES
+from regard.atlas.passages import PASSAGE
 from regard.atlas.repeats import ROWS, apart, sorted_blocks
 from regard.atlas.tally import Tally, near_of, tally_of
 from regard.atlas.words import Words
@@ -249,17 +251,20 @@ def _by_token(shift: int) -> _Look:
         known = q_ids < len(counts)
         step = _step(int(counts[q_ids[known]].sum()))
         picked = torch.arange(0, frame.q, step)
-        queries, keys = picked[q_ids[picked].argsort(stable=True)], k_ids.argsort(stable=True)
-
-        def blocks() -> Iterator[_Block]:
-            for rows, cols in sorted_blocks(q_ids[queries], k_ids[keys], 1):
-                at, same = queries[rows.start : rows.stop], keys[cols.start : cols.stop]
-                wanted = (q_ids[at][:, None] == k_ids[same]) & apart(at + frame.offset, same, places)
-                yield at, same + shift, wanted
-
-        return frame.found(kind, sentence, blocks(), step)
+        blocks = (
+            (rows, cols + shift, same) for rows, cols, same in _same(frame, picked, q_ids, k_ids, places)
+        )
+        return frame.found(kind, sentence, blocks, step)
 
     return look
+
+
+def _same(frame: _Frame, picked: Tensor, q_ids: Tensor, k_ids: Tensor, places: str) -> Iterator[_Block]:
+    """For some queries the keys of the same token; see `token_mass`."""
+    queries, keys = picked[q_ids[picked].argsort(stable=True)], k_ids.argsort(stable=True)
+    for rows, cols in sorted_blocks(q_ids[queries], k_ids[keys], 1):
+        at, same = queries[rows.start : rows.stop], keys[cols.start : cols.stop]
+        yield at, same, (q_ids[at][:, None] == k_ids[same]) & apart(at + frame.offset, same, places)
 
 
 def _delimiters(frame: _Frame, kind: str, sentence: str) -> Evidence:
@@ -297,6 +302,22 @@ def _strided(frame: _Frame, kind: str, sentence: str) -> Evidence:
 
 
 def _retrieval(frame: _Frame, kind: str, sentence: str) -> Evidence:
+    """Of passages that come again or of single far keys, whichever has more weight, as the atlas chooses."""
+    keys, passages = _far_keys(frame, kind, sentence), _far_passages(frame, kind)
+    return passages if passages.queries >= QUERIES and passages.mean >= keys.mean else keys
+
+
+def _far_passages(frame: _Frame, kind: str) -> Evidence:
+    far = 4 * frame.near
+    again = frame.words.repeating(far) if frame.role == "decoder" else None
+    same: Iterator[_Block] = iter(())
+    if again is not None and again.q_ids is not None and again.k_ids is not None:
+        same = _same(frame, torch.arange(frame.q), again.q_ids, again.k_ids, "before")
+    sentence = f"the token that comes next, where it followed the same {PASSAGE} tokens {far} or more before"
+    return frame.found(kind, sentence, same)
+
+
+def _far_keys(frame: _Frame, kind: str, sentence: str) -> Evidence:
     tally = frame.tally
     reach = (
         tally.positions

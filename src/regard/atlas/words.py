@@ -6,11 +6,13 @@ import re
 import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from regard.atlas.passages import passages
 from regard.errors import RecordingError
 from regard.models import Layer, Passage, Recording
 
@@ -35,6 +37,20 @@ class Words:
     no_delimiters: str = "no delimiters were given"
     said_from: int = 0
     heard: int | None = None
+
+    def repeating(self, far: int) -> Words | None:
+        """The same text with a number for each token that is equal where a passage comes again `far` away;
+        None where tokens are not known. All layers share it, and with it what depends on it alone."""
+        if self.q_ids is None or self.k_ids is None:
+            return None
+        if far not in self._repeating:
+            queries, keys = passages(self.k_ids, far)
+            self._repeating[far] = Words(queries[len(queries) - len(self.q_ids) :], keys)
+        return self._repeating[far]
+
+    @cached_property
+    def _repeating(self) -> dict[int, Words]:
+        return {}
 
 
 def is_delimiter(text: str) -> bool:

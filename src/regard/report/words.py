@@ -14,7 +14,8 @@ KIND_SENTENCES = {
     "strided": "Weight lies at one fixed distance: a line parallel to the diagonal.",
     "uniform": "Every visible key gets about the same: the head averages.",
     "delimiter": "Weight gathers on punctuation and line breaks: dark columns where sentences end.",
-    "retrieval": "Queries pick single keys from far back: dark cells far from the diagonal.",
+    "retrieval": "Queries find what they ask for far back, such as the passage that the text repeats: dark "
+    "cells far from the diagonal.",
     "alignment": "Queries go through the source in order: each word looks at its own place there.",
 }
 

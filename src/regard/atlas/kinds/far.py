@@ -1,4 +1,4 @@
-"""The kind of head that attends to one key far away."""
+"""The kind of head that finds something far away: where a passage stood before, or one key of its own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,60 @@ from torch import Tensor
 
 from regard.atlas.kinds.finding import Kind, lifted, unfit
 from regard.atlas.kinds.places import NO_DISTANCE
+from regard.atlas.passages import PASSAGE
+from regard.atlas.repeats import token_mass
 from regard.atlas.tally import SINKS, Tally
 from regard.cards import Finding
 
 __all__ = ["RETRIEVAL", "unexplained"]
 
+# The findings that the kind chooses from.
+WAYS = 2
+
 
 def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
+    """The better of two findings: weight on the passage that comes again, or on single far keys."""
+    found = []
+    for passages, keys in zip(_passages(tally, kind), _keys(tally, kind), strict=True):
+        # Without passages the reason is that of keys; if both are 0, passages are what the text asks for.
+        better = passages.score is not None and passages.score >= (keys.score or 0.0)
+        found.append(passages if better else keys)
+    return found
+
+
+def _passages(tally: Tally, kind: Kind) -> list[Finding]:
+    """Mean weight on the token that comes next, where the passage that leads to it stood far back.
+
+    A text with a planted sentence and a question about it has such queries: those that predict the answer,
+    whose weights `regard needle` reads. So has a long story, wherever it says something again.
+    """
+    again = tally.words.repeating(tally.far) if tally.role == "decoder" else None
+    if again is None or again.q_ids is None or again.k_ids is None:
+        return [unfit(kind, "passages are not known")] * tally.heads
+    even = tally.flat.by_token(again, 0, "before")
+    # Of each head's own: a window hides the passage.
+    able = even > 0
+    queries = able.sum(-1)
+    if not bool(queries.any()):
+        return [unfit(kind, "no passage comes again far away")] * tally.heads
+    sums = token_mass(tally.map, again.q_ids, again.k_ids, 0, "before").double()
+    count, counts = queries.clamp(min=1), queries.expand(tally.heads)
+    weight = (sums * able).sum(-1) / count
+    return lifted(
+        kind,
+        weight,
+        even.double().sum(-1) / count,
+        queries,
+        lambda head: (
+            f"{float(weight[head]):.2f} of the weight is on the token that comes next, where it followed the "
+            f"same {PASSAGE} tokens {tally.far} or more before, over {int(counts[head])} queries"
+        ),
+        sharpness=tally.sharpness,
+        tries=WAYS,
+    )
+
+
+def _keys(tally: Tally, kind: Kind) -> list[Finding]:
     """Mean weight of each query's heaviest key if it is far away and no simpler rule explains it.
 
     Sharp rows at random places, as random weights produce them, are no finding: each heaviest weight is also
@@ -46,6 +93,7 @@ def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
             f"with {float(weight[head] / share[head].clamp(min=1e-9)):.2f} of their weight{note}"
         ),
         sharpness=tally.sharpness,
+        tries=WAYS,
         shuffled=shuffled,
     )
 
