@@ -136,12 +136,7 @@ class Documents(HeldMask):
 
     @cached_property
     def _spans(self) -> tuple[Int64[Tensor, "rows n"], Int64[Tensor, "rows n"]] | None:
-        rows = [document_spans(row) for row in torch.atleast_2d(self.ids).cpu()]
-        known = [row for row in rows if row is not None]
-        if len(known) < len(rows):
-            return None
-        lows, highs = zip(*known, strict=True)
-        return torch.stack(lows), torch.stack(highs)
+        return document_spans(torch.atleast_2d(self.ids).cpu())
 
     def __repr__(self) -> str:
         if self.lengths is not None and len(self.lengths) <= 8:

@@ -71,19 +71,26 @@ def _tables(ids: Int64[Tensor, "real"]) -> Int64[Tensor, "3 real"]:
     return torch.stack([ids, starts_run.cumsum(0), starts_group.cumsum(0)])
 
 
-def document_spans(ids: Int64[Tensor, "n"]) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "n"]] | None:
+def document_spans(
+    ids: Int64[Tensor, "rows n"],
+) -> tuple[Int64[Tensor, "rows n"], Int64[Tensor, "rows n"]] | None:
     """Where each position's document starts and stops, or None if some document is in pieces.
 
-    >>> document_spans(torch.tensor([4, 4, 9]))
-    (tensor([0, 0, 2]), tensor([2, 2, 3]))
-    >>> document_spans(torch.tensor([4, 9, 4])) is None
+    >>> document_spans(torch.tensor([[4, 4, 9]]))
+    (tensor([[0, 0, 2]]), tensor([[2, 2, 3]]))
+    >>> document_spans(torch.tensor([[4, 9, 4]])) is None
     True
     """
-    position = torch.arange(len(ids))
-    _, name, count = ids.unique(return_inverse=True, return_counts=True)
-    low = torch.full_like(count, len(ids)).scatter_reduce(0, name, position, "amin")[name]
-    high = torch.zeros_like(count).scatter_reduce(0, name, position + 1, "amax")[name]
+    found, position = ids.sort(dim=1, stable=True)
+    name = pad(found[:, 1:] != found[:, :-1], (1, 0)).cumsum(1)
+    count, first, last = torch.zeros_like(ids), torch.full_like(ids, ids.shape[1]), torch.zeros_like(ids)
+    count.scatter_add_(1, name, torch.ones_like(ids))
+    first.scatter_reduce_(1, name, position, "amin")
+    last.scatter_reduce_(1, name, position + 1, "amax")
+    size, low, high = (
+        torch.zeros_like(ids).scatter_(1, position, x.gather(1, name)) for x in (count, first, last)
+    )
     real = ids >= 0
-    if ((high - low != count[name]) & real).any():
+    if ((high - low != size) & real).any():
         return None
     return low * real, high * real

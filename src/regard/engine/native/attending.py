@@ -7,10 +7,10 @@ from torch import Tensor
 
 from regard.engine.finite import finite
 from regard.engine.native.availability import refusal
-from regard.engine.native.library import Job, load
+from regard.engine.native.grid import pieces
+from regard.engine.native.library import load
 from regard.engine.native.sums import Distances, Entropies, Mixes, Peaks, Sum, starts
 from regard.engine.native.tasks import Batch, Operands, packed, task_of
-from regard.engine.native.units import units
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.sink import with_sink
@@ -52,8 +52,8 @@ def attend(problem: Problem, riders: Riders) -> Streamed:
     batch = Batch(library)
     operands, v = Operands(problem), packed(problem.v)
     values, out, lse = starts(v), starts(result.out), starts(result.lse)
-    for unit in units(problem):
-        job = Job(v_stride=v.stride(2), v_dim=v.shape[3], out_stride=result.out.stride(2))
+    for unit in pieces(problem):
+        job = unit.job(v_stride=v.stride(2), v_dim=v.shape[3], out_stride=result.out.stride(2))
         job.v, job.out = values(unit.batch, unit.head // problem.group), out(unit.batch, unit.head)
         job.out_lse = lse(unit.batch, unit.head)
         operands.give(job, unit)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.engine.native.library import Job
 from regard.engine.native.sums import Share, starts
-from regard.engine.native.tasks import Batch, Operands, Task, visits
+from regard.engine.native.tasks import Batch, Operands, Task
 from regard.engine.native.units import Span, Unit, units
 from regard.engine.parts import parts
 from regard.engine.problem import Problem
@@ -53,7 +53,7 @@ class _Members:
 
 
 def _task(members: _Members, sums: Tensor) -> Task:
-    runs = [visits(job, unit) for unit, job in members.jobs]
+    runs = [unit.visit(job) for unit, job in members.jobs]
     pointers = (ctypes.POINTER(Job) * len(runs))(*(ctypes.pointer(job) for _, job in members.jobs))
     unit = members.jobs[0][0]
     home = sums[unit.batch]

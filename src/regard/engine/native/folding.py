@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby, product
+from itertools import product
 from typing import Any
 
 import torch
@@ -12,13 +12,15 @@ from torch import Tensor
 
 from regard.engine.gemm import bmm
 from regard.engine.native.diverging import compare
+from regard.engine.native.grid import pieces
 from regard.engine.native.library import Job, load
 from regard.engine.native.pairs import count
 from regard.engine.native.sums import KINDS, Sum, starts
 from regard.engine.native.tasks import Batch, Operands, packed, task_of
-from regard.engine.native.units import Span, Unit, units
+from regard.engine.native.units import Span, Unit
 from regard.engine.parts import parts
 from regard.engine.problem import Problem
+from regard.engine.schedule import chunks
 from regard.errors import BackendError
 from regard.stats import Frame
 from regard.stats.folds import DiagonalFold, DivergenceFold, Fold, PairFold
@@ -77,14 +79,13 @@ def _few(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch:
     """A decode step: one matrix product computes the scores of some batch rows, and the kernel reads them."""
     p, lse = problem, starts(bound)
     at_once = max(1, SCORES // (p.heads * p.q_len * p.k_len))
-    for number, some in groupby(units(p, skip), key=lambda unit: unit.batch // at_once):
-        first = number * at_once
-        q, k = (packed(x[first : first + at_once]) for x in (p.q, p.k))
+    for rows in chunks(range(p.batch), at_once):
+        q, k = (packed(x[rows.start : rows.stop]) for x in (p.q, p.k))
         stacks = q.reshape(-1, p.group * p.q_len, q.shape[3]) * p.scoring.scale
         scores = bmm(stacks, k.flatten(0, 1).mT).view(len(q), p.heads, p.q_len, p.k_len)
         start = starts(scores)
-        for unit in some:
-            job = Job(scores=start(unit.batch - first, unit.head), scores_stride=scores.stride(2))
+        for unit in pieces(p, skip, rows):
+            job = unit.job(scores=start(unit.batch - rows.start, unit.head), scores_stride=scores.stride(2))
             job.lse = lse(unit.batch, unit.head)
             batch.add(task_of(job, unit, sums, keep=scores))
         batch.finish()
@@ -93,8 +94,8 @@ def _few(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch:
 def _computed(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:
     """For plain dot products: the kernel computes the scores."""
     operands, lse = Operands(problem), starts(bound)
-    for unit in units(problem, skip):
-        job = Job(lse=lse(unit.batch, unit.head))
+    for unit in pieces(problem, skip):
+        job = unit.job(lse=lse(unit.batch, unit.head))
         operands.give(job, unit)
         batch.add(task_of(job, unit, sums, keep=operands))
 

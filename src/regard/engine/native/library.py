@@ -74,16 +74,17 @@ class Library:
         """The instruction set it was compiled for: AVX512, AVX2, NEON or baseline."""
         return self.functions.regard_isa().decode()
 
-    def fold(self, jobs: Sequence[Job], threads: int) -> None:
-        """Read the cells of each job into its sums; no two jobs may write to the same memory."""
+    def fold(self, jobs: Sequence[int], threads: int) -> None:
+        """Read the cells of each job into its sums, from their addresses; no two jobs may write to the same
+        memory."""
         if threads == 1 or self.has_threads:
             self._fold(jobs, threads)
         else:
             with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(lambda job: self._fold([job], 1), jobs))
 
-    def _fold(self, jobs: Sequence[Job], threads: int) -> None:
-        pointers = (ctypes.POINTER(Job) * len(jobs))(*map(ctypes.pointer, jobs))
+    def _fold(self, jobs: Sequence[int], threads: int) -> None:
+        pointers = (c_void_p * len(jobs))(*jobs)
         if self.functions.regard_fold(pointers, c_int64(len(jobs)), c_uint(threads)):
             raise MemoryError("no memory left for the panels of an attention map")
 

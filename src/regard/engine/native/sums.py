@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from regard.engine.native.library import Job
+from regard.engine.native.grid import Grid
 from regard.engine.native.units import Unit
 from regard.stats import Frame
 from regard.stats.folds import (
@@ -64,7 +64,7 @@ class Sum:
     def make(self) -> None:
         """Allocate memory for the whole map."""
 
-    def aim(self, job: Job, unit: Unit) -> list[Share]:
+    def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         """Point a job at the memory for its results; returns what must be collected when it is done."""
         raise NotImplementedError
 
@@ -87,7 +87,7 @@ class _PerRow(Sum):
         self.sums = self.room([fold.into for fold in self.folds], self.frame.q)
         self.start = starts(self.sums)
 
-    def aim(self, job: Job, unit: Unit) -> list[Share]:
+    def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         setattr(job, self.field, self.start(unit.batch, unit.head))
         return []
 
@@ -108,7 +108,7 @@ class Distances(_PerRow):
 
     field = "distance"
 
-    def aim(self, job: Job, unit: Unit) -> list[Share]:
+    def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         job.offset = self.frame.offset
         return super().aim(job, unit)
 
@@ -121,7 +121,7 @@ class Peaks(Sum):
         self.key = self.room([fold.key for fold in self.folds], self.frame.q, fill=-1)
         self.starts = starts(self.value), starts(self.key)
 
-    def aim(self, job: Job, unit: Unit) -> list[Share]:
+    def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         job.peak, job.peak_key = (start(unit.batch, unit.head) for start in self.starts)
         return []
 
@@ -141,7 +141,7 @@ class Tops(Sum):
         self.key = self.room([fold.key for fold in self.folds], self.frame.q, self.k, fill=-1)
         self.starts = starts(self.weight), starts(self.key)
 
-    def aim(self, job: Job, unit: Unit) -> list[Share]:
+    def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         job.top, job.top_key = (start(unit.batch, unit.head) for start in self.starts)
         job.top_k = self.k
         return []
@@ -173,7 +173,7 @@ class Mixes(Sum):
         columns = self.columns.expand(self.frame.batch, self.frame.heads, -1, -1)
         self.starts = starts(columns), starts(self.sums)
 
-    def aim(self, job: Job, unit: Unit) -> list[Share]:
+    def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         job.columns, job.sums = (start(unit.batch, unit.head) for start in self.starts)
         job.support, job.n_columns = self.support.data_ptr(), self.columns.shape[2]
         job.columns_stride = self.columns.stride(2)
@@ -203,14 +203,14 @@ class Columns(Sum):
         self.rows = None if rows is None else rows.contiguous()
         self.start = None if self.rows is None else starts(self.rows)
 
-    def aim(self, job: Job, unit: Unit) -> list[Share]:
+    def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         keys = unit.keys
-        own = torch.zeros(len(keys) + 2 * MARGIN)
-        job.column_sums = own.data_ptr() + (MARGIN - keys.start) * FLOAT
+        own, start = unit.zeros(len(keys) + 2 * MARGIN)
+        job.column_sums = start + (MARGIN - keys.start) * FLOAT
         if self.start is not None:
             job.row_weights = self.start(unit.batch, unit.head)
-        home = self.sums[unit.batch, unit.head, keys.start : keys.stop]
-        return [Share(own[MARGIN : MARGIN + len(keys)], home)]
+        home = unit.part_of(self.sums)[..., keys.start : keys.stop]
+        return [Share(own[..., MARGIN : MARGIN + len(keys)], home)]
 
     def deliver(self) -> None:
         for fold in self.folds:
@@ -224,12 +224,12 @@ class ColumnTops(Sum):
     def make(self) -> None:
         self.tops = self.room([fold.into for fold in self.folds], self.frame.k)
 
-    def aim(self, job: Job, unit: Unit) -> list[Share]:
+    def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         keys = unit.keys
-        own = torch.zeros(len(keys) + 2 * MARGIN)
-        job.column_tops = own.data_ptr() + (MARGIN - keys.start) * FLOAT
-        home = self.tops[unit.batch, unit.head, keys.start : keys.stop]
-        return [Share(own[MARGIN : MARGIN + len(keys)], home, maximum=True)]
+        own, start = unit.zeros(len(keys) + 2 * MARGIN)
+        job.column_tops = start + (MARGIN - keys.start) * FLOAT
+        home = unit.part_of(self.tops)[..., keys.start : keys.stop]
+        return [Share(own[..., MARGIN : MARGIN + len(keys)], home, maximum=True)]
 
     def deliver(self) -> None:
         for fold in self.folds:
@@ -244,14 +244,14 @@ class Diagonals(Sum):
         length = max(self.frame.q, 1) + self.frame.k - 1
         self.sums = self.room([fold.into for fold in self.folds], length)
 
-    def aim(self, job: Job, unit: Unit) -> list[Share]:
+    def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         keys, rows = unit.keys, unit.rows
         lowest, count = keys.start - rows.stop + 1, len(keys) + len(rows) - 1
-        own = torch.zeros(count + 2 * MARGIN)
-        job.diagonals = own.data_ptr() + (MARGIN - lowest) * FLOAT
+        own, address = unit.zeros(count + 2 * MARGIN)
+        job.diagonals = address + (MARGIN - lowest) * FLOAT
         start = lowest + self.frame.q - 1
-        home = self.sums[unit.batch, unit.head, start : start + count]
-        return [Share(own[MARGIN : MARGIN + count], home)]
+        home = unit.part_of(self.sums)[..., start : start + count]
+        return [Share(own[..., MARGIN : MARGIN + count], home)]
 
     def deliver(self) -> None:
         for fold in self.folds:
@@ -272,7 +272,7 @@ class Blocks(Sum):
         named = (("block_sums", self.sums), ("block_tops", self.tops))
         self.wholes = [(field, whole, starts(whole)) for field, whole in named if whole is not None]
 
-    def aim(self, job: Job, unit: Unit) -> list[Share]:
+    def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         size, rows, keys = self.size, unit.rows, unit.keys
         # If no row of blocks is split, a single task writes each sum, so tasks need no buffers of their own.
         uncut = rows.start % size == 0 and (rows.stop % size == 0 or rows.stop == self.frame.q)
@@ -285,9 +285,9 @@ class Blocks(Sum):
             if uncut:
                 setattr(job, field, start(unit.batch, unit.head) + down.start * job.block_stride * FLOAT)
                 continue
-            own = torch.zeros(down.stop - down.start, width)
-            setattr(job, field, own.data_ptr() - across.start * FLOAT)
-            home = whole[unit.batch, unit.head, down, across]
+            own, address = unit.zeros(down.stop - down.start, width)
+            setattr(job, field, address - across.start * FLOAT)
+            home = unit.part_of(whole)[..., down, across]
             shares.append(Share(own, home, maximum=whole is self.tops))
         return shares
 
@@ -307,11 +307,11 @@ class Bins(Sum):
         shape = (self.frame.batch, self.frame.heads, len(borders))
         self.reached = torch.zeros(shape, dtype=torch.int64)
 
-    def aim(self, job: Job, unit: Unit) -> list[Share]:
-        own = torch.zeros(len(self.borders), dtype=torch.int64)
-        job.bins, job.borders = own.data_ptr(), self.borders.data_ptr()
-        job.n_borders, job.bins_of_scores = len(own), self.of == "score"
-        return [Share(own, self.reached[unit.batch, unit.head])]
+    def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
+        own, address = unit.zeros(len(self.borders), dtype=torch.int64)
+        job.bins, job.borders = address, self.borders.data_ptr()
+        job.n_borders, job.bins_of_scores = len(self.borders), self.of == "score"
+        return [Share(own, unit.part_of(self.reached))]
 
     def deliver(self) -> None:
         for fold in self.folds:
@@ -334,7 +334,7 @@ KINDS: dict[type[Fold], type[Sum]] = {
 }
 
 
-def starts(x: Tensor) -> Callable[[int, int], int]:
+def starts(x: Tensor) -> Callable[[Any, Any], Any]:
     """The address of each batch row and head; reads the strides of x only once."""
     first, size = x.data_ptr(), x.element_size()
     by_batch, by_head = x.stride(0) * size, x.stride(1) * size

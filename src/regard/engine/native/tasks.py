@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.engine.native.library import Job, Library, Run
+from regard.engine.native.grid import Grid, JobTable
+from regard.engine.native.library import Job, Library
 from regard.engine.native.sums import Share, Sum, starts
-from regard.engine.native.units import Span, Unit
+from regard.engine.native.units import Unit
 from regard.engine.problem import Problem
 
-__all__ = ["Batch", "Operands", "Task", "packed", "task_of", "visits"]
+__all__ = ["Batch", "Operands", "Task", "packed", "task_of"]
 
 # Pieces per thread that run together: enough that no thread waits long for the last one.
 AT_ONCE = 32
@@ -25,29 +26,23 @@ ROOM = 1 << 23
 
 @dataclass(frozen=True)
 class Task:
-    """One kernel call: the results to collect, and the tensors that must stay alive while it has pointers to
-    them."""
+    """One kernel call or a table of them: the results to collect, and the tensors that must stay alive while
+    it has pointers to them."""
 
-    job: Job
+    job: Job | JobTable
     length: int
     shares: list[Share]
     keep: Any = None
 
+    def addresses(self) -> list[int]:
+        """Where its jobs are."""
+        return self.job.addresses() if isinstance(self.job, JobTable) else [ctypes.addressof(self.job)]
 
-def task_of(job: Job, unit: Unit, sums: Sequence[Sum], keep: Any = None) -> Task:
-    """A job for one piece, with pointers to its sums."""
-    held = (keep, unit, visits(job, unit))
+
+def task_of(job: Any, unit: Unit | Grid, sums: Sequence[Sum], keep: Any = None) -> Task:
+    """The job that `unit.job` made, or the table of them, with pointers to its sums."""
+    held = (keep, unit.visit(job))
     return Task(job, len(unit.keys), [share for each in sums for share in each.aim(job, unit)], held)
-
-
-def visits(job: Job, unit: Unit) -> Any:
-    """Tell a job which pairs it covers; returns the tensors that must live as long as the job."""
-    runs = (Run * len(unit.spans))(*map(_run, unit.spans))
-    job.runs, job.n_runs = ctypes.addressof(runs), len(unit.spans)
-    job.row_start, job.row_stop = unit.rows.start, unit.rows.stop
-    if unit.low is not None and unit.high is not None:
-        job.low, job.high = unit.low.data_ptr(), unit.high.data_ptr()
-    return runs
 
 
 class Operands:
@@ -59,7 +54,7 @@ class Operands:
         self.starts = starts(self.q), starts(self.k)
         self.strides = self.q.stride(2), self.k.stride(2)
 
-    def give(self, job: Job, unit: Unit) -> None:
+    def give(self, job: Any, unit: Unit | Grid) -> None:
         """Point a job at the rows of its head."""
         q, k = self.starts
         job.q, job.k = q(unit.batch, unit.head), k(unit.batch, unit.head // self.group)
@@ -71,12 +66,6 @@ def packed(x: Tensor) -> Tensor:
     """Rows that the kernels can read: float32, with the numbers of a row contiguous."""
     x = x.detach().to(torch.float32)
     return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _run(span: Span) -> Run:
-    if span.allowed is None:
-        return Run(span.keys.start, span.keys.stop, None, 0)
-    return Run(span.keys.start, span.keys.stop, span.allowed.data_ptr(), span.allowed.stride(0))
 
 
 class Batch:
@@ -99,7 +88,7 @@ class Batch:
         tasks, self.tasks, self.room = self.tasks, [], ROOM
         # Long tasks first, so that threads finish at about the same time.
         by_length = sorted(tasks, key=lambda task: task.length, reverse=True)
-        self.library.fold([task.job for task in by_length], self.threads)
+        self.library.fold([at for task in by_length for at in task.addresses()], self.threads)
         for task in tasks:
             for share in task.shares:
                 share.bring_home()

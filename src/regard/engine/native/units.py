@@ -5,6 +5,7 @@ The pieces follow from the shapes and the mask alone, so results do not depend o
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +15,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from regard.engine.native.library import Job, Run
 from regard.engine.problem import Problem
 from regard.engine.schedule import Row, chunks, schedule, small
 from regard.engine.scoring import Place
 from regard.masks import Mask
 from regard.memo import Keeper, remembered
 
-__all__ = ["Intervals", "Span", "Unit", "scheduled_units", "spans_of", "units"]
+__all__ = ["Intervals", "Span", "Unit", "rows_of", "scheduled_units", "spans_of", "units"]
 
 # The most rows of a piece: its sums over columns and diagonals are added up once per piece.
 ROWS = 512
@@ -55,6 +57,34 @@ class Unit:
         """From the first to the last key visited."""
         return range(self.spans[0].keys.start, self.spans[-1].keys.stop)
 
+    def job(self, **fields: Any) -> Job:
+        """A job with these fields."""
+        return Job(**fields)
+
+    def visit(self, job: Job) -> Any:
+        """Tell a job which pairs it covers; returns what must live as long as the job."""
+        runs = (Run * len(self.spans))(*map(_run, self.spans))
+        job.runs, job.n_runs = ctypes.addressof(runs), len(self.spans)
+        job.row_start, job.row_stop = self.rows.start, self.rows.stop
+        if self.low is not None and self.high is not None:
+            job.low, job.high = self.low.data_ptr(), self.high.data_ptr()
+        return self, runs
+
+    def part_of(self, x: Tensor) -> Tensor:
+        """The part of a (batch, heads, …) tensor that belongs to this piece; a view."""
+        return x[self.batch, self.head]
+
+    def zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, int]:
+        """Memory of its own, and its address."""
+        own = torch.zeros(*shape, dtype=dtype)
+        return own, own.data_ptr()
+
+
+def _run(span: Span) -> Run:
+    if span.allowed is None:
+        return Run(span.keys.start, span.keys.stop, None, 0)
+    return Run(span.keys.start, span.keys.stop, span.allowed.data_ptr(), span.allowed.stride(0))
+
 
 @dataclass(frozen=True, eq=False)
 class Intervals(Keeper):
@@ -68,22 +98,24 @@ class Intervals(Keeper):
         return self.once(("edges", rows), lambda: _edges(self.low[0], self.high[0], rows))
 
 
-def units(problem: Problem, skip: int = 0, rows: int | None = None) -> Iterator[Unit]:
+def units(
+    problem: Problem, skip: int = 0, rows: int | None = None, batch: range | None = None
+) -> Iterator[Unit]:
     """The pieces of a map without its first `skip` keys, in a fixed order: by batch row, by rows, by head.
 
     A piece has at most `rows` rows, by default as many as suit the problem. Pieces that see nothing are left
-    out.
+    out. `batch` confines them to some batch rows.
     """
-    rows = _rows(problem) if rows is None else rows
+    rows = rows_of(problem) if rows is None else rows
     mask = problem.mask
     several = mask is not None and (mask.batch or 1) > 1
-    for batch in range(problem.batch):
-        own = mask.select(batch) if several and mask is not None else mask
+    for at in range(problem.batch) if batch is None else batch:
+        own = mask.select(at) if several and mask is not None else mask
         spans = spans_of(own, problem)
         if spans is None and own is not None:
-            yield from scheduled_units(problem, own, skip, batch, rows)
+            yield from scheduled_units(problem, own, skip, at, rows)
         else:
-            yield from _by_spans(problem, spans, batch, skip, rows)
+            yield from _by_spans(problem, spans, at, skip, rows)
 
 
 def spans_of(mask: Mask | None, problem: Problem) -> Intervals | None:
@@ -132,7 +164,7 @@ def scheduled_units(
     problem: Problem, mask: Mask, skip: int = 0, batch: int = 0, rows: int | None = None
 ) -> Iterator[Unit]:
     """The pieces of one batch row whose `mask` has no intervals; their pairs are masked one by one."""
-    rows = _rows(problem) if rows is None else rows
+    rows = rows_of(problem) if rows is None else rows
     block = max(64, min(rows, PAIRS // problem.k_len))
     for row in schedule(mask, problem.q_len, problem.k_len, block, problem.offset):
         shared = _visits(problem, mask, row, skip) if mask.heads is None else None
@@ -157,6 +189,7 @@ def _visits(problem: Problem, mask: Mask, row: Row, skip: int, head: int = 0) ->
     return tuple(found)
 
 
-def _rows(problem: Problem) -> int:
+def rows_of(problem: Problem) -> int:
+    """The most rows of a piece that suit a problem."""
     each = -(-problem.batch * problem.heads * problem.q_len // PIECES)
     return min(ROWS, max(64, -(-each // 64) * 64))
