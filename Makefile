@@ -4,6 +4,7 @@
 #   make test     lint and all tests but these two:
 #   make kernels  tests of the GPU kernels, compiled and interpreted: no GPU needed
 #   make long     every family of transformers, examples that train, many kills, the site
+#   make exhaustive  every test with all its parameters and many examples: hours
 #   make check    lint and types only
 #   make frontend rebuild the viewer's page  (the others do it when frontend/ has changed)
 #   make docs     the documentation's site, in site/
@@ -28,7 +29,7 @@ PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do 
 	if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo $$candidate; break; fi; done)
 
-.PHONY: help view test suite kernels long check lint types page chromium frontend docs bench tritons matrix readme clean
+.PHONY: help view test suite kernels long exhaustive check lint types page chromium frontend docs bench tritons matrix readme clean
 .DELETE_ON_ERROR:
 
 help:
@@ -63,6 +64,10 @@ LONG = tests/corpus/test_run.py tests/distributed/test_page.py tests/docs/test_s
 	tests/models/test_parity.py tests/models/test_wrapped.py tests/viewer/e2e/test_long.py tests/viewer/e2e/test_notebook.py
 long: chromium $(VENV)/.installed-test
 	@$(PYTEST) -m long $(LONG)
+
+# Everything above, the tests marked `slow`, and the parameters that `share` leaves out.
+exhaustive: chromium $(VENV)/.installed-test
+	@$(PYTEST) --exhaustive
 
 types: $(VENV)/.installed-test
 	$(BIN)/pyright --pythonpath $(BIN)/python

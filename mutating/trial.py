@@ -41,7 +41,10 @@ def try_all(mutants: Sequence[Mutant], tests: Sequence[str], limit: float, tell:
         _be_quiet()
         os.chdir(ROOT)
         os.environ["CI"] = "1"  # every mutant meets the same examples
-        pytest.main(["-p", "no:cacheprovider", *tests], plugins=[trials])
+        pytest.main(
+            ["-p", "no:cacheprovider", "--exhaustive", "-m", "not slow and not long", *tests],
+            plugins=[trials],
+        )
         os._exit(0 if trials.sound else 1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 

@@ -1,7 +1,8 @@
 """What every test can count on: one thread, one seed, and the program as a user runs it.
 
-`gpu` tests run only where there is a GPU, `long` and `slow` ones only with `-m long` and `-m slow`, and those
-in APART only where they are named. `make kernels` and `make long` run them.
+`gpu` tests run only where there is a GPU, `long` ones only with `-m long`, and those in APART only where they
+are named: `make long` and `make kernels`. With `--exhaustive` every test there is runs, also those marked
+`slow`, with all its parameters, also those that `share` leaves out, and four times the examples.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from hypothesis import settings
 
 from bound import end_with
+from effort import exhaust, in_share, is_exhaustive
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 gc.disable()
 # Test tensors are tiny: a thread pool costs more than it gives, and slow CI machines would trip deadlines.
 torch.set_num_threads(1)
-# On CI every run draws the same examples, so that a change is judged by the change; elsewhere they are new.
-settings.register_profile("regard", deadline=None, max_examples=30, derandomize="CI" in os.environ)
-settings.load_profile("regard")
 
 
 @pytest.fixture(autouse=True)
@@ -78,8 +76,15 @@ TESTS = Path(__file__).parent
 APART = [TESTS / "engine/triton", TESTS / "models/test_parity.py", TESTS / "examples/test_classic.py"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--exhaustive", action="store_true", help="run long and slow tests, too, and every parameter"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """A run that is ended by a signal leaves no process behind."""
+    exhaust(config.getoption("exhaustive"))
     if hasattr(config, "workerinput"):
         end_with(os.getppid())
     else:
@@ -88,7 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if collection_path not in APART:
+    if collection_path not in APART or is_exhaustive():
         return None
     named = (config.invocation_params.dir / arg.partition("::")[0] for arg in config.args)
     return True if not any(path.is_relative_to(collection_path) for path in named) else None
@@ -97,15 +102,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     places = [*enumerate(LONG), (len(LONG), "")]
     items.sort(key=lambda item: next(i for i, path in places if item.nodeid.startswith(path)))
-    if "long" not in config.getoption("markexpr"):
-        long = [item for item in items if item.get_closest_marker("long")]
-        if long:
-            config.hook.pytest_deselected(items=long)
-            items[:] = [item for item in items if not item.get_closest_marker("long")]
-    if "slow" not in config.getoption("markexpr"):
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="slow; runs with -m slow"))
+    left_out = set() if is_exhaustive() else _left_out(config.getoption("markexpr"), items)
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _left_out(asked: str, items: list[pytest.Item]) -> set[pytest.Item]:
+    """The tests that only --exhaustive, or a marker that is asked for, brings in."""
+    found = {item for item in items for mark in ("long", "slow") if mark not in asked and _has(item, mark)}
+    functions: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for tests in functions.values():
+        if mark := tests[0].get_closest_marker("share"):
+            chosen = [item for item in tests if in_share(item.nodeid, mark.args[0])]
+            found |= {*tests} - {*(chosen or tests[:1])}
+    return found
+
+
+def _has(item: pytest.Item, mark: str) -> bool:
+    return item.get_closest_marker(mark) is not None
 
 
 def pytest_collection_finish() -> None:

@@ -155,9 +155,11 @@ def upward_imports(source: str, module: str, is_package: bool = False) -> list[s
     return [f"{here} imports {noun}" for noun in sorted(nouns) if RANK.get(noun, -1) <= RANK[here]]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_imports_only_from_layers_below(path):
-    assert upward_imports(path.read_text(), name_of(path), path in PACKAGES) == []
+def test_a_module_imports_only_from_layers_below():
+    found = {
+        name_of(path): upward_imports(path.read_text(), name_of(path), path in PACKAGES) for path in MODULES
+    }
+    assert {name: upward for name, upward in found.items() if upward} == {}
 
 
 @pytest.mark.parametrize(
@@ -280,9 +282,13 @@ def is_reexport(node: ast.stmt) -> bool:
     return False
 
 
-@pytest.mark.parametrize("path", PACKAGES, ids=name_of)
-def test_an_init_only_reexports(path):
-    assert [ast.unparse(node) for node in ast.parse(path.read_text()).body if not is_reexport(node)] == []
+def test_an_init_only_reexports():
+    assert [
+        f"{name_of(path)}: {ast.unparse(node)}"
+        for path in PACKAGES
+        for node in ast.parse(path.read_text()).body
+        if not is_reexport(node)
+    ] == []
 
 
 @pytest.mark.parametrize("source", ["x = 1", "def helper(): ...", "class A: ...", "if TYPE_CHECKING: x = 1"])
@@ -322,9 +328,9 @@ def undocumented(source: str) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_every_public_name_has_a_docstring(path):
-    assert undocumented(path.read_text()) == []
+def test_every_public_name_has_a_docstring():
+    found = {name_of(path): undocumented(path.read_text()) for path in MODULES}
+    assert {name: bare for name, bare in found.items() if bare} == {}
 
 
 def test_the_docstring_test_sees_a_bare_class():
@@ -440,13 +446,19 @@ def test_every_error_is_a_regard_error_and_is_drawn_in_the_tree():
         assert re.search(rf"(─ |^ +){name}\b", errors.__doc__, re.MULTILINE), name
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_exceptions_live_in_errors_and_nothing_asserts(path):
-    tree = ast.parse(path.read_text())
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    own = {c.name for c in classes if any(ast.unparse(b).endswith(("Error", "Exception")) for b in c.bases)}
-    assert own == (set(errors.__all__) if path.name == "errors.py" else set())
-    assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)] == []
+def test_exceptions_live_in_errors_and_nothing_asserts():
+    own: dict[str, set[str]] = {}
+    asserts: list[str] = []
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                bases = [ast.unparse(base) for base in node.bases]
+                if any(base.endswith(("Error", "Exception")) for base in bases):
+                    own.setdefault(name_of(path), set()).add(node.name)
+            elif isinstance(node, ast.Assert):
+                asserts.append(f"{name_of(path)}:{node.lineno}")
+    assert own == {"regard.errors": set(errors.__all__)}
+    assert asserts == []
 
 
 def test_shapes_in_signatures_are_checked_while_testing():
@@ -473,6 +485,8 @@ def test_what_make_test_leaves_out_is_run_by_another_target_and_by_ci(pytestconf
     }
     assert "\t@$(PYTEST) -m long $(LONG)\n" in makefile
     assert "\t@$(PYTEST) tests/engine/triton\n" in makefile
+    assert "\t@$(PYTEST) --exhaustive\n" in makefile
+    assert "run: make exhaustive" in (ROOT / ".github" / "workflows" / "nightly.yml").read_text()
     assert {ROOT / "tests/engine/triton", *long} >= set(apart)
     assert all(path.exists() for path in apart)
     said = (ROOT / ".ci" / "run").read_text().splitlines()

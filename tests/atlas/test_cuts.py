@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from regard.atlas.cuts import Box, Uncut, joined
 from regard.errors import MaskError
 from regard.masks import Causal, Coverage
@@ -39,7 +40,7 @@ def matrix(mask):
     return kept
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(masks())
 def test_a_mask_of_boxes_is_the_matrix_of_its_boxes(mask):
     dense = mask.dense(mask.length)
@@ -47,7 +48,7 @@ def test_a_mask_of_boxes_is_the_matrix_of_its_boxes(mask):
     assert dense.shape[1] == (mask.heads or 1)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(masks(), st.data())
 def test_the_coverage_of_a_tile_is_what_the_matrix_says(mask, data):
     edges = [
@@ -64,7 +65,7 @@ def test_the_coverage_of_a_tile_is_what_the_matrix_says(mask, data):
         assert not bool(tile.all())
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(masks())
 def test_joined_boxes_cut_the_same_pairs(mask):
     fewer = Uncut(joined(mask.boxes), HEADS, mask.length)

@@ -7,10 +7,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from atlas.small_models import MODELS, bloom, edited_weights, gpt2, llama, printed, some_ids
+from effort import examples
 from regard.atlas import reading
 from regard.atlas.cuts import Uncut
 from regard.atlas.cutting import LayerCut
@@ -79,7 +80,7 @@ heads = st.one_of(st.none(), st.integers(0, 3))
 spans = st.one_of(st.none(), st.integers(0, N - 1), st.tuples(st.integers(0, 5), st.integers(6, N)))
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(st.tuples(layers, heads, spans, spans), min_size=1, max_size=4))
 def test_any_edges_are_cut_as_the_dense_weights_are(edges):
     model, ids = llama(), some_ids(N)

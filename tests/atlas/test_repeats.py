@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from regard import AttentionMap, Causal, Window
 from regard.atlas import repeats
 from regard.atlas.repeats import token_mass
@@ -30,7 +31,7 @@ def random_map(q, k, mask, bias=None):
     return AttentionMap.of(torch.randn(1, 4, q, 8), torch.randn(1, 2, k, 8), mask=mask, bias=bias)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     st.integers(1, 33),
     st.integers(0, 5),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from effort import examples
 from regard import Causal
 from regard.checking import Verdict, check
 from regard.tracing import trace
@@ -248,7 +249,7 @@ tables = st.integers(1, 5).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(tables, st.booleans(), st.integers(2, 5), st.integers(1, 3))
 def test_what_is_computed_and_rounded_is_right(sizes, causal, decimals, given_decimals):
     dim, queries, keys, seed = sizes
@@ -267,7 +268,7 @@ def test_what_is_computed_and_rounded_is_right(sizes, causal, decimals, given_de
     assert [(cell.printed.text, cell.right) for cell in report.wrong] == []
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(tables, st.integers(2, 6), st.sampled_from(["scores", "weights", "output"]), st.data())
 def test_a_changed_number_is_found_and_the_right_one_put_beside_it(sizes, by, step, data):
     dim, queries, keys, seed = sizes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.checking import Verdict, check
+from regard.checking import CheckedExample, Verdict, check
 
 TEXT = (Path(__file__).parent / "data" / "worked_examples.json").read_text(encoding="utf-8")
 EARLY = "rounded too early: it follows from the printed weights with 3 decimals, not from the unrounded ones"
@@ -43,44 +43,49 @@ WRONG = {
         )
     ],
 }  # fmt: skip
-FOUND = {example.name: example for example in check(TEXT)}
+NAMES = [
+    "three_tokens_two_dims", "the_cat_sat_down", "request_dot_products",
+    *(f"softmax_rows, {i}" for i in range(1, 7)), "scaled_by_eight", "sat_on_the_mat",
+    "transformer-base", "transformer-big", "llama-4-maverick",
+    *(f"float32_bytes, {i}" for i in range(1, 5)), *(f"float16_d128, {i}" for i in range(1, 5)),
+    "float16_32k_per_head",
+]  # fmt: skip
 
 
-def test_every_example_with_a_print_is_judged():
-    assert list(FOUND) == [
-        "three_tokens_two_dims", "the_cat_sat_down", "request_dot_products",
-        *(f"softmax_rows, {i}" for i in range(1, 7)), "scaled_by_eight", "sat_on_the_mat",
-        "transformer-base", "transformer-big", "llama-4-maverick",
-        *(f"float32_bytes, {i}" for i in range(1, 5)), *(f"float16_d128, {i}" for i in range(1, 5)),
-        "float16_32k_per_head",
-    ]  # fmt: skip
+@pytest.fixture(scope="module")
+def found() -> dict[str, CheckedExample]:
+    return {example.name: example for example in check(TEXT)}
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_an_example_is_wrong_in_these_numbers_and_no_others_for_these_causes(name):
-    found = [(cell.printed.text, cell.right, cell.cause) for cell in FOUND[name].wrong]
-    assert found == WRONG.get(name, [])
+def test_every_example_with_a_print_is_judged(found):
+    assert list(found) == NAMES
 
 
-def test_all_that_is_printed_is_judged():
-    checked = {name: example.checked for name, example in FOUND.items()}
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_is_wrong_in_these_numbers_and_no_others_for_these_causes(found, name):
+    wrong = [(cell.printed.text, cell.right, cell.cause) for cell in found[name].wrong]
+    assert wrong == WRONG.get(name, [])
+
+
+def test_all_that_is_printed_is_judged(found):
+    checked = {name: example.checked for name, example in found.items()}
     assert checked["the_cat_sat_down"] == 80
     assert checked["llama-4-maverick"] == 7
     assert sum(checked.values()) == 155
 
 
-def test_rounding_is_told_from_being_wrong():
-    kinds = {name: {cell.verdict for cell in example.wrong} for name, example in FOUND.items()}
+def test_rounding_is_told_from_being_wrong(found):
+    kinds = {name: {cell.verdict for cell in example.wrong} for name, example in found.items()}
     assert kinds["three_tokens_two_dims"] == kinds["softmax_rows, 1"] == {Verdict.ROUNDED}
     assert kinds["softmax_rows, 4"] == kinds["scaled_by_eight"] == {Verdict.WRONG}
 
 
-def test_k_and_m_of_the_printed_tables_are_powers_of_1024():
-    assert FOUND["float32_bytes, 4"].notes == (
+def test_k_and_m_of_the_printed_tables_are_powers_of_1024(found):
+    assert found["float32_bytes, 4"].notes == (
         "entries: 16B is right if K, M and G are powers of 1024.",
         "bytes: 64 GB is right if K, M and G are powers of 1024.",
     )
-    assert FOUND["float16_d128, 4"].notes == ()
+    assert found["float16_d128, 4"].notes == ()
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from effort import examples
 from regard.doctor import Diagnosis, examine
 from regard.errors import RegardError
 
@@ -71,7 +72,7 @@ def test_causal_is_a_finding_only_where_it_was_meant():
     assert examine(plain, causal=True).codes == ("causal-leak",)
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(
     st.floats(0.02, 3.0).filter(
         lambda scale: all(abs(scale / c - 1) > 0.02 for c in (1, 12**-0.5, 1 / 12, 48**-0.5, 6**-0.5))

@@ -6,9 +6,10 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from engine.harness import on_both_backends, own_random_state
 from regard import KVCache, attention
 from regard.engine.schedule import KEY_TILE, ROUND, schedule
@@ -52,7 +53,7 @@ def test_sliding_caches_give_what_the_same_mask_gives_on_the_whole_text(window, 
     assert cache.seen == 60
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     steps=st.lists(st.integers(1, 8), min_size=1, max_size=12),
     prefill=st.integers(1, 40),

@@ -6,9 +6,10 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from engine.harness import differentiated, in_every_dtype, on_both_backends, own_random_state, qkv
 from oracle import dense_mask
 from regard import attention
@@ -119,7 +120,7 @@ def test_garbage_behind_a_mask_reaches_nobody_across_tiles(garbage):
     assert_garbage_stays_where_it_is_seen(qkv(n, n, heads=1, dim=8), mask, garbage, place, place)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_garbage_reaches_exactly_who_sees_it_under_any_mask(data):
     q, k = data.draw(lengths(33)), data.draw(lengths(65))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from effort import examples
 from engine.folded import BUILDS, where_kernels_are
 from engine.harness import MASKS, every_mask, judge, qkv, threads
 from oracle import dense_attention, dense_mask
@@ -77,7 +78,7 @@ def test_it_is_what_streaming_says_in_any_shape(q, k, mask):
     group=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
-@settings(deadline=None, max_examples=25)
+@examples(25)
 def test_it_is_what_streaming_says_for_any_sizes(q, k, dim, v_dim, group, seed):
     torch.manual_seed(seed)
     leaves = qkv(q, k, batch=1, heads=2 * group, kv_heads=2, dim=dim, v_dim=v_dim)

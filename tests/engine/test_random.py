@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from engine.harness import judge, own_random_state
 from oracle import dense_attention, dense_mask
 from regard import attention, explain_dispatch
@@ -48,7 +49,7 @@ def calls(draw):
     return leaves, mask, options, draw(st.sampled_from(["auto", "torch", "sdpa"]))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(calls())
 def test_any_call_agrees_with_the_oracle(call):
     leaves, mask, options, backend = call

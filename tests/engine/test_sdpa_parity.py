@@ -6,10 +6,11 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
+from effort import examples
 from engine.harness import DTYPES, in_every_dtype, own_random_state
 from regard import attention, sdpa
 from regard.errors import DtypeError, MaskError, RegardError, ShapeError
@@ -136,7 +137,7 @@ def test_grouped_heads_share_keys_as_in_pytorch(shapes, masked):
     agree(*tensors(*shapes), mask, enable_gqa=True)
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(data=st.data())
 def test_any_documented_call_agrees_with_pytorch(data):
     lead = data.draw(st.lists(st.integers(1, 3), max_size=3))

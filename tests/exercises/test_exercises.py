@@ -7,15 +7,16 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from docs.pages import DOCS
+from effort import examples
 from regard.errors import RegardError
 from regard.exercises import EXERCISES, Choice, Sheet, exercise
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(EXERCISES), st.integers(0, 10**6))
 def test_the_solution_of_every_seed_is_graded_right(one, seed):
     posed = one.posed(seed)
@@ -23,7 +24,7 @@ def test_the_solution_of_every_seed_is_graded_right(one, seed):
     assert posed.question == one.posed(seed).question
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.sampled_from([one for one in EXERCISES if isinstance(one.posed(0), Sheet)]), st.integers(0, 10**6))
 def test_a_changed_number_is_graded_wrong(one, seed):
     posed = one.posed(seed)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from effort import examples
 from regard.masks import (
     BigBird,
     Causal,
@@ -41,7 +42,7 @@ def looked_up(mask: Mask, q: int, k: int, q_tile: int, k_tile: int) -> list[list
     return [[2 if part.all() else 1 if part.any() else 0 for part in row] for row in parts]
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(data=st.data(), q=lengths(), k=lengths(), batch=st.integers(1, 3), heads=st.integers(1, 2))
 def test_coverage_never_contradicts_the_matrix(
     data: st.DataObject, q: int, k: int, batch: int, heads: int
@@ -55,7 +56,7 @@ def test_coverage_never_contradicts_the_matrix(
     assert torch.equal(claimed[claimed != 1].long(), truth[claimed != 1])
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(data=st.data(), q=lengths(), k=lengths())
 def test_coverage_of_a_shape_is_exact(data: st.DataObject, q: int, k: int) -> None:
     mask = data.draw(shapes(k))
@@ -75,7 +76,7 @@ def test_coverage_of_positions_past_both_ends_never_contradicts_them(
     assert coverage != Coverage.EMPTY or not tile.any()
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(data=st.data(), n=lengths(), tile=TILES)
 def test_coverage_of_documents_is_exact_where_each_is_in_one_piece(
     data: st.DataObject, n: int, tile: int

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from effort import examples
 from regard.masks import (
     And,
     BigBird,
@@ -29,7 +30,7 @@ from strategies import lengths, masks
 MILLION = 1_000_000
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(data=st.data(), q=lengths(129), k=lengths(129), batch=st.integers(1, 2), heads=st.integers(1, 2))
 def test_pairs_are_the_sum_of_the_matrix(data: st.DataObject, q: int, k: int, batch: int, heads: int) -> None:
     mask = data.draw(masks(q, k, batch, heads))
@@ -64,7 +65,7 @@ def test_pairs_of_a_million_by_a_million_match_the_formula(mask: Mask, pairs: in
     assert mask.pairs(MILLION) == pairs
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(data=st.data(), q=lengths(), k=lengths())
 def test_spans_are_the_rows_of_the_matrix(data: st.DataObject, q: int, k: int) -> None:
     mask = data.draw(masks(q, k, batch=2))

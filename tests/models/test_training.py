@@ -15,8 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from effort import examples
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))
@@ -187,7 +189,7 @@ def test_saved_weights_load_into_transformers_with_the_same_logits(tmp_path):
 
 
 @given(st.lists(st.integers(0, 4095), min_size=1, max_size=200))
-@settings(max_examples=10, deadline=None)
+@examples(10)
 def test_tokens_survive_the_disk(tmp_path_factory, tokens):
     path = tmp_path_factory.mktemp("tokens") / "t.bin.xz"
     save_tokens(path, np.array(tokens, np.uint16))
@@ -288,7 +290,7 @@ def occurrences(row: np.ndarray, piece: tuple[int, ...]) -> list[int]:
 
 
 @given(st.integers(0, 10_000), st.integers(200, 700))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_planted_facts_stand_before_their_questions_and_the_last_is_asked_at_the_end(seed, length):
     import random
 
@@ -375,7 +377,7 @@ def test_the_same_seed_draws_the_same_rows():
 
 
 @given(st.integers(1, 40), st.integers(1, 17))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_evaluation_counts_every_token_once(length, context):
     tokens = torch.arange(1, length + 1)
     ids, targets = whole(tokens, context)
@@ -482,7 +484,7 @@ def test_sampling_with_a_seed_repeats_itself_and_keeps_the_prompt():
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_the_learning_rate_stays_between_zero_and_its_peak(step, elapsed):
     assert 0 <= Settings().rate(step, elapsed) <= 1
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import masking_utils as made
 
+from effort import examples
 from regard.masks import Causal, Chunk, Documents, Padding, Where, Window
 from regard.models.translate import Frame, translate
 
@@ -80,7 +81,7 @@ def packings(draw, length: int = 24):
     return made.packed_sequence_compatibility_function(inner, positions, begins.cumsum(-1))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(function=packings(), frame=frames())
 def test_packed_texts_see_the_pairs_the_function_allows(function, frame):
     assert torch.equal(dense(translate(function, frame), frame), oracle(function, frame))
@@ -118,14 +119,14 @@ def test_a_function_of_ones_own_in_packed_texts_keeps_its_name():
     assert str(mask) == "Causal() & Where(even) & Documents(ids=<1 × 5>)"
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(function=functions(), frame=frames())
 def test_a_translated_mask_allows_the_pairs_the_function_allows(function, frame):
     mask = translate(function, frame)
     assert torch.equal(dense(mask, frame), oracle(function, frame))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(function=functions(), frame=frames())
 def test_a_translated_mask_calls_no_tile_empty_that_has_a_pair(function, frame):
     mask = translate(function, frame)

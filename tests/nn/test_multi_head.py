@@ -6,10 +6,11 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from effort import examples
 from oracle import dense_attention
 from regard import Causal, ColumnMass, Entropy, KVCache, Padding, Window
 from regard.errors import ModelError, ShapeError
@@ -95,7 +96,7 @@ def test_observe_gives_the_output_of_forward_and_the_map_of_every_head():
 
 
 @given(cuts=st.lists(st.integers(1, 5), min_size=1, max_size=5), kv_heads=st.sampled_from([1, 2, 4]))
-@settings(max_examples=15)
+@examples(15)
 def test_decoding_in_any_pieces_with_a_cache_is_reading_it_all_at_once(cuts, kv_heads):
     layer = drawn(MultiHeadAttention(16, 4, kv_heads=kv_heads, rotary=Rotary(4)))
     x, cache = torch.randn(2, sum(cuts), 16).double(), KVCache()

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from effort import examples
 from regard.masks import Causal, Dense, Mask, Window
 from regard.stats import Frame, MapTile, Statistic
 
@@ -128,7 +129,7 @@ def in_one(statistic: Statistic, dense: DenseMap):
     return fold(statistic, dense.frame, dense.whole())
 
 
-def in_any_cut(examples: int = 25, **drawn: st.SearchStrategy):
+def in_any_cut(count: int = 25, **drawn: st.SearchStrategy):
     """Run a test with a map and a seed for `observed`, and with whatever else it wants drawn.
 
     The map is made inside the test: type checkers draw random numbers, which strategies must not.
@@ -144,7 +145,7 @@ def in_any_cut(examples: int = 25, **drawn: st.SearchStrategy):
         # By hand: functools.wraps would show hypothesis the arguments of the test.
         for name in ("__module__", "__name__", "__qualname__", "__doc__"):
             setattr(run, name, getattr(test, name))
-        return settings(max_examples=examples)(given(given_map=maps, given_seed=seeds, **drawn)(run))
+        return examples(count)(given(given_map=maps, given_seed=seeds, **drawn)(run))
 
     return decorate
 

@@ -6,9 +6,10 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from regard import Causal
 from regard.checking.equations import equations_in, evaluated
 from regard.errors import RegardError
@@ -54,7 +55,7 @@ def test_the_output_of_three_keys_shows_digits_enough():
     assert "0.40111×10 + 0.19778×0 + 0.40111×5 ≈ 6.017" in text
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 33), st.integers(0, 2**31), st.data())
 def test_every_equation_of_any_trace_adds_up(q_len, k_len, dim, seed, data):
     made = torch.Generator().manual_seed(seed)

@@ -9,11 +9,12 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.style import Style
 
+from effort import examples
 from regard.errors import MapError
 from regard.plots import shade
 from regard.tracing import example, trace
@@ -71,7 +72,7 @@ def test_large_scores_are_shifted_before_they_are_worked_out():
     assert "→ q0 · k0 after subtracting 100: e^0 / (e^0 + e^(−2)) ≈ 1 / 1.135 ≈ 0.881" in text
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(lengths(33), lengths(65), st.integers(1, 3), st.data())
 def test_every_rendering_of_every_shape_works(q_len, k_len, heads, data):
     mask = data.draw(masks(q_len, k_len, 1, heads, leaves=2))
