@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePath
@@ -12,12 +11,11 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
+
+from regard.models.weights import samples_of
 
 __all__ = ["ModelIdentity"]
 
-# So many numbers of each weight are read: enough to notice training, cheap for any size.
-SAMPLES = 64
 # What a config says beside what the model computes: where it was loaded from and in which form, how it
 # attends, how it was trained and how it generates. The form of the weights is seen in the weights.
 PASSING = frozenset({
@@ -54,48 +52,34 @@ class ModelIdentity:
         return parts[-1] if PurePath(self.name).is_absolute() else self.name
 
     @classmethod
-    def of(cls, model: Any) -> ModelIdentity:
-        name = getattr(model.config, "_name_or_path", "") or type(model).__name__
-        return cls(name, type(model).__name__, _fingerprint(model))
+    def of(cls, model: Any, within: Any = None) -> ModelIdentity:
+        """Of a model, and of what wraps it, if anything does: FSDP keeps the weights there."""
+        kind = _kind(model)
+        name = getattr(model.config, "_name_or_path", "") or kind
+        return cls(name, kind, _fingerprint(model, within))
 
 
-def _fingerprint(model: Any) -> str:
+def _kind(model: Any) -> str:
+    """The model's class, not the one that `fully_shard` makes of it."""
+    kinds = (kind for kind in type(model).__mro__ if not kind.__module__.startswith("torch.distributed"))
+    return next(kinds).__name__
+
+
+def _fingerprint(model: Any, within: Any) -> str:
     found = hashlib.sha256(json.dumps(_plain(model.config), sort_keys=True, default=str).encode())
-    weights = dict(_tensors(model.state_dict()))
-    samples = {name: _sample(weight) for name, weight in weights.items()}
+    read = [
+        (f"{name} {tuple(weight.shape)} {weight.dtype}", sample)
+        for name, weight, sample in samples_of(model, within)
+    ]
     # All in one go: a copy each would take longer than everything else here.
-    numbers = torch.cat([x.to("cpu", torch.float64) for x in _joined(list(samples.values()))]).numpy()
+    numbers = torch.cat([x.to("cpu", torch.float64) for x in _joined([sample for _, sample in read])]).numpy()
     start = 0
-    for name, weight in weights.items():
-        found.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-        stop = start + len(samples[name])
+    for said, sample in read:
+        found.update(said.encode())
+        stop = start + len(sample)
         found.update(numbers[start:stop].tobytes())
         start = stop
     return found.hexdigest()
-
-
-def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """The weights of a model; quantised layers hold some in tuples, beside what are no weights."""
-    for name, value in state.items():
-        if isinstance(value, Tensor):
-            yield name, value
-        elif isinstance(value, list | tuple):
-            yield from _tensors({f"{name}.{place}": part for place, part in enumerate(cast("Any", value))})
-
-
-def _sample(weight: Tensor) -> Tensor:
-    """A few numbers of a weight, spread over it; a weight that is not there has none."""
-    if weight.is_meta or not weight.numel():
-        return torch.empty(0)
-    whole = getattr(weight, "full_tensor", None)
-    if whole is not None:
-        # A DTensor: the model is the same however its weights are spread, and all processes ask at once.
-        weight = whole()
-    if weight.is_quantized or type(weight) not in (Tensor, Parameter):
-        # Quantised weights of libraries slice in ways of their own, or not at all.
-        weight = getattr(weight, "dequantize", lambda: weight)()
-    flat = weight.detach().reshape(-1)
-    return flat[:: -(-flat.numel() // SAMPLES)]
 
 
 def _joined(samples: list[Tensor]) -> list[Tensor]:

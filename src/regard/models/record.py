@@ -17,6 +17,7 @@ from regard.models.listening import hearing_of
 from regard.models.prompt import Prompt, prompt_of
 from regard.models.recording import Recording
 from regard.models.senses import images_in, listed, prompt_with, tokenizer_of
+from regard.models.switch import unwrapped
 from regard.models.watch import ROWS, watch
 from regard.stats import Statistic
 
@@ -80,6 +81,8 @@ def record(
     ' cat'
     """
     runner, processor = _parts(model)
+    # What wraps a model has neither its config nor its arguments, and is what must be run.
+    inner = unwrapped(runner)
     options: dict[str, Any] = {
         "layers": layers, "stats": stats, "keep_maps": keep_maps, "store": store, "resume": resume,
         "overwrite": overwrite, "max_bytes": max_bytes, "progress": progress,
@@ -89,8 +92,8 @@ def record(
         if len(pictures) > 1:
             raise ModelError("record got several images and no text; record them one by one.")
         return record_image((runner, processor), pictures[0], grid=grid, **options)
-    if audio is not None and _listens(runner):
-        hearing = hearing_of(runner, processor, audio, text)
+    if audio is not None and _listens(inner):
+        hearing = hearing_of(inner, processor, audio, text)
         with torch.no_grad(), watch(runner, **options) as recording:
             runner(**hearing.arguments)
             hearing.name(recording)
@@ -99,18 +102,18 @@ def record(
         raise ModelError("record got nothing to read; give a text, a chat, token ids, images or a sound.")
     if pictures or audio is not None:
         prompt = prompt_with(
-            runner, processor, text, images=pictures, audio=audio, spans=image_spans, grid=grid
+            inner, processor, text, images=pictures, audio=audio, spans=image_spans, grid=grid
         )
     else:
-        prompt = prompt_of(runner, tokenizer_of(processor), text, too_long)
+        prompt = prompt_of(inner, tokenizer_of(processor), text, too_long)
     with torch.no_grad():
         if prompt.window is not None:
-            _check_windows(runner)
+            _check_windows(inner, runner)
         with watch(runner, **options) as recording:
             if processor is not None:
                 recording.attach(tokenizer_of(processor), prompt.texts, prompt.spans)
-            recording.note_passages(_reader(runner), prompt.passages)
-            runner(**_arguments(runner, prompt))
+            recording.note_passages(_reader(inner), prompt.passages)
+            runner(**_arguments(inner, prompt))
     return recording
 
 
@@ -152,7 +155,7 @@ def _arguments(model: Any, prompt: Prompt) -> dict[str, Any]:
     return given
 
 
-def _check_windows(model: Any) -> None:
+def _check_windows(model: Any, runner: Any) -> None:
     """See, with two windows of two tokens, whether a model keeps them apart when positions start anew."""
     refusal = (
         f"{type(model).__name__} cannot read a long text in windows: tokens of one window would attend to "
@@ -161,7 +164,7 @@ def _check_windows(model: Any) -> None:
     if model.config.is_encoder_decoder or "position_ids" not in inspect.signature(model.forward).parameters:
         raise ModelError(refusal)
     probe = Prompt(torch.zeros(1, 4, dtype=torch.long, device=model.device), window=2)
-    with watch(model, stats=()) as seen:
-        model(**_arguments(model, probe))
+    with watch(runner, stats=()) as seen:
+        runner(**_arguments(model, probe))
     if any(bool(layer.map.dense()[:, :, 2:, :2].any()) for layer in seen.all_layers):
         raise ModelError(refusal)

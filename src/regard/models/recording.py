@@ -58,9 +58,9 @@ class Recording:
         self._passages: dict[str, list[list[Passage]]] = {}
 
     @classmethod
-    def of(cls, model: Any) -> Recording:
-        """An empty recording of a model."""
-        return cls(ModelIdentity.of(model))
+    def of(cls, model: Any, within: Any = None) -> Recording:
+        """An empty recording of a model; `within` is what wraps it, if anything does."""
+        return cls(ModelIdentity.of(model, within))
 
     @staticmethod
     @extension_point

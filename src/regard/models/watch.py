@@ -95,11 +95,11 @@ def watch(
     >>> recording.maps[1][0, 3].shape, recording.layers[1].entropy.shape
     (torch.Size([9, 9]), torch.Size([1, 4, 9]))
     """
-    model = unwrapped(model)
+    given, model = model, unwrapped(model)
     if any(id(module) in watchers for module in model.modules()):
         raise ModelError(f"{type(model).__name__} is being watched already; leave that block first.")
     own_code = not asks_registry(model) if own_code is None else own_code
-    watcher = _Watcher(model, layers, tuple(stats), keep_maps, max_bytes, progress)
+    watcher = _Watcher(model, given, layers, tuple(stats), keep_maps, max_bytes, progress)
     recording = watcher.recording
     if tokenizer is not None:
         recording.attach(tokenizer, text)
@@ -128,6 +128,7 @@ class _Watcher:
     def __init__(
         self,
         model: Any,
+        given: Any,
         layers: Sequence[int | str] | None,
         stats: tuple[Statistic, ...],
         keep: bool,
@@ -139,7 +140,7 @@ class _Watcher:
         self.stats, self.keep, self.max_bytes = stats, keep, max_bytes
         self.chosen = None if layers is None else set(layers)
         self.modules = {id(module): name for name, module in model.named_modules()}
-        self.recording = Recording.of(model)
+        self.recording = Recording.of(model, given if isinstance(given, torch.nn.Module) else None)
         self.passes = Passes(model, self.recording, progress)
         self.writer: Writer | None = None
         self.sequence: ShardedSequence | None = None
