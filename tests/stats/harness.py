@@ -129,7 +129,7 @@ def in_one(statistic: Statistic, dense: DenseMap):
     return fold(statistic, dense.frame, dense.whole())
 
 
-def in_any_cut(count: int = 25, **drawn: st.SearchStrategy):
+def in_any_cut(tries: int = 25, **drawn: st.SearchStrategy):
     """Run a test with a map and a seed for `observed`, and with whatever else it wants drawn.
 
     The map is made inside the test: type checkers draw random numbers, which strategies must not.
@@ -145,7 +145,7 @@ def in_any_cut(count: int = 25, **drawn: st.SearchStrategy):
         # By hand: functools.wraps would show hypothesis the arguments of the test.
         for name in ("__module__", "__name__", "__qualname__", "__doc__"):
             setattr(run, name, getattr(test, name))
-        return examples(count)(given(given_map=maps, given_seed=seeds, **drawn)(run))
+        return examples(tries)(given(given_map=maps, given_seed=seeds, **drawn)(run))
 
     return decorate
 

@@ -12,7 +12,7 @@ from regard.stats import Custom
 from stats.harness import close, dense_map, fold, in_any_cut, in_one, observed
 
 
-@in_any_cut(count=15)
+@in_any_cut(tries=15)
 def test_a_custom_sum_over_the_map_matches_dense_in_any_tile_order(dense, seed):
     powers = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
     moments = Custom(lambda tile: (tile.weights[..., None] ** powers).sum((-3, -2)))
@@ -22,14 +22,14 @@ def test_a_custom_sum_over_the_map_matches_dense_in_any_tile_order(dense, seed):
         close(found, expected)
 
 
-@in_any_cut(count=15)
+@in_any_cut(tries=15)
 def test_a_custom_maximum_over_columns_matches_dense_in_any_tile_order(dense, seed):
     found = observed(Custom(lambda tile: tile.weights.amax(-2), "columns", "max"), dense, seed)
     shown = dense.allowed.any(-2)
     close(found[shown], dense.weights.amax(-2)[shown])
 
 
-@in_any_cut(count=15)
+@in_any_cut(tries=15)
 def test_a_custom_sum_over_rows_matches_dense_in_any_tile_order(dense, seed):
     heavy = Custom(lambda tile: (tile.weights > 0.1).sum(-1), over="rows")
     found = observed(heavy, dense, seed)

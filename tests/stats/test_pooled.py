@@ -22,7 +22,7 @@ def dense_pooled(weights, size):
     return mean, largest
 
 
-@in_any_cut(count=40, size=st.sampled_from([1, 2, 3, 7, 16, 64, 100]))
+@in_any_cut(tries=40, size=st.sampled_from([1, 2, 3, 7, 16, 64, 100]))
 def test_pooled_matches_dense_in_any_tile_order(dense, seed, size):
     pooled = observed(Pooled(size, how="both"), dense, seed)
     mean, largest = dense_pooled(dense.weights, size)

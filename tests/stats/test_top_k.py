@@ -33,7 +33,7 @@ def test_top_k_matches_dense_in_any_tile_order(dense, seed, k):
     assert torch.equal(top.key, key)
 
 
-@in_any_cut(count=40, k=st.integers(1, 20))
+@in_any_cut(tries=40, k=st.integers(1, 20))
 def test_of_equal_weights_the_earlier_keys_are_listed_in_any_tile_order(dense, seed, k):
     dense.weights = (dense.weights * 4).round() / 4
     k = min(k, dense.frame.k)
