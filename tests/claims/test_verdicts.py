@@ -69,6 +69,7 @@ def test_a_condition_goes_when_its_cause_goes(name):
     assert verdict.kind == expected, verdict
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", QUICK)
 def test_the_page_says_what_is_measured_here(name):
     [entry] = run([name])

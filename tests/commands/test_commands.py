@@ -68,6 +68,7 @@ def test_the_help_of_explain_names_the_examples():
     assert sys.modules[explain.__module__].EXAMPLES == tuple(EXAMPLES)
 
 
+@pytest.mark.long
 def test_the_commands_in_the_readme_run(run, tmp_path, beginning):
     (tmp_path / "story.txt").write_text(beginning(60), encoding="utf-8")
     lines = re.findall(r"^regard (?!view)(.+?)(?: +#.*)?$", README.read_text(encoding="utf-8"), re.MULTILINE)

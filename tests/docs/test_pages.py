@@ -52,6 +52,7 @@ def test_the_code_on_the_page_runs_from_top_to_bottom(name, tmp_path, monkeypatc
     exec(compile(program(PAGES[name]), f"docs/{name}", "exec"), {"__name__": "page"})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WITH_COMMANDS)
 def test_the_commands_on_the_page_run(name, run, tmp_path, monkeypatch):
     # Where a processor has no bfloat16, a model saved with it takes a tenth of a second for every token.

@@ -87,6 +87,12 @@ MASKS: dict[str, Callable[[int], Mask | None]] = {
     "own": lambda n: Causal() & Odd(),
 }
 
+# With parameters, with tensors, with a function, and put together. All of them take a minute.
+FEW = ["and", "documents", "where", "own value"]
+some_masks = pytest.mark.parametrize(
+    "names", [FEW, pytest.param([*MASKS], marks=pytest.mark.slow)], ids=["few", "all"]
+)
+
 
 # Compilers warn about PyTorch's own code.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -131,19 +137,21 @@ def graphs() -> int:
     return counters["stats"]["unique_graphs"]
 
 
-def test_every_mask_made_outside_is_one_graph_for_every_length():
+@some_masks
+def test_every_mask_made_outside_is_one_graph_for_every_length(names):
     def every(q, k, v, *masks):
         return torch.stack([attention(q, k, v, mask) for mask in masks])
 
     run = compiled(every)
     for n in (14, 21):
-        check_equal(every, inputs(n), *[make(n) for make in MASKS.values()], compiled=run)
+        check_equal(every, inputs(n), *[MASKS[name](n) for name in names], compiled=run)
     assert graphs() == 1
 
 
-def test_every_mask_made_inside_is_one_graph_for_every_length():
+@some_masks
+def test_every_mask_made_inside_is_one_graph_for_every_length(names):
     def every(q, k, v):
-        return torch.stack([attention(q, k, v, make(q.shape[2])) for make in MASKS.values()])
+        return torch.stack([attention(q, k, v, MASKS[name](q.shape[2])) for name in names])
 
     run = compiled(every)
     for n in (14, 21):
@@ -162,7 +170,7 @@ def test_lengths_and_widths_that_change_compile_once_more_and_then_no_more():
 
 
 def test_another_kind_of_mask_is_never_taken_for_the_first():
-    run = compiled(attention)
+    run = compiled(attention, backend="eager")
     given = inputs(9)
     for mask in (
         Causal(),
@@ -189,6 +197,7 @@ def test_masks_with_tensors_follow_what_is_in_them():
         valid[1], valid[3] = True, False
 
 
+@pytest.mark.long
 def test_options_are_part_of_the_graph_and_learn():
     parameter = torch.nn.Parameter
     slopes, table, sink = (
@@ -241,6 +250,7 @@ def test_a_decode_step_is_one_graph_as_the_cache_grows():
     assert graphs() == 1
 
 
+@pytest.mark.long
 def test_inductor_runs_it_between_its_own_kernels():
     def call(q, k, v):
         return attention(q * 2, k, v, Causal() & Window(4)).transpose(1, 2).flatten(2).relu()

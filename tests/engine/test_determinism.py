@@ -47,6 +47,7 @@ def same(some, others):
     return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
 
 
+@pytest.mark.share(4)
 @for_any_shape
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @on_both_backends
@@ -134,6 +135,7 @@ def assert_parts_are_what_they_are_together(leaves, mask, backend):
         assert same(run(part(leaves, rows), mask, backend), [x[rows] for x in together])
 
 
+@pytest.mark.share(4)
 @where_products_are_steady
 @for_any_shape
 @in_any_sum
@@ -159,6 +161,7 @@ def test_the_other_heads_do_not_change_a_bit_of_the_torch_backend(mask):
         assert same(run(part(leaves, slice(None), heads), mask, "torch"), [x[:, heads] for x in together])
 
 
+@pytest.mark.share(4)
 @where_products_are_steady
 @for_any_shape
 @in_any_sum

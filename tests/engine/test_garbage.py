@@ -28,6 +28,7 @@ HALF_DEAD = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", HALF_DEAD)
 @in_every_dtype
 @on_both_backends
@@ -104,6 +105,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", HIDING)
 @pytest.mark.parametrize("garbage", GARBAGE, ids=str)
 @pytest.mark.parametrize("options", OPTIONS)

@@ -11,6 +11,7 @@ LAYOUTS = {"multi-head": (4, 4), "grouped-query": (4, 2), "multi-query": (4, 1)}
 in_every_layout = pytest.mark.parametrize(("heads", "kv_heads"), LAYOUTS.values(), ids=LAYOUTS)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", MASKS)
 @in_every_layout
 @on_both_backends
@@ -18,6 +19,7 @@ def test_every_mask_agrees_with_the_oracle_in_every_layout(name, heads, kv_heads
     judge_call(qkv(33, 65, heads=heads, kv_heads=kv_heads), every_mask(33, 65, 2, heads)[name], backend)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", MASKS)
 @in_every_dtype
 @on_both_backends
@@ -26,6 +28,7 @@ def test_every_mask_agrees_with_the_oracle_in_every_dtype(name, dtype, backend):
 
 
 # What a mask decides, which pairs are visited, does not depend on both at once: a few masks stand for all.
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", ["none", "causal window", "ragged padding", "dense by row and head"])
 @in_every_layout
 @in_every_dtype
@@ -35,12 +38,14 @@ def test_every_layout_agrees_with_the_oracle_in_every_dtype(name, heads, kv_head
     judge_call(qkv(33, 65, heads=heads, kv_heads=kv_heads, dtype=dtype), mask, backend)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", MASKS)
 @in_every_dtype
 def test_every_mask_agrees_with_the_oracle_on_the_backend_chosen_for_it(name, dtype):
     judge_call(qkv(33, 65, kv_heads=2, dtype=dtype), every_mask(33, 65, 2, 4)[name])
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", [name for name in MASKS if "documents" not in name])
 @on_both_backends
 def test_more_queries_than_keys_agree_with_the_oracle(name, backend):
@@ -48,6 +53,7 @@ def test_more_queries_than_keys_agree_with_the_oracle(name, backend):
     judge_call(qkv(65, 31, dtype=torch.float32), mask, backend)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", MASKS)
 @on_both_backends
 def test_every_mask_agrees_with_the_oracle_over_many_tiles(name, backend):

@@ -60,18 +60,21 @@ MASKS = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("backend", ["torch", "sdpa"])
 def test_masks_never_become_matrices(name, backend):
     assert largest(MASKS[name], backend=backend) <= FAR_BELOW
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("kv_heads", "mask"), [(2, None), (1, Causal())], ids=str)
 @pytest.mark.parametrize("backend", ["torch", "sdpa"])
 def test_grouped_heads_never_become_matrices(kv_heads, mask, backend):
     assert largest(mask, 4, kv_heads, backend=backend) <= FAR_BELOW
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("mask", [None, Causal(), Causal() & Window(512)], ids=str)
 @pytest.mark.parametrize("backend", ["torch", "sdpa"])
 def test_rows_that_are_not_packed_never_become_matrices(mask, backend):
@@ -94,6 +97,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_never_become_matrices(name):
     # An additive score holds four million numbers of its hidden layer at once, whatever the length.

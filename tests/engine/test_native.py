@@ -45,6 +45,7 @@ pytestmark = where_kernels_are
 WAVES = (SIGNED[:65] * 700 + SIGNED[:65, None] * 9000).sin()
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("q", [2, 33])
 def test_every_fold_is_what_tiles_add_up_to_under_every_mask(name, q):
@@ -69,6 +70,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("q", "k"), SHAPES, ids=str)
 @pytest.mark.parametrize("mask", [None, Causal(), Causal() & Window(70)], ids=str)
 def test_every_fold_is_what_tiles_add_up_to_in_any_shape(q, k, mask):
@@ -117,6 +119,7 @@ MODIFIED = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", MODIFIED)
 @pytest.mark.parametrize("mask", [None, Causal(shift=-5), Documents(lengths=[20, 45])], ids=str)
 def test_modified_scores_are_folded_too(name, mask):
@@ -151,6 +154,7 @@ def test_dead_rows_weigh_nothing():
     assert bool((ours["top"].key[:, :, :dead] == -1).all())
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf, 1e30])
 @pytest.mark.parametrize(
     "mask", [Padding(torch.arange(130) < 100), Dense((torch.arange(130) < 100).expand(65, -1))], ids=str
@@ -203,6 +207,7 @@ def test_weights_next_to_zero_are_listed_too():
     torch.testing.assert_close(found["top"].weight, theirs["top"].weight, rtol=0, atol=2**-148)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("size", [2, 3, 4, 8, 16, 64, 512])
 @pytest.mark.parametrize("capability", BUILDS)
 def test_blocks_of_any_size_are_summed_by_every_build(size, capability, monkeypatch):
@@ -245,6 +250,7 @@ def identical(some: list[Tensor], others: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     "mask",
     [None, Causal(), Dense((SIGNED[:900] * 7 + SIGNED[:700, None] * 900).sin() < 0)],

@@ -53,6 +53,7 @@ def assert_same(ours: Streamed, theirs: Streamed) -> None:
         torch.testing.assert_close(x, y, rtol=2e-5, atol=2e-6 * size, msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", MASKS)
 def test_it_is_what_streaming_says_under_every_mask(name):
     torch.manual_seed(1)
@@ -63,6 +64,7 @@ def test_it_is_what_streaming_says_under_every_mask(name):
 SHAPES = [(1, 1), (1, 63), (63, 1), (7, 9), (65, 63), (9, 1025), (513, 512), (600, 1300)]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("q", "k"), SHAPES, ids=str)
 @pytest.mark.parametrize("mask", [None, Causal(), Causal() & Window(70)], ids=str)
 def test_it_is_what_streaming_says_in_any_shape(q, k, mask):

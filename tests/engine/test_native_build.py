@@ -195,6 +195,7 @@ def test_zig_is_told_the_processor_as_it_spells_it(builder, monkeypatch, capsys,
     assert not any(name.startswith("x86-64") for name in given)
 
 
+@pytest.mark.long
 def test_a_compiler_makes_a_library_for_this_platform(builder, monkeypatch, tmp_path):
     if builder._system_compiler() is None:
         pytest.skip("there is no C compiler")

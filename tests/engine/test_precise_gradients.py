@@ -62,6 +62,7 @@ def causal(q, k, v):
     return scores.masked_fill(blocked, -torch.inf).softmax(-1) @ v
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("mask", [Causal(), Causal() & Window(65)], ids=str)
 @pytest.mark.parametrize("backend", ["auto", "sdpa", "torch"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

@@ -96,6 +96,7 @@ WITHIN = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("backend", ["torch", "sdpa", "auto"])
 @pytest.mark.parametrize("within", WITHIN)
 @pytest.mark.parametrize("kind", CHANGING)

@@ -34,6 +34,7 @@ def judge_masked(leaves, ours, dense, mask=MASK, backend="auto"):
     judge(call, oracle, leaves)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("scale", [0.0, 1.0, -0.3, 2, torch.tensor(0.5)], ids=str)
 @pytest.mark.parametrize("mask", [None, Causal(), MASK], ids=str)
 @on_both_backends
@@ -48,6 +49,7 @@ def test_a_soft_cap_agrees_with_the_oracle(softcap, dtype):
     judge_call(qkv(63, 65, kv_heads=2, dtype=dtype), MASK, softcap=softcap)
 
 
+@pytest.mark.share(3)
 @in_every_dtype
 @on_both_backends
 @pytest.mark.parametrize("mask", [None, Causal(), MASK, Documents(ids=torch.arange(65) // 9 - 1)], ids=str)
@@ -76,6 +78,7 @@ BROADCASTS = list(product((2, 1), (4, 1), (63, 1), (65, 1)))
 SHAPES = [*BROADCASTS, (63, 65), (1, 65), (65,), (), (4, 63, 65), (4, 1, 1)]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("mask", [None, MASK], ids=str)
 def test_a_bias_of_any_shape_that_broadcasts_learns(shape, mask):
@@ -84,6 +87,7 @@ def test_a_bias_of_any_shape_that_broadcasts_learns(shape, mask):
     judge_masked(leaves, same, same, mask)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("mask", [None, MASK], ids=str)
 @on_both_backends
@@ -154,6 +158,7 @@ SCORE_MODS = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", SCORE_MODS)
 @pytest.mark.parametrize("mask", [None, MASK], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
@@ -210,6 +215,7 @@ def test_a_concat_score_is_an_additive_one_in_one_matrix():
     )
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("shape", [(16, 16), (4, 16, 16)])
 @pytest.mark.parametrize("mask", [None, MASK], ids=str)
 @on_both_backends

@@ -72,6 +72,7 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(parts, "KEYS", 2)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("backend", ["auto", "torch", "sdpa"])
 @pytest.mark.parametrize("mask", MASKS)
 def test_masked_attention_has_a_second_derivative(mask, backend):
@@ -108,12 +109,14 @@ LEARNED = {
 }
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("mask", ["none", "interval", "blind"])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_of_the_score_have_a_second_derivative(name, mask):
     assert gradgradcheck(lambda q, k, v: attention(q, k, v, MASKS[mask], **OPTIONS[name]), inputs())
 
 
+@pytest.mark.share(4)
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("mask", ["none", "blind"])
 @pytest.mark.parametrize("name", LEARNED)
@@ -143,6 +146,7 @@ STATISTICS = {
 }
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("with_sink", [False, True], ids=["", "sink"])
 @pytest.mark.parametrize("mask", ["causal", "blind"])
 @pytest.mark.parametrize("name", STATISTICS)

@@ -17,6 +17,7 @@ SHAPES = [(1, 1), (1, 65), (239, 1), (799, 3), (113, 203), (63, 65), (1023, 1024
 CROSSING = [(257, 256), (513, 1025), (515, 2049)]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("q", "k"), SHAPES + CROSSING)
 @pytest.mark.parametrize("mask", [None, Causal(), Causal() & Window(100)], ids=str)
 @on_both_backends
@@ -119,6 +120,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("mask", [None, Causal(), Causal() & Window(20)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -29,6 +29,7 @@ def taken(x, mask=None, scale=None):
     return short(x["q"], x["k"], x["v"], mask, scale)
 
 
+@pytest.mark.share(6)
 @in_every_dtype
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize(("q", "k"), [(1, 1), (1, 65), (7, 7), (5, 33), (65, 63)])

@@ -44,6 +44,7 @@ def test_a_lone_product_is_differentiable(m):
     assert torch.autograd.gradcheck(bmm, (a, b))
 
 
+@pytest.mark.share(4)
 @where_products_are_steady
 @pytest.mark.parametrize("m", HEIGHTS)
 @pytest.mark.parametrize("sizes", [(64, 128), (128, 17), (5, 1), (1, 24), (25, 1)], ids=str)

@@ -57,6 +57,7 @@ def gradients(mask: Mask, score, weight: Tensor, fill: float, dtype: torch.dtype
     return [out.detach(), *(x.grad for x in own if x.grad is not None)]
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("garbage", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("mask", MASKS)

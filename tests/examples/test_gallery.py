@@ -76,6 +76,7 @@ def test_entropy_is_lost_in_any_direction_that_keeps_the_mean():
     assert module.entropy_of(even) > module.entropy_of(weights)
 
 
+@pytest.mark.long
 def test_a_weight_of_099_may_write_next_to_nothing(tmp_path):
     found = example("not_an_explanation").main(tmp_path, layers=[5, 8])
     assert found["weight"] > 0.98
@@ -91,6 +92,7 @@ def test_heads_rest_on_the_first_token_and_miss_it(tmp_path):
     assert figures(tmp_path) == ["sinks.png", "sinks_values.png"]
 
 
+@pytest.mark.long
 def test_what_was_said_before_is_predicted_until_the_heads_that_notice_are_cut(tmp_path):
     found = example("induction").main(tmp_path, said=65)
     assert found["second"] < 0.3 * found["first"]
@@ -98,6 +100,7 @@ def test_what_was_said_before_is_predicted_until_the_heads_that_notice_are_cut(t
     assert figures(tmp_path) == ["induction.png", "induction_loss.png"]
 
 
+@pytest.mark.long
 def test_a_head_prefers_the_subject_and_one_the_name_a_pronoun_means(tmp_path):
     found = example("grammar").main(tmp_path, every=5)
     for name in ("subjects", "pronouns"):
@@ -119,6 +122,7 @@ def test_heads_decay_with_different_exponents(tmp_path):
     assert figures(tmp_path) == ["decay.png"]
 
 
+@pytest.mark.long
 def test_the_needle_is_found(tmp_path):
     found = example("needle").main(tmp_path, length=301, depths=2)
     assert found["worst"] > found["control"] + 10
@@ -158,6 +162,7 @@ def test_pairs_cost_most_of_the_arithmetic_from_some_length_on(tmp_path):
     assert found == {"crossing": 65536, "llama at 128k": 2**34}
 
 
+@pytest.mark.long
 def test_a_state_forgets_and_a_look_does_not(tmp_path):
     found = example("before_attention").main(tmp_path)
     assert found["capacity"] < 32 < 63.9 < found["attention"]
@@ -191,6 +196,7 @@ def test_the_gallery_says_what_the_example_prints(name, tmp_path, capsys):
     assert differences(page[name], now) == []
 
 
+@pytest.mark.long
 def test_an_example_runs_from_the_shell(tmp_path):
     done = python(FOLDER / "by_hand.py", "--out", tmp_path)
     assert done.returncode == 0, done.stderr

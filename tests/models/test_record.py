@@ -312,6 +312,7 @@ record(model, list(range(3, 66)), store=sys.argv[1], progress=tell)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
 def test_a_real_ctrl_c_leaves_a_partial_recording(tmp_path):
     path = tmp_path / "x.regard"

@@ -50,7 +50,7 @@ def view(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent another way on Windows")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_process_serves_a_recording_and_ends_cleanly(view, odd_path, number):
     process, address = view(str(odd_path))
     said = httpx.get(f"{address}api/recordings", timeout=None).json()
@@ -65,6 +65,7 @@ def test_a_process_serves_a_recording_and_ends_cleanly(view, odd_path, number):
         httpx.get(address, timeout=None)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent another way on Windows")
 def test_ctrl_c_while_the_model_loads_ends_cleanly(view):
     process, address = view()

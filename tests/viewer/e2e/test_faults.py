@@ -82,6 +82,7 @@ def test_a_recording_that_goes_is_said_and_another_can_be_opened(page: Page, add
     expect(page.locator(".app-note")).to_contain_text("40,003 tokens")
 
 
+@pytest.mark.long
 def test_a_damaged_recording_is_marked_in_the_list_and_says_why(page: Page, address: str, shelf: Path):
     (shelf / "b.regard" / "manifest.json").write_text("{")
     page.goto(address)
@@ -115,6 +116,7 @@ def test_a_server_that_goes_away_and_comes_back_is_asked_again(page: Page, small
     expect(shown).to_have_text(before)
 
 
+@pytest.mark.long
 def test_a_page_without_webgl_and_tokens_that_nobody_sees(page: Page, tmp_path: Path):
     """One server for texts at their limits: one token; letters that join, turn round or do not show."""
     folder = tmp_path / "shelf"
@@ -152,6 +154,7 @@ def test_a_page_without_webgl_and_tokens_that_nobody_sees(page: Page, tmp_path: 
         expect(page.get_by_test_id("failure")).to_contain_text("Upgrade regard.")
 
 
+@pytest.mark.long
 def test_an_unfinished_recording_a_newer_one_and_one_without_its_model(page: Page, tmp_path: Path):
     """What can be opened opens and says what it lacks; what cannot says why; the others are as ever."""
     folder = tmp_path / "shelf"

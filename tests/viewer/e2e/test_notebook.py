@@ -101,6 +101,7 @@ def run_cell(page: Page, number: int) -> None:
     page.keyboard.press("Control+Enter")
 
 
+@pytest.mark.long
 def test_a_recording_is_panned_and_read_in_a_notebook(page: Page, jupyter: str, small: Recording):
     page.goto(f"{jupyter}/doc/tree/look.ipynb")
     # A run before the kernel is there would be lost.
