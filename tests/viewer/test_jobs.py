@@ -11,8 +11,12 @@ from types import SimpleNamespace
 import anyio
 import httpx
 import pytest
+import torch
 
+from regard.atlas.survey import cards_of
+from regard.atlas.tally import tally_of
 from regard.errors import RegardError
+from regard.models import bundled, watch
 from regard.viewer import Settings
 from regard.viewer.jobs import ENDED, Job, Jobs
 from regard.viewer.routes.work import _told
@@ -67,6 +71,34 @@ def test_a_cancelled_job_ends_at_its_next_step(jobs):
         job.wait(0, 1.0)
     job.cancel()
     assert ended(job).state == "cancelled"
+
+
+def test_a_cancelled_atlas_ends_within_a_layer(tmp_path, monkeypatch):
+    model, _ = bundled()
+    with watch(model, layers=[5]) as recording, torch.no_grad():
+        model(torch.arange(3, 300)[None], logits_to_keep=1)
+    session = Session(Settings(cache=tmp_path))
+    entry = session.library.add(recording, "one layer")
+    begun, cancelled, layers = threading.Event(), threading.Event(), []
+
+    def slow(*given):
+        begun.set()
+        cancelled.wait()
+        return tally_of(*given)
+
+    def surveyed(*given):
+        layers.append(cards_of(*given))
+        return layers[-1]
+
+    monkeypatch.setattr("regard.atlas.survey.tally_of", slow)
+    monkeypatch.setattr("regard.atlas.survey.cards_of", surveyed)
+    job = session.start_atlas(entry, bound=False)
+    assert begun.wait(120), job.error
+    job.cancel()
+    cancelled.set()
+    assert ended(job).state == "cancelled"
+    assert layers == []
+    session.close()
 
 
 def test_jobs_run_one_at_a_time_and_a_waiting_one_can_be_cancelled(jobs):

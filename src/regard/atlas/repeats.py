@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from regard.engine.stopping import check
 from regard.maps import AttentionMap
 
 __all__ = ["ROWS", "apart", "sorted_blocks", "token_mass"]
@@ -45,6 +46,7 @@ def token_mass(
     q_ids, k_ids = q_ids.cpu(), k_ids.cpu()[: max(0, k - shift)]
     queries, keys = q_ids.argsort(stable=True), k_ids.argsort(stable=True)
     for rows, cols in sorted_blocks(q_ids[queries], k_ids[keys], heads):
+        check()
         at, same = queries[rows.start : rows.stop], keys[cols.start : cols.stop]
         match = (q_ids[at][:, None] == k_ids[same]) & apart(at + k - q, same, places)
         if match.any():

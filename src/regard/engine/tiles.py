@@ -12,6 +12,7 @@ from regard.engine.large_rows import RowNorms, lifted
 from regard.engine.parts import Part, Tile, parts
 from regard.engine.problem import Problem
 from regard.engine.schedule import Row
+from regard.engine.stopping import check
 from regard.stats import Frame, MapTile
 
 __all__ = ["map_tiles"]
@@ -38,7 +39,9 @@ def map_tiles(
     for part in parts(problem if norms is None else lifted(problem), all_heads, keys=KEYS):
         reader = _Reader(part, bound, keep) if norms is None else _LargeReader(part, norms, bound, keep)
         for row in part.rows():
-            yield from reader.tiles(row, frame)
+            for tile in reader.tiles(row, frame):
+                check()
+                yield tile
 
 
 class _Reader:

@@ -56,10 +56,14 @@ class Job:
 
     def progress(self, done: int, total: int) -> None:
         """Report progress; raises CancelledError if the job is to end."""
-        if self._stop.is_set():
-            raise CancelledError
+        self.check()
         self.done, self.total = done, max(1, total)
         self.tell({})
+
+    def check(self) -> None:
+        """Raise CancelledError if the job is to end; for work that takes long between two reports."""
+        if self._stop.is_set():
+            raise CancelledError
 
     def tell(self, event: dict[str, Any]) -> None:
         """Send an event with more than progress to all listeners."""
@@ -73,7 +77,7 @@ class Job:
             return self._changed.wait_for(lambda: len(self.events) > seen, seconds)
 
     def cancel(self) -> None:
-        """Request cancellation; it takes effect at the next report of progress."""
+        """Request cancellation; it takes effect at the next report or check."""
         self._stop.set()
         if self.state == "waiting":
             self._end("cancelled")

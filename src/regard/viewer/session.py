@@ -224,10 +224,13 @@ class Session:
 
     def start_atlas(self, entry: Entry, *, bound: bool) -> Job:
         """Survey every head of a recording."""
+        from regard.engine.stopping import stoppable
         from regard.viewer.causes import survey
 
         def work(job: Job) -> dict[str, Any]:
-            self.atlases[entry.id] = survey(entry.recording, job.progress)
+            # A layer of a book takes a quarter of a minute, and nobody waits that long for a cancel.
+            with stoppable(job.check):
+                self.atlases[entry.id] = survey(entry.recording, job.progress)
             return {"recording": entry.id}
 
         return self.jobs.start("atlas", work, key=("atlas", entry.id), bound=bound, title=entry.name)

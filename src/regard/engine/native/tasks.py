@@ -15,11 +15,15 @@ from regard.engine.native.library import Job, Library
 from regard.engine.native.sums import Share, Sum, starts
 from regard.engine.native.units import Unit
 from regard.engine.problem import Problem
+from regard.engine.schedule import chunks
+from regard.engine.stopping import check, may_stop
 
 __all__ = ["Batch", "Operands", "Task", "packed", "task_of"]
 
 # Pieces per thread that run together: enough that no thread waits long for the last one.
 AT_ONCE = 32
+# Those of which nobody can stop the last: a third of a second at 40,000 tokens.
+STOPPABLE = 8
 # The most numbers that pieces running together may collect.
 ROOM = 1 << 23
 
@@ -88,7 +92,11 @@ class Batch:
         tasks, self.tasks, self.room = self.tasks, [], ROOM
         # Long tasks first, so that threads finish at about the same time.
         by_length = sorted(tasks, key=lambda task: task.length, reverse=True)
-        self.library.fold([at for task in by_length for at in task.addresses()], self.threads)
+        addresses = [at for task in by_length for at in task.addresses()]
+        at_once = STOPPABLE * self.threads if may_stop() else max(1, len(addresses))
+        for some in chunks(range(len(addresses)), at_once):
+            check()
+            self.library.fold(addresses[some.start : some.stop], self.threads)
         for task in tasks:
             for share in task.shares:
                 share.bring_home()

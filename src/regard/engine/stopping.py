@@ -1,0 +1,43 @@
+"""Ending long work early: a question that is asked between the parts of a pass over a map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+__all__ = ["check", "may_stop", "stoppable"]
+
+_asked: ContextVar[Callable[[], None] | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def stoppable(ask: Callable[[], None]) -> Iterator[None]:
+    """Within the block, passes over maps call `ask` several times a second; what it raises ends them.
+
+    >>> import torch, regard
+    >>> def ask():
+    ...     raise KeyboardInterrupt
+    >>> seen = regard.AttentionMap.of(*torch.randn(2, 1, 1, 100, 16))
+    >>> with stoppable(ask):
+    ...     seen.stats(regard.Entropy())
+    Traceback (most recent call last):
+    KeyboardInterrupt
+    """
+    token = _asked.set(ask)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def check() -> None:
+    """Ask whether to go on, if somebody may want to stop."""
+    ask = _asked.get()
+    if ask is not None:
+        ask()
+
+
+def may_stop() -> bool:
+    """Whether somebody may want to stop, so that work is done in small parts."""
+    return _asked.get() is not None
