@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 
 from claims.broken import BROKEN, MENDED
@@ -10,7 +13,7 @@ from regard.claims import CLAIMS, Kind, run
 
 # Decided by a clock, or by how a machine's library rounds: not for a test to judge.
 BY_MACHINE = {"flash-faster", "additive-vs-dot", "deterministic", "loop-over-heads"}
-# Those that take less than a second as they are.
+# Those that are quick as they are.
 QUICK = [
     "scale-64",
     "scale-saturates",
@@ -48,13 +51,19 @@ QUICK = [
     "one-map-is-little",
     "cross-attention",
 ]
+# These train something, or read all heads of the bundled model.
+SECONDS = {"sinks", "scale-training", "rnn-bottleneck", "padding-leak", "heads-specialise"}
+
+
+def by_time(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.long) if name in SECONDS else name for name in names]
 
 
 def test_every_claim_has_a_broken_variant():
     assert sorted(BROKEN) == sorted(CLAIMS)
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", by_time(BROKEN))
 def test_something_broken_gets_another_verdict_than_the_page_has(name):
     variant, expected = BROKEN[name]
     verdict = CLAIMS[name].judge(CLAIMS[name].measure(**variant))
@@ -70,7 +79,7 @@ def test_a_condition_goes_when_its_cause_goes(name):
 
 
 @pytest.mark.share(4)
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", by_time(QUICK))
 def test_the_page_says_what_is_measured_here(name):
     [entry] = run([name])
     assert str(entry.verdict.kind) == verdicts()[name], entry.verdict
