@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Int64, UInt8
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -75,9 +75,21 @@ class Dense(HeldMask):
     def allows(self, q: Tensor, k: Tensor) -> Tensor:
         rows, columns = self.allowed.shape[-2:]
         row = q - (columns - rows)
+        if (tile := self._tile(row, k)) is not None:
+            return tile
         inside = (0 <= row) & (row < rows) & (0 <= k) & (k < columns)
         found = self.allowed.to(q.device)[..., row.clamp(0, rows - 1), k.clamp(0, columns - 1)]
         return found & inside
+
+    def _tile(self, row: Tensor, k: Tensor) -> Tensor | None:
+        """The pairs of a tile inside the matrix, as a view; None for other pairs. A view saves a gather."""
+        # Positions are read here, which tracers forbid, and elsewhere would wait for the device.
+        if type(row) is not Tensor or not row.is_cpu or torch.compiler.is_compiling():
+            return None
+        if row.ndim != 2 or k.ndim != 2 or row.shape[1] != 1 or k.shape[0] != 1:
+            return None
+        down, across = _run(row.flatten(), self.allowed.shape[-2]), _run(k.flatten(), self.allowed.shape[-1])
+        return None if down is None or across is None else self.allowed.to(row.device)[..., down, across]
 
     def cover(self, q_start: Tensor, q_stop: Tensor, k_start: Tensor, k_stop: Tensor) -> Tensor:
         rows, columns = self.allowed.shape[-2:]
@@ -95,12 +107,22 @@ class Dense(HeldMask):
     def _blocks(self) -> tuple[Int64[Tensor, "y x"], Int64[Tensor, "y x"]]:
         """Prefix sums of the blocks with an allowed pair, and of those with a forbidden one."""
         allowed = self.allowed[None, None] if self.allowed.ndim == 2 else self.allowed
-        some, lacking = allowed.any(0).any(0), ~allowed.all(0).all(0)
-        return _prefix_sums(some), _prefix_sums(lacking)
+        # As bytes: PyTorch's any and all take several times as long.
+        bytes_of = allowed.view(torch.uint8)
+        return _prefix_sums(bytes_of.amax((0, 1))), _prefix_sums(1 - bytes_of.amin((0, 1)))
 
     def __repr__(self) -> str:
         shape = " × ".join(str(size) for size in self.allowed.shape)
         return f"Dense(allowed=<{shape}, {int(self.allowed.sum())} true>)"
+
+
+def _run(index: Int64[Tensor, "n"], size: int) -> slice | None:
+    """Adjacent indices as a slice, if they are that and lie in 0 … size - 1."""
+    if len(index) == 0:
+        return None
+    first, last = int(index[0]), int(index[-1])
+    adjacent = last - first == len(index) - 1 and 0 <= first and last < size
+    return slice(first, last + 1) if adjacent and bool((index.diff() == 1).all()) else None
 
 
 def check_allowed(name: str, tensor: object) -> None:
@@ -133,12 +155,12 @@ def _unexpanded(allowed: Tensor) -> Tensor:
     return allowed
 
 
-def _prefix_sums(cells: Bool[Tensor, "q k"]) -> Int64[Tensor, "y x"]:
-    """How many blocks with a True cell lie above and to the left of each block corner."""
+def _prefix_sums(cells: UInt8[Tensor, "q k"]) -> Int64[Tensor, "y x"]:
+    """How many blocks with a cell of 1 lie above and to the left of each block corner."""
     rows, columns = cells.shape
     cells = pad(cells, (0, -columns % BLOCK, 0, -rows % BLOCK))
-    blocks = cells.unflatten(0, (-1, BLOCK)).unflatten(2, (-1, BLOCK)).any(3).any(1)
-    return pad(blocks.cumsum(0).cumsum(1), (1, 0, 1, 0)).cpu()
+    blocks = cells.unflatten(0, (-1, BLOCK)).unflatten(2, (-1, BLOCK)).amax((1, 3))
+    return pad(blocks.long().cumsum(0).cumsum(1), (1, 0, 1, 0)).cpu()
 
 
 def _blocks(start: Tensor, stop: Tensor, length: int) -> tuple[Tensor, Tensor]:

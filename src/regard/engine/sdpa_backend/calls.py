@@ -15,8 +15,8 @@ from regard.engine.problem import Problem
 from regard.engine.schedule import Row, chunks, schedule
 from regard.engine.scoring import Place
 from regard.engine.sdpa_backend.support import is_plain
-from regard.masks import Mask
-from regard.memo import remembered
+from regard.masks import Dense, Mask
+from regard.memo import is_value, remembered
 
 __all__ = ["SHORT", "Call", "calls_of", "in_one_call", "is_kept", "whole_mask"]
 
@@ -26,6 +26,9 @@ SPLIT = 4
 # Up to this length a text under a mask is one call with the whole mask; masks of up to this many cells are
 # cached.
 SHORT, KEPT_CELLS = 256, 1 << 18
+# Up to this many pairs, and heads times pairs, a mask without intervals is evaluated whole and once: its
+# tiles cost more to classify than they save. Those of up to KEPT_PAIRS are cached, one byte each.
+PAIRS, CELLS, KEPT_PAIRS = 1 << 21, 1 << 24, 1 << 21
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ def calls_of(problem: Problem) -> Iterator[list[Call]]:
         yield [Call(batch, range(problem.q_len), (range(problem.k_len),), False, *whole)]
         return
     ragged = mask is not None and (mask.batch or 1) > 1 and problem.k_len > RAGGED
+    if mask is not None and not ragged:
+        mask = _evaluated(mask, problem)
     for rows in chunks(batch, 1 if ragged else len(batch)):
         own = mask.select(rows.start) if ragged and mask is not None else mask
         builder = _MaskBuilder(problem, own, rows)
@@ -106,6 +111,35 @@ def whole_mask(
     additive = torch.zeros((1, 1, q_len, k_len), dtype=dtype).masked_fill(hidden, -torch.inf)
     dead = (additive == -torch.inf).all(-1)
     return additive, dead if bool(dead.any()) else None
+
+
+def _evaluated(mask: Mask, problem: Problem) -> Mask:
+    """The mask as a matrix if it has no intervals and the text is short enough, else the mask itself."""
+    q, k = problem.q_len, problem.k_len
+    cells = q * k * (mask.batch or 1) * (mask.heads or 1)
+    if q * k > PAIRS or cells > CELLS or isinstance(mask, Dense) or mask.spans(torch.arange(1)) is not None:
+        return mask
+    given = (mask, problem.batch, problem.heads, q, k, problem.offset)
+    if cells <= KEPT_PAIRS and mask.batch is None and is_value(mask):
+        return _kept_matrix(*given)
+    return _Evaluated(_allowed(*given))
+
+
+class _Evaluated(Dense):
+    """A matrix that is good for one call. It is no value, so that nobody looks for it in a cache: comparing
+    matrices would take longer than evaluating them."""
+
+
+@remembered(16)
+def _kept_matrix(mask: Mask, batch: int, heads: int, q: int, k: int, offset: int) -> Dense:
+    return Dense(_allowed(mask, batch, heads, q, k, offset))
+
+
+def _allowed(
+    mask: Mask, batch: int, heads: int, q: int, k: int, offset: int
+) -> Bool[Tensor, "#batch #heads q k"]:
+    place = Place(range(batch), range(heads), range(q), range(k), offset, torch.device("cpu"))
+    return place.allowed(mask).expand(-1, -1, q, k)
 
 
 def _groups(row: Row) -> list[tuple[range, ...]]:
@@ -142,19 +176,22 @@ class _MaskBuilder:
     def _fresh(self, row: Row, runs: tuple[range, ...]) -> tuple[Tensor, Tensor | None]:
         tiles = [self._tile(row, run) for run in runs]
         shape = torch.broadcast_shapes(*(tile.shape[:3] for tile in tiles))
-        mask = torch.cat([tile.expand(*shape, -1) for tile in tiles], -1)
+        mask = tiles[0] if len(tiles) == 1 else torch.cat([tile.expand(*shape, -1) for tile in tiles], -1)
         # The kernel returns lse 0 for a dead row; ours is -inf.
         sees_some = self.problem.scoring.bias is None and any(run in row.full for run in runs)
-        dead = None if sees_some else (mask == -torch.inf).all(-1)
+        dead = None if sees_some else mask.amax(-1) == -torch.inf
         return mask, dead
 
     def _tile(self, row: Row, run: range) -> Float[Tensor, "#batch #heads q k"]:
         p = self.problem
         place = Place(self.batch, range(p.heads), row.queries, run, p.offset, p.q.device)
         bias = p.scoring.bias_tile(place)
+        if run in row.partial and self.mask is not None:
+            # A new tensor either way: the kernel wants the shape of all its pairs.
+            allowed = place.allowed(self.mask).expand(-1, -1, len(row.queries), len(run))
+            seen = torch.zeros((), dtype=p.accumulate) if bias is None else bias.to(p.accumulate)
+            return torch.where(allowed, seen, -torch.inf)
         tile = torch.zeros((1, 1, len(row.queries), len(run)), dtype=p.accumulate, device=p.q.device)
         if bias is not None:
             tile = tile + bias
-        if run in row.partial and self.mask is not None:
-            tile = tile.masked_fill(~place.allowed(self.mask), -torch.inf)
         return tile
