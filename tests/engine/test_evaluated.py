@@ -82,3 +82,15 @@ def test_values_are_evaluated_once_and_long_texts_never():
     assert of(Strided(3), 300) is not of(Strided(4), 300)
     assert isinstance(of(Strided(3), 1500), Strided)
     assert of(Causal(), 300) == Causal()
+
+
+def test_tiles_are_kept_for_values_that_are_small():
+    def of(mask: Mask, n: int) -> calls.Tiles | None:
+        q, k, v = torch.zeros(3, 1, 1, n, 8).unbind()
+        return calls._tiles_of(problem_of(q, k, v, Options(mask)), mask)
+
+    assert of(RandomBlocks(16, 3, 300), 300) is of(RandomBlocks(16, 3, 300), 300)
+    assert of(RandomBlocks(16, 3, 300), 300) is not of(RandomBlocks(16, 3, 300, seed=1), 300)
+    changing = Where(lambda b, h, q, k: (q - k) % 3 == 0)
+    assert of(changing, 300) is not of(changing, 300)
+    assert of(Strided(3), 1100) is None

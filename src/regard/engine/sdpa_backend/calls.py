@@ -29,6 +29,8 @@ SHORT, KEPT_CELLS = 256, 1 << 18
 # Up to this many pairs, and heads times pairs, a mask without intervals is evaluated whole and once: its
 # tiles cost more to classify than they save. Those of up to KEPT_PAIRS are cached, one byte each.
 PAIRS, CELLS, KEPT_PAIRS = 1 << 21, 1 << 24, 1 << 21
+# Additive masks of up to so many cells, heads times pairs, are cached: 4 MiB each in float32.
+KEPT_TILES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -150,12 +152,31 @@ def _groups(row: Row) -> list[tuple[range, ...]]:
     return [runs] if runs else []
 
 
+Tiles = dict[Any, tuple[Tensor, Tensor | None]]
+
+
+def _tiles_of(problem: Problem, mask: Mask | None) -> Tiles | None:
+    """Where the additive masks of a call are kept if they are few: for the next call too if the mask is a
+    value."""
+    q, k = problem.q_len, problem.k_len
+    if mask is None or mask.batch is not None or (mask.heads or 1) * q * k > KEPT_TILES:
+        return None
+    return _kept_tiles(mask, problem.heads, q, k, problem.offset, problem.accumulate)
+
+
+@remembered(8)
+def _kept_tiles(mask: Mask, heads: int, q: int, k: int, offset: int, dtype: torch.dtype) -> Tiles:
+    return {}
+
+
 class _MaskBuilder:
     """Additive masks for the calls of one schedule; tiles that are alike are built once."""
 
     def __init__(self, problem: Problem, mask: Mask | None, batch: range) -> None:
         self.problem, self.mask, self.batch = problem, mask, batch
-        self.seen: dict[Any, tuple[Tensor, Tensor | None]] = {}
+        kept = _tiles_of(problem, mask)
+        self.keeps = kept is not None or (mask is not None and mask.relative)
+        self.seen: Tiles = {} if kept is None else kept
 
     def build(self, row: Row, runs: tuple[range, ...]) -> tuple[Tensor | None, Tensor | None]:
         """(additive mask or None, dead rows or None)."""
@@ -163,9 +184,10 @@ class _MaskBuilder:
         masked = any(run in row.partial for run in runs)
         if bias is None and not masked:
             return None, None
-        if bias is not None or self.mask is None or not self.mask.relative:
+        if bias is not None or self.mask is None or not self.keeps:
             return self._fresh(row, runs)
         key = (
+            None if self.mask.relative else row.queries.start,
             len(row.queries),
             tuple((run.start - row.queries.start, len(run), run in row.full) for run in runs),
         )
@@ -180,7 +202,7 @@ class _MaskBuilder:
         # The kernel returns lse 0 for a dead row; ours is -inf.
         sees_some = self.problem.scoring.bias is None and any(run in row.full for run in runs)
         dead = None if sees_some else mask.amax(-1) == -torch.inf
-        return mask, dead
+        return mask, dead if dead is not None and bool(dead.any()) else None
 
     def _tile(self, row: Row, run: range) -> Float[Tensor, "#batch #heads q k"]:
         p = self.problem
