@@ -80,16 +80,22 @@ def compiled(kernel, launch: dict[str, Any]):
         source = GluonASTSource(kernel, signature, made, attributes)
     else:
         source = ASTSource(kernel, signature, constants, attributes)
-    options = {name: launch[name] for name in OPTIONS if name in launch} | ALWAYS_OPTIONS
+    options = ALWAYS_OPTIONS | {name: launch[name] for name in OPTIONS if name in launch}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
 def report(made) -> dict[str, int]:
-    """Bytes of local memory per thread; how many matrix instructions of Hopper's there are; how many products
-    have 32 exponentials between them and the wait for them; and, where all products but the last are waited
-    for first, the least number of exponentials before the last one is; how often the largest of three is
-    looked for; the highest number of a barrier that the compiler took for itself; and how far the first two
-    loops with products lie apart."""
+    """Of a compiled kernel:
+
+    - stack: bytes of local memory per thread, and spilled: how often every turn of a loop uses it;
+    - wgmma: how many matrix instructions of Hopper's there are;
+    - covered: how many products have 32 exponentials between them and the wait for them;
+    - meanwhile: where all products but the last are waited for first, the least number of exponentials
+      before the last one is;
+    - threes: how often the largest of three is looked for;
+    - barrier: the highest number of a barrier that the compiler took for itself;
+    - apart: how far the first two loops with products lie apart.
+    """
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -109,6 +115,7 @@ def report(made) -> dict[str, int]:
     return {
         "barrier": max(taken, default=-1),
         "stack": int(found[1]) if found else -1,
+        "spilled": _spilled(code),
         "wgmma": made.asm["ptx"].count("wgmma.mma_async"),
         "covered": sum(wait.count("MUFU.EX2") >= 32 for wait in waits),
         "meanwhile": min((span.count("MUFU.EX2") for span in spans), default=0),
@@ -119,18 +126,55 @@ def report(made) -> dict[str, int]:
 
 def _apart(code: str) -> int:
     """Bytes from the first loop with products, and none within it, to the second; 0 if there is none."""
-    lines = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,})\*/ +(.*?);", code)]
-    back = [
-        (int(to[1], 16), at) for at, text in lines if (to := re.search(r"\bBRA[^;]*?(0x[0-9a-f]+)", text))
-    ]
+    starts = [first for first, _ in _loops(code)]
+    return starts[1] - starts[0] if len(starts) > 1 else 0
+
+
+def _spilled(code: str) -> int:
+    """How often every turn of a loop with products uses local memory.
+
+    What a branch may skip isn't counted.
+    """
+    count = 0
+    for first, last in _loops(code):
+        skipped = [
+            (at, to) for at, text in _lines(code) if (to := _target(text)) and first <= at < to <= last
+        ]
+        for at, text in _lines(code):
+            if first <= at <= last and re.search(r"\b(LDL|STL)\b", text):
+                count += not any(start < at < stop for start, stop in skipped)
+    return count
+
+
+def _loops(code: str) -> list[tuple[int, int]]:
+    """The first and last instruction of each loop with products that has no other such loop within it.
+
+    Code moved out of a loop ends in a branch back into it, and makes no loop of its own.
+    """
+    lines = _lines(code)
     products = [at for at, text in lines if "HGMMA" in text]
+    back = [(to, at) for at, text in lines if (to := _target(text)) is not None]
     loops = sorted((first, last) for first, last in back if any(first <= at < last for at in products))
-    inner = [
-        first
+    return [
+        (first, last)
         for first, last in loops
-        if not any(loop != (first, last) and first <= loop[0] and loop[1] <= last for loop in loops)
+        if not any(
+            loop != (first, last)
+            and ((first <= loop[0] and loop[1] <= last) or loop[0] < first <= loop[1] < last)
+            for loop in loops
+        )
     ]
-    return inner[1] - inner[0] if len(inner) > 1 else 0
+
+
+def _lines(code: str) -> list[tuple[int, str]]:
+    """The address and the text of every instruction."""
+    return [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,})\*/ +(.*?);", code)]
+
+
+def _target(text: str) -> int | None:
+    """Where a branch goes."""
+    found = re.search(r"\bBRA[^;]*?(0x[0-9a-f]+)", text)
+    return int(found[1], 16) if found else None
 
 
 @cache

@@ -84,9 +84,15 @@ def test_the_forward_spills_next_to_nothing(reports):
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper")])
 def test_kernels_for_hopper_keep_everything_in_registers(kernel, reports):
-    """Where something is left over, the assembler also makes products wait for one another."""
+    """Where something is left over, the assembler also makes products wait for one another.
+
+    The forward keeps up to four numbers that only the branch for leaping scores and the ends of loops use.
+    """
     release = ".".join(triton.__version__.split(".")[:2])
-    assert reports[kernel]["stack"] <= SPILLED.get(release, {}).get(kernel, 0)
+    rarely = 16 if kernel.startswith("hopper_forward") else 0
+    assert reports[kernel]["stack"] <= SPILLED.get(release, {}).get(kernel, rarely)
+    if kernel not in SPILLED.get(release, {}):
+        assert reports[kernel]["spilled"] == 0
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper")])
@@ -129,7 +135,8 @@ def apart_enough(apart: int) -> bool:
 def test_variants_in_between_are_compiled_as_these_are():
     for kernel, report in compiled(MORE).items():
         assert report["wgmma"] > 0, kernel
-        assert report["stack"] == 0, kernel
+        assert report["stack"] <= (0 if "second_pass" in kernel else 16), kernel
+        assert report["spilled"] == 0, kernel
         assert report["barrier"] < 8, kernel
         assert report["covered"] == 4 if "second_pass" in kernel else report["meanwhile"] >= 64, kernel
         assert "second_pass" in kernel or apart_enough(report["apart"]), kernel

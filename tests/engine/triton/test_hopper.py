@@ -9,9 +9,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from benchmarks.families import inputs
 from regard import attention, observe
 from regard.engine.inputs import Options, problem_of
 from regard.engine.triton import hopper
+from regard.engine.triton.forward import launch as forward_launch
 from regard.engine.triton.hopper import head_order, support
 from regard.maps import overflow
 from regard.masks import Causal, Chunk, Documents, Window
@@ -173,8 +175,7 @@ def test_scores_that_rise_or_fall_from_tile_to_tile(dim, dtype, rising):
 @pytest.mark.parametrize(("dim", "dtype"), [(128, torch.bfloat16), (64, torch.float16)])
 @pytest.mark.parametrize("leap", [9, 24, 100])
 def test_scores_that_leap_from_one_tile_to_the_next(dim, dtype, leap, mask):
-    # Weights are relative to what earlier tiles had, and may be more than a number holds. Then some of the
-    # sums are infinite, and the block is done again.
+    # Weights are relative to what earlier tiles had, and may be more than a number holds.
     q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=1500, k=1500, dim=dim, dtype=dtype)
     k[:, :, 400:] *= 0.1
     k[:, :, :400] *= leap
@@ -193,6 +194,62 @@ def test_scores_that_leap_from_one_tile_to_the_next(dim, dtype, leap, mask):
                 assert (got.stats[name][1] == wanted.stats[name][1])[there].float().mean() > 0.999
             else:
                 close(got.stats[name], wanted.stats[name], tolerance)
+
+
+LEAPS = ("outliers", "large logits", "leap, first key", "leap, middle key", "leap, last key")
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "window", "documents"])
+@pytest.mark.parametrize(("dim", "dtype"), [(128, torch.bfloat16), (64, torch.float16)])
+@pytest.mark.parametrize("family", LEAPS)
+def test_leaping_scores_are_computed_once(monkeypatch, family, dim, dtype, mask):
+    """No block of queries is left to the portable kernel, and statistics and top keys are exact."""
+    left = []
+    launch = forward_launch._launch
+
+    def recomputed(operands, cut, riders, result, argmax, dirty, *args, careful, **options):
+        left.append(int(dirty.sum()) if careful else 0)
+        launch(operands, cut, riders, result, argmax, dirty, *args, careful=careful, **options)
+
+    monkeypatch.setattr(forward_launch, "_launch", recomputed)
+    n = 500 if mask == "documents" else 1100
+    q, k, v = inputs(family, (1, 4, n, dim), dtype, device="cuda")
+    # Not packed: rows of keys lie a step of their own apart, and heads share keys.
+    k, v = (torch.cat([x[:, ::2], x[:, ::2]], -1)[..., :dim] for x in (k, v))
+    wanted = exact(q, k, v, MASKS[mask])
+    tolerance = 2e-3  # scores of thousands are known to a few millionths of themselves
+    for stats, few in (([], 0), ([Entropy()], 0), *((ROWS, few) for few in FEW), ([*ROWS, *MAP], 0)):
+        got = rows_of(q, k, v, MASKS[mask], few, stats)
+        close(got.out, wanted.out, 5e-3)
+        close(got.lse, wanted.lse, 1e-5)
+        for name in got.stats:
+            if name in ("top_k", "max_score"):
+                close(got.stats[name][0], wanted.stats[name][0], tolerance)
+            else:
+                close(got.stats[name], wanted.stats[name], tolerance)
+    assert left
+    assert sum(left) == 0
+
+
+@pytest.mark.parametrize("large", [500.0, 3e3, 3e4, 1e6, 1e12])
+def test_immense_scores_are_exact_too(large):
+    q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=700, k=700)
+    q[:, :, 300] = k[:, :, 20] = large
+    wanted = attention(q.double(), k.double(), v.double(), Causal(), backend="torch")
+    for stats in ([], [Entropy()], ROWS, [*ROWS, TopK(8)]):
+        got = observe(q, k, v, Causal(), stats=stats)
+        close(got.out, wanted, 1e-2)
+
+
+@pytest.mark.filterwarnings("ignore:.*overflow")
+def test_an_infinite_score_spoils_no_row_but_its_own():
+    q, k, v = tensors(batch=1, heads=2, kv_heads=2, q=700, k=700)
+    q[:, :, 300] = k[:, :, 20] = 2e19
+    wanted = attention(q.double(), k.double(), v.double(), Causal(), backend="torch")
+    out = observe(q, k, v, Causal(), stats=[Entropy()]).out
+    assert out[:, :, 300].isnan().all()
+    close(out[:, :, :300], wanted[:, :, :300], 1e-2)
+    close(out[:, :, 301:], wanted[:, :, 301:], 1e-2)
 
 
 def test_a_sink_that_leaves_nothing_to_any_key():

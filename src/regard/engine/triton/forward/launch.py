@@ -50,7 +50,7 @@ def forward(problem: Problem, riders: Riders, finite_values: bool = False) -> St
     cut = operands.config("rows" if by_hopper or riders.max_score or riders.distance else "forward")
     result = _empty(problem, riders)
     rows, blocks = result.lse.shape, -(-problem.q_len // cut.block_q)
-    # Blocks become dirty by garbage behind a mask, and on Hopper also by scores that rise steeply.
+    # Blocks become dirty by garbage behind a mask, and on Hopper also by immense scores.
     careful = by_hopper or (problem.mask is not None and not finite_values)
     dirty = (torch.zeros if careful else torch.empty)(
         (*rows[:2], blocks), dtype=torch.int32, device=result.lse.device
@@ -146,6 +146,9 @@ def _launch(
         CAREFUL=careful,
         PARTS=parts,
         AT_ONCE=REDO_BLOCKS,
+        # Blocks are recomputed where scores are immense too. A fused product isn't rounded as the maximum is,
+        # and differs from it by more than an exponential can hold.
+        enable_fp_fusion=not careful,
     )
 
 

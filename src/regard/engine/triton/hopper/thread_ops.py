@@ -8,7 +8,6 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from regard.engine.triton.hopper.thread_columns import join_threads, split_by_thread
 from regard.engine.triton.hopper.thread_ops_ptx import (
     EXCHANGE,
     EXCHANGE_OPERANDS,
@@ -26,11 +25,6 @@ from regard.engine.triton.hopper.thread_ops_ptx import (
     OFFER_MAXIMA_2_OPERANDS,
     RECEIVE,
     RECEIVE_OPERANDS,
-    RESCALE,
-    RESCALE_OPERANDS,
-    RESCALE_TILE,
-    RESCALE_TILE_OPERANDS,
-    RESCALE_TILE_RESULTS,
     SELECT_EQUAL_OPERANDS,
     STORE_MAXIMA_1,
     STORE_MAXIMA_1_OPERANDS,
@@ -70,8 +64,6 @@ __all__ = [
     "offer_maxima",
     "popcount",
     "receive",
-    "rescale_if_needed",
-    "rescale_output",
     "select_equal",
     "store_block_maxima",
     "store_maxima",
@@ -141,49 +133,6 @@ def select_equal(x, level, THIS: gl.constexpr, other):
 
 
 @gluon.jit
-def _first_of(x, layout: gl.constexpr):
-    """The first of each thread's values along the last axis."""
-    for _ in gl.static_range(5):
-        x = gl.split(gl.reshape(x, [x.shape[0], 4, x.shape[2] // 2, 2]))[0]
-    return gl.convert_layout(gl.reshape(x, [x.shape[0], 4]), layout)
-
-
-# fmt: off
-@gluon.jit
-def rescale_if_needed(
-    p, acc, most, base, total, energy, distance,
-    ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, WHOLE_OUTPUT: gl.constexpr, LOGS: gl.constexpr,
-):
-# fmt: on
-    """Rescale the weights of a tile, the output and the row sums where scores far exceed the base of their
-    row.
-
-    This is one branch that is rarely taken. It looks at each thread's largest weight of each row, or with
-    LOGS at the logarithm (base 2) of it. The output is passed only if it has as many numbers as the tile has
-    weights; otherwise the factor by which the caller must rescale it is returned in its place.
-    """
-    rows: gl.constexpr = base.type.layout
-    text: gl.constexpr = RESCALE_TILE[ENTROPIES, DISTANCES, WHOLE_OUTPUT, LOGS]
-    operands: gl.constexpr = RESCALE_TILE_OPERANDS[ENTROPIES, DISTANCES, WHOLE_OUTPUT]
-    given = (p, acc) if WHOLE_OUTPUT else (p,)
-    given += (most[:, :, None], base[:, :, None], total[:, :, None])
-    if ENTROPIES:
-        given += (energy[:, :, None],)
-    if DISTANCES:
-        given += (distance[:, :, None],)
-    found = gl.inline_asm_elementwise(
-        text, operands, given,
-        dtype=RESCALE_TILE_RESULTS[ENTROPIES + DISTANCES], is_pure=False, pack=p.shape[2] * 2)  # fmt: skip
-    acc = found[1] if WHOLE_OUTPUT else _first_of(found[1], rows)
-    base, total = _first_of(found[2], rows), _first_of(found[3], rows)
-    if ENTROPIES:
-        energy = _first_of(found[4], rows)
-    if DISTANCES:
-        distance = _first_of(found[4 + ENTROPIES], rows)
-    return found[0], acc, base, total, energy, distance
-
-
-@gluon.jit
 def force_now(sums, at):
     """Keep the assembler from moving the computation of these sums behind the next wait."""
     gl.inline_asm_elementwise(
@@ -193,7 +142,7 @@ def force_now(sums, at):
 
 @gluon.jit
 def flag_nan(one, two, three, dirty):
-    """Flag sums that are NaN, and keep the assembler from moving them behind the next wait."""
+    """Flag rows whose first sum is NaN, and keep the assembler from moving the sums behind the next wait."""
     gl.inline_asm_elementwise(
         FLAG_NAN, FLAG_NAN_OPERANDS, [one, two, three, dirty.to(gl.int64)],
         dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
@@ -209,8 +158,9 @@ def logarithm(x):
 @gluon.jit
 def popcount(bits):
     """The number of set bits of a word."""
-    return gl.inline_asm_elementwise(POPCOUNT, POPCOUNT_OPERANDS, [bits], dtype=gl.int32, is_pure=True,
-    pack=1)
+    return gl.inline_asm_elementwise(
+        POPCOUNT, POPCOUNT_OPERANDS, [bits], dtype=gl.int32, is_pure=True, pack=1
+    )
 
 
 @gluon.jit
@@ -240,18 +190,6 @@ def flush_candidates(place, key, score, to):
     gl.inline_asm_elementwise(
         FLUSH_CANDIDATES, FLUSH_CANDIDATES_OPERANDS, [place, key, score, to.to(gl.int64)],
         dtype=gl.int32, is_pure=False, pack=2)  # fmt: skip
-
-
-@gluon.jit
-def rescale_output(acc, left, DIM: gl.constexpr, layout: gl.constexpr):
-    """Rescale an output of 64 dims by one factor per row. The factor is mostly 1, and then nothing is
-    computed."""
-    sums = split_by_thread(acc, DIM)
-    factor = gl.convert_layout(left, gl.SliceLayout(2, sums.type.layout))[:, :, None]
-    sums = gl.inline_asm_elementwise(
-        RESCALE, RESCALE_OPERANDS, [sums, factor],
-        dtype=gl.float32, is_pure=False, pack=DIM // 2)  # fmt: skip
-    return gl.convert_layout(join_threads(sums, DIM), layout)
 
 
 @gluon.jit
@@ -285,8 +223,7 @@ def store_tile_bits(x, below, place, stores, to):
 
 @gluon.jit
 def store_block_maxima(x, offset, place, stores, to):
-    """Raise stored weights to the largest of the rows in each line. The layout is that of `store_tile_bits`.
-    """
+    """Raise stored weights to the largest of the rows in each line, in the layout of `store_tile_bits`."""
     gl.inline_asm_elementwise(
         STORE_BLOCK_MAXIMA, STORE_BLOCK_MAXIMA_OPERANDS, [x, offset, place, stores.to(gl.int32),
         to.to(gl.int64)],

@@ -26,9 +26,6 @@ __all__ = [
     "RECEIVE_OPERANDS",
     "RESCALE",
     "RESCALE_OPERANDS",
-    "RESCALE_TILE",
-    "RESCALE_TILE_OPERANDS",
-    "RESCALE_TILE_RESULTS",
     "SELECT_EQUAL_OPERANDS",
     "STORE_MAXIMA_1",
     "STORE_MAXIMA_1_OPERANDS",
@@ -42,11 +39,6 @@ __all__ = [
 
 # The base of a row that has seen nothing yet.
 LOWEST = gl.constexpr(-1e36)
-# How far weights may exceed 1, as a power of two, before the base of their row is raised.
-SLACK = 8.0
-# How far the base may be raised when the weights are already computed, as a power of two; beyond that they
-# are 0.
-MOST = 126.0
 # Weights of a tile that one thread holds.
 TILE = 64
 
@@ -160,70 +152,23 @@ def _first_base() -> str:
     return "\n".join([*lines, "done: }"])
 
 
-def _rescale_tile(asked: tuple[bool, bool], whole_output: bool, logs: bool) -> str:
-    """PTX: where a tile has a score far above the base of its row, raise the base, and rescale the tile's
-    weights, the sums so far, and the output if it is given.
-
-    Weights may be as large as 2^SLACK: only beyond that do the four threads of a row look for their maximum.
-    All of it is one rarely taken branch, because every branch costs a fetch of instructions. A base is raised
-    by at most MOST, as a power of two; beyond that it becomes NaN.
-
-    Operands: results (weights, the output or the factor for it, bases, sums of weights and the sums that are
-    `asked`), the first one or two of them as inputs, the thread's largest weights or their `logs`, bases and
-    sums as inputs. Each operand has as many registers as a thread has weights. Of every four registers the
-    first two belong to one row and the others to another; a number per row is in the register of the row's
-    first weight.
-    """
-    more, rows = sum(asked), (0, 2)
-    operands = registers(8 + whole_output + 2 * more, TILE)
-    weights, second, *sums = operands[: 4 + more]
-    mine, *before = operands[5 + whole_output + more :]
-    lines = ["{ .reg .pred far<2>, some; .reg .f32 left<2>, top, other;"]
-    lines += [f"mov.f32 {to[row]}, {x[row]};" for to, x in zip(sums, before, strict=True) for row in rows]
-    lines += [] if whole_output else [f"mov.f32 {second[row]}, 0f3F800000;" for row in rows]
-    for i, row in enumerate(rows):
-        lines += [f"setp.gt.f32 far{i}, {mine[row]}, {SLACK if logs else 2.0**SLACK};"]
-    lines += ["or.pred some, far0, far1; vote.sync.any.pred some, some, 0xffffffff; @!some bra done;"]
-    for i, row in enumerate(rows):
-        base, total, *others = (x[row] for x in before)
-        to_base, to_total, *to_others = (to[row] for to in sums)
-        lines += [f"mov.f32 top, {mine[row]};"]
-        for lane in (1, 2):
-            lines += [f"shfl.sync.bfly.b32 other, top, {lane}, 31, 0xffffffff; max.f32 top, top, other;"]
-        lines += [] if logs else ["lg2.approx.ftz.f32 top, top;"]
-        lines += [f"setp.gt.f32 far{i}, top, {SLACK};"]
-        lines += [f"setp.gt.f32 some, top, {MOST}; selp.f32 top, 0f7FC00000, top, some;"]
-        lines += [f"selp.f32 top, top, 0f00000000, far{i}; add.f32 {to_base}, {base}, top; neg.f32 top, top;"]
-        lines += [f"ex2.approx.ftz.f32 left{i}, top; mul.f32 {to_total}, {total}, left{i};"]
-        if asked[0]:
-            lines += [f"fma.rn.f32 {to_others[0]}, top, {total}, {others[0]};"]
-            others[0] = to_others[0]
-        lines += [f"mul.f32 {to}, {x}, left{i};" for to, x in zip(to_others, others, strict=True)]
-        lines += [] if whole_output else [f"mov.f32 {second[row]}, left{i};"]
-    for x in (weights, second) if whole_output else (weights,):
-        lines += [f"mul.f32 {x[i]}, {x[i]}, left{i // 2 % 2};" for i in range(TILE)]
-    return "\n".join([*lines, "done: }"])
-
-
-def _rescale_tile_operands(asked: tuple[bool, bool], whole_output: bool) -> str:
-    more, kept = sum(asked), 1 + whole_output
-    results = ["=f"] * (kept * TILE) + ["=&f"] * ((4 + more - kept) * TILE)
-    return ",".join([*results, *(str(i) for i in range(kept * TILE)), *["f"] * ((3 + more) * TILE)])
-
-
 def _flag_nan() -> str:
-    """PTX: flag sums that are NaN.
+    """PTX: flag rows whose first sum is NaN, because a score was. Where scores leap, the other sums may be
+    NaN until `rescale_ptx.py` computes them again.
 
-    The assembler moves instructions without side effects behind the next wait. This one has a side effect, so
-    the sums are computed before it. It never moves instructions across a point where the threads of a warp
-    synchronise; since they are converged here, that synchronisation costs nothing.
+    The assembler moves instructions without side effects behind the next wait. These have side effects, so
+    the sums are computed before it: the prefetch of the others is executed only if one is NaN, and changes
+    nothing. The assembler never moves instructions across a point where the threads of a warp synchronise;
+    since they are converged here, that synchronisation costs nothing.
 
     Operands: results (none), three sums of two rows each, and the address of the flag.
     """
-    results, *sums, dirty = registers(5, 2)
-    lines = ["{ .reg .pred bad; .reg .b32 one;", f"setp.nan.f32 bad, {sums[0][0]}, {sums[0][1]};"]
-    lines += [f"setp.nan.or.f32 bad, {one}, {other}, bad;" for one, other in sums[1:]]
-    lines += [f"mov.b32 one, 1; @bad st.global.b32 [{dirty[0]}], one; bar.warp.sync 0xffffffff;"]
+    results, first, *others, dirty = registers(5, 2)
+    lines = ["{ .reg .pred bad, odd; .reg .b32 one;", f"setp.nan.f32 bad, {first[0]}, {first[1]};"]
+    lines += [f"setp.nan.f32 odd, {others[0][0]}, {others[0][1]};"]
+    lines += [f"setp.nan.or.f32 odd, {others[1][0]}, {others[1][1]}, odd;"]
+    lines += [f"mov.b32 one, 1; @bad st.global.b32 [{dirty[0]}], one; @odd prefetch.global.L2 [{dirty[0]}];"]
+    lines += ["bar.warp.sync 0xffffffff;"]
     return "\n".join([*lines, *(f"mov.b32 {to}, 0;" for to in results), "}"])
 
 
@@ -270,20 +215,6 @@ def constraints(letters: tuple[str, ...], each: int) -> str:
 NAMED_BARRIER_OPERANDS = gl.constexpr("=r,r")
 SELECT_EQUAL_OPERANDS = gl.constexpr("=r,f,f,r")
 FIRST_BASE, FIRST_BASE_OPERANDS = gl.constexpr(_first_base()), gl.constexpr(constraints(("=&f", *"ff"), 2))
-# By whether entropy and distance sums are requested, and whether the output is rescaled along with them.
-_WAYS = [((energy, far), both) for energy in (False, True) for far in (False, True) for both in (False, True)]
-RESCALE_TILE = gl.constexpr(
-    {
-        (*asked, both, logs): _rescale_tile(asked, both, logs)
-        for asked, both in _WAYS
-        for logs in (False, True)
-    }
-)
-RESCALE_TILE_OPERANDS = gl.constexpr(
-    {(*asked, both): _rescale_tile_operands(asked, both) for asked, both in _WAYS}
-)
-# By how many of the two sums are requested.
-RESCALE_TILE_RESULTS = gl.constexpr({sums: (gl.float32,) * (4 + sums) for sums in range(3)})
 RESCALE, RESCALE_OPERANDS = gl.constexpr(_rescale(TILE // 2)), gl.constexpr(_rescale_operands(TILE // 2))
 # By the number of parts of a tile that have maxima of their own.
 OFFER_MAXIMA_1, OFFER_MAXIMA_1_OPERANDS = (

@@ -13,7 +13,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from regard.engine.triton.operands import steps
 from regard.memo import remembered
 
-__all__ = ["line_descriptor", "tile_descriptor"]
+__all__ = ["line_descriptor", "row_steps", "tile_descriptor"]
 
 TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
@@ -25,6 +25,13 @@ def tile_descriptor(x: Tensor, rows: int, heads: int = 0) -> TensorDescriptor:
         batch, count, *rest = shape
         shape, strides = (batch * count // heads, heads, *rest), (heads * strides[1], *strides[1:])
     return _of(x, _tile_pattern(shape, strides, x.dtype, rows))
+
+
+def row_steps(name: str, x: Tensor, heads: int = 0) -> dict[str, int]:
+    """The strides of batch rows, heads and rows, as arguments named after a tensor; `heads` heads are treated
+    as one batch row."""
+    batch, head, row = x.stride()[:3]
+    return {f"{name}_b": heads * head if heads else batch, f"{name}_h": head, f"{name}_n": row}
 
 
 def line_descriptor(x: Tensor, count: int) -> TensorDescriptor:

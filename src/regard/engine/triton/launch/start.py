@@ -25,8 +25,9 @@ __all__ = ["aligned", "hooks", "start"]
 MOST = 256
 INT32_END = 1 << 31
 # Compiler options that a launch may give.
-OPTIONS = ("num_warps", "num_stages", "maxnreg")
-# Options of every launch: allow fused multiply-adds, which later releases no longer do by default.
+OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion")
+# Options of every launch that gives no other: allow fused multiply-adds, which later releases no longer do by
+# default.
 ALWAYS_OPTIONS = {"enable_fp_fusion": True}
 
 
@@ -131,13 +132,13 @@ class _CompiledVariants:
         found, ahead = self.compiled.get(key), hooks.precompiler
         if ahead is not None and (ahead.missing or found is None):
             if found is None:
-                ahead.compile_later(self.kernel, grid, values, dict(options) | ALWAYS_OPTIONS)
+                ahead.compile_later(self.kernel, grid, values, ALWAYS_OPTIONS | dict(options))
             ahead.skip(values)
             return _skipped, grid, ()
         if found is None:
             if len(given) + len(named) > len(values) + len(options):
                 raise TypeError(f"{self.kernel} takes {self.kernel.arg_names}, and was given {[*named]}.")
-            made = self.kernel[grid](*values, **dict(options), **ALWAYS_OPTIONS)
+            made = self.kernel[grid](*values, **ALWAYS_OPTIONS | dict(options))
             found = self.compiled[key] = launcher_of(made, device)
         else:
             found((*grid, 1, 1)[:3], values)

@@ -7,7 +7,8 @@ statistics, tile maxima.
 `P·V` of one tile overlaps the exponentials of the next. Exponents are relative to a base from earlier
 tiles, within a factor of 256 of the row's maximum, so the tile's maximum isn't needed before its
 exponentials. When one of the four threads of a row exceeds that factor, they find the row's maximum and
-rescale its weights and sums. Row statistics are summed per thread and reduced once, at the end.
+rescale its weights and sums (`rescale.py`). Row statistics are summed per thread and reduced once, at the
+end.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -24,6 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from regard.engine.triton.hopper.forward.rescale import rescale_if_needed, rescale_output
 from regard.engine.triton.hopper.gluon_compat import async_load
 from regard.engine.triton.hopper.ring import (
     LOG2E,
@@ -52,8 +54,6 @@ from regard.engine.triton.hopper.thread_ops import (
     flag_nan,
     logarithm,
     offer_maxima,
-    rescale_if_needed,
-    rescale_output,
     select_equal,
     store_maxima,
 )
@@ -68,6 +68,9 @@ MASKED = gl.constexpr(-1e37)
 ALL_KEYS = gl.constexpr(1 << 30)
 # The most first keys whose weight a program can sum: the width of the narrowest matrix product.
 MAX_FIRST_KEYS = gl.constexpr(8)
+# The base of a row exceeds its largest score by a millionth of it. Beyond this, as a power of two, weights
+# would become too small, and the portable kernel computes the block.
+FARTHEST = gl.constexpr(2.0**23)
 # Larger than any tile or key number.
 NO_KEY = gl.constexpr(1 << 30)
 
@@ -213,7 +216,7 @@ def _softmax(
 # fmt: off
 @gluon.jit
 def _attend(
-    q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
+    q_tile, k_ring, v_ring, q_ready, k_ready, v_ready, Q_ROWS, K_ROWS, q_n, k_n,
     OUT, LSE, ENTROPY, DISTANCE, MAX_SCORE, ARGMAX, FIRST_WEIGHT, TILE_MAXIMA, DIRTY, SINK, LOW, HIGH,
     row_at, q_first, last, count, full_first, full_stop, q_len, offset, maxima_rows, c, first_keys,
     half: gl.constexpr, BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
@@ -232,9 +235,8 @@ def _attend(
     gl.static_assert(GRAIN == 0 or not MAX_SCORES)
     relative: gl.constexpr = DISTANCES or MAX_SCORES or GRAIN > 0
     whole_output: gl.constexpr = DIM == BLOCK_K
-    most_asked: gl.constexpr = ENTROPIES and DISTANCES and FIRST_KEYS and (FIND_KEY or (whole_output and
-    GRAIN > 0))
-    crowded: gl.constexpr = 0 if whole_output and FIND_KEY else 1
+    # Variants whose two copies of the loop would otherwise share places in the instruction cache.
+    crowded: gl.constexpr = ENTROPIES and DISTANCES and (whole_output or FIND_KEY)
     limit = MASKED / c
     # Slightly more than c: with c itself the compiler would share one product, and each weight would cost one
     # more addition.
@@ -248,6 +250,11 @@ def _attend(
     to_key = gl.load(HIGH + row, mask=row < q_len, other=ALL_KEYS)
     low, high = from_key[:, None], to_key[:, None]
     thread = gl.arange(0, 4, gl.SliceLayout(0, threads))[None, :]
+    # Where a thread reads its first queries, and its first key of tile 0, to compute scores that leap again.
+    # Rows past the end are not stored: any query will do. Addresses that all threads share, and the scale
+    # itself, would need registers that the loop needs for descriptors.
+    q_at = (Q_ROWS + gl.minimum(row, q_len - 1).to(gl.int64)[:, None] * q_n + thread * 8).to(gl.int64)
+    k_at = (K_ROWS + ((row & 7)[:, None] * k_n + thread * 8)).to(gl.int64)
     energy, distance, base = total, total, total + LOWEST
     max_score = total + float("-inf")
     # The variables of statistics that are not requested stay unused.
@@ -299,19 +306,21 @@ def _attend(
             BLOCK_K, ENTROPIES, DISTANCES, MAX_SCORES, FIND_KEY, GRAIN)  # fmt: skip
         flag_nan(total, energy if ENTROPIES else most, distance, DIRTY)
         acc, weights = warpgroup_mma_wait(0, deps=[mixed, weights])
-        p, out, base, total, energy, distance = rescale_if_needed(
-            p, split_by_thread(acc, DIM), most, base, total, energy, distance,
-            ENTROPIES, DISTANCES, whole_output, MAX_SCORES)  # fmt: skip
+        again = (q_at[:, :, None], k_at[:, :, None], k_n, j, low[:, :, None], high[:, :, None], c * 0.5)
+        p, out, base, total, energy, distance, tile_maxima = rescale_if_needed(
+            p, split_by_thread(acc, DIM), most, base, total, energy, distance, tile_maxima, again,
+            ENTROPIES, DISTANCES, whole_output, MAX_SCORES, FIND_KEY, BLOCK_K // GRAIN if GRAIN > 0 else 0,
+            DIM, dtype)  # fmt: skip
         if whole_output:
             acc = gl.convert_layout(join_threads(out, DIM), o_layout)
         else:
             acc = rescale_output(acc, out, DIM, o_layout)
         release(STAGES + before, 2)
         weights = gl.convert_layout(join_threads(p, BLOCK_K).to(dtype), p_layout)
-    if half == crowded and most_asked:
-        # Two warpgroups run copies of this loop. These no-ops keep the copies from lying 48 KiB apart (see
-        # `pad_code`). Which copy comes first depends on the release of Triton.
-        pad_code(256)
+    if crowded:
+        # Two warpgroups run copies of this loop. These no-ops keep the copies from lying 64 KiB apart (see
+        # `pad_code`).
+        pad_code(384)
     slot = (count - 1) % STAGES
     mbarrier.wait(v_ready.index(slot), ((count - 1) // STAGES) & 1)
     mixed = warpgroup_mma(weights, v_ring.index(slot), acc, is_async=True)
@@ -346,9 +355,9 @@ def _attend(
     spread = gl.convert_layout(gl.sum(energy, 1), rows)
     mine = (thread * 2).to(gl.float32)
     where = gl.convert_layout(gl.sum(distance + total * mine, 1), rows)
-    # Scores that rise by more than an exponential can hold, from one tile to the next, make sums infinite or
-    # NaN. Then the output is NaN too, and the block is recomputed.
+    # If sums are infinite or NaN the output is NaN too, and the block is recomputed.
     share += (whole - whole) + (spread - spread) + (where - where)
+    share = gl.where((top > LOWEST) & (gl.abs(top) > FARTHEST), float("nan"), share)
     lse = gl.where(alive, top + sum_log, float("-inf"))
     kept_log = gl.full([HALF], 0.0, gl.float32, rows)
     if HAS_SINK:
@@ -397,14 +406,11 @@ def _attend(
 # fmt: off
 @gluon.jit(do_not_specialize=[
     "q_len", "offset", "heads", "group", "q_blocks", "plane_stride", "maxima_size", "maxima_rows",
-    "maxima_first",
-    "across", "first_keys"])
+    "maxima_first", "across", "first_keys", "q_b", "q_h", "q_n", "k_b", "k_h", "k_n"])
 def hopper_forward_kernel(
-    Q, K, V, OUT, LSE, ENTROPY, DISTANCE, MAX_SCORE, ARGMAX, FIRST_WEIGHT, TILE_MAXIMA, DIRTY, SINK, LOW,
-    HIGH, BLOCKS,
-    ORDER, mask_b, mask_h, scale, q_len, offset, heads, group, q_blocks, plane_stride, maxima_size,
-    maxima_rows,
-    maxima_first, across, first_keys,
+    Q, K, V, Q_ROWS, K_ROWS, OUT, LSE, ENTROPY, DISTANCE, MAX_SCORE, ARGMAX, FIRST_WEIGHT, TILE_MAXIMA, DIRTY,
+    SINK, LOW, HIGH, BLOCKS, ORDER, q_b, q_h, q_n, k_b, k_h, k_n, mask_b, mask_h, scale, q_len, offset,
+    heads, group, q_blocks, plane_stride, maxima_size, maxima_rows, maxima_first, across, first_keys,
     BLOCK_K: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr, HAS_SINK: gl.constexpr,
     ENTROPIES: gl.constexpr, DISTANCES: gl.constexpr, MAX_SCORES: gl.constexpr, FIND_KEY: gl.constexpr,
     FIRST_KEYS: gl.constexpr, GRAIN: gl.constexpr,
@@ -430,6 +436,8 @@ def hopper_forward_kernel(
     mask_at = batch * mask_b + head * mask_h
     q_first = block * (2 * HALF)
     c = scale * LOG2E
+    Q_ROWS += batch.to(gl.int64) * q_b + head.to(gl.int64) * q_h
+    K_ROWS += batch.to(gl.int64) * k_b + (head // group).to(gl.int64) * k_h
     TILE_MAXIMA += map_at * maxima_size - maxima_first
     DIRTY += map_at * q_blocks + block
     SINK += head
@@ -438,14 +446,14 @@ def hopper_forward_kernel(
     gl.warp_specialize(
         [
             (_attend, (
-                q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
+                q_tile, k_ring, v_ring, q_ready, k_ready, v_ready, Q_ROWS, K_ROWS, q_n, k_n,
                 OUT, LSE, ENTROPY, DISTANCE, MAX_SCORE, ARGMAX, FIRST_WEIGHT, TILE_MAXIMA, DIRTY, SINK,
                 LOW, HIGH,
                 row_at, q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, maxima_rows, c,
                 first_keys, 0, BLOCK_K, DIM, STAGES, HAS_SINK, ENTROPIES, DISTANCES, MAX_SCORES, FIND_KEY,
                 FIRST_KEYS, GRAIN)),
             (_attend, (
-                q_tile, k_ring, v_ring, q_ready, k_ready, v_ready,
+                q_tile, k_ring, v_ring, q_ready, k_ready, v_ready, Q_ROWS, K_ROWS, q_n, k_n,
                 OUT, LSE, ENTROPY, DISTANCE, MAX_SCORE, ARGMAX, FIRST_WEIGHT, TILE_MAXIMA, DIRTY, SINK,
                 LOW, HIGH,
                 row_at, q_first, stop - 1, stop - first, full_first, full_stop, q_len, offset, maxima_rows, c,

@@ -16,7 +16,7 @@ from regard.engine.riders import Riders, Streamed
 from regard.engine.triton.forward.tile_maxima import TileMaxima, tile_maxima_arguments
 from regard.engine.triton.hopper.forward.kernel import MAX_FIRST_KEYS, hopper_forward_kernel
 from regard.engine.triton.hopper.head_order import grid, heads_across
-from regard.engine.triton.hopper.tma import tile_descriptor
+from regard.engine.triton.hopper.tma import row_steps, tile_descriptor
 from regard.engine.triton.hopper.topk.launch import TopKeys
 from regard.engine.triton.launch.start import start
 from regard.engine.triton.operands import Operands
@@ -40,8 +40,8 @@ def launch(
     maximum, or the key if it is `result.argmax` itself. The weight of the first `first_keys` keys is stored
     too.
 
-    Blocks of queries whose output is not finite are flagged in `dirty`; `redo` recomputes them and their tile
-    maxima.
+    Blocks of queries whose output is not finite are flagged in `dirty`: they have garbage behind the mask, or
+    immense scores. `redo` recomputes them and their tile maxima.
     """
     p = operands.problem
     table, unused = intervals(p), result.lse
@@ -60,6 +60,10 @@ def launch(
             Q=tile_descriptor(operands.q, BLOCK_Q, across),
             K=tile_descriptor(operands.k, BLOCK_K, across // p.group),
             V=tile_descriptor(operands.v, BLOCK_K, across // p.group),
+            Q_ROWS=operands.q,
+            K_ROWS=operands.k,
+            **row_steps("q", operands.q, across),
+            **row_steps("k", operands.k, across // p.group),
             OUT=result.out,
             LSE=result.lse,
             ENTROPY=_or(result.entropy, unused),
