@@ -113,7 +113,8 @@ def _left_out(asked: str, items: list[pytest.Item]) -> set[pytest.Item]:
     found = {item for item in items for mark in ("long", "slow") if mark not in asked and _has(item, mark)}
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
-        functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if item not in found:
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for tests in functions.values():
         if mark := tests[0].get_closest_marker("share"):
             chosen = [item for item in tests if in_share(item.nodeid, mark.args[0])]

@@ -54,6 +54,7 @@ def test_a_head_that_follows_a_sound_is_found_before_the_silence():
     assert "stretch of the sound" in found.evidence
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("sharp", [0.0, 0.3, SHARP])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("known", [{}, {"heard": 90}])

@@ -89,6 +89,7 @@ def same_atlas(batch: Recording, row: int, alone: Recording) -> None:
 DECODERS = {"llama": llama, "mistral": mistral, "gpt2": gpt2}
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_text_of_a_padded_decoder_batch_has_the_atlas_it_has_alone(name, side):
@@ -98,6 +99,7 @@ def test_a_text_of_a_padded_decoder_batch_has_the_atlas_it_has_alone(name, side)
         same_atlas(batch, row, watched(model, input_ids=ids[None]))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_text_of_a_padded_encoder_batch_has_the_atlas_it_has_alone(side):
     model, rows = bert(), texts((61, 8, 40))
@@ -106,6 +108,7 @@ def test_a_text_of_a_padded_encoder_batch_has_the_atlas_it_has_alone(side):
         same_atlas(batch, row, watched(model, input_ids=ids[None]))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_text_of_a_padded_translation_batch_has_the_atlas_it_has_alone(side):
     model, read, written = t5(), texts((65, 33, 17)), texts((19, 33, 23), seed=8)
@@ -124,6 +127,7 @@ def test_a_text_of_a_padded_translation_batch_has_the_atlas_it_has_alone(side):
         same_atlas(batch, row, alone)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_the_bundled_model_has_the_same_heads_in_a_padded_batch(bundled_model, side):
     model, _ = bundled_model

@@ -103,6 +103,7 @@ def test_a_model_with_random_weights_has_no_kinds(told, bundled_model):
     assert "no kinds" in repr(seen)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("tokens", [33, 65, 257])
 @pytest.mark.parametrize("spread", [0.1, 0.3, 1.0])
 def test_random_weights_have_no_kinds_however_sharp_their_rows_are(tokens, spread):

@@ -53,6 +53,7 @@ QUICK = [
 ]
 # These train something, or read all heads of the bundled model.
 SECONDS = {"sinks", "scale-training", "rnn-bottleneck", "padding-leak", "heads-specialise"}
+SECONDS |= {"pruning-not-free", "power-law", "additive-vs-dot"}
 
 
 def by_time(names: Iterable[str]) -> list[Any]:

@@ -82,7 +82,8 @@ def test_an_object_store_holds_the_same_bytes(tiny_model, stories, undisturbed):
         assert store.read(name) == (undisturbed / name).read_bytes()
 
 
-@pytest.mark.parametrize(("workers", "most"), [(1, 1), pytest.param(2, 4, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("workers", "most"), [(1, 1), (2, 4)])
 def test_workers_killed_again_and_again_leave_the_same_bytes(
     tiny_model, stories, undisturbed, tmp_path, monkeypatch, workers, most
 ):

@@ -46,7 +46,11 @@ def save_encoder_decoder(folder: Path, tokenizer: Path) -> None:
     reader.save_pretrained(folder)
 
 
-@pytest.mark.parametrize("name", WITH_CODE)
+@pytest.mark.parametrize(
+    "name",
+    # How-to pages read the bundled model, one after the other.
+    [pytest.param(name, marks=pytest.mark.long) if name.startswith("howto/") else name for name in WITH_CODE],
+)
 def test_the_code_on_the_page_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(program(PAGES[name]), f"docs/{name}", "exec"), {"__name__": "page"})

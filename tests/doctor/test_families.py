@@ -25,6 +25,7 @@ def chosen(name: str) -> object:
 pytestmark = pytest.mark.filterwarnings("ignore")  # families warn about themselves, each in its own way
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", [chosen(name) for name in FAMILIES])
 def test_a_family_gets_a_clean_bill(name):
     model = tiny_model(name)

@@ -173,7 +173,7 @@ def test_a_setting_that_was_changed_in_one_layer_of_a_librarys_model_is_found():
     assert found.findings[0].evidence.startswith("layers.1.self_attn: scaling is 1.0, and 0.35355")
 
 
-@pytest.mark.parametrize("part", ["layers.0.self_attn", "layers.0"])
+@pytest.mark.parametrize("part", ["layers.0.self_attn", pytest.param("layers.0", marks=pytest.mark.long)])
 def test_a_layer_of_a_librarys_model_is_examined_by_itself(part):
     layer = small_llama().get_submodule(part)
     found = examine(layer)

@@ -38,6 +38,7 @@ MENDED = (
 CASES = {label: (right, thing, options) for label, right, thing, options in cases()}
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("label", MENDED)
 def test_public_attention_is_judged_rightly(label):
     verdict, found = judged(*CASES[label])

@@ -112,6 +112,7 @@ class ResidualWithoutScale(Residual):
     factor = 1.0
 
 
+@pytest.mark.long
 def test_a_gate_of_zero_and_a_residual_hide_nothing():
     assert examine(Residual()).verdict == "healthy"
     assert examine(ResidualWithoutScale()).codes == ("missing-scale",)

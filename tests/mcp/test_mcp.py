@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import regard
+from loops import finished
 from regard.errors import RegardError
 from regard.mcp.desk import KEPT, Desk
 from regard.models import Recording, bundled, record
@@ -25,12 +23,6 @@ def saved(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recordings") / "heron.regard"
     record(bundled(), TEXT, store=path)
     return path
-
-
-def finished(work: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine returns; on a thread of its own, as browser tests leave a loop running on this one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
 
 
 def call(desk: Desk, tool: str, /, **arguments: Any) -> Any:

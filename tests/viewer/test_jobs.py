@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
-import anyio
 import httpx
 import pytest
 import torch
 
+from loops import finished
 from regard.atlas.survey import cards_of
 from regard.atlas.tally import tally_of
 from regard.errors import RegardError
@@ -225,9 +224,7 @@ def test_a_job_that_ends_while_it_is_listened_to_is_heard_to_the_end():
         job.run()
         return heard + [event async for event in stream]
 
-    # In a thread of its own: the browser's tests may have left a loop running in this one.
-    with ThreadPoolExecutor(1) as pool:
-        events = told(line.strip() for line in pool.submit(anyio.run, listen).result())
+    events = told(line.strip() for line in finished(listen()))
     assert [event["token"] for event in events if "token" in event] == ["a", "b", "c"]
     assert [event["state"] in ENDED for event in events] == [False] * (len(events) - 1) + [True]
 

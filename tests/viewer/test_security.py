@@ -9,6 +9,7 @@ import anyio
 import pytest
 from fastapi.testclient import TestClient
 
+from loops import finished
 from regard.viewer import Settings, create_app
 from regard.viewer.security import COOKIE
 
@@ -126,7 +127,7 @@ def test_a_body_that_does_not_arrive_is_given_up_and_makes_room(tmp_path):
     async def send(message):
         said.append(message)
 
-    anyio.run(app, scope, never, send)
+    finished(app(scope, never, send))
     assert [message.get("status") for message in said] == [408, None]
     sentence = json.loads(said[1]["body"])["error"]
     assert sentence == "the request did not arrive within 0.01 seconds. Send it again."

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 
 import httpx
 import pytest
 
+from loops import finished
 from regard.errors import ModelError
 from regard.viewer import Settings
 from regard.viewer.serving import _Making
@@ -20,7 +20,7 @@ def asked(app, path: str) -> httpx.Response:
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.get(path)
 
-    return asyncio.run(ask())
+    return finished(ask())
 
 
 def test_a_page_is_there_before_the_model_and_tells_how_far_it_is():
@@ -73,7 +73,7 @@ def test_the_application_takes_over_and_lives_once(tmp_path):
         await starting({"type": "lifespan"}, receive, send)
         return sent
 
-    assert asyncio.run(whole_life()) == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert finished(whole_life()) == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     made.close()
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import regard
+from loops import finished
 from regard.errors import MapError, RecordingError, RegardError
 from regard.maps import AttentionMap
 from regard.models import Recording
@@ -137,7 +138,7 @@ def test_what_cannot_be_answered_is_answered_with_a_sentence(page, path, status,
 
 def test_in_a_kernel_the_work_is_done_beside_its_thread_and_the_answer_leaves_from_it(seen, monkeypatch):
     shown = show(seen)
-    worked, said = set(), []
+    worked, said, kernels = set(), [], []
     real = shown._app
 
     async def app(*arguments):
@@ -147,6 +148,7 @@ def test_in_a_kernel_the_work_is_done_beside_its_thread_and_the_answer_leaves_fr
     monkeypatch.setattr(shown, "_app", app)
 
     async def kernel():
+        kernels.append(threading.current_thread())
         ready = asyncio.Event()
 
         def send(content, buffers=None):
@@ -157,12 +159,12 @@ def test_in_a_kernel_the_work_is_done_beside_its_thread_and_the_answer_leaves_fr
         shown._handle_custom_msg({"id": "a", "path": "/api/worked"}, [])
         await ready.wait()
 
-    asyncio.run(kernel())
+    finished(kernel())
     shown.close()
     ((content, thread),) = said
     assert content == {"id": "a", "status": 200, "result": {"names": ["cat", "three"]}}
-    assert thread is threading.current_thread()
-    assert threading.current_thread() not in worked
+    assert [thread] == kernels
+    assert thread not in worked
 
 
 def test_a_question_taken_back_is_not_answered(seen, monkeypatch):
@@ -188,7 +190,7 @@ def test_a_question_taken_back_is_not_answered(seen, monkeypatch):
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
 
-    asyncio.run(kernel())
+    finished(kernel())
     shown.close()
     assert sorted(said) == ["b", "c"]
 
