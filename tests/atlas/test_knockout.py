@@ -67,6 +67,7 @@ CUTS = {
 }  # fmt: skip
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(("asked", "cuts"), CUTS.values(), ids=CUTS)
 def test_a_cut_is_the_dense_weights_edited_and_renormalised(name, asked, cuts):

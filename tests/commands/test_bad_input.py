@@ -163,6 +163,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("line", REFUSED)
 def test_bad_input_is_one_line_and_status_2_and_leaves_nothing(run, here, recorded, line):
     before = contents(here)

@@ -49,6 +49,7 @@ def beginning(monkeypatch, tmp_path) -> Callable[[int], str]:
     return cut
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_in_the_help_runs(run, name, monkeypatch, tmp_path, beginning):
     beginning(60)

@@ -34,6 +34,7 @@ def test_parameters_are_those_of_the_module(model):
     assert parameters(formula_of(model.config)).total == sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.share(3)
 def test_a_formula_and_the_model_run_without_weights_count_the_same(model):
     formula, kind = formula_of(model.config), model.config.model_type
     if kind in ("t5", "llama4_text"):

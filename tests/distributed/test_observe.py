@@ -9,6 +9,7 @@ from distributed.parity import LAYOUTS
 from distributed.statistics import STATS
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("stat", STATS)
 def test_every_statistic_is_that_of_one_process(world, stat):
     for ranks, mask, layout, exchange in (
@@ -21,6 +22,7 @@ def test_every_statistic_is_that_of_one_process(world, stat):
         world.run("distributed.statistics.matches", ranks, stat=stat, **given)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("mask", MASKS)
 def test_counts_and_diagonals_are_right_under_every_mask(world, mask):
     given = {"layout": "head tail", "exchange": "ring", "mask": mask}

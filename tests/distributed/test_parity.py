@@ -8,6 +8,7 @@ from distributed.catalogue import MASKS, OPTIONS
 from distributed.parity import LAYOUTS
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("mask", MASKS)
 def test_every_mask_gives_the_output_and_gradients_of_one_process(world, mask):
     for ranks, exchange, layout in (

@@ -12,12 +12,14 @@ from doctor.table import made
 from regard.doctor import examine
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
 def test_a_healthy_style_gets_a_clean_bill(style):
     found = examine(made(style.source()))
     assert found.verdict == "healthy", str(found)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("number", range(len(MISTAKES)), ids=lambda number: f"{number} {MISTAKES[number][0]}")
 def test_a_mistake_is_named_whatever_the_style(number):
     codes, slots = MISTAKES[number]

@@ -11,6 +11,7 @@ from regard.doctor import examine, mistakes
 OUTSIDE = {"raises", "hangs"}
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
 def test_a_mistake_is_found_and_named_as_itself(path):
     file = load(path)
@@ -18,6 +19,7 @@ def test_a_mistake_is_found_and_named_as_itself(path):
     assert found.codes == (file.MISTAKE,), str(found)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.stem)
 def test_a_healthy_attention_gets_a_clean_bill(path):
     file = load(path)

@@ -30,6 +30,7 @@ def seen(leaves: dict, mask) -> dict:
     return {"out": result.out, "lse": result.lse, **result.stats}
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize(("q", "k"), [(1, 17), (1, 65), (4, 63), (33, 65), (63, 63)])
 def test_a_grid_has_the_bits_of_its_pieces(name, q, k, monkeypatch):

@@ -68,6 +68,7 @@ def shapes(batch: int, q: int, k: int) -> dict:
 EVERY = list(shapes(1, 1, 1))
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("backend", ["auto", "torch"])
 @pytest.mark.parametrize("mask", [None, Causal()], ids=["no mask", "causal"])
 @pytest.mark.parametrize(("batch", "q", "k"), LENGTHS, ids=str)

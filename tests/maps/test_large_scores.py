@@ -72,6 +72,7 @@ def errors(q: Tensor, k: Tensor, mask, exact: Tensor, backend: str, **options) -
     return {name: (got.double() - want).abs().max().item() for name, (got, want) in found.items()}
 
 
+@pytest.mark.share(4)
 @on_every_backend
 @masked
 @pytest.mark.parametrize("equal", [False, True], ids=["steps", "equal"])
@@ -85,6 +86,7 @@ def test_scores_without_rounding_give_weights_without_error(logit, mask, backend
     assert max(found.values()) <= limit, found
 
 
+@pytest.mark.share(4)
 @masked
 @signed
 def test_float64_keeps_its_digits_too(logit, mask):
@@ -94,6 +96,7 @@ def test_float64_keeps_its_digits_too(logit, mask):
     assert max(found.values()) <= (1e-15 if abs(logit) > large_rows.LARGEST[torch.float64] else 4e-12), found
 
 
+@pytest.mark.share(4)
 @on_every_backend
 @masked
 def test_random_scores_are_at_most_twice_as_wrong_as_eagers(logit, mask, backend):
@@ -108,6 +111,7 @@ def test_random_scores_are_at_most_twice_as_wrong_as_eagers(logit, mask, backend
     assert max(found.values()) <= 2 * eager + 1e-5, found
 
 
+@pytest.mark.share(4)
 @signed
 @pytest.mark.parametrize("kind", ["soft cap", "sink", "bias", "score_mod"])
 def test_options_of_scores_are_lifted_too(logit, kind):

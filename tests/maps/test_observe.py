@@ -29,6 +29,7 @@ def entropy_of(weights):
     return -(weights * weights.clamp(min=1e-300).log()).sum(-1)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("stats", [ROWS, [*ROWS, ColumnMass()]], ids=["riding", "second pass"])
 @pytest.mark.parametrize("name", CASES)

@@ -62,6 +62,7 @@ def texts(model: Any, padded: bool) -> dict[str, torch.Tensor]:
     return given
 
 
+@pytest.mark.share(2)
 @torch.no_grad()
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 def test_a_family_says_what_it_always_says_and_its_cells_are_its_own(model, padded):

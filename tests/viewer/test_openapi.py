@@ -18,7 +18,8 @@ def schema(odd_path, tmp_path_factory):
     patch.undo()
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 @pytest.mark.filterwarnings("ignore")
 def test_no_request_takes_the_server_down(schema, path, method):
-    answers_well(*schema, path, method, examples=12 if is_exhaustive() else 4)()
+    answers_well(*schema, path, method, examples=12 if is_exhaustive() else 6)()

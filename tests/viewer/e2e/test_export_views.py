@@ -83,6 +83,7 @@ def test_a_page_opened_from_disk_without_a_network_tells_the_same_numbers(
         until(offline, "document.querySelectorAll('.thumb[data-state=ready]').length === 54")
 
 
+@pytest.mark.share(2)
 @every_view
 def test_a_picture_and_a_drawing_show_the_view(
     page: Page, offline: Page, server: str, record: str, view: View, tmp_path: Path
