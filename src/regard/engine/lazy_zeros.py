@@ -18,31 +18,31 @@ class LazyZeros:
     """
 
     def __init__(self) -> None:
-        self.left: dict[int, Tensor] = {}
+        self.uninitialised: dict[int, Tensor] = {}
 
     def __call__(self, shape: tuple[int, ...], **options: Any) -> Tensor:
         """An uninitialised buffer: the first to add to it must clear or overwrite it."""
         made = torch.empty(shape, **options)
-        self.left[id(made)] = made
+        self.uninitialised[id(made)] = made
         return made
 
     def take(self, x: Tensor) -> bool:
-        """Whether a buffer is still uninitialised; if so, the caller must now write all of it."""
-        return self.left.pop(id(x), None) is not None
+        """Return whether a buffer is still uninitialised; if so, the caller must overwrite all of it."""
+        return self.uninitialised.pop(id(x), None) is not None
 
     def clear(self, *some: Tensor | None) -> None:
-        """Set to 0 those of some tensors that are not cleared yet."""
+        """Set uninitialised buffers to 0; leave others and None alone."""
         for x in some:
             if x is not None and self.take(x):
                 x.zero_()
 
     def add(self, x: Tensor, more: Tensor) -> None:
-        """Add something of the same shape, or one that expands to it."""
+        """Add a tensor of the same shape, or one that expands to it."""
         if self.take(x):
             x.copy_(more)
         else:
             x.add_(more)
 
     def clear_all(self) -> None:
-        """Set to 0 what is left."""
-        self.clear(*list(self.left.values()))
+        """Set all buffers that are still uninitialised to 0."""
+        self.clear(*list(self.uninitialised.values()))

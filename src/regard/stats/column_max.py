@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.errors import StatisticError
 from regard.stats.base import State, Statistic
-from regard.stats.folds import ColumnTopFold, Fold
+from regard.stats.folds import ColumnMaxFold, Fold
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["ColumnMax"]
@@ -43,7 +43,7 @@ class ColumnMax(Statistic):
         torch.maximum(tops, tile.weights.amax(-2), out=tops)
 
     def folds(self, state: State, frame: Frame) -> list[Fold]:
-        return [ColumnTopFold(state["tops"])]
+        return [ColumnMaxFold(state["tops"])]
 
     def merge(self, state: State, other: State) -> State:
         return {"tops": torch.maximum(state["tops"], other["tops"])}

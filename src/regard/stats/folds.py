@@ -17,16 +17,16 @@ __all__ = [
     "BinFold",
     "BlockFold",
     "ColumnFold",
-    "ColumnTopFold",
+    "ColumnMaxFold",
     "DiagonalFold",
     "DistanceFold",
     "DivergenceFold",
     "EntropyFold",
     "Fold",
+    "MaxScoreFold",
     "MixFold",
     "PairFold",
-    "PeakFold",
-    "TopFold",
+    "TopKeysFold",
 ]
 
 
@@ -54,7 +54,7 @@ class DistanceFold(Fold):
 
 
 @dataclass(frozen=True)
-class PeakFold(Fold):
+class MaxScoreFold(Fold):
     """max_j s_ij and its key, the first of equals."""
 
     value: Float[Tensor, "batch heads q"]
@@ -71,7 +71,7 @@ class MixFold(Fold):
 
 
 @dataclass(frozen=True)
-class TopFold(Fold):
+class TopKeysFold(Fold):
     """The largest weights of each row and their keys, largest first, of equals the earlier key; no zeros."""
 
     weight: Float[Tensor, "batch heads q top"]
@@ -96,7 +96,7 @@ class ColumnFold(Fold):
 
 
 @dataclass(frozen=True)
-class ColumnTopFold(Fold):
+class ColumnMaxFold(Fold):
     """max_i w_ij, of each key."""
 
     into: Float[Tensor, "batch heads k"]
@@ -124,7 +124,7 @@ class BlockFold(Fold):
 
     size: int
     sums: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
-    tops: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
+    maxima: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
 
     @property
     def about(self) -> Hashable:

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from regard.stats.base import State, Statistic
-from regard.stats.folds import Fold, PeakFold
-from regard.stats.peaks import note_peaks
+from regard.stats.folds import Fold, MaxScoreFold
+from regard.stats.row_maxima import update_row_maxima
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["MaxScore", "RowMaximum"]
@@ -26,9 +26,9 @@ class RowMaximum(NamedTuple):
 
 @dataclass(frozen=True)
 class MaxScore(Statistic):
-    """The largest score of each query, max_j s_ij, and its key: what logit clipping keeps an eye on.
+    """The largest score of each query, max_j s_ij, and its key. Logit clipping watches these scores.
 
-    A `RowMaximum` of two (batch, heads, q) tensors. Of equal scores the first key is named.
+    The result is a `RowMaximum` of two (batch, heads, q) tensors. On ties it names the first key.
 
     >>> import torch, regard
     >>> q, k = torch.ones(1, 1, 1, 1), torch.tensor([[[[1.0], [3.0], [2.0]]]])
@@ -49,13 +49,13 @@ class MaxScore(Statistic):
     def update(self, state: State, tile: MapTile) -> None:
         value, key = tile.of_rows(state["value"]), tile.of_rows(state["key"])
         if tile.lse is None:
-            note_peaks(value, key, tile.scores, tile.cols.start)
+            update_row_maxima(value, key, tile.scores, tile.cols.start)
         else:
             # The largest log weight is the largest score, and needs no second tile of numbers.
-            note_peaks(value, key, tile.log_weights, tile.cols.start, tile.lse)
+            update_row_maxima(value, key, tile.log_weights, tile.cols.start, tile.lse)
 
     def folds(self, state: State, frame: Frame) -> list[Fold]:
-        return [PeakFold(state["value"], state["key"])]
+        return [MaxScoreFold(state["value"], state["key"])]
 
     def merge(self, state: State, other: State) -> State:
         beaten = _beats(other["value"], other["key"], state["value"], state["key"])
@@ -66,5 +66,5 @@ class MaxScore(Statistic):
 
 
 def _beats(value: Tensor, key: Tensor | int, best: Tensor, best_key: Tensor) -> Tensor:
-    """Whether a score replaces the best so far. A NaN among the scores must not go unseen: it beats all."""
+    """Whether a score replaces the best so far. NaN replaces every number, so that it shows."""
     return (value > best) | (value.isnan() & ~best.isnan()) | ((value == best) & (best_key > key))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.stats.base import State, Statistic
 from regard.stats.checks import at_most, whole
-from regard.stats.folds import Fold, TopFold
+from regard.stats.folds import Fold, TopKeysFold
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["TopK", "TopKeys"]
@@ -70,7 +70,7 @@ class TopK(Statistic):
                     _insert(weight, key, row, weights.view(-1)[found], tile.cols.start + col)
 
     def folds(self, state: State, frame: Frame) -> list[Fold]:
-        return [TopFold(state["weight"], state["key"])]
+        return [TopKeysFold(state["weight"], state["key"])]
 
     def merge(self, state: State, other: State) -> State:
         weight, key = (torch.cat([state[name], other[name]], -1) for name in ("weight", "key"))

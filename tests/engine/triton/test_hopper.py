@@ -451,13 +451,13 @@ def test_diagonals_of_the_future_are_left_out_where_nobody_asks_for_them(monkeyp
 
     from regard.engine.triton.hopper.second_pass import sweep
 
-    walked, walk = [], sweep._Sweep._walk
+    walked, walk = [], sweep._Sweep._launch
 
     def seen(sweep, band, strips, *args, **asked):
         walked.append(strips.shape[1])
         walk(sweep, band, strips, *args, **asked)
 
-    monkeypatch.setattr(sweep._Sweep, "_walk", seen)
+    monkeypatch.setattr(sweep._Sweep, "_launch", seen)
     monkeypatch.setattr(sweep, "PROGRAMS", 2)
     q, k, v = tensors(q=1500, k=1500)
     asked = [ColumnMass(), Decay(), Pooled(64, "both")]

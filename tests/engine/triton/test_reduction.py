@@ -116,14 +116,14 @@ def test_bands_of_any_size_make_one_overview(monkeypatch, device, pool):
     problem = problem_of(q, k, k, Options())
     ask = SweepRequest(pool=pool, pool_sums=True, pool_maxima=True)
     state = sweep._Sweep(problem, torch.zeros(1, 2, 700, device=device), ask, SweepResult(), LazyZeros())
-    state.blank.clear_all()
+    state.lazy_zeros.clear_all()
     high, wide = state.part
     parts = torch.rand(1, 2, 11 * SIDE // high, 8 * SIDE // wide, device=device)
     for first in range(0, 11, 4):
         band = range(first, min(first + 4, 11))
         some = parts[:, :, band.start * SIDE // high : band.stop * SIDE // high].contiguous()
-        state._put(state.found.pool_sums, some, (high, wide), band, largest=False)
-        state._put(state.found.pool_maxima, some, (high, wide), band, largest=True)
+        state._add_pooled(state.found.pool_sums, some, (high, wide), band, largest=False)
+        state._add_pooled(state.found.pool_maxima, some, (high, wide), band, largest=True)
     whole = torch.nn.functional.pad(
         parts, (0, -parts.shape[3] % (pool // wide), 0, -parts.shape[2] % (pool // high))
     )

@@ -9,14 +9,14 @@ from regard.engine.finite import finite
 from regard.engine.native.availability import refusal
 from regard.engine.native.grid import pieces
 from regard.engine.native.library import load
-from regard.engine.native.sums import Distances, Entropies, Mixes, Peaks, Sum, starts
+from regard.engine.native.sums import Distances, Entropies, MaxScores, Mixes, Sum, starts
 from regard.engine.native.tasks import Batch, Operands, packed, task_of
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.sink import with_sink
 from regard.errors import BackendError
 from regard.stats import Frame
-from regard.stats.folds import DistanceFold, EntropyFold, MixFold, PeakFold
+from regard.stats.folds import DistanceFold, EntropyFold, MaxScoreFold, MixFold
 
 __all__ = ["attend", "can_attend"]
 
@@ -92,7 +92,7 @@ def _sums(problem: Problem, riders: Riders, result: Streamed) -> list[Sum]:
     if result.distance is not None:
         sums.append(Distances([DistanceFold(result.distance)], frame))
     if result.max_score is not None and result.argmax is not None:
-        sums.append(Peaks([PeakFold(result.max_score, result.argmax)], frame))
+        sums.append(MaxScores([MaxScoreFold(result.max_score, result.argmax)], frame))
     if riders.columns is not None and result.columns is not None:
         sums.append(Mixes([MixFold(result.columns, _every_head(riders.columns, problem.group))], frame))
     return sums

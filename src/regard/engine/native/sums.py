@@ -22,14 +22,14 @@ from regard.stats.folds import (
     BinFold,
     BlockFold,
     ColumnFold,
-    ColumnTopFold,
+    ColumnMaxFold,
     DiagonalFold,
     DistanceFold,
     EntropyFold,
     Fold,
+    MaxScoreFold,
     MixFold,
-    PeakFold,
-    TopFold,
+    TopKeysFold,
 )
 
 __all__ = ["KINDS", "Share", "Sum", "starts"]
@@ -113,8 +113,8 @@ class Distances(_PerRow):
         return super().aim(job, unit)
 
 
-class Peaks(Sum):
-    """For PeakFold."""
+class MaxScores(Sum):
+    """For MaxScoreFold."""
 
     def make(self) -> None:
         self.value = self.room([fold.value for fold in self.folds], self.frame.q, fill=-torch.inf)
@@ -132,8 +132,8 @@ class Peaks(Sum):
                 fold.key.copy_(self.key)
 
 
-class Tops(Sum):
-    """For TopFold."""
+class TopKeys(Sum):
+    """For TopKeysFold."""
 
     def make(self) -> None:
         self.k = self.folds[0].about
@@ -218,23 +218,23 @@ class Columns(Sum):
                 fold.into.add_(self.sums[..., fold.first : fold.first + fold.into.shape[-1]])
 
 
-class ColumnTops(Sum):
-    """For ColumnTopFold."""
+class ColumnMaxima(Sum):
+    """For ColumnMaxFold."""
 
     def make(self) -> None:
-        self.tops = self.room([fold.into for fold in self.folds], self.frame.k)
+        self.maxima = self.room([fold.into for fold in self.folds], self.frame.k)
 
     def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         keys = unit.keys
         own, start = unit.zeros(len(keys) + 2 * MARGIN)
         job.column_tops = start + (MARGIN - keys.start) * FLOAT
-        home = unit.part_of(self.tops)[..., keys.start : keys.stop]
+        home = unit.part_of(self.maxima)[..., keys.start : keys.stop]
         return [Share(own[..., MARGIN : MARGIN + len(keys)], home, maximum=True)]
 
     def deliver(self) -> None:
         for fold in self.folds:
-            if fold.into is not self.tops:
-                Share(self.tops, fold.into, maximum=True).bring_home()
+            if fold.into is not self.maxima:
+                Share(self.maxima, fold.into, maximum=True).bring_home()
 
 
 class Diagonals(Sum):
@@ -266,10 +266,10 @@ class Blocks(Sum):
         self.size = self.folds[0].size
         shape = (-(-self.frame.q // self.size), -(-self.frame.k // self.size))
         sums = [fold.sums for fold in self.folds if fold.sums is not None]
-        tops = [fold.tops for fold in self.folds if fold.tops is not None]
+        wanted_maxima = [fold.maxima for fold in self.folds if fold.maxima is not None]
         self.sums = self.room(sums, *shape) if sums else None
-        self.tops = self.room(tops, *shape) if tops else None
-        named = (("block_sums", self.sums), ("block_tops", self.tops))
+        self.maxima = self.room(wanted_maxima, *shape) if wanted_maxima else None
+        named = (("block_sums", self.sums), ("block_tops", self.maxima))
         self.wholes = [(field, whole, starts(whole)) for field, whole in named if whole is not None]
 
     def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
@@ -288,14 +288,14 @@ class Blocks(Sum):
             own, address = unit.zeros(down.stop - down.start, width)
             setattr(job, field, address - across.start * FLOAT)
             home = unit.part_of(whole)[..., down, across]
-            shares.append(Share(own, home, maximum=whole is self.tops))
+            shares.append(Share(own, home, maximum=whole is self.maxima))
         return shares
 
     def deliver(self) -> None:
         for fold in self.folds:
-            for wanted, whole in ((fold.sums, self.sums), (fold.tops, self.tops)):
+            for wanted, whole in ((fold.sums, self.sums), (fold.maxima, self.maxima)):
                 if wanted is not None and whole is not None and wanted is not whole:
-                    Share(whole, wanted, maximum=whole is self.tops).bring_home()
+                    Share(whole, wanted, maximum=whole is self.maxima).bring_home()
 
 
 class Bins(Sum):
@@ -323,11 +323,11 @@ class Bins(Sum):
 KINDS: dict[type[Fold], type[Sum]] = {
     EntropyFold: Entropies,
     DistanceFold: Distances,
-    PeakFold: Peaks,
-    TopFold: Tops,
+    MaxScoreFold: MaxScores,
+    TopKeysFold: TopKeys,
     MixFold: Mixes,
     ColumnFold: Columns,
-    ColumnTopFold: ColumnTops,
+    ColumnMaxFold: ColumnMaxima,
     DiagonalFold: Diagonals,
     BlockFold: Blocks,
     BinFold: Bins,

@@ -18,7 +18,7 @@ from regard.engine.problem import Problem
 from regard.engine.riders import NO_RIDERS, Riders, Streamed
 from regard.engine.schedule import Row
 from regard.engine.sink import with_sink
-from regard.stats.peaks import note_peaks
+from regard.stats.row_maxima import update_row_maxima
 
 __all__ = ["forward"]
 
@@ -78,7 +78,7 @@ class _Stream:
         self.second = torch.empty_like(self.buffer) if riders.entropy else None
 
     def run(self, row: Row) -> None:
-        """Stream one block; leaves acc, m, energy and peaks behind."""
+        """Stream one block; leaves acc, m, energy and row_maxima."""
         if self.riders.distance:
             # Relative to the middle of the block, so that near keys keep their digits far down the text.
             positions = torch.arange(self.v.shape[1], dtype=self.v.dtype, device=self.v.device)
@@ -114,8 +114,8 @@ class _Stream:
         if result.columns is not None:
             part.put(result.columns, rows, mixed[..., width + 1 + self.riders.distance :])
         if result.max_score is not None and result.argmax is not None:
-            part.put(result.max_score, rows, self.peaks[0])
-            part.put(result.argmax, rows, self.peaks[1])
+            part.put(result.max_score, rows, self.row_maxima[0])
+            part.put(result.argmax, rows, self.row_maxima[1])
 
     def _stream(self, row: Row, careful: bool) -> None:
         part = self.part
@@ -125,13 +125,17 @@ class _Stream:
         self.shift = torch.zeros_like(self.m)
         self.energy = q.new_zeros(q.shape[:2])
         nowhere = torch.full(q.shape[:2], -1, dtype=torch.long, device=q.device)
-        self.peaks = (q.new_full(q.shape[:2], -torch.inf), nowhere)
+        self.row_maxima = (q.new_full(q.shape[:2], -torch.inf), nowhere)
         settled = False
         for tile in part.tiles(row):
             keys = slice(tile.keys.start, tile.keys.stop)
             s = part.scores(q, self.k[:, keys], tile, self.buffer)
             if self.riders.max_score or not settled:
-                top = note_peaks(*self.peaks, s, tile.keys.start) if self.riders.max_score else s.amax(-1)
+                top = (
+                    update_row_maxima(*self.row_maxima, s, tile.keys.start)
+                    if self.riders.max_score
+                    else s.amax(-1)
+                )
                 if careful or not settled:
                     # The maximum need not be exact: once every row has one, it is kept (see LARGE).
                     settled = self._raise(top[..., None]) and not careful

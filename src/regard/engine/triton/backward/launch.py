@@ -14,7 +14,7 @@ from regard.engine.problem import Problem
 from regard.engine.sums import over_rows
 from regard.engine.triton import hopper
 from regard.engine.triton.backward.kernel import keys_kernel, queries_kernel
-from regard.engine.triton.backward.preprocess import Preprocessed, preprocess
+from regard.engine.triton.backward.preprocess import PreparedUpstream, preprocess
 from regard.engine.triton.launch.start import start
 from regard.engine.triton.operands import Operands, described, strides
 from regard.engine.triton.replay.calls import replay_or_call
@@ -37,22 +37,22 @@ def backward(
 def _backward(
     problem: Problem, out: Tensor, lse: Tensor, d_out: Tensor, d_lse: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    operands, changes = preprocess(problem, out, lse, d_out, d_lse)
+    operands, upstream = preprocess(problem, out, lse, d_out, d_lse)
     dq, dk, dv = (
         torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (problem.q, problem.k, problem.v)
     )
     if hopper.applicable(operands.problem):
         from regard.engine.triton.hopper.backward.launch import launch
 
-        launch(operands, changes, dq, dk, dv)
+        launch(operands, upstream, dq, dk, dv)
     else:
-        _launch(operands, changes, dq, dk, dv)
-    return dq, dk, dv, _sink_gradient(problem, lse, changes.delta[:, : problem.q_len].view(lse.shape))
+        _launch(operands, upstream, dq, dk, dv)
+    return dq, dk, dv, _sink_gradient(problem, lse, upstream.delta[:, : problem.q_len].view(lse.shape))
 
 
-def _launch(operands: Operands, changes: Preprocessed, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
-    p, d_out = operands.problem, changes.d_out
-    lines = {"LSE": changes.lse, "DELTA": changes.delta, "length": changes.lse.shape[1]}
+def _launch(operands: Operands, upstream: PreparedUpstream, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
+    p, d_out = operands.problem, upstream.d_out
+    lines = {"LSE": upstream.lse, "DELTA": upstream.delta, "length": upstream.lse.shape[1]}
     shared = {**lines, **operands.sizes, **operands.scoring}
     for kernel, name in ((keys_kernel, "keys"), (queries_kernel, "queries")):
         cut = operands.config(name)

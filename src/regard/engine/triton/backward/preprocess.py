@@ -16,7 +16,7 @@ from regard.engine.triton.configs import width
 from regard.engine.triton.launch.start import start
 from regard.engine.triton.operands import Operands, packed, strides
 
-__all__ = ["LINE", "Preprocessed", "preprocess"]
+__all__ = ["LINE", "PreparedUpstream", "preprocess"]
 
 # Lines of one number per query are padded to whole blocks: TMA needs each to begin at a multiple of 16 bytes.
 LINE = 128
@@ -25,7 +25,7 @@ ROWS = 32
 
 
 @dataclass(frozen=True)
-class Preprocessed:
+class PreparedUpstream:
     """Upstream gradients, and delta and lse2 of every row.
 
     Log-sum-exps are in units of log 2, and inf for dead rows.
@@ -38,7 +38,7 @@ class Preprocessed:
 
 def preprocess(
     problem: Problem, out: Tensor, lse: Tensor, d_out: Tensor, d_lse: Tensor | None
-) -> tuple[Operands, Preprocessed]:
+) -> tuple[Operands, PreparedUpstream]:
     """A problem without garbage behind its mask, and its upstream gradients."""
     p = problem
     d_out = d_out.to(p.v.dtype).contiguous()
@@ -76,4 +76,4 @@ def preprocess(
         HAS_D_LSE=d_lse is not None,
         CLEAN=clean,
     )
-    return Operands(replace(p, q=clean_q, k=k, v=v)), Preprocessed(clean_d, lse2, delta)
+    return Operands(replace(p, q=clean_q, k=k, v=v)), PreparedUpstream(clean_d, lse2, delta)

@@ -1,9 +1,9 @@
 """The order of heads and blocks: under a mask, the longest blocks of several heads come before all shorter
 ones.
 
-Blocks are sorted longest first, so that short ones fill the end of a launch. With one head after the other
-every head has such an end, and heads with fewer blocks than the GPU has multiprocessors leave some of them
-idle.
+Blocks are sorted longest first, so that short blocks fill the end of a launch. If heads run one after the
+other, the short blocks of every head come before the long ones of the next, and heads with fewer blocks than
+the GPU has multiprocessors leave some of them idle.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from regard.engine.triton.schedule.intervals import intervals
 
 __all__ = ["grid", "heads_across"]
 
-# Keys of interleaved heads together: more would not stay in the second-level cache.
+# The most keys of all interleaved heads in total: more would not stay in the second-level cache.
 NEAR = 16384
 
 

@@ -1,4 +1,4 @@
-"""What kernels for Hopper share: rings of tiles in shared memory, barriers, transposed products."""
+"""Helpers that the Hopper kernels share: rings of tiles in shared memory, barriers, transposed products."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
@@ -34,8 +34,8 @@ PLACE = gl.constexpr(8)
 
 @gluon.jit
 def ring(DESCRIPTOR, STAGES: gl.constexpr, ROWS: gl.constexpr, DIM: gl.constexpr):
-    """Shared memory for STAGES tiles, in two views: TMA wants axes of length 1 for batch rows and heads, the
-    matrix units want two axes."""
+    """Shared memory for STAGES tiles, in two views: (STAGES, 1, 1, ROWS, DIM) for TMA, whose tiles have axes
+    for batch row and head, and (STAGES, ROWS, DIM) for the matrix units."""
     dtype: gl.constexpr = DESCRIPTOR.dtype
     flat: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, DIM], dtype)
     tma_view = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, ROWS, DIM], DESCRIPTOR.layout)
@@ -99,8 +99,8 @@ def block_and_head(across):
 
 @gluon.jit
 def run_of(ORDER, BLOCKS, plane, number):
-    """The block at a place of the order, and its run of tiles: start, stop, and start and stop of the full
-    ones (`Schedule.blocks`)."""
+    """The block that program `number` computes, and its run of tiles: start, stop, and start and stop of the
+    full tiles (`Schedule.blocks`)."""
     block = gl.load(ORDER + plane + number)
     bounds = BLOCKS + (plane + block) * 4
     return block, gl.load(bounds), gl.load(bounds + 1), gl.load(bounds + 2), gl.load(bounds + 3)
@@ -113,10 +113,10 @@ def load_tiles(
     STEP: gl.constexpr, BLOCK: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """The loading warp: tiles of keys and values into two rings, in rising (STEP 1) or falling (STEP -1)
+    """The loading warp: load tiles of keys and values into two rings, in rising (STEP 1) or falling (STEP -1)
     order.
 
-    Barriers of the slots for keys come first, those for values after them.
+    Named barriers 0 … STAGES - 1 belong to the slots for keys, the next STAGES to those for values.
     """
     for i in range(count):
         slot = i % STAGES
@@ -133,8 +133,7 @@ def load_tiles(
 
 @gluon.jit
 def mask_tile(x, j, low, high, full_first, full_stop, other, BLOCK: gl.constexpr, layout: gl.constexpr):
-    """Tile j with `other` where a query may not see a key. Tiles that every query sees are left as they are.
-    """
+    """Tile j with `other` where a query may not see a key; a full tile is returned unchanged."""
     if (j < full_first) | (j >= full_stop):
         k_row = j * BLOCK + gl.arange(0, BLOCK, gl.SliceLayout(0, layout))[None, :]
         x = gl.where((k_row >= low[:, None]) & (k_row < high[:, None]), x, other)

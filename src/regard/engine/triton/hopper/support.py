@@ -1,4 +1,4 @@
-"""Which problems the kernels for Hopper take, without loading them."""
+"""Which problems the Hopper kernels can run; importing this loads no kernel."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from regard.engine.triton.schedule.intervals import has_intervals, intervals
 
 __all__ = ["applicable", "faster_than_vendor", "finds_argmax"]
 
-# Warpgroup instructions are this generation's own: the one before has none, the one after has others.
+# Warpgroup instructions exist in this generation only: Ampere has none, Blackwell has different ones.
 GENERATION = 9
 SLOWER = (
     "the kernels for Hopper are off, so 16-bit attention, its backward and its statistics run in the "
     "slower portable kernels"
 )
 DIMS = (64, 128)
-# The second axis of a grid is no longer than this, and some kernels have a program there for every map.
+# The limit of a grid's second axis, on which some kernels have one program per map.
 MOST_MAPS = 65535
-# From this length on, at this head dim, our plain forward is faster than cuDNN (benchmarks/results/gpu.md).
+# From this length on, at this head dim, our plain forward is faster than cuDNN: benchmarks/results/gpu.md.
 FASTER_FROM, FASTER_DIM = 4096, 128
 # Up to this many visible keys per row (on average, by head dim), the forward finds the argmax itself, in
 # every tile. Above that it is faster to remember the tile of the maximum and to search that tile again.
@@ -33,8 +33,8 @@ FEW_KEYS = {64: 1024, 128: 4096}
 
 @asked_once
 def applicable(problem: Problem) -> bool:
-    """Whether the Hopper kernels take a problem: half precision, equal head dims, plain scores, masks of
-    spans."""
+    """Whether the Hopper kernels can run a problem: half precision, equal head dims, scaled dot products, a
+    mask of intervals."""
     q, v = problem.q, problem.v
     if not (q.is_cuda and generation(q.device) == GENERATION and _has_gluon()):
         return False

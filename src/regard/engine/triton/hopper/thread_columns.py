@@ -1,6 +1,6 @@
 """The columns of a tile that one thread holds. Four threads share each row.
 
-Sums along a row stay in four parts, one per thread, until the whole sum is needed.
+Each of the four threads keeps its own part of a sum along the row until the whole sum is needed.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
@@ -23,7 +23,7 @@ __all__ = [
     "unstack",
 ]
 
-# Rows of a program that one warpgroup holds.
+# Rows of a program that one warpgroup computes.
 HALF = gl.constexpr(64)
 LARGER = gl.constexpr("max.s32 $0, $1, $2;")
 

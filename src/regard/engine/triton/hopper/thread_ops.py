@@ -1,5 +1,4 @@
-"""Operations of single threads as inline PTX, for which Gluon has no functions. The PTX is in
-thread_ops_ptx.py."""
+"""Operations of single threads that Gluon has no functions for, as inline PTX (in thread_ops_ptx.py)."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
 # pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false, reportCallIssue=false
@@ -123,9 +122,9 @@ def first_base(highest, base):
 
 @gluon.jit
 def select_equal(x, level, THIS: gl.constexpr, other):
-    """THIS where `x` equals `level`, else `other`: two instructions.
+    """THIS where `x` equals `level`, else `other`, in two instructions.
 
-    The compiler turns a chain of such choices into sums of shifted bits, which take more.
+    From a chain of `gl.where` the compiler makes sums of shifted bits, which take more instructions.
     """
     text: gl.constexpr = select_equal_ptx(THIS)
     return gl.inline_asm_elementwise(
@@ -173,10 +172,10 @@ def expand_bits(bits, first, to):
 
 @gluon.jit
 def append_candidates(scores, threshold, first, low, high, length, to):
-    """Append the keys of 64 × 64 scores (`columns_apart`) that reach the threshold of their row and that the
-    row sees.
+    """Append the keys of 64 × 64 scores that reach the threshold of their row and that the row sees.
 
-    If a thread has one such key, its place, key and score are returned, for `flush_candidates` to write.
+    If a thread has one such key, its place in the list, the key and the score are returned, for
+    `flush_candidates` to write.
     """
     about = (threshold, first, low, high, length.to(gl.int64), to.to(gl.int64))
     return gl.inline_asm_elementwise(
@@ -223,7 +222,7 @@ def store_tile_bits(x, below, place, stores, to):
 
 @gluon.jit
 def store_block_maxima(x, offset, place, stores, to):
-    """Raise stored weights to the largest of the rows in each line, in the layout of `store_tile_bits`."""
+    """Raise each line's stored weight to the maximum over the rows, in the layout of `store_tile_bits`."""
     gl.inline_asm_elementwise(
         STORE_BLOCK_MAXIMA, STORE_BLOCK_MAXIMA_OPERANDS, [x, offset, place, stores.to(gl.int32),
         to.to(gl.int64)],

@@ -37,19 +37,19 @@ __all__ = [
     "select_equal_ptx",
 ]
 
-# The base of a row that has seen nothing yet.
+# The base of a row that has seen no key yet.
 LOWEST = gl.constexpr(-1e36)
 # Weights of a tile that one thread holds.
 TILE = 64
 
 
 def _handed_out(one: list[str], other: list[str], thread: str, results: list[str]) -> str:
-    """PTX: exchange numbers of which four neighbouring threads hold one part each.
+    """PTX: scatter four numbers over four neighbouring threads, each of which holds a part of every number.
 
-    A thread holds two parts of `one` and two of `other`, and owns one of these four numbers: the lowest bit
-    of its lane selects one or other, the next bit the first or second. It keeps its part of that number and
-    gives the other three away, one to each neighbour. Shuffles go through shared memory and are slow while
-    matrix products use it, so the four parts are added up one step later, or when nothing else is left to do.
+    `one` and `other` are two numbers each. A thread owns one of the four: the lowest bit of its lane selects
+    one or other, the next bit the first or second. It keeps its part of that number and sends its parts of
+    the other three to their owners. Shuffles go through shared memory and are slow while matrix products use
+    it, so the caller adds up the four parts one step later, or when no other work is left.
     """
     lines = ["{ .reg .pred second, later; .reg .b32 bit; .reg .f32 near<2>, far<2>;"]
     lines += [f"and.b32 bit, {thread}, 1; setp.ne.u32 second, bit, 0;"]
@@ -74,10 +74,10 @@ def _exchange() -> str:
 
 
 def _receive() -> str:
-    """PTX: add up and store what `_exchange` handed out.
+    """PTX: add up and store the parts that `_exchange` scattered.
 
-    Operands: results (none), the part that was kept and the parts received, the lane, the place of its key,
-    which of the two blocks exist (bits), and the address of the blocks.
+    Operands: results (none), the part that was kept and the parts received, the lane, the offset of the
+    thread's key, which of the two blocks exist (bits), and the address of the blocks.
     """
     results, kept, given, thread, place, inside, blocks = registers(7, 2)
     lines = ["{ .reg .pred second, there; .reg .b32 bit; .reg .u64 to; .reg .f32 all, more;"]
@@ -92,8 +92,8 @@ def _receive() -> str:
 def _offer_maxima(parts: int) -> str:
     """PTX: give each of the four threads of a row the maximum of one part of a tile.
 
-    The tile has one part or two, and a thread holds two rows of each. Operands: results (four: what the
-    thread and its neighbours hold of its own part), the scores, the lane.
+    The tile has one part or two, and a thread holds two rows of each. Operands: results (four: the maxima of
+    its own part that the thread and its neighbours hold), the scores, the lane.
     """
     *results, scores, thread = registers(2 // parts + 2, 2 * parts)
     one, other = scores[::2] * (2 // parts), scores[1::2] * (2 // parts)
@@ -101,10 +101,10 @@ def _offer_maxima(parts: int) -> str:
 
 
 def _store_maxima(parts: int) -> str:
-    """PTX: combine and store what `_offer_maxima` handed out.
+    """PTX: combine and store the maxima that `_offer_maxima` scattered.
 
-    Operands: results (none), the four numbers, the thread's own place (negative if it has none), and the
-    address of the places.
+    Operands: results (none), the four numbers, the offset at which the thread stores (negative if it stores
+    nothing), and the address of the maxima.
     """
     results, *given, place, maxima = registers(2 // parts + 3, 2 * parts)
     one, two, three, four = (x for some in given for x in some)
@@ -127,14 +127,14 @@ def named_barrier(how: str, warpgroups: int) -> str:
 
 @gluon.constexpr_function
 def select_equal_ptx(this: int) -> str:
-    """PTX: a constant where two numbers are equal. Operands: result, the two numbers, the number for
-    elsewhere."""
+    """PTX: select a constant where two numbers are equal. Operands: result, the two numbers, the result where
+    they differ."""
     return f"{{ .reg .pred equal; setp.eq.f32 equal, $1, $2; selp.b32 $0, {this}, $3, equal; }}"
 
 
 def _first_base() -> str:
-    """PTX: the base of rows that have none yet: the largest score that their four threads hold, if they see
-    any key. Each thread holds two rows.
+    """PTX: the base of rows that have none yet: the largest score of their four threads. Each thread holds
+    two rows.
 
     Operands: results, the thread's largest scores, the bases so far.
     """
@@ -153,13 +153,13 @@ def _first_base() -> str:
 
 
 def _flag_nan() -> str:
-    """PTX: flag rows whose first sum is NaN, because a score was. Where scores leap, the other sums may be
-    NaN until `rescale_ptx.py` computes them again.
+    """PTX: flag rows whose first sum is NaN, because a score was. If scores leap, the other sums may be NaN
+    until `rescale_ptx.py` computes them again.
 
-    The assembler moves instructions without side effects behind the next wait. These have side effects, so
-    the sums are computed before it: the prefetch of the others is executed only if one is NaN, and changes
-    nothing. The assembler never moves instructions across a point where the threads of a warp synchronise;
-    since they are converged here, that synchronisation costs nothing.
+    The assembler moves instructions without side effects past the next wait. This code has side effects, so
+    the sums must be computed before it: the first is tested to store a flag, the others to issue a prefetch,
+    which is executed only if one is NaN and changes no result. The assembler never moves instructions across
+    a `bar.warp.sync`; the threads are converged here, so the synchronisation costs nothing.
 
     Operands: results (none), three sums of two rows each, and the address of the flag.
     """
@@ -173,10 +173,10 @@ def _flag_nan() -> str:
 
 
 def _force_now() -> str:
-    """PTX: keep the assembler from computing two sums later than here.
+    """PTX: force the assembler to compute two sums before this point.
 
-    It moves instructions without side effects. This one is a prefetch that is executed only if a sum is NaN,
-    so it changes no result. Operands: results (none), the sums, an address.
+    It may move instructions without side effects. A prefetch has side effects; this one is executed only if a
+    sum is NaN, and changes no result. Operands: results (none), the sums, an address.
     """
     results, sums, at = registers(3, 2)
     lines = ["{ .reg .pred odd;", f"setp.nan.f32 odd, {sums[0]}, {sums[1]};"]
@@ -203,12 +203,12 @@ def _rescale_operands(count: int) -> str:
 
 
 def registers(count: int, each: int) -> list[list[str]]:
-    """PTX's names of `count` operands of that many registers each."""
+    """The PTX names of `count` operands of `each` registers."""
     return [[f"${each * number + i}" for i in range(each)] for number in range(count)]
 
 
 def constraints(letters: tuple[str, ...], each: int) -> str:
-    """PTX's constraints of operands of that many registers each."""
+    """The constraint string of operands of `each` registers."""
     return ",".join(letter for letter in letters for _ in range(each))
 
 

@@ -1,4 +1,4 @@
-"""Blocks of rows of one head, as Hopper's copy engine takes them."""
+"""TMA descriptors for tiles of one head and for lines of one number per row."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ def _line_pattern(shape: tuple[int, ...], strides: tuple[int, ...], count: int) 
 def _pattern(
     dtype: torch.dtype, shape: tuple[int, ...], strides: Sequence[int], block: list[int], layout: Any
 ) -> TensorDescriptor:
-    """A descriptor without a tensor. Its other fields are checked here, once, because that takes long."""
+    """A descriptor without a tensor. The constructor checks the other fields, which is slow, so it runs once
+    per pattern."""
     nothing = torch.empty(1, dtype=dtype, device="meta")
     return TensorDescriptor(nothing, list(shape), list(strides), block, layout)

@@ -24,8 +24,19 @@ from regard.engine.triton.second_pass.sweep import (
     sweep,
     top_keys,
 )
-from regard.stats import folds as kinds
-from regard.stats.folds import Fold
+from regard.stats.folds import (
+    BinFold,
+    BlockFold,
+    ColumnFold,
+    DiagonalFold,
+    DistanceFold,
+    EntropyFold,
+    Fold,
+    MaxScoreFold,
+    MixFold,
+    PairFold,
+    TopKeysFold,
+)
 
 __all__ = ["fold"]
 
@@ -37,46 +48,48 @@ def fold(
     lse: Float[Tensor, "batch heads q"],
     folds: Sequence[Fold],
     streamed: Streamed | None = None,
-    blank: LazyZeros | None = None,
+    lazy_zeros: LazyZeros | None = None,
 ) -> None:
-    """Add every fold's sums to its target. What the forward returned is not computed again.
+    """Add every fold's sums to its target, or overwrite a target that is still uninitialised.
 
-    Targets that are still uninitialised are overwritten.
+    Results that the forward returned, `streamed`, are not computed again.
     """
-    streamed, blank = streamed or Streamed(problem.v, lse), blank or LazyZeros()
+    streamed, lazy_zeros = streamed or Streamed(problem.v, lse), lazy_zeros or LazyZeros()
     fast = hopper.applicable(problem) and not decode.applicable(problem)
-    max_scores, folds = _returned_max_scores(folds, streamed), _not_returned(folds, streamed, blank)
-    _fold_rows(
-        problem, [each for each in folds if max_scores is None or not isinstance(each, kinds.PeakFold)]
+    max_scores, folds = (
+        _returned_max_scores(folds, streamed),
+        _without_returned_maxima(folds, streamed, lazy_zeros),
     )
+    _fold_rows(problem, [each for each in folds if max_scores is None or not isinstance(each, MaxScoreFold)])
     for each in folds:
-        if isinstance(each, kinds.PairFold):
-            _count(problem, each, blank)
-        elif isinstance(each, kinds.MixFold):
-            each.into.add_(_mixed(problem, lse, each))
-        elif isinstance(each, kinds.TopFold):
+        if isinstance(each, PairFold):
+            _count(problem, each, lazy_zeros)
+        elif isinstance(each, MixFold):
+            each.into.add_(_mixed_columns(problem, lse, each))
+        elif isinstance(each, TopKeysFold):
             weight, key = top_keys(problem, lse, each.weight.shape[-1], streamed.tile_maxima)
             each.weight.copy_(weight)
             each.key.copy_(key)
-    for question, members in _questions(folds):
-        found = _swept(problem, lse, question, _room(problem, members) if fast else None, blank)
+    for request, members in _group_into_sweeps(folds):
+        found = _sweep(problem, lse, request, _direct_targets(problem, members) if fast else None, lazy_zeros)
         for each in members:
-            _deliver(each, found, blank)
+            _add_to_target(each, found, lazy_zeros)
     for each in folds:
-        if max_scores is not None and isinstance(each, kinds.PeakFold):
-            _deliver_max_scores(problem, each, *max_scores)
+        if max_scores is not None and isinstance(each, MaxScoreFold):
+            _store_max_scores(problem, each, *max_scores)
 
 
 def _returned_max_scores(folds: Sequence[Fold], streamed: Streamed) -> tuple[Tensor, Tensor] | None:
-    """The rows' largest scores if the forward returned them, and the tensor that will hold their keys."""
-    heaviest = next((each.key[..., 0] for each in folds if isinstance(each, kinds.TopFold)), None)
+    """The rows' largest scores, if the forward returned them, and the tensor that will hold their keys."""
+    heaviest = next((each.key[..., 0] for each in folds if isinstance(each, TopKeysFold)), None)
     if streamed.top_key is not None:
         heaviest = streamed.top_key[..., 0]
     return None if heaviest is None or streamed.max_score is None else (streamed.max_score, heaviest)
 
 
-def _deliver_max_scores(problem: Problem, each: kinds.PeakFold, peak: Tensor, heaviest: Tensor) -> None:
-    """The argmax is the heaviest key, except in rows whose sink takes all weight."""
+def _store_max_scores(problem: Problem, each: MaxScoreFold, peak: Tensor, heaviest: Tensor) -> None:
+    """Fill a fold from the forward: the argmax is the heaviest key, unless a sink takes all weight of a
+    row."""
     if problem.sink is not None and ((heaviest < 0) & (peak > -torch.inf)).any():
         _fold_rows(problem, [each])
         return
@@ -84,42 +97,42 @@ def _deliver_max_scores(problem: Problem, each: kinds.PeakFold, peak: Tensor, he
     each.key.copy_(heaviest)
 
 
-def _not_returned(folds: Sequence[Fold], streamed: Streamed, blank: LazyZeros) -> list[Fold]:
-    """The folds that are left after block maxima are taken from the forward."""
+def _without_returned_maxima(folds: Sequence[Fold], streamed: Streamed, lazy_zeros: LazyZeros) -> list[Fold]:
+    """Take block maxima from the forward if it returned them; returns the folds that are left."""
     left: list[Fold] = []
     for each in folds:
         if (
-            isinstance(each, kinds.BlockFold)
-            and each.tops is not None
+            isinstance(each, BlockFold)
+            and each.maxima is not None
             and streamed.block_maxima is not None
             and each.size % streamed.grain == 0
         ):
             parts = each.size // streamed.grain
-            blank.clear(each.tops)
-            merge_blocks(each.tops, streamed.block_maxima, (parts, parts), largest=True)
-            each = replace(each, tops=None)
+            lazy_zeros.clear(each.maxima)
+            merge_blocks(each.maxima, streamed.block_maxima, (parts, parts), largest=True)
+            each = replace(each, maxima=None)
             if each.sums is None:
                 continue
         left.append(each)
     return left
 
 
-def _room(problem: Problem, folds: Sequence[Fold]) -> SweepResult:
+def _direct_targets(problem: Problem, folds: Sequence[Fold]) -> SweepResult:
     """Targets that a sweep can write to directly: those of the only fold that requests them."""
-    room, maps = SweepResult(), (problem.batch, problem.heads)
-    columns, diagonals = _only(kinds.ColumnFold, folds), _only(kinds.DiagonalFold, folds)
-    blocks = _only(kinds.BlockFold, folds)
+    targets, maps = SweepResult(), (problem.batch, problem.heads)
+    columns, diagonals = _single(ColumnFold, folds), _single(DiagonalFold, folds)
+    blocks = _single(BlockFold, folds)
     if columns is not None and _is_whole(columns.into, (*maps, problem.k_len)):
-        room.columns = columns.into
+        targets.columns = columns.into
     if diagonals is not None and _is_whole(diagonals.into, (*maps, problem.q_len + problem.k_len - 1)):
-        room.diagonals = diagonals.into
+        targets.diagonals = diagonals.into
     if blocks is not None:
-        room.pool_sums, room.pool_maxima = blocks.sums, blocks.tops
-    return room
+        targets.pool_sums, targets.pool_maxima = blocks.sums, blocks.maxima
+    return targets
 
 
-def _only(kind: type[Kind], folds: Sequence[Fold]) -> Kind | None:
-    """The fold of a kind, if there is one and no other."""
+def _single(kind: type[Kind], folds: Sequence[Fold]) -> Kind | None:
+    """The fold of a type, if there is exactly one."""
     found = [each for each in folds if isinstance(each, kind)]
     return found[0] if len(found) == 1 else None
 
@@ -128,49 +141,47 @@ def _is_whole(x: Tensor, shape: tuple[int, ...]) -> bool:
     return x.shape == shape and x.dtype == torch.float32 and x.is_contiguous()
 
 
-def _swept(
-    problem: Problem, lse: Tensor, question: SweepRequest, room: SweepResult | None, blank: LazyZeros
+def _sweep(
+    problem: Problem, lse: Tensor, request: SweepRequest, targets: SweepResult | None, lazy_zeros: LazyZeros
 ) -> SweepResult:
-    """Sweep with the Hopper kernel if `room` is given and the kernel can answer the question."""
-    if room is None:
-        return sweep(problem, lse, question)
+    """Sweep with the Hopper kernel if `targets` is given and the kernel can answer the request."""
+    if targets is None:
+        return sweep(problem, lse, request)
     from regard.engine.triton.hopper.second_pass.sweep import can_sweep
     from regard.engine.triton.hopper.second_pass.sweep import sweep as hopper_sweep
 
-    if can_sweep(question):
-        return hopper_sweep(problem, lse, question, room, blank)
-    return sweep(problem, lse, question)
+    if can_sweep(request):
+        return hopper_sweep(problem, lse, request, targets, lazy_zeros)
+    return sweep(problem, lse, request)
 
 
 def _fold_rows(problem: Problem, folds: Sequence[Fold]) -> None:
-    """Entropy, distance and max scores ride in a forward pass over narrow values."""
-    kinds_asked = {type(each) for each in folds}
+    """Compute entropy, distance and max scores in a forward pass over narrow values."""
+    types = {type(each) for each in folds}
     riders = Riders(
-        entropy=kinds.EntropyFold in kinds_asked,
-        distance=kinds.DistanceFold in kinds_asked,
-        max_score=kinds.PeakFold in kinds_asked,
+        entropy=EntropyFold in types, distance=DistanceFold in types, max_score=MaxScoreFold in types
     )
     if riders == Riders():
         return
     found = forward(replace(problem, v=problem.k[..., :16]), riders, finite_values=True)
     for each in folds:
-        if isinstance(each, kinds.EntropyFold) and found.entropy is not None:
+        if isinstance(each, EntropyFold) and found.entropy is not None:
             each.into.add_(found.entropy)
-        elif isinstance(each, kinds.DistanceFold) and found.distance is not None:
+        elif isinstance(each, DistanceFold) and found.distance is not None:
             each.into.add_(found.distance)
-        elif isinstance(each, kinds.PeakFold) and found.max_score is not None and found.argmax is not None:
+        elif isinstance(each, MaxScoreFold) and found.max_score is not None and found.argmax is not None:
             each.value.copy_(found.max_score)
             each.key.copy_(found.argmax)
 
 
-def _mixed(
-    problem: Problem, lse: Float[Tensor, "batch heads q"], each: kinds.MixFold
+def _mixed_columns(
+    problem: Problem, lse: Float[Tensor, "batch heads q"], each: MixFold
 ) -> Float[Tensor, "batch heads q extra"]:
-    """Extra columns are mixed like values, in float32 so that their sums keep their precision.
+    """Mix extra columns like values, in float32 so that their sums keep their precision.
 
     Keys after the last nonzero column are left out; exp(lse over the rest - lse over all) corrects for that.
     """
-    last, columns = each.stop or _end(each.columns), each.columns
+    last, columns = each.stop or _nonzero_stop(each.columns), each.columns
     scoring, bias = problem.scoring, problem.scoring.bias
     if isinstance(bias, Tensor) and bias.shape[3] > 1:
         scoring = replace(scoring, bias=bias[..., :last])
@@ -183,55 +194,55 @@ def _mixed(
     return torch.cat([each.out for each in found], -1) * mass[..., None]
 
 
-def _end(columns: Float[Tensor, "batch heads k extra"]) -> int:
+def _nonzero_stop(columns: Float[Tensor, "batch heads k extra"]) -> int:
     """The stop of the keys with a nonzero column. This waits for the device."""
     used = (columns != 0).any(-1).flatten(0, 1).any(0).nonzero()
     return int(used[-1]) + 1 if len(used) else 1
 
 
-def _count(problem: Problem, each: kinds.PairFold, blank: LazyZeros) -> None:
+def _count(problem: Problem, each: PairFold, lazy_zeros: LazyZeros) -> None:
     if each.along == "diagonals":
-        blank.add(each.into, pair_counts(problem, diagonal=True, skip=each.first))
+        lazy_zeros.add(each.into, pair_counts(problem, diagonal=True, skip=each.first))
         return
     columns = pair_counts(problem, diagonal=False)
     if each.along == "map":
-        blank.add(each.into, columns.sum(-1, keepdim=True))
+        lazy_zeros.add(each.into, columns.sum(-1, keepdim=True))
     else:
-        blank.add(each.into, columns[..., each.first : each.first + each.into.shape[-1]])
+        lazy_zeros.add(each.into, columns[..., each.first : each.first + each.into.shape[-1]])
 
 
-def _questions(folds: Sequence[Fold]) -> list[tuple[SweepRequest, list[Fold]]]:
-    """Group folds into sweeps: a sweep can answer one question of each kind."""
+def _group_into_sweeps(folds: Sequence[Fold]) -> list[tuple[SweepRequest, list[Fold]]]:
+    """Group folds into sweeps: one sweep can fill one fold of each type."""
     sweeps: list[tuple[SweepRequest, list[Fold]]] = []
     for each in folds:
-        asked = _asked(each)
-        if asked is None:
+        request = _request_of(each)
+        if request is None:
             continue
-        for index, (question, members) in enumerate(sweeps):
-            joined = _joined(question, asked)
-            if joined is not None:
-                sweeps[index] = (joined, [*members, each])
+        for index, (earlier, members) in enumerate(sweeps):
+            merged = _merged(earlier, request)
+            if merged is not None:
+                sweeps[index] = (merged, [*members, each])
                 break
         else:
-            sweeps.append((asked, [each]))
+            sweeps.append((request, [each]))
     return sweeps
 
 
-def _asked(each: Fold) -> SweepRequest | None:
-    if isinstance(each, kinds.ColumnFold):
+def _request_of(each: Fold) -> SweepRequest | None:
+    if isinstance(each, ColumnFold):
         return SweepRequest(columns=True, weights=each.rows)
-    if isinstance(each, kinds.DiagonalFold):
+    if isinstance(each, DiagonalFold):
         return SweepRequest(diagonals=True, skip=each.skip, past=each.past)
-    if isinstance(each, kinds.BlockFold):
-        sums, tops = each.sums is not None, each.tops is not None
-        return SweepRequest(pool=each.size, pool_sums=sums, pool_maxima=tops)
-    if isinstance(each, kinds.BinFold):
+    if isinstance(each, BlockFold):
+        sums, maxima = each.sums is not None, each.maxima is not None
+        return SweepRequest(pool=each.size, pool_sums=sums, pool_maxima=maxima)
+    if isinstance(each, BinFold):
         return SweepRequest(borders=each.borders, of_score=each.of == "score")
     return None
 
 
-def _joined(a: SweepRequest, b: SweepRequest) -> SweepRequest | None:
-    """One question for two, or None if they ask for different things of the same kind."""
+def _merged(a: SweepRequest, b: SweepRequest) -> SweepRequest | None:
+    """One request for two, or None if they differ in the settings of a result that both want."""
     both_columns = a.columns and b.columns and a.weights is not b.weights
     both_pools = a.pool and b.pool and a.pool != b.pool
     both_bins = a.borders and b.borders and (a.borders, a.of_score) != (b.borders, b.of_score)
@@ -251,20 +262,20 @@ def _joined(a: SweepRequest, b: SweepRequest) -> SweepRequest | None:
     )
 
 
-def _deliver(each: Fold, found, blank: LazyZeros) -> None:
+def _add_to_target(each: Fold, found, lazy_zeros: LazyZeros) -> None:
     """Add the result of a sweep to a fold's target, unless the sweep wrote there."""
-    if isinstance(each, kinds.ColumnFold):
+    if isinstance(each, ColumnFold):
         if found.columns is not each.into:
-            blank.add(each.into, found.columns[..., each.first : each.first + each.into.shape[-1]])
-    elif isinstance(each, kinds.DiagonalFold):
+            lazy_zeros.add(each.into, found.columns[..., each.first : each.first + each.into.shape[-1]])
+    elif isinstance(each, DiagonalFold):
         if found.diagonals is not each.into:
-            blank.add(each.into, found.diagonals)
-    elif isinstance(each, kinds.BlockFold):
+            lazy_zeros.add(each.into, found.diagonals)
+    elif isinstance(each, BlockFold):
         if each.sums is not None and found.pool_sums is not each.sums:
-            blank.add(each.sums, found.pool_sums)
-        if each.tops is not None and found.pool_maxima is not each.tops:
-            blank.clear(each.tops)
-            torch.maximum(each.tops, found.pool_maxima, out=each.tops)
-    elif isinstance(each, kinds.BinFold):
+            lazy_zeros.add(each.sums, found.pool_sums)
+        if each.maxima is not None and found.pool_maxima is not each.maxima:
+            lazy_zeros.clear(each.maxima)
+            torch.maximum(each.maxima, found.pool_maxima, out=each.maxima)
+    elif isinstance(each, BinFold):
         each.into[..., :-1] -= found.above
         each.into[..., 1:] += found.above

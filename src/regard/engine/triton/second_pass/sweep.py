@@ -69,40 +69,40 @@ class SweepResult:
     above: Int64[Tensor, "batch heads borders"] | None = None
 
 
-def sweep(problem: Problem, lse: Float[Tensor, "batch heads q"], question: SweepRequest) -> SweepResult:
+def sweep(problem: Problem, lse: Float[Tensor, "batch heads q"], request: SweepRequest) -> SweepResult:
     """Sweep the map once, in bands of queries so that intermediate results stay small."""
-    state = _Sweep(problem, lse, question)
+    state = _Sweep(problem, lse, request)
     for first in range(0, state.table.q_blocks, state.band):
         state.run(range(first, min(first + state.band, state.table.q_blocks)))
     return state.found
 
 
 class _Sweep:
-    """One sweep: how it is cut, and the sums so far."""
+    """One sweep: its tiles and bands, and the sums so far."""
 
-    def __init__(self, problem: Problem, lse: Tensor, question: SweepRequest) -> None:
-        p, ask = problem, question
-        self.problem, self.question = problem, question
+    def __init__(self, problem: Problem, lse: Tensor, request: SweepRequest) -> None:
+        p = problem
+        self.problem, self.request = problem, request
         self.operands = Operands(replace(problem, v=problem.k))
-        self.cut = self.operands.config("diagonals" if ask.diagonals else "columns")
+        self.cut = self.operands.config("diagonals" if request.diagonals else "columns")
         self.table: Plan = self.operands.plan(self.cut.blocks)
         # exp(s - inf) = 0: a dead row has weight nowhere.
         self.lse = lse.masked_fill(lse == -torch.inf, torch.inf).contiguous()
         self.maps = (p.batch, p.heads)
-        pooled = ask.pool_sums or ask.pool_maxima
-        self.pool = tuple(max(1, block // ask.pool) for block in self.cut.blocks) if pooled else (1, 1)
-        self.bins = max(2, 1 << (len(ask.borders) - 1).bit_length()) if ask.borders else 1
-        borders = [*ask.borders, *[torch.inf] * (self.bins - len(ask.borders))]
+        pooled = request.pool_sums or request.pool_maxima
+        self.pool = tuple(max(1, block // request.pool) for block in self.cut.blocks) if pooled else (1, 1)
+        self.bins = max(2, 1 << (len(request.borders) - 1).bit_length()) if request.borders else 1
+        borders = [*request.borders, *[torch.inf] * (self.bins - len(request.borders))]
         self.borders = torch.tensor(borders, dtype=torch.float32, device=p.q.device)
         self.band = self._band()
         diagonals = max(p.q_len, 1) + p.k_len - 1
-        shape = (-(-p.q_len // ask.pool), -(-p.k_len // ask.pool)) if pooled else ()
+        shape = (-(-p.q_len // request.pool), -(-p.k_len // request.pool)) if pooled else ()
         self.found = SweepResult(
-            columns=self._zeros(p.k_len) if ask.columns else None,
-            diagonals=self._zeros(diagonals) if ask.diagonals else None,
-            pool_sums=self._zeros(*shape) if ask.pool_sums else None,
-            pool_maxima=self._zeros(*shape) if ask.pool_maxima else None,
-            above=self._zeros(len(ask.borders), dtype=torch.int64) if ask.borders else None,
+            columns=self._zeros(p.k_len) if request.columns else None,
+            diagonals=self._zeros(diagonals) if request.diagonals else None,
+            pool_sums=self._zeros(*shape) if request.pool_sums else None,
+            pool_maxima=self._zeros(*shape) if request.pool_maxima else None,
+            above=self._zeros(len(request.borders), dtype=torch.int64) if request.borders else None,
         )
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -112,30 +112,30 @@ class _Sweep:
         return torch.empty(*self.maps, *shape, dtype=torch.float32, device=self.problem.q.device)
 
     def _band(self) -> int:
-        """How many blocks of queries to sweep at once."""
-        ask, table = self.question, self.table
-        cells = self.pool[0] * self.pool[1] * (ask.pool_sums + ask.pool_maxima)
-        cells += table.block_k * (ask.columns and ask.diagonals)
+        """The number of query blocks per band, limited by BAND_BYTES."""
+        request, table = self.request, self.table
+        cells = self.pool[0] * self.pool[1] * (request.pool_sums + request.pool_maxima)
+        cells += table.block_k * (request.columns and request.diagonals)
         bytes_per_block = 4 * table.k_blocks * cells * self.problem.batch * self.problem.heads
         fits = BAND_BYTES // bytes_per_block if bytes_per_block else table.q_blocks
-        return max(1, min(table.q_blocks, fits, BAND_BLOCKS if ask.diagonals else fits))
+        return max(1, min(table.q_blocks, fits, BAND_BLOCKS if request.diagonals else fits))
 
     def run(self, band: range) -> None:
         """Sweep one band of query blocks, and add its sums to the map's."""
-        p, ask, table, none = self.problem, self.question, self.table, self.lse
-        runs = table.by_diagonal(band) if ask.diagonals else table.by_key(band)
+        p, request, table, none = self.problem, self.request, self.table, self.lse
+        runs = table.by_diagonal(band) if request.diagonals else table.by_key(band)
         lines = runs.order.shape[1]
         # Tiles that are not visited store nothing: if all are visited, nothing needs to be cleared.
         place = self._empty if table.visited == table.cover.numel() else self._zeros
         column, pooled = none, (len(band) * self.pool[0], table.k_blocks * self.pool[1])
-        if ask.columns:
-            column = place(len(band) if ask.diagonals else 1, table.k_blocks * table.block_k)
-        diagonal = self._empty(lines, 2, table.block_q) if ask.diagonals else none
-        sums, maxima = (place(*pooled) if w else none for w in (ask.pool_sums, ask.pool_maxima))
+        if request.columns:
+            column = place(len(band) if request.diagonals else 1, table.k_blocks * table.block_k)
+        diagonal = self._empty(lines, 2, table.block_q) if request.diagonals else none
+        sums, maxima = (place(*pooled) if w else none for w in (request.pool_sums, request.pool_maxima))
         above = self._zeros(lines, self.bins, dtype=torch.int32)
-        weights = none if ask.weights is None else ask.weights
+        weights = none if request.weights is None else request.weights
         chunk = lines
-        if ask.diagonals:
+        if request.diagonals:
             tile = 4 * table.block_q * table.block_k * p.batch * p.heads
             chunk = max(1, min(lines, CELL_BYTES // tile))
         arguments = dict(
@@ -158,26 +158,26 @@ class _Sweep:
             band=len(band),
             k_blocks=table.k_blocks,
             lines=lines,
-            skip=ask.skip,
-            COLUMNS=ask.columns,
-            WEIGHTED=ask.weights is not None,
-            DIAGONALS=ask.diagonals,
-            SKIP=ask.skip > 0,
-            SUMS=ask.pool_sums,
-            MAXIMA=ask.pool_maxima,
+            skip=request.skip,
+            COLUMNS=request.columns,
+            WEIGHTED=request.weights is not None,
+            DIAGONALS=request.diagonals,
+            SKIP=request.skip > 0,
+            SUMS=request.pool_sums,
+            MAXIMA=request.pool_maxima,
             POOL_Q=self.pool[0],
             POOL_K=self.pool[1],
             BINS=self.bins,
-            OF_SCORE=ask.of_score,
+            OF_SCORE=request.of_score,
         )
         for first in range(0, lines, chunk):
             some = min(chunk, lines - first)
             cells = none
-            if ask.diagonals:
+            if request.diagonals:
                 cells = torch.empty(*self.maps, some, table.block_k, table.block_q, device=none.device)
             grid, place = (some, p.heads, p.batch), {"first_line": first, "chunk": some}
             start(second_pass_kernel, grid, **arguments, **place, CELLS=cells)
-            if ask.diagonals:
+            if request.diagonals:
                 about = {"heads": p.heads, "plane_stride": arguments["plane_stride"], "lines": lines, **place}
                 start(
                     diagonal_kernel,
@@ -194,7 +194,7 @@ class _Sweep:
         if self.found.diagonals is not None:
             self._add_diagonals(self.found.diagonals, diagonal, band)
         if self.found.above is not None:
-            self.found.above += above.sum(2)[..., : len(ask.borders)]
+            self.found.above += above.sum(2)[..., : len(request.borders)]
         for total, part, largest in (
             (self.found.pool_sums, sums, False),
             (self.found.pool_maxima, maxima, True),
@@ -217,7 +217,7 @@ class _Sweep:
 
     def _add_pooled(self, total: Tensor, part: Tensor, largest: bool, band: range) -> None:
         """Add the band's parts to the overview; where a block has several tiles, these are its parts."""
-        high, wide = (max(1, self.question.pool // block) for block in self.cut.blocks)
+        high, wide = (max(1, self.request.pool // block) for block in self.cut.blocks)
         merge_blocks(total, part, (high, wide), band.start * self.pool[0], largest=largest)
 
 
@@ -333,8 +333,8 @@ def _count_by_sweep(problem: Problem, diagonal: bool, skip: int) -> Any:
     q = problem.q.new_zeros(rows, heads, problem.q_len, 16)
     k = problem.k.new_zeros(rows, heads, problem.k_len, 16)
     plain = replace(problem.scoring, bias=None, softcap=None, score_mod=None, scale=1.0)
-    blank = replace(problem, q=q, k=k, v=k, sink=None, scoring=plain)
+    zeros = replace(problem, q=q, k=k, v=k, sink=None, scoring=plain)
     lse = torch.zeros(q.shape[:3], dtype=torch.float32, device=q.device)
-    found = sweep(blank, lse, SweepRequest(columns=not diagonal, diagonals=diagonal, skip=skip))
+    found = sweep(zeros, lse, SweepRequest(columns=not diagonal, diagonals=diagonal, skip=skip))
     sums = found.diagonals if diagonal else found.columns
     return None if sums is None else sums.round().long()

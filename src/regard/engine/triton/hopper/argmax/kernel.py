@@ -1,8 +1,8 @@
 """The key of each row's largest score, given the tile that holds it.
 
 `group_by_tile_kernel`, grid (maps, parts), sorts rows by tile into groups of 64. `hopper_argmax_kernel`, grid
-(groups, parts), multiplies each group with its tile again. In: q, k, the tile of each row's maximum. Out:
-argmax, and the weight of the first keys, which are multiplied along with the tile.
+(groups, maps × parts), multiplies each group with its tile again. In: q, k, the tile of each row's maximum.
+Out: argmax, and if requested the total weight of the first keys, which the same kernel multiplies too.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -91,7 +91,7 @@ def group_by_tile_kernel(
 
 @gluon.jit
 def _keys(K, first, k_n, k_len, ROWS: gl.constexpr, DIM: gl.constexpr):
-    """A tile of keys in shared memory, with its dims in the order of the gathered queries."""
+    """Load a tile of keys into shared memory, with dims permuted to match the gathered queries."""
     dtype: gl.constexpr = K.dtype.element_ty
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, DIM], dtype)
     tile = gl.allocate_shared_memory(dtype, [ROWS, DIM], shared)
@@ -127,8 +127,8 @@ def hopper_argmax_kernel(
     DIM: gl.constexpr, BLOCK_K: gl.constexpr, HAS_FIRST: gl.constexpr,
 ):
 # fmt: on
-    """One group of queries whose largest score is in the same tile: find its first key; with HAS_FIRST also
-    the weight of the first keys, at most MAX_FIRST of them."""
+    """One program: a group of queries whose largest score is in the same tile. Stores the first key that has
+    this score; with HAS_FIRST also the total weight of the first keys, at most MAX_FIRST of them."""
     few: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, MAX_FIRST, 16])
     as_read: gl.constexpr = gl.DotOperandLayout(0, few, 8)
     by_row: gl.constexpr = gl.SliceLayout(1, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HALF, 16]))

@@ -22,7 +22,7 @@ from regard.engine.triton.schedule.intervals import intervals
 
 __all__ = ["MAX_FIRST_KEYS", "find_argmax"]
 
-# The most first keys whose weight is summed along with the search.
+# The most leading keys whose weight the argmax kernel can sum.
 MAX_FIRST_KEYS = MAX_FIRST.value
 # Queries that one program sorts; queries and tiles that it processes at once; its warps.
 PART_ROWS, ROWS, TILES, GROUPING_WARPS = 16384, 4096, 256, 16
@@ -32,8 +32,8 @@ REGISTERS = 128
 def find_argmax(
     operands: Operands, tiles: Int32[Tensor, "batch heads q 1"], result: Streamed, first: int, block_k: int
 ) -> None:
-    """Fill in the argmax keys, given the tile of each row's maximum, and the weight of the `first` keys if
-    requested."""
+    """Fill in the argmax keys, given the tile of each row's maximum; if requested, also the total weight of
+    the `first` keys."""
     p = operands.problem
     maps, count = p.batch * p.heads, -(-p.k_len // block_k)
     part_rows = min(PART_ROWS, p.q_len)

@@ -44,8 +44,8 @@ def _load_queries(
     BLOCK: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """The loading warp: keys and values once, then, head by head, queries with their log-sum-exp into one
-    ring and the gradients of their output with delta into another."""
+    """The loading warp: load keys and values once; then, head by head, queries with their log-sum-exp into
+    one ring, and the gradients of the output with delta into another."""
     mbarrier.expect(own_ready, K.block_type.nbytes + V.block_type.nbytes)
     async_load(K, [batch, kv_head, k_first, 0], own_ready, k_tile)
     async_load(V, [batch, kv_head, k_first, 0], own_ready, v_tile)
@@ -75,8 +75,7 @@ def _mask_queries(
     x, j, k_row, LOW, HIGH, mask_at, full_first, full_stop, BLOCK: gl.constexpr, layout: gl.constexpr,
 ):
 # fmt: on
-    """Tile j (keys × queries) with 0 where a query may not see a key. Tiles that every query sees are left as
-    they are.
+    """Tile j (keys × queries) with 0 where a query may not see a key; a full tile is returned unchanged.
 
     The two ends of the intervals are compared one after the other: there are not enough registers for both.
     """
@@ -97,7 +96,7 @@ def _to_keys(
     c, scale, half: gl.constexpr, BLOCK: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """One warpgroup: the gradients of its half of the keys and values. Pointers are at this head's rows."""
+    """One warpgroup: the gradients of its half of the keys and values. Pointers point at this head's rows."""
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK, 16])
     d_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, DIM, 16])
     left: gl.constexpr = gl.DotOperandLayout(0, d_layout, 2)
@@ -132,8 +131,8 @@ def _to_keys(
     for i in range(1, count):
         mask_at += gl.where(j + 1 == stop, mask_h, 0)
         j = gl.where(j + 1 == stop, first, j + 1)
-        # Always 0, but unknown to the compiler. With a constant it would compute the addresses of k and v for
-        # every step of both products ahead of the loop, and run out of registers.
+        # Always 0, but the compiler doesn't know. With a constant it would compute the addresses of k and v
+        # for every step of both products before the loop, and run out of registers.
         zero = j >> 24
         k = k_tile.index(zero).slice(half * HALF, HALF)
         v = v_tile.index(zero).slice(half * HALF, HALF)
@@ -178,8 +177,8 @@ def hopper_keys_kernel(
     BLOCK: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """One program: the gradients of 128 keys and values, over the run of query tiles that see them, of every
-    head that shares them."""
+    """One program: the gradients of 128 keys and values, over the run of query tiles that see them, for every
+    query head that shares them."""
     number, kv_head = block_and_head(across)
     batch = gl.program_id(2)
     block, first, stop, full_first, full_stop = run_of(ORDER, BLOCKS, batch * plane_stride, number)

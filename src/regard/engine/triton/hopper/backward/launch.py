@@ -1,4 +1,4 @@
-"""Launching the backward for Hopper."""
+"""Launches the backward for Hopper."""
 
 # A kernel calls its compile-time arguments constexpr, and is given plain numbers.
 # pyright: reportArgumentType=false
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from regard.engine.triton.backward.preprocess import LINE, Preprocessed
+from regard.engine.triton.backward.preprocess import LINE, PreparedUpstream
 from regard.engine.triton.hopper.backward.keys_kernel import hopper_keys_kernel
 from regard.engine.triton.hopper.backward.queries_kernel import hopper_queries_kernel
 from regard.engine.triton.hopper.head_order import grid, heads_across
@@ -17,20 +17,20 @@ from regard.engine.triton.schedule.intervals import intervals
 
 __all__ = ["launch"]
 
-# Keys (or queries) per program, a multiple that lines are padded to, and warps per warpgroup.
+# Keys (or queries) per program, the multiple that lines are padded to, and warps per warpgroup.
 OWN, WARPS = LINE, 4
 # Rows of the other side per tile, and tiles in flight.
 BLOCK, STAGES = 64, 4
 
 
-def launch(operands: Operands, changes: Preprocessed, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
+def launch(operands: Operands, upstream: PreparedUpstream, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
     """Fill the gradients."""
-    across = heads_across(operands.problem, operands.q, operands.k, operands.v, changes.d_out)
-    _keys(operands, changes, dk, dv, across)
-    _queries(operands, changes, dq, across)
+    across = heads_across(operands.problem, operands.q, operands.k, operands.v, upstream.d_out)
+    _keys(operands, upstream, dk, dv, across)
+    _queries(operands, upstream, dq, across)
 
 
-def _keys(operands: Operands, changes: Preprocessed, dk: Tensor, dv: Tensor, across: int) -> None:
+def _keys(operands: Operands, upstream: PreparedUpstream, dk: Tensor, dv: Tensor, across: int) -> None:
     """The gradients of keys and values."""
     p, table = operands.problem, intervals(operands.problem)
     blocks, order = table.key_blocks(BLOCK, OWN)
@@ -41,9 +41,9 @@ def _keys(operands: Operands, changes: Preprocessed, dk: Tensor, dv: Tensor, acr
         tile_descriptor(operands.q, BLOCK, across),
         tile_descriptor(operands.k, OWN, shared),
         tile_descriptor(operands.v, OWN, shared),
-        tile_descriptor(changes.d_out, BLOCK, across),
-        line_descriptor(changes.lse, BLOCK),
-        line_descriptor(changes.delta, BLOCK),
+        tile_descriptor(upstream.d_out, BLOCK, across),
+        line_descriptor(upstream.lse, BLOCK),
+        line_descriptor(upstream.delta, BLOCK),
         dk,
         dv,
         low,
@@ -64,7 +64,7 @@ def _keys(operands: Operands, changes: Preprocessed, dk: Tensor, dv: Tensor, acr
     )
 
 
-def _queries(operands: Operands, changes: Preprocessed, dq: Tensor, across: int) -> None:
+def _queries(operands: Operands, upstream: PreparedUpstream, dq: Tensor, across: int) -> None:
     """The gradient of queries."""
     p, table = operands.problem, intervals(operands.problem)
     blocks, order = table.blocks(OWN, BLOCK)
@@ -74,9 +74,9 @@ def _queries(operands: Operands, changes: Preprocessed, dq: Tensor, across: int)
         tile_descriptor(operands.q, OWN, across),
         tile_descriptor(operands.k, BLOCK, across // p.group),
         tile_descriptor(operands.v, BLOCK, across // p.group),
-        tile_descriptor(changes.d_out, OWN, across),
-        changes.lse,
-        changes.delta,
+        tile_descriptor(upstream.d_out, OWN, across),
+        upstream.lse,
+        upstream.delta,
         dq,
         table.low,
         table.high,
@@ -86,7 +86,7 @@ def _queries(operands: Operands, changes: Preprocessed, dq: Tensor, across: int)
         operands.scale,
         float(p.scoring.scale),
         p.q_len,
-        changes.lse.shape[1],
+        upstream.lse.shape[1],
         across or p.heads,
         p.group,
         order.shape[1] if table.planes > 1 else 0,

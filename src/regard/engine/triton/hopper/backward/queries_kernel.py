@@ -43,7 +43,8 @@ def _load_keys(
     batch, head, kv_head, q_first, first, count, BLOCK: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """The loading warp: queries and their gradients once, then keys and values into two rings."""
+    """The loading warp: load queries and the gradients of their outputs once, then keys and values into two
+    rings."""
     mbarrier.expect(own_ready, Q.block_type.nbytes + D_OUT.block_type.nbytes)
     async_load(Q, [batch, head, q_first, 0], own_ready, q_tile)
     async_load(D_OUT, [batch, head, q_first, 0], own_ready, d_tile)
@@ -58,7 +59,7 @@ def _to_queries(
     BLOCK: gl.constexpr, DIM: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """One warpgroup: the gradient of its half of the queries. Pointers are at this head's rows."""
+    """One warpgroup: the gradient of its half of the queries. Pointers point at this head's rows."""
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK, 16])
     d_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, DIM, 16])
     left: gl.constexpr = gl.DotOperandLayout(0, d_layout, 2)
@@ -101,9 +102,8 @@ def _to_queries(
         mixed = warpgroup_mma(weights, k_ring.index(before), dq, is_async=True)
         s = warpgroup_mma_wait(2, deps=[s])
         p = gl.exp2(s * c - lse[:, None])
-        # This wait is always over already. It is a branch, which ends a basic block: without it the assembler
-        # would move the next wait to the top of its block, before the work that it should overlap. The same
-        # below.
+        # This wait never blocks. It is a branch, which ends a basic block: without it the assembler would
+        # move the next wait to the top of its block, before the work that it should overlap. The same below.
         mbarrier.wait(v_ready.index(slot), phase)
         dp = warpgroup_mma_wait(1, deps=[dp])
         release(STAGES + slot, 2)

@@ -4,11 +4,11 @@ Grid: (blocks of 128 queries, heads, batch), or heads first (`head_order.py`). O
 warpgroups hold 64 queries each. In: q, k, v as TMA descriptors, tables of tiles. Out: out, lse, row
 statistics, tile maxima.
 
-`P·V` of one tile overlaps the exponentials of the next. Exponents are relative to a base from earlier
-tiles, within a factor of 256 of the row's maximum, so the tile's maximum isn't needed before its
-exponentials. When one of the four threads of a row exceeds that factor, they find the row's maximum and
-rescale its weights and sums (`rescale.py`). Row statistics are summed per thread and reduced once, at the
-end.
+`P·V` of one tile overlaps the exponentials of the next. Exponents are relative to a base from earlier tiles.
+The base is within a factor of 256 of the row's maximum, so the exponentials of a tile need not wait for its
+maximum. If a weight exceeds that factor, the four threads of the row find the row's maximum and rescale its
+weights and sums (`rescale.py`). Each thread sums its own part of the row statistics; the parts are reduced
+once, at the end.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -66,10 +66,10 @@ LN2 = gl.constexpr(0.6931471805599453)
 MASKED = gl.constexpr(-1e37)
 # Rows past the last one see every key. If they saw none, they would never get a base.
 ALL_KEYS = gl.constexpr(1 << 30)
-# The most first keys whose weight a program can sum: the width of the narrowest matrix product.
+# The most leading keys whose weight a program can sum: the width of the narrowest matrix product.
 MAX_FIRST_KEYS = gl.constexpr(8)
-# The base of a row exceeds its largest score by a millionth of it. Beyond this, as a power of two, weights
-# would become too small, and the portable kernel computes the block.
+# The base of a row exceeds its largest score by a millionth of that score. For bases beyond this (scores are
+# in units of log 2), weights would become too small, and the portable kernel computes the block.
 FARTHEST = gl.constexpr(2.0**23)
 # Larger than any tile or key number.
 NO_KEY = gl.constexpr(1 << 30)
@@ -82,7 +82,7 @@ def _load(
     batch, head, kv_head, q_first, last, count, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
 ):
 # fmt: on
-    """The loading warp: queries once, then keys and values into two rings, last tile first."""
+    """The loading warp: load the queries once, then keys and values into two rings, last tile first."""
     mbarrier.expect(q_ready, Q.block_type.nbytes)
     async_load(Q, [batch, head, q_first, 0], q_ready, q_tile)
     load_tiles(K, V, k_ring, v_ring, k_ready, v_ready, batch, kv_head, last, count, -1, BLOCK_K, STAGES)
@@ -90,9 +90,11 @@ def _load(
 
 @gluon.jit
 def _maxima_places(zeros, first, q_len, maxima_rows, BLOCK_K: gl.constexpr, PARTS: gl.constexpr):
-    """Which tile maximum each thread stores: it holds two rows, eight apart, and a tile has one or two parts.
+    """Assign each thread the tile maximum that it stores. A thread holds two rows, eight apart, and a tile
+    has one or two parts with a maximum each.
 
-    Returns a buffer for the maxima, the thread's number among the four of its row, and its own place, or -1.
+    Returns a buffer for the maxima, the thread's number among the four of its row, and the offset at which it
+    stores, or -1.
     """
     tile_maxima = gl.max(gl.reshape(split_by_thread(zeros, BLOCK_K), [HALF, 4, PARTS,
     BLOCK_K // PARTS // 4]), 3)
@@ -116,8 +118,8 @@ def _masked(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, RELATIVE
         first = j * BLOCK_K + thread * 2
         inside = (column >= (low - first)[:, :, None]) & (column < (high - first)[:, :, None])
     else:
-        # The same result. If only entropies are requested this form gives a better loop over the full tiles,
-        # which never come here.
+        # The same result. If only entropies are requested, the compiler makes a better loop over the full
+        # tiles (which need no mask) with this form.
         key = j * BLOCK_K + (column + thread[:, :, None] * 2)
         inside = (key >= low[:, :, None]) & (key < high[:, :, None])
     return gl.where(inside, scores, other)
@@ -125,13 +127,13 @@ def _masked(scores, j, low, high, thread, other, BLOCK_K: gl.constexpr, RELATIVE
 
 @gluon.jit
 def _weight_sums(p, layout: gl.constexpr):
-    """The sum of a thread's weights, and their sum weighted by the distance to the end of the tile.
+    """The sum of a thread's weights, and the sum of weight times distance to the end of the tile.
 
-    A thread's columns are pairs, eight apart; the offset that all of them share is left out. Each partial sum
-    on the way from the first pair to the last counts a weight once more, so the sum of the partial sums is
-    the weights by distance, in units of eight columns. No weight is multiplied by its column: with
-    multiply-adds the assembler delays the additions until all exponentials are computed, which takes 5 %
-    longer.
+    A thread's columns are pairs, eight apart; the caller adds the offset that all columns of the thread
+    share. A running sum over the pairs is added up again at each pair, so each weight counts once for every
+    pair from its own to the last: that is its distance in units of eight columns. This needs no
+    multiplications: with multiply-adds the assembler delays the additions until all exponentials are
+    computed, which takes 5 % longer.
     """
     weights = unstack(p, layout)
     left, right = weights[0], weights[1]
@@ -149,8 +151,7 @@ def _weight_sums(p, layout: gl.constexpr):
 def _max_weights(p, base, tile_maxima, BLOCK_K: gl.constexpr, GRAIN: gl.constexpr):
     """A thread's largest weight of each row, and the maxima of the tile's parts.
 
-    Weights are not negative, so as integers they have the same order, and there is a three-input integer
-    maximum.
+    Weights are not negative, so their bits sort like the weights, and integers have a three-input maximum.
     """
     rows: gl.constexpr = base.type.layout
     bits = p.to(gl.int32, bitcast=True)
@@ -170,8 +171,8 @@ def _max_weights(p, base, tile_maxima, BLOCK_K: gl.constexpr, GRAIN: gl.constexp
 
 @gluon.jit
 def _first_argmax(x, level, layout: gl.constexpr):
-    """The first of a thread's columns that equals `level` in each row, without the bits that depend on the
-    thread (`columns_of`)."""
+    """The first of a thread's columns whose value equals `level`, for each row, without the bits of the
+    column number that depend on the thread (`columns_of`)."""
     cells = unstack(x, layout)
     found = gl.full(level.shape, 0, gl.int32, layout)
     for i in gl.static_range(x.shape[2] - 1, -1, -1):
@@ -189,7 +190,7 @@ def _softmax(
 # fmt: on
     """The weights of one tile, the updated row sums, and a thread's largest scores."""
     rows: gl.constexpr = base.type.layout
-    # Either is one instruction. If `_first_argmax` compares x with `most`, both must be rounded alike.
+    # Both forms are one instruction. `_first_argmax` compares x with `most`, so both must be rounded alike.
     x = gl.fma(scores, c, -base[:, :, None]) if FIND_KEY else scores * c - base[:, :, None]
     p = gl.exp2(x)
     if MAX_SCORES:
@@ -224,7 +225,11 @@ def _attend(
     FIND_KEY: gl.constexpr, FIRST_KEYS: gl.constexpr, GRAIN: gl.constexpr,
 ):
 # fmt: on
-    """One warpgroup: its half of the queries against every tile of keys. Pointers are at this head's rows."""
+    """One warpgroup: attention of its half of the queries over every tile of keys.
+
+    Keys and values come from rings in shared memory. The pointers point at this head's rows; `last` is the
+    last tile of the run, `count` the number of tiles, `half` the number of the warpgroup.
+    """
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_K, 16])
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, DIM, 16])
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
@@ -235,11 +240,11 @@ def _attend(
     gl.static_assert(GRAIN == 0 or not MAX_SCORES)
     relative: gl.constexpr = DISTANCES or MAX_SCORES or GRAIN > 0
     whole_output: gl.constexpr = DIM == BLOCK_K
-    # Variants whose two copies of the loop would otherwise share places in the instruction cache.
+    # Variants whose two copies of the loop (one per warpgroup) would compete for the instruction cache.
     crowded: gl.constexpr = ENTROPIES and DISTANCES and (whole_output or FIND_KEY)
     limit = MASKED / c
-    # Slightly more than c: with c itself the compiler would share one product, and each weight would cost one
-    # more addition.
+    # Slightly more than c: with c itself the compiler would compute scores * c once for both uses, and each
+    # weight would cost one more addition.
     about = c * 1.000001
 
     zeros = gl.full([HALF, BLOCK_K], 0.0, gl.float32, s_layout)
@@ -250,9 +255,9 @@ def _attend(
     to_key = gl.load(HIGH + row, mask=row < q_len, other=ALL_KEYS)
     low, high = from_key[:, None], to_key[:, None]
     thread = gl.arange(0, 4, gl.SliceLayout(0, threads))[None, :]
-    # Where a thread reads its first queries, and its first key of tile 0, to compute scores that leap again.
-    # Rows past the end are not stored: any query will do. Addresses that all threads share, and the scale
-    # itself, would need registers that the loop needs for descriptors.
+    # The addresses of a thread's first query and of its first key of tile 0: `rescale_if_needed` reads them
+    # if it must compute scores again. Rows past the end are not stored, so any query will do. Uniform
+    # addresses, and the scale itself, would take registers that the loop needs for descriptors.
     q_at = (Q_ROWS + gl.minimum(row, q_len - 1).to(gl.int64)[:, None] * q_n + thread * 8).to(gl.int64)
     k_at = (K_ROWS + ((row & 7)[:, None] * k_n + thread * 8)).to(gl.int64)
     energy, distance, base = total, total, total + LOWEST
@@ -318,8 +323,8 @@ def _attend(
         release(STAGES + before, 2)
         weights = gl.convert_layout(join_threads(p, BLOCK_K).to(dtype), p_layout)
     if crowded:
-        # Two warpgroups run copies of this loop. These no-ops keep the copies from lying 64 KiB apart (see
-        # `pad_code`).
+        # Each warpgroup runs a copy of this loop. These no-ops change the distance between the copies, which
+        # would otherwise be 64 KiB (see `pad_code`).
         pad_code(384)
     slot = (count - 1) % STAGES
     mbarrier.wait(v_ready.index(slot), ((count - 1) // STAGES) & 1)
@@ -418,8 +423,13 @@ def hopper_forward_kernel(
 # fmt: on
     """One program: 128 queries of one head, over their run of tiles.
 
-    With MAX_SCORES it returns the tile of each row's largest score, with FIND_KEY the key, which costs two
-    more instructions per cell.
+    Q, K, V: TMA descriptors; Q_ROWS, K_ROWS: the same queries and keys as pointers.
+    OUT: (batch, heads, q_len, DIM). LSE, ENTROPY, DISTANCE, MAX_SCORE, ARGMAX, FIRST_WEIGHT: (batch, heads,
+    q_len). TILE_MAXIMA: (maps, tiles × parts, rows of the band). DIRTY: (maps, blocks) flags.
+    LOW, HIGH: each row's interval of keys. BLOCKS, ORDER: runs of tiles, see `Schedule.blocks`.
+
+    With MAX_SCORES, ARGMAX gets the tile of each row's largest score; with FIND_KEY it gets the key, which
+    costs two more instructions per cell.
     """
     number, head = block_and_head(across)
     batch = gl.program_id(2)

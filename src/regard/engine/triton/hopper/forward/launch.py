@@ -1,4 +1,4 @@
-"""Launching the fused forward for Hopper."""
+"""Launches the fused forward for Hopper."""
 
 # A kernel calls its compile-time arguments constexpr, and is given plain numbers.
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -36,12 +36,11 @@ def launch(
     first_keys: int,
     redo: Callable[[TileMaxima | None], None],
 ) -> None:
-    """Fill `result`. If max scores but no top keys are requested, `argmax` gets the tile of each row's
-    maximum, or the key if it is `result.argmax` itself. The weight of the first `first_keys` keys is stored
-    too.
+    """Fill `result`, including the weight of the first `first_keys` keys. If max scores but no top keys are
+    requested, `argmax` gets the tile of each row's maximum; if it is `result.argmax` itself, the key.
 
-    Blocks of queries whose output is not finite are flagged in `dirty`: they have garbage behind the mask, or
-    immense scores. `redo` recomputes them and their tile maxima.
+    Blocks of queries whose output is not finite, because of garbage behind the mask or immense scores, are
+    flagged in `dirty`. `redo` recomputes them and their tile maxima.
     """
     p = operands.problem
     table, unused = intervals(p), result.lse
@@ -103,7 +102,7 @@ def launch(
 def returns_first_weight(riders: Riders, finds_argmax: bool) -> bool:
     """Whether the kernel returns the weight of the first keys.
 
-    If the argmax keys are looked up afterwards, that kernel sums this weight along the way.
+    If the argmax kernel runs afterwards, it sums this weight instead.
     """
     return riders.first <= MAX_FIRST_KEYS.value and (finds_argmax or not riders.needs_argmax)
 

@@ -1,4 +1,4 @@
-"""Rescaling what a row of the forward has summed up, when a tile's scores far exceed its base."""
+"""Rescales the running sums of a row in the forward, when a tile's scores far exceed the row's base."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
 # pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false, reportCallIssue=false
@@ -22,12 +22,12 @@ def rescale_if_needed(
     FIND_KEY: gl.constexpr, PARTS: gl.constexpr, DIM: gl.constexpr, dtype: gl.constexpr,
 ):
 # fmt: on
-    """Rescale the weights of a tile, the output and the row sums where scores far exceed the base of their
-    row; where they leap so far that weights may be infinite, compute the weights and their sums again.
+    """Raise the base of rows whose scores in this tile far exceed it: rescale their weights, output and sums.
+    If weights may be infinite, compute the weights and their sums again.
 
-    This is one branch that is rarely taken. It looks at each thread's largest weight of each row, or with
-    LOGS at the logarithm (base 2) of it. The output is passed only if it has as many numbers as the tile has
-    weights; otherwise the factor by which the caller must rescale it is returned in its place.
+    This is one branch, rarely taken. The test is on `most`: each thread's largest weight of each row, or with
+    LOGS its logarithm (base 2). The output is rescaled here only if it has as many numbers as the tile has
+    weights (WHOLE_OUTPUT); otherwise the factor for it is returned in its place.
     """
     rows: gl.constexpr = base.type.layout
     half: gl.constexpr = dtype == gl.bfloat16

@@ -1,9 +1,9 @@
-"""The PTX of rescale.py: raise the base of rows, and compute a tile's weights again where scores leap.
+"""The PTX of rescale.py: raise the base of rows, and compute a tile's weights again if scores leap.
 
-A weight is 2^(score - base). A score far above the base has a weight that is infinite, or whose sums are, and
-no factor mends that. So the warp computes the scores of its 16 rows again, by warp-level matrix products
-(`mma.sync`) of queries and keys that it reads from global memory, and takes their maximum as the base. What a
-row has summed up before is smaller by more than 2^LEAP, far below rounding, and is dropped.
+A weight is 2^(score - base). If a score is far above the base, its weight or sums of it overflow, and no
+factor can repair that: the score leaps. Then the warp computes the scores of its 16 rows again, by warp-level
+matrix products (`mma.sync`) of queries and keys from global memory, and takes their maximum as the new base.
+The sums of earlier tiles are smaller by more than 2^LEAP, far below rounding, and are dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ __all__ = ["RESCALE_TILE", "RESCALE_TILE_OPERANDS"]
 
 # How far weights may exceed 1, as a power of two, before the base of their row is raised.
 SLACK = 8.0
-# Beyond this, as a power of two, weights are computed again: sums of them, times a key's number, stay finite.
+# From this excess on, as a power of two, weights are computed again. Below it, sums of weights times key
+# numbers stay finite.
 LEAP = 90.0
 # Weights of a tile that one thread holds: two rows of 32.
 TILE = 64
@@ -27,24 +28,29 @@ TILE = 64
 COLUMNS, WARP_ROWS = 128, 16
 # Bytes of a row that its four threads read at once: 32 elements, for two products.
 CHUNK = 64
-# No-ops where keys are looked for: without them, code behind this branch has the same places in the
-# instruction cache as code before it and the other warpgroup's (see `pad_code`).
+# No-ops in variants that find the argmax key: without them, the code after this branch would compete for
+# instruction cache lines with the code before it and with the other warpgroup's (see `pad_code`).
 PADDING = 96
-# Bytes of a line of the first-level cache, into which the tile is fetched beforehand.
+# Bytes of a line of the first-level cache, into which the tile is prefetched.
 LINE = 128
 # The exponent of a masked score: finite, so that 0 times it is 0. In PTX's notation of floats.
 MASKED, NOTHING, ONE, LOWEST = "0fFCF0BDC2", "0f00000000", "0f3F800000", "0fFF800000"  # -1e37, 0, 1, -inf
-# What is needed to compute scores again: where the thread's two queries begin, and its first key of tile 0;
-# the elements from one key to the next; the tile; the keys that each row sees; and half of the scale.
+# The operands for computing scores again: the addresses of the thread's two queries and of its first key of
+# tile 0; the stride of keys, in elements; the tile; the interval of keys that each row sees; half the scale.
 AGAIN = ("q", "k", "step", "tile", "low", "high", "scale")
 AGAIN_OPERANDS = "llrrrrf"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What a forward computes: the sums beside that of the weights, whether the output has as many numbers as
-    the tile has weights, whether the largest weight is given as its logarithm, whether its key is looked for,
-    and the parts of a tile that have maxima of their own."""
+    """A variant of the forward.
+
+    energies, distances: whether these sums are computed beside the sum of the weights.
+    whole_output: whether the output has as many numbers as the tile has weights.
+    logs: whether the largest weight is given as its logarithm.
+    find_key: whether the argmax key is found.
+    parts: into how many parts, with a maximum each, a tile is divided.
+    """
 
     energies: bool
     distances: bool
@@ -57,17 +63,17 @@ class Variant:
 
     @property
     def sums(self) -> list[str]:
-        """Numbers per row that are changed."""
+        """The names of the numbers per row that are updated."""
         asked = ["energy"] * self.energies + ["distance"] * self.distances
         return ["base", "total", *asked, *(f"maximum{i}" for i in range(self.parts))]
 
 
 def _rescale_tile(it: Variant) -> str:
-    """PTX: where a tile has a score far above the base of its row, raise the base, and rescale the tile's
+    """PTX: if a tile has a score far above the base of its row, raise the base, and rescale the tile's
     weights, the sums so far, and the output if it is given.
 
-    Weights may be as large as 2^SLACK: only beyond that do the four threads of a row look for their maximum.
-    All of it is one rarely taken branch, because every branch costs a fetch of instructions.
+    Weights may be as large as 2^SLACK; only beyond that do the four threads of a row compute their maximum.
+    All of it is one rarely taken branch, because every branch costs an instruction fetch.
 
     Operands: results (weights, the output or the factor for it, and the `sums` of the variant), the first one
     or two of them as inputs, the thread's largest weights or their logarithms, the sums as inputs, and AGAIN.
@@ -116,11 +122,11 @@ def _rescale_operands(it: Variant) -> str:
 
 
 def _scores(scores: list[str], again: dict[str, list[str]], it: Variant) -> list[str]:
-    """The scores of a warp's 16 rows and the tile's columns, unscaled.
+    """The unscaled scores of a warp's 16 rows and the tile's columns.
 
-    Of two rows and of each key a thread reads 8 elements, the same of both, at its place among the four of
-    its row. In which order elements are multiplied doesn't matter. A tile that is not full of keys is the
-    first to be visited, when no row has a base yet, and never comes here.
+    Each of the four threads of a row reads the same 8 elements of its two rows and of each key; the order in
+    which elements are multiplied doesn't matter. The tile is full of keys: the only other tile is visited
+    first, when no row has a base yet.
     """
     q, (k, *_), (step, *_) = (again[name] for name in ("q", "k", "step"))
     half = "bf16" if it.bfloat16 else "f16"
@@ -150,7 +156,7 @@ def _scores(scores: list[str], again: dict[str, list[str]], it: Variant) -> list
 
 
 def _mask(scores: list[str], again: dict[str, list[str]]) -> list[str]:
-    """Scores of keys that a row doesn't see become -inf."""
+    """Set the scores of keys that a row doesn't see to -inf."""
     lines = ["{ .reg .pred seen; .reg .s32 low<2>, high<2>, first;"]
     lines += ["mov.u32 first, %laneid; and.b32 first, first, 3; shl.b32 first, first, 1;"]
     lines += [f"mad.lo.s32 first, tile, {COLUMNS}, first;"]
@@ -166,7 +172,7 @@ def _mask(scores: list[str], again: dict[str, list[str]]) -> list[str]:
 def _weights(
     scores: list[str], new: dict[str, list[str]], again: dict[str, list[str]], it: Variant
 ) -> list[str]:
-    """Weights in the place of scores; for rows that leap also the base, the sums and the maxima."""
+    """Turn scores into weights; for rows that leap, also set the base, the sums and the maxima."""
     lines = ["{ .reg .f32 most<4>, sum<2>, energy<2>, far<2>, minus<2>, x, first;"]
     # The maxima of the two halves of the tile, for two rows.
     lines += [f"mov.f32 most{i}, {LOWEST};" for i in range(4)]
@@ -202,7 +208,7 @@ def _weights(
 
 
 def _row_maximum(mine: str, to: str) -> list[str]:
-    """The maximum of what the four threads of a row hold."""
+    """The maximum over the four threads of a row."""
     lines = [f"mov.f32 {to}, {mine};"]
     for lane in (1, 2):
         lines += [f"shfl.sync.bfly.b32 other, {to}, {lane}, 31, 0xffffffff; max.f32 {to}, {to}, other;"]
@@ -215,12 +221,12 @@ def _unless_any(predicate: str, label: str) -> list[str]:
 
 
 def _row(i: int) -> int:
-    """Which of its two rows a thread's i-th weight belongs to."""
+    """The row, 0 or 1, of a thread's i-th weight."""
     return i // 2 % 2
 
 
 def _column(i: int) -> int:
-    """The column of a thread's i-th weight, without twice the thread's place among the four of its row."""
+    """The column of a thread's i-th weight, minus twice the thread's number among the four of its row."""
     return i // 4 * 8 + i % 2
 
 
@@ -228,7 +234,7 @@ def _list(name: str) -> str:
     return ", ".join(f"{name}{i}" for i in range(4))
 
 
-# What is known of the largest scores: those that look for them keep no maxima of tiles.
+# (logs, find_key, parts): variants with max scores keep no tile maxima.
 _LARGEST = [(True, False, 0), (True, True, 0), (False, False, 0), (False, False, 1), (False, False, 2)]
 # By the fields of the variant.
 _VARIANTS = [

@@ -1,10 +1,10 @@
-"""Sums along the diagonals of two adjacent blocks, as far as one thread holds them.
+"""Sums of each thread's cells along the diagonals of two adjacent blocks.
 
 Of a block of 64 keys (rows) and 64 queries a thread holds two keys, eight apart, and two of every eight
-queries. A cell of its second key is on the same diagonal as the cell of its first key eight queries earlier,
-so one sum serves both. Two blocks with the same queries and adjacent keys need 17 sums by two queries per
-thread; one sum per cell would be 32 by two. The sums of different threads are added up after the last step
-(`reduce_diagonals_kernel`).
+queries. The cell of its second key lies on the same diagonal as the cell of its first key eight queries
+earlier, so one sum serves both. Two blocks with the same queries and adjacent keys need 17 × 2 sums per
+thread; one sum per cell would take 32 × 2. `reduce_diagonals_kernel` adds up the sums of different threads
+afterwards.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
@@ -27,17 +27,17 @@ PARTIALS = gl.constexpr(SUMS.value * ACROSS.value)
 
 @gluon.jit
 def diagonals_at_first(zeros):
-    """Sums of zero, in the layout of a block."""
+    """Sums of 0, in the layout of a block."""
     sums = eighths(_by_key(zeros)[0])
     return sums + sums + sums[:1]
 
 
 @gluon.jit
 def add_diagonals(sums, p, BLOCK: gl.constexpr):
-    """Add a block to the sums; `second` is 0 for the block whose keys come first and 1 for the other.
+    """Add block number BLOCK (0 or 1, in the order of keys) to the sums.
 
-    A block has nine sums: cells of second keys are one diagonal earlier. The first diagonal of the second
-    block is the last one of the first block.
+    A block adds to nine sums: the cells of a thread's first key to the last eight, those of its second key to
+    the first eight. The first diagonal of the second block is the last one of the first block.
     """
     FIRST: gl.constexpr = 8 * (1 - BLOCK)
     one, other = _by_key(p)
@@ -53,7 +53,7 @@ def add_diagonals(sums, p, BLOCK: gl.constexpr):
 
 @gluon.jit
 def store_diagonals(sums, to):
-    """Store a warpgroup's sums, SUMS × ACROSS numbers: warp, row of eight, column of eight."""
+    """Store a warpgroup's sums, (SUMS, ACROSS) numbers; ACROSS is (warp, row of eight, column of eight)."""
     layout: gl.constexpr = sums[0].type.layout
     warp: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
     row: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
@@ -67,7 +67,7 @@ def store_diagonals(sums, to):
 
 @gluon.jit
 def _by_key(p):
-    """A block's cells of the first key of each thread, and of the second: warp, row, pair, column, and the
-    group of eight queries."""
+    """The cells of each thread's first key, and of its second: (warp, row, pair, column, group of eight
+    queries)."""
     cells = gl.reshape(p, [4, 2, 8, 2, 2, 2, 4, 2])
     return gl.split(gl.permute(cells, (0, 2, 6, 7, 5, 4, 3, 1)))

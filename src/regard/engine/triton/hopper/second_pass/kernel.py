@@ -2,12 +2,13 @@
 
 Grid: (maps, strips). One program walks down a strip of six diagonals of 64 × 64 blocks (four with small
 pooled blocks), two per warpgroup; each step loads one block of queries and one of keys. In: q, k, lse2, the
-strips. Out: partial column sums, partial diagonal sums, pooled blocks; `reduction.py` adds up the first
-two.
+strips. Out: partial column sums, partial diagonal sums, pooled blocks; the kernels of `reduction.py` add up
+the first two.
 
-A warpgroup reduces one block while the product of its next one runs. Blocks are transposed (keys ×
-queries), so sums per key and along diagonals stay within a thread. Shuffles are slow while products run, so
-their results are used one step later. The order of every sum is fixed.
+A warpgroup reduces one block while the tensor cores compute the product of its next one. Blocks are
+transposed (keys × queries), so a thread can sum its cells per key and along diagonals without communication.
+Shuffles are slow while products run, so their results are used one step later. The order of every sum is
+fixed.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -42,12 +43,12 @@ from regard.engine.triton.hopper.second_pass.diagonals import (
 from regard.engine.triton.hopper.second_pass.masking import mask_block
 from regard.engine.triton.hopper.second_pass.pooling import (
     Overview,
+    before_first_exp,
+    before_second_exp,
     finish,
     fold_first,
     fold_second,
-    go_on,
-    held_at_first,
-    resume,
+    initial_state,
     sums_of,
     valid_blocks,
 )
@@ -58,16 +59,17 @@ __all__ = ["hopper_second_pass_kernel"]
 
 MASKED = gl.constexpr(-1e37)
 SIDE = gl.constexpr(64)
-# Rows of a block that one warp holds: pooled parts are at most a warp's.
+# Rows (keys) of a block that one warp holds: the largest height of pooled blocks computed in the kernel.
 BY_WARP = gl.constexpr(16)
-# Blocks of queries and of keys in shared memory. A step needs one block of queries, and two blocks of keys
-# per warpgroup; those of the next step are loaded meanwhile.
+# Slots for blocks of queries and of keys in shared memory. A step reads one block of queries and two blocks
+# of keys per warpgroup, while the next step's blocks are loaded.
 Q_RING, K_RING = gl.constexpr(2), gl.constexpr(8)
 
 
 @gluon.jit
 def _load(common, WARPGROUPS: gl.constexpr):
-    """The loading warp: all key blocks of the first step, then one block of queries and keys per step."""
+    """The loading warp: load all key blocks of the first step, then one block of queries and one of keys per
+    step."""
     Q, K, LSE2 = common[0]
     q_ring, k_ring, lse2_ring, loaded = common[1]
     batch, head, kv_head, map_at, q_first, k_first, count = common[2]
@@ -80,7 +82,7 @@ def _load(common, WARPGROUPS: gl.constexpr):
             async_load(K, [batch, kv_head, row, 0], loaded.index(0), k_ring.index(m))
     for i in range(count):
         at = i & (Q_RING - 1)
-        # Wait until every warpgroup has finished the step whose slots are overwritten now.
+        # Wait until every warpgroup has finished the step whose slots this one overwrites.
         acquire(at, WARPGROUPS)
         # A predicate instead of a branch: with a branch the compiler would split the loop, and the loading
         # warp has few registers.
@@ -101,7 +103,11 @@ def _walk(
     DIAGONALS: gl.constexpr,
     WARPGROUPS: gl.constexpr,
 ):
-    """One warpgroup: two of the strip's diagonals. Pointers are at this head's rows."""
+    """One warpgroup: diagonals 2 `which` and 2 `which` + 1 of the strip. Pointers point at this head's rows.
+
+    Blocks (SIDE keys, SIDE queries): `s` and `t` are the scores of the first and second block of a step, `p`
+    and `r` their weights.
+    """
     q_ring, k_ring, lse2_ring, loaded = common[0]
     LOW, HIGH, EDGES, COLUMN, CELLS = common[1]
     q_first, k_first, count, band_first, row_stop, k_blocks, c = common[2]
@@ -122,7 +128,7 @@ def _walk(
     onward = (k_blocks + 1) * SIDE
     received = COLUMN + (band_row.to(gl.int64) * k_blocks + k_first + 2 * which - 1) * SIDE
     there = 0
-    held = held_at_first(zeros, overview)
+    state = initial_state(zeros, overview)
 
     for slot in gl.static_range(Q_RING):
         release(slot, WARPGROUPS)
@@ -142,18 +148,18 @@ def _walk(
         s = warpgroup_mma_wait(0, deps=[s])
         t = dot_transposed(k_ring.index((m + 1) & (K_RING - 1)), q_ring, at, zeros)
         s = mask_block(s, q_block * SIDE, first, full_first, full_stop, row_stop, LOW, HIGH, masked)
-        held = resume(held, overview)
+        state = before_first_exp(state, overview)
         p = gl.exp2(s * c - lse2[None, :])
         if DIAGONALS:
             diagonals = add_diagonals(diagonals, p, 0)
         if COLUMNS:
             receive(kept, given, neighbour, place, there, received)
-        # The exponentials overlap the product just issued; the assembler would move them behind the wait for
-        # it.
+        # The exponentials overlap the product just issued. Without `force_now` the assembler would move them
+        # past the wait for it.
         p_sums = sums_of(p, overview, shared)
         force_now(p_sums, EDGES)
-        held = fold_first(held, p, i, in_band, k_block, overview)
-        # After the last step there is none: its first product is computed once more and dropped.
+        state = fold_first(state, p, i, in_band, k_block, overview)
+        # The last step has no next one: it issues its own first product again, which is never read.
         after = gl.minimum(i + 1, count - 1)
         later = after & (Q_RING - 1)
         next_first = gl.load(EDGES + (q_first + after) * 2)
@@ -163,10 +169,9 @@ def _walk(
         release(at, WARPGROUPS)
         s = dot_transposed(k_ring.index((after + 2 * which) & (K_RING - 1)), q_ring, later, zeros)
         t = mask_block(t, q_block * SIDE, first + SIDE, full_first, full_stop, row_stop, LOW, HIGH, masked)
-        held = go_on(held, overview)
+        state = before_second_exp(state, overview)
         r = gl.exp2(t * c - lse2[None, :])
-        # Not earlier: the log-sum-exps of two steps would be in registers, and one set would have to be
-        # moved.
+        # Loaded here and not earlier, because the log-sum-exps of two steps would need too many registers.
         next_lse2 = lse2_ring.index(later).load(queries)
         if DIAGONALS:
             diagonals = add_diagonals(diagonals, r, 1)
@@ -174,13 +179,13 @@ def _walk(
             there = valid_blocks(k_block, k_blocks)
             received += onward
             kept, given = exchange(p_sums, sums_of(r, overview, shared), neighbour)
-        held = fold_second(held, p, r, in_band, k_block, overview)
+        state = fold_second(state, p, r, in_band, k_block, overview)
         lse2, full_first, full_stop = next_lse2, next_first, next_stop
     s = warpgroup_mma_wait(0, deps=[s])
     if COLUMNS:
         receive(kept, given, neighbour, place, there, received)
     last = count - 1
-    finish(held, last, q_first - band_first + last, k_first + 2 * which + last, overview)
+    finish(state, last, q_first - band_first + last, k_first + 2 * which + last, overview)
     if DIAGONALS:
         store_diagonals(diagonals, CELLS + which * PARTIALS)
 
@@ -198,7 +203,12 @@ def hopper_second_pass_kernel(
     POOL_K: gl.constexpr, WARPGROUPS: gl.constexpr,
 ):
 # fmt: on
-    """One program: one strip of one head's map, over the query blocks of a band that it crosses."""
+    """One program: one strip of one head's map, over the query blocks of a band that it crosses.
+
+    Q, K, LSE2: TMA descriptors. LOW, HIGH, EDGES: the mask's intervals per row and per block. STRIPS:
+    (planes, strips, 3), see `Strips`. COLUMN: (maps, blocks of the band, keys). CELLS: (maps, strips,
+    warpgroups, PARTIALS). POOL_SUM, POOL_MAX: (maps, pool_rows, pools_across).
+    """
     # Strips are sorted longest first, over all maps.
     head, batch = gl.program_id(0) % heads, gl.program_id(0) // heads
     strip = STRIPS + batch * strip_stride + gl.program_id(1) * 3
@@ -230,7 +240,8 @@ def hopper_second_pass_kernel(
         (LOW, HIGH, EDGES, COLUMN, CELLS),
         (q_first, k_first, count, band_first, row_stop, k_blocks, scale * LOG2E),
     )
-    # Overviews are built in place: assigned to a name, their sizes would no longer be compile-time constants.
+    # Each call builds its own Overview: assigned to a variable, its sizes would not stay compile-time
+    # constants.
     if WARPGROUPS == 3:
         gl.warp_specialize(
             [

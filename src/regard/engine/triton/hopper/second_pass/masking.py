@@ -1,8 +1,8 @@
 """Masks cells of a block that a query doesn't see, with few registers.
 
-Few blocks of the second pass are cut by a mask, but the registers that masking needs would be missing in
-the loop over all others. So each thread loads the first and last keys of two of its sixteen queries,
-clamped to the block, and shuffles the rest from its warp, four numbers packed in one register.
+Few blocks of the second pass are cut by a mask, but registers reserved for masking would be missing in the
+loop over all blocks. So each thread loads the first and last keys of only two of its sixteen queries, clamped
+to the block, and gets the rest by shuffles from its warp, four numbers packed in one register.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
@@ -20,12 +20,13 @@ CELLS = gl.constexpr(32)
 
 
 def _text() -> str:
-    """PTX: of every four cells the first two belong to one key, the others to the key eight below.
+    """PTX: mask a block. Of every four cells the first two belong to one key, the others to the key eight
+    below.
 
     Operands: cells (results and inputs); then, each in as many registers: the value of a masked cell, the
-    thread's first key in the block, the block's first key and first query, the stop of the queries, the first
-    key that all of the block's queries see and the stop of those keys, and the addresses of the first and
-    last keys.
+    thread's first key in the block, the block's first key and first query, the stop of the queries, the start
+    and stop of the keys that all of the block's queries see, and the addresses of each row's first and last
+    key.
     """
     other, key, block, query, stop, full, full_stop, lows, highs = (
         f"${CELLS.value * i}" for i in range(2, 11)
@@ -70,8 +71,8 @@ TEXT, OPERANDS = gl.constexpr(_text()), gl.constexpr(_operands())
 
 @gluon.jit
 def mask_block(s, q_first, k_first, full_first, full_stop, row_stop, LOW, HIGH, other):
-    """Scores of a block (keys × queries), with `other` where a query may not see a key. Blocks that every
-    query sees in full are left as they are."""
+    """Scores of a block (keys × queries), with `other` where a query may not see a key; a full block is
+    returned unchanged."""
     key = gl.arange(0, SIDE, gl.SliceLayout(1, s.type.layout))[:, None]
     key += gl.full([SIDE, SIDE], 0, gl.int32, s.type.layout)
     low, high = LOW.to(gl.int64), HIGH.to(gl.int64)

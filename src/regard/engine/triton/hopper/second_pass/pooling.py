@@ -1,16 +1,16 @@
 """Pooled blocks of the second pass that are smaller than 64 × 64, and their maxima.
 
-A thread first reduces the cells that it holds of a pooled block, then threads exchange partial results (the
-PTX and the layouts are in pooling_ptx.py). If all threads of a warp hold parts of a block, the exchanges are
-pipelined: each piece of PTX combines what the previous one requested some hundred cycles earlier, and results
-are stored one step later. By block height:
+Each thread first reduces its own cells of a pooled block. Then the threads exchange these partial results
+(pooling_ptx.py has the PTX and the layouts). If all threads of a warp hold partial results of a block, the
+exchanges are pipelined: each piece of PTX combines the results of the shuffle that the previous piece issued
+some hundred cycles earlier, and sums are stored one step later. By block height:
 
-    1, 2, 4   Few threads hold parts of a block: it is stored at once.
-    8         A thread holds too many sums to exchange, so they are halved first. Maxima are stored at once:
+    1, 2, 4   Few threads hold partial results of a block: it is stored at once.
+    8         A thread holds too many sums to scatter, so they are halved first. Maxima are stored at once:
               there are no registers to hold them until the next step.
-    16        Four sums are dealt to four threads, both blocks of a step are halved, then two more shuffles.
-    32        A block of cells has two sums: both blocks of a step are dealt at once, then three shuffles.
-    64        Maxima only: sums follow from the column sums.
+    16        Scatter four sums to four threads, halve both blocks of a step, then two more shuffles.
+    32        A block of cells has two sums: scatter both blocks of a step at once, then three shuffles.
+    64        Maxima only: sums are computed from the column sums.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
@@ -28,27 +28,28 @@ from regard.engine.triton.hopper.thread_columns import split_by_thread, sum_by_t
 
 __all__ = [
     "Overview",
+    "before_first_exp",
+    "before_second_exp",
     "finish",
     "fold_first",
     "fold_second",
-    "go_on",
-    "held_at_first",
-    "resume",
+    "initial_state",
     "sums_of",
     "valid_blocks",
 ]
 
 SIDE = gl.constexpr(64)
-# Bit of the lane number from which the bits say which block of a step the thread owns.
+# From this bit on, PoolState.lane holds flags: the thread owns a pooled block of a step's first, second
+# block.
 OWNED = gl.constexpr(8)
-# Height of pooled blocks up to which they are stored at once, sums are halved first, and two blocks are dealt
-# at once.
+# Heights of pooled blocks: up to the first they are stored at once, at the second sums are halved before they
+# are scattered, at the third both blocks of a step are scattered at once.
 AT_ONCE, HALVED, JOINT = gl.constexpr(4), gl.constexpr(8), gl.constexpr(32)
 
 
 class Overview(NamedTuple):
-    """What an overview contains, the size of its blocks, where the overview of one head is stored, and how
-    many blocks `across` it has."""
+    """The requested overview: sums or maxima or both, its block size, pointers to this head's overview, and
+    the number of blocks `across` it."""
 
     SUMS: gl.constexpr
     MAXIMA: gl.constexpr
@@ -60,119 +61,126 @@ class Overview(NamedTuple):
     k_blocks: gl.tensor
 
 
-class Held(NamedTuple):
-    """What a thread carries of the overview from one block to the next.
+class PoolState(NamedTuple):
+    """What a thread keeps in registers from one block to the next.
 
-    `lane` and `place` say which pooled blocks it owns (`_seat_of`), `where` which of them is stored next
-    (`_whereabouts`). `dealt` are parts of sums from the last deal, `parts` two parts of its own sum of the
-    last step, `first` its sum of the first block of this step, and `top` its own largest weight.
+    lane, place: which pooled blocks it owns (`_lane_and_offset`).
+    where: which blocks are stored next, and where (`_store_target`).
+    scattered: two or four partial sums from the last scatter.
+    parts: two partial sums of the block that it owns of the last step.
+    first: its sum of the first block of this step.
+    top: the largest weight of the block that it owns.
     """
 
     lane: gl.tensor
     place: gl.tensor
     where: gl.tuple
-    dealt: gl.tuple
+    scattered: gl.tuple
     parts: gl.tuple
     first: gl.tensor
     top: gl.tensor
 
 
 @gluon.jit
-def held_at_first(zeros, overview):
+def initial_state(zeros, overview):
     """The state before the first step."""
-    x = _parts_of(zeros, overview, False)
-    lane, place = _seat_of(x, overview)
-    return Held(lane, place, (0, 0), (x, x), (x, x), x, x.to(gl.uint32, bitcast=True))
+    x = _partials(zeros, overview, False)
+    lane, place = _lane_and_offset(x, overview)
+    return PoolState(lane, place, (0, 0), (x, x), (x, x), x, x.to(gl.uint32, bitcast=True))
 
 
 @gluon.jit
-def resume(held, overview):
-    """Before the first block's exponentials: combine what was dealt last, and request one part."""
-    parts = held.parts
+def before_first_exp(state, overview):
+    """Before the exponentials of a step's first block: combine the last scatter, and issue a shuffle."""
+    parts = state.parts
     if overview.SUMS and overview.POOL_Q == JOINT:
-        parts = _run("ask 3", held.dealt, overview)
+        parts = _run_ptx("shuffle 3", state.scattered, overview)
     elif overview.SUMS and overview.POOL_Q > AT_ONCE:
-        parts = _run("swap", (held.dealt[0], held.dealt[1], held.first, held.lane), overview)
-    return Held(held.lane, held.place, held.where, held.dealt, parts, held.first, held.top)
+        parts = _run_ptx(
+            "exchange", (state.scattered[0], state.scattered[1], state.first, state.lane), overview
+        )
+    return PoolState(state.lane, state.place, state.where, state.scattered, parts, state.first, state.top)
 
 
 @gluon.jit
-def fold_first(held, p, i, q_block, k_block, overview):
+def fold_first(state, p, i, q_block, k_block, overview):
     """Fold the first block of a step."""
-    dealt, parts, top = held.dealt, held.parts, held.top
-    # What is stored late belongs to the previous step.
-    where = _whereabouts(i - 1, q_block - 1, k_block - 1, overview)
+    scattered, parts, top = state.scattered, state.parts, state.top
+    # Sums and maxima that are stored late belong to the previous step.
+    where = _store_target(i - 1, q_block - 1, k_block - 1, overview)
     if overview.POOL_Q <= AT_ONCE:
-        _store(p, held, q_block, k_block, overview)
+        _store_blocks(p, state, q_block, k_block, overview)
     else:
         if overview.SUMS:
             if overview.POOL_Q == HALVED:
-                _land(parts, held, where, overview)
+                _store_sum(parts, state, where, overview)
             else:
-                parts = _run("ask 2", parts, overview)
+                parts = _run_ptx("shuffle 2", parts, overview)
             if overview.POOL_Q < JOINT:
-                dealt = _dealt(p, p, held, overview)
+                scattered = _scatter(p, p, state, overview)
         if overview.MAXIMA:
             if overview.POOL_Q > HALVED:
-                _keep(top, held, where, overview)
-            top = _picked("pick", p, top, held, overview)
+                _store_maximum(top, state, where, overview)
+            top = _warp_maximum("warp maximum", p, top, state, overview)
             if overview.POOL_Q == HALVED:
-                where = _whereabouts(i, q_block, k_block, overview)
-                _keep(top, held, (where[0] & (1 << OWNED), where[1]), overview)
-    return Held(held.lane, held.place, where, dealt, parts, held.first, top)
+                where = _store_target(i, q_block, k_block, overview)
+                _store_maximum(top, state, (where[0] & (1 << OWNED), where[1]), overview)
+    return PoolState(state.lane, state.place, where, scattered, parts, state.first, top)
 
 
 @gluon.jit
-def go_on(held, overview):
-    """Before the second block's exponentials: combine what was dealt of the first block, and request another
-    part."""
-    first, parts = held.first, held.parts
+def before_second_exp(state, overview):
+    """Before the exponentials of a step's second block: combine the first block's scatter, and issue another
+    shuffle."""
+    first, parts = state.first, state.parts
     if overview.SUMS and overview.POOL_Q > AT_ONCE:
         if overview.POOL_Q < JOINT:
-            first = _run("gather", held.dealt, overview)
+            first = _run_ptx("combine", state.scattered, overview)
         if overview.POOL_Q > HALVED:
-            parts = _run("ask 1", parts, overview)
-    return Held(held.lane, held.place, held.where, held.dealt, parts, first, held.top)
+            parts = _run_ptx("shuffle 1", parts, overview)
+    return PoolState(state.lane, state.place, state.where, state.scattered, parts, first, state.top)
 
 
 @gluon.jit
-def fold_second(held, p, r, q_block, k_block, overview):
+def fold_second(state, p, r, q_block, k_block, overview):
     """Fold the second block of a step; `p` is the first."""
-    dealt, top = held.dealt, held.top
+    scattered, top = state.scattered, state.top
     if overview.POOL_Q <= AT_ONCE:
-        _store(r, held, q_block, k_block + 1, overview)
+        _store_blocks(r, state, q_block, k_block + 1, overview)
     else:
         if overview.SUMS:
             if overview.POOL_Q > HALVED:
-                _land(held.parts, held, held.where, overview)
-            dealt = _dealt(p if overview.POOL_Q == JOINT else r, r, held, overview)
+                _store_sum(state.parts, state, state.where, overview)
+            scattered = _scatter(p if overview.POOL_Q == JOINT else r, r, state, overview)
         if overview.MAXIMA:
-            top = _picked("pick second" if overview.POOL_Q > HALVED else "pick", r, top, held, overview)
+            top = _warp_maximum(
+                "warp maximum second" if overview.POOL_Q > HALVED else "warp maximum", r, top, state, overview
+            )
             if overview.POOL_Q == HALVED:
-                _keep(top, held, (held.where[0] & (2 << OWNED), held.where[1]), overview)
-    return Held(held.lane, held.place, held.where, dealt, held.parts, held.first, top)
+                _store_maximum(top, state, (state.where[0] & (2 << OWNED), state.where[1]), overview)
+    return PoolState(state.lane, state.place, state.where, scattered, state.parts, state.first, top)
 
 
 @gluon.jit
-def finish(held, i, q_block, k_block, overview):
-    """Store what is left after the last step."""
-    where = _whereabouts(i, q_block, k_block, overview)
+def finish(state, i, q_block, k_block, overview):
+    """After the last step: store the results that are still in registers."""
+    where = _store_target(i, q_block, k_block, overview)
     if overview.MAXIMA and overview.POOL_Q > HALVED:
-        _keep(held.top, held, where, overview)
+        _store_maximum(state.top, state, where, overview)
     if overview.SUMS and overview.POOL_Q > AT_ONCE:
-        parts = resume(held, overview).parts
+        parts = before_first_exp(state, overview).parts
         if overview.POOL_Q > HALVED:
-            parts = _run("ask 2", parts, overview)
-            parts = _run("ask 1", parts, overview)
-        _land(parts, held, where, overview)
+            parts = _run_ptx("shuffle 2", parts, overview)
+            parts = _run_ptx("shuffle 1", parts, overview)
+        _store_sum(parts, state, where, overview)
 
 
 @gluon.jit
 def sums_of(p, overview, layout: gl.constexpr):
-    """The column sums of a block, as `sum_by_thread`; from the overview's sums where there are any, so that
-    no cell is added twice."""
+    """The column sums of a block, (SIDE, 4), as `sum_by_thread` returns them. If the overview needs partial
+    sums of the same cells, they are computed from those."""
     if overview.SUMS:
-        sums = gl.convert_layout(gl.sum(_lines_of(p, overview.POOL_Q, False), 2), layout)
+        sums = gl.convert_layout(gl.sum(_thread_partials(p, overview.POOL_Q, False), 2), layout)
     else:
         sums = sum_by_thread(p, SIDE)
     return sums
@@ -180,18 +188,16 @@ def sums_of(p, overview, layout: gl.constexpr):
 
 @gluon.jit
 def valid_blocks(k_block, k_blocks):
-    """Which of the two blocks of a step exist, as bits."""
+    """Which of the two blocks of a step lie within the map: bit 0 for the first, bit 1 for the second."""
     there = (k_block.to(gl.uint32) < k_blocks).to(gl.int32)
     there += ((k_block + 1).to(gl.uint32) < k_blocks).to(gl.int32) * 2
     return there
 
 
 @gluon.jit
-def _seat_of(x, overview):
-    """A thread's lane number, with a bit from OWNED on for the block of a step of which it owns a pooled
-    block.
-
-    And the place of its first pooled block, relative to that of the block's first cell.
+def _lane_and_offset(x, overview):
+    """A thread's lane number with the flags from bit OWNED on, and the offset of its first pooled block from
+    the pooled block of the first cell.
     """
     layout: gl.constexpr = x.type.layout
     warp: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
@@ -211,8 +217,9 @@ def _seat_of(x, overview):
 
 
 @gluon.jit
-def _whereabouts(i, q_block, k_block, overview):
-    """Which blocks of a step exist, as bits of `_seat_of`, and where their pooled blocks begin."""
+def _store_target(i, q_block, k_block, overview):
+    """Which blocks of a step lie within the map, as flags from bit OWNED on; the offset of their pooled
+    blocks in the overview."""
     there = valid_blocks(k_block, overview.k_blocks)
     there = gl.where(i >= 0, there << OWNED, 0)
     down: gl.constexpr = SIDE // overview.POOL_Q
@@ -221,10 +228,10 @@ def _whereabouts(i, q_block, k_block, overview):
 
 
 @gluon.jit
-def _lines_of(p, POOL_Q: gl.constexpr, LARGEST: gl.constexpr):
-    """Sums over the cells of a row that lie in one pooled block and one thread, (SIDE, 4, blocks).
+def _thread_partials(p, POOL_Q: gl.constexpr, LARGEST: gl.constexpr):
+    """Sums over the cells of one row, one pooled block and one thread: (SIDE, 4 threads, blocks).
 
-    With LARGEST the largest weight, as integers: weights are not negative, so these have the same order.
+    With LARGEST, maxima of the weights' bits: weights are not negative, so bits and weights sort alike.
     """
     cells: gl.constexpr = max(min(POOL_Q, 2), POOL_Q // 4)
     if LARGEST:
@@ -234,9 +241,9 @@ def _lines_of(p, POOL_Q: gl.constexpr, LARGEST: gl.constexpr):
 
 
 @gluon.jit
-def _parts_of(p, overview, LARGEST: gl.constexpr):
-    """What each thread holds of pooled blocks, (4 warps, 8 and 4 threads, blocks)."""
-    lines = _lines_of(p, overview.POOL_Q, LARGEST)
+def _partials(p, overview, LARGEST: gl.constexpr):
+    """Each thread's partial results of pooled blocks, (4 warps, 8 threads, 4 threads, blocks)."""
+    lines = _thread_partials(p, overview.POOL_Q, LARGEST)
     x = gl.reshape(lines, [4, 2, 8, 4, lines.shape[2]])
     if overview.POOL_K == 16:
         x = gl.max(x, 1) if LARGEST else gl.sum(x, 1)
@@ -246,62 +253,62 @@ def _parts_of(p, overview, LARGEST: gl.constexpr):
 
 
 @gluon.jit
-def _store(p, held, q_block, k_block, overview):
-    """Store the pooled blocks of a block at once, where only few threads hold parts of each."""
-    _, at = _whereabouts(0, q_block, k_block, overview)
+def _store_blocks(p, state, q_block, k_block, overview):
+    """Reduce and store the pooled blocks of a block of cells, if few threads hold partial results of each."""
+    _, at = _store_target(0, q_block, k_block, overview)
     inside = (k_block.to(gl.uint32) < overview.k_blocks).to(gl.int32)
     if overview.SUMS:
-        x = _parts_of(p, overview, False)
-        x = _run("spread sums", (x, held.lane), overview)
+        x = _partials(p, overview, False)
+        x = _run_ptx("halve sums", (x, state.lane), overview)
         to = (overview.sums + at).to(gl.int64)
-        _run("store sums", (x, held.place, inside, overview.across, to), overview)
+        _run_ptx("store sums", (x, state.place, inside, overview.across, to), overview)
     if overview.MAXIMA:
-        x = _parts_of(p, overview, True)
-        x = _run("spread maxima", (x, held.lane), overview)
+        x = _partials(p, overview, True)
+        x = _run_ptx("halve maxima", (x, state.lane), overview)
         to = (overview.maxima + at).to(gl.int64)
-        _run("store maxima", (x, held.place, inside, overview.across, to), overview)
+        _run_ptx("store maxima", (x, state.place, inside, overview.across, to), overview)
 
 
 @gluon.jit
-def _dealt(one, other, held, overview):
-    """Deal sums to four threads: those of one block of cells, or of both blocks if each has two."""
-    one = _parts_of(one, overview, False)
+def _scatter(one, other, state, overview):
+    """Scatter sums to four threads: those of one block of cells, or of both blocks if each has two."""
+    one = _partials(one, overview, False)
     if overview.POOL_Q == HALVED:
-        one = _run("spread sums", (one, held.lane), overview)
-    other = _parts_of(other, overview, False) if overview.POOL_Q == JOINT else one
-    return _run("deal", (one, other, held.lane), overview)
+        one = _run_ptx("halve sums", (one, state.lane), overview)
+    other = _partials(other, overview, False) if overview.POOL_Q == JOINT else one
+    return _run_ptx("scatter", (one, other, state.lane), overview)
 
 
 @gluon.jit
-def _land(parts, held, where, overview):
-    """Combine the last two parts of a thread's sum, and store it."""
+def _store_sum(parts, state, where, overview):
+    """Combine the last two partial results of a thread's sum and store it."""
     to = (overview.sums + where[1]).to(gl.int64)
-    _run("land", (parts[0], parts[1], held.lane, held.place, where[0], to), overview)
+    _run_ptx("store own sum", (parts[0], parts[1], state.lane, state.place, where[0], to), overview)
 
 
 @gluon.jit
-def _picked(NAME: gl.constexpr, p, before, held, overview):
-    """The largest weights of a warp's pooled blocks, each to its owner (with "pick second": or what it had
-    `before`)."""
-    x = _parts_of(p, overview, True)
-    return _run(NAME, (x, before, held.lane), overview)
+def _warp_maximum(NAME: gl.constexpr, p, before, state, overview):
+    """The largest weight of each pooled block of a warp, in the thread that owns the block; with
+    "warp maximum second", owners of the first block's keep `before`."""
+    x = _partials(p, overview, True)
+    return _run_ptx(NAME, (x, before, state.lane), overview)
 
 
 @gluon.jit
-def _keep(top, held, where, overview):
-    """Store a thread's largest weight."""
+def _store_maximum(top, state, where, overview):
+    """Store the maximum of the block that a thread owns."""
     to = (overview.maxima + where[1]).to(gl.int64)
-    _run("keep", (top, held.lane, held.place, where[0], to), overview)
+    _run_ptx("store own maximum", (top, state.lane, state.place, where[0], to), overview)
 
 
 @gluon.jit
-def _run(NAME: gl.constexpr, operands, overview):
-    """Run a piece of PTX of pooling_ptx.py. It returns two parts of sums, or one value of the first operand's
+def _run_ptx(NAME: gl.constexpr, operands, overview):
+    """Run a piece of PTX of pooling_ptx.py. It returns two partial sums, or one value of the first operand's
     type."""
     letters: gl.constexpr = entry(OPERANDS, NAME)
     count: gl.constexpr = entry(COUNT, overview.POOL_Q, overview.POOL_K)
     return gl.inline_asm_elementwise(
-        entry(TEXTS, NAME, overview.POOL_Q, overview.POOL_K), kinds(letters, count), operands,
+        entry(TEXTS, NAME, overview.POOL_Q, overview.POOL_K), constraints_of(letters, count), operands,
         dtype=(gl.float32, gl.float32) if letters[1] == "F" else operands[0].dtype,
         is_pure=False, pack=count)  # fmt: skip
 
@@ -313,7 +320,8 @@ def entry(table, *key):
 
 
 @gluon.constexpr_function
-def kinds(letters, count):
-    """Constraints of operands: one letter per operand of `count` registers; results are capitals."""
+def constraints_of(letters, count):
+    """The constraint string of inline PTX: one letter per operand of `count` registers, capital for
+    results."""
     names = ((f"=&{letter.lower()}" if letter.isupper() else letter) for letter in letters)
     return ",".join(name for name in names for _ in range(count))

@@ -9,16 +9,15 @@ import triton.language as tl
 __all__ = ["lse2_kernel", "reduce_columns_kernel", "reduce_diagonals_kernel"]
 
 LOG2E = tl.constexpr(1.4426950408889634)
-# Blocks of queries whose sums for one block of keys are read together.
+# Blocks of queries whose sums for one block of keys are read at once.
 SLOTS = tl.constexpr(64)
 
 
 @triton.jit(do_not_specialize=["q_len"])
 def lse2_kernel(LSE, LSE2, q_len, SIDE: tl.constexpr):
-    """The log-sum-exp of whole blocks of rows in units of log 2: what is subtracted from scores to get
-    weights.
+    """One program: the log-sum-exp of a block of rows in units of log 2, padded to whole blocks.
 
-    Dead rows and rows past the last have lse2 +inf, so that their weights are 0.
+    Dead rows and rows past the last get lse2 +inf, so that their weights 2^(s - lse2) are 0.
     """
     at_map = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * SIDE + tl.arange(0, SIDE)
@@ -37,11 +36,12 @@ def reduce_columns_kernel(
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, SIDE: tl.constexpr,
 ):
 # fmt: on
-    """One program: add up what one block of keys received from every block of queries, per key and per block.
+    """One program: add up the column sums of one block of keys over the band's blocks of queries, per key
+    (TOTAL) and per pair of blocks (BLOCK).
 
     SEEN holds the range of key blocks that each block of queries sees: the sums of other blocks were never
-    written. BLOCK has `block_rows` rows of blocks; those of these queries begin at `block_first`. TOTAL is
-    overwritten, or added to if `before` is not 0.
+    written. BLOCK has `block_rows` rows of blocks; this band's begin at `block_first`. TOTAL is overwritten,
+    or added to if `before` is not 0.
     """
     k_block, at_map = tl.program_id(0), tl.program_id(1).to(tl.int64)
     SEEN += (at_map // heads * plane_stride + band_first) * 2
@@ -72,17 +72,17 @@ def reduce_diagonals_kernel(
     CELLS, PAIRS, TOTAL, heads, parts, plane_stride, first, pairs, q_len, length, before,
     SIDE: tl.constexpr, PARTIALS: tl.constexpr,
 ):  # fmt: skip
-    """Add up what the warpgroups stored along their diagonals, SIDE diagonals per program, and what was there
-    `before`.
+    """One program: SIDE diagonals, summed over the partial sums that the warpgroups stored in CELLS; added to
+    TOTAL if `before` is not 0.
 
-    A part begins at key - query = 2 SIDE u and has diagonals from there on: the first SIDE of them
-    completely, the next SIDE together with the next part. Each diagonal has numbers in 32 rows of eight
-    threads. The rows of a part, PARTIALS // 256 lines each, lie eight queries apart; those of a line one or
-    16 keys.
+    Part u, one warpgroup's pair of block diagonals, begins at key - query = 2 SIDE u. The first SIDE of its
+    diagonals are complete in the part; the next SIDE continue in part u + 1. Each diagonal has numbers in 32
+    rows of eight threads. A part has PARTIALS // 256 lines, eight queries apart; within a line the rows are
+    one or 16 keys apart.
     """
     at_map = tl.program_id(1)
     batch = at_map // heads
-    # The lower corner of the first part is on diagonals before its own.
+    # Programs start one part early: a part's lower corner lies on diagonals before its first.
     u = tl.program_id(0) // 2 - 1
     later = tl.program_id(0) % 2
     x = tl.arange(0, SIDE)[:, None]
@@ -95,7 +95,7 @@ def reduce_diagonals_kernel(
         if back == 1:
             known = known & (later == 1)
         part = tl.load(PAIRS + batch * plane_stride + number, mask=known, other=-1)
-        # Queries from the first one of the first line on; it is 72 before the part's own first query.
+        # Relative to the first query of the first line, which is 72 before the part's own first query.
         query = key + 72 - (x + later * SIDE - back * 2 * SIDE)
         at = (at_map.to(tl.int64) * parts + part) * PARTIALS + (query >> 3) * 256 + row * 8 + (query & 7)
         there = (query >= 0) & (query < tl.where(part >= 0, PARTIALS // 32, 0))

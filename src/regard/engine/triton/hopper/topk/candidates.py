@@ -1,8 +1,9 @@
-"""Candidates for top keys: rows that want the same tile of keys are multiplied with it again.
+"""Candidates for top keys: gather the rows that want a tile of keys, and multiply them with it again.
 
 Grid: (maps × programs). In: the bits of wanted tiles, thresholds, q, k. Out: per row a list of (key, score)
-that reach the threshold, and its length. Rows are gathered from memory straight into operand registers,
-sixteen bytes at a time. A product may add up dims in any order, so the tile's dims are permuted to match.
+pairs that reach the threshold, and its length. Rows are gathered from global memory straight into operand
+registers, sixteen bytes at a time. This permutes their dims; a product may add up dims in any order, so the
+tile's dims are permuted to match.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -36,7 +37,7 @@ def _sum(a, b):
 
 @gluon.jit
 def _number(WANTED, NUMBERS, first, step, stop):
-    """Write the numbers of the set bits of every `step`-th word, and count them."""
+    """Write the row numbers of the set bits of every `step`-th word to NUMBERS; returns their count."""
     words: gl.constexpr = gl.BlockedLayout([WORDS // 128], [32], [4], [0])
     count = first * 0
     for start in range(first, stop, WORDS * step):
@@ -57,7 +58,7 @@ def in_order(x, ROWS: gl.constexpr, DIM: gl.constexpr):
 
 @gluon.jit
 def keys_in_order(K, first, k_n, k_len, ROWS: gl.constexpr, DIM: gl.constexpr):
-    """Some keys, with their dims in that order."""
+    """Load ROWS keys from key `first` on, with their dims in the order of `in_order`."""
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [32 // (DIM // 8), DIM // 8], [4, 1], [1, 0])
     key = (first + gl.arange(0, ROWS, gl.SliceLayout(1, layout)))[:, None]
     dim = gl.arange(0, DIM, gl.SliceLayout(0, layout))[None, :]
@@ -71,7 +72,7 @@ def _queries(
     DIM: gl.constexpr, MASKED: gl.constexpr, as_read: gl.constexpr,
 ):
 # fmt: on
-    """Some queries, their thresholds, and the keys they see: all of them without a mask."""
+    """Load some queries, their thresholds and the intervals of keys that they see."""
     at = gl.convert_layout(query, gl.SliceLayout(1, as_read))[:, None].to(gl.int64) * q_n
     q = gl.load(Q + at + gl.arange(0, DIM, gl.SliceLayout(0, as_read))[None, :])
     threshold = gl.load(THRESHOLD + query, mask=there, other=float("inf"))
@@ -91,11 +92,11 @@ def hopper_candidates_kernel(
 ):
 # fmt: on
     """One program: one tile of GRAIN keys and a share of the queries that want it. Appends every key that
-    reaches a query's threshold to that query's list, with its score. LIST_LENGTH also counts keys that found
-    no place.
+    reaches a query's threshold to that query's list, with its score. If a list is full, LIST_LENGTH still
+    counts further keys.
 
     A map has `programs` programs. SHARES holds, for each of them, its tile, its number among the programs of
-    that tile, and how many these are (shares.py). NUMBERS is a buffer for the numbers of queries.
+    that tile, and their count (shares.py). NUMBERS is a buffer for query numbers.
     """
     dtype: gl.constexpr = K.dtype.element_ty
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PART, 16])
@@ -103,7 +104,7 @@ def hopper_candidates_kernel(
     as_wanted: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
     by_row: gl.constexpr = gl.SliceLayout(1, layout)
 
-    # Programs of one map run together, so that its queries stay in the cache.
+    # Programs of one map have consecutive numbers, so that its queries stay in the cache.
     at_map = (gl.program_id(0) // programs).to(gl.int64)
     SHARES += gl.program_id(0) * 3
     line, part, parts = gl.load(SHARES), gl.load(SHARES + 1), gl.load(SHARES + 2)
@@ -129,8 +130,8 @@ def hopper_candidates_kernel(
         LIST_LENGTH += at_map * rows
         CANDIDATE_LISTS += at_map * rows * MAX_CANDIDATES
         zeros = gl.full([GATHERED, PART], 0.0, gl.float32, layout)
-        # Four threads share a row. The place of a single candidate is known only when the next rows are
-        # processed.
+        # Four threads share a row. The atomic addition that reserves a place is slow, so a single candidate
+        # is written after the next keys are processed.
         one = sum_by_thread(zeros, PART)
         by_four: gl.constexpr = one.type.layout
         shared_row: gl.constexpr = gl.SliceLayout(1, by_four)

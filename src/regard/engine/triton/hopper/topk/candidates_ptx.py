@@ -1,4 +1,4 @@
-"""PTX for candidates.py: number the rows that want a tile, and list keys at or above the threshold."""
+"""PTX for candidates.py: write the numbers of rows that want a tile, and append candidates to lists."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ def _expand_bits() -> str:
 def _append_candidates(count: int, places: int) -> str:
     """PTX: reserve places for the keys of two rows whose scores reach the threshold.
 
-    A thread collects its own keys as bits, without those that the row does not see, and reserves that many
-    places. Mostly it has one key and does not wait for its place: place, key and score are results, to be
-    written later (`_flush_candidates`). Several keys are written here, unless the list is full: then none is
-    written, and the row is searched exhaustively. Of a row's keys a thread holds two of every eight.
+    A thread collects its own keys that the row sees as bits, and reserves that many places in the list with
+    an atomic addition. Mostly it has one key and does not wait for the place: place, key and score are
+    results, and `_flush_candidates` writes them later. Several keys are written here, unless the list is
+    full: then none is written, and the row is searched exhaustively. Of a row's keys a thread holds two of
+    every eight.
 
     Operands: results (the place, or the number of places if there is nothing to write; the key; the score),
     the scores of the first keys, of the second ones and so on, the threshold, the tile's first key, the first

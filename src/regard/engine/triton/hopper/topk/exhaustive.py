@@ -1,4 +1,4 @@
-"""Exhaustive search for blocks that hold rows with more candidates than the list has places for.
+"""Exhaustive search, for blocks with rows that have more candidates than a list holds.
 
 Many keys tie in such rows, for example where a text repeats one token. Grid: (groups of blocks of a band,
 maps). Out: top weights and keys.
@@ -28,8 +28,9 @@ def exhaustive_kernel(
     GRAIN: tl.constexpr, CHUNK: tl.constexpr, MAX_SCORES: tl.constexpr, ARGMAXES: tl.constexpr,
 ):
 # fmt: on
-    """The TOP heaviest keys of the rows of COUNT blocks of SIDE queries, heaviest first, on ties the earlier
-    key first. Only blocks flagged in EXHAUSTIVE are searched, in tiles that one of their rows wants.
+    """One program: the TOP heaviest keys of the rows of COUNT blocks of SIDE queries, heaviest first, on ties
+    the earlier key first. Only blocks flagged in EXHAUSTIVE are searched, in tiles that one of their rows
+    wants.
 
     Lists hold WIDE keys, TOP rounded up to a power of two. With MAX_SCORES the first score is also stored in
     MAX_SCORE, with ARGMAXES its key in ARGMAX.
@@ -58,7 +59,7 @@ def exhaustive_kernel(
             q = rows(Q, batch, head, block * SIDE, q_b, q_h, q_n, q_len, DIM, SIDE, DIM, True, False)
             best, best_key = empty_list(SIDE, WIDE)
             word = tl.arange(0, SIDE // BITS)[None, :] + (block - first_block) * (SIDE // BITS)
-            # In the order of tiles: on ties the earlier key stays.
+            # Tiles in rising order, so that on ties the earlier key stays.
             for start in range(tl.min(low, 0) // GRAIN, (tl.max(high, 0) + GRAIN - 1) // GRAIN, CHUNK):
                 line = start + tl.arange(0, CHUNK)
                 at = line[:, None].to(tl.int64) * words + word

@@ -1,7 +1,8 @@
 """Top keys and block maxima from the tile maxima of a forward pass, band by band.
 
-The forward writes the tile maxima of one band of queries; they are processed before the next band, so that
-they stay small: thresholds, wanted tiles, shared tiles, candidates, selection, exhaustive search.
+The forward writes the tile maxima of one band of queries. They are processed before the next band, so that
+one buffer of bounded size serves all bands: thresholds, wanted tiles, shared tiles, candidates, selection,
+exhaustive search.
 """
 
 # A kernel calls its compile-time arguments constexpr, and is given plain numbers.
@@ -37,22 +38,23 @@ __all__ = ["TopKeys"]
 
 # Bytes for tile maxima.
 BAND_BYTES = 1 << 29
-# Shorter texts have few tiles, so each half of a tile gets a maximum of its own.
+# Up to this many tiles, each half of a tile gets a maximum of its own.
 LONG = 8192
-# Enough blocks of queries for one per multiprocessor.
+# The least number of query blocks per band: one per multiprocessor.
 PROGRAMS = 128
 # Classes of tiles or keys. The k-th largest class maximum is a lower bound of the k-th largest score.
 CLASSES = 32
-# Rows whose candidates one warp selects from.
+# Rows per program of the selection, one per thread.
 ROWS = 32
-# Blocks of queries per program of the exhaustive search. More would run one after the other, and mostly few
-# are flagged.
+# Blocks of queries per program of the exhaustive search. A program searches its flagged blocks one after the
+# other, and mostly few are flagged.
 SEARCH_BLOCKS = 1
-# A tile that this many rows of a block want is multiplied with the whole block, to raise their thresholds.
+# From this many rows of a block on that want a tile, the tile is shared: the whole block is multiplied with
+# it to raise the thresholds.
 SHARED = 48
 # Tiles whose bits or counts a program reads at once.
 CHUNK = 32
-# The arguments of a kernel that chooses tiles and multiplies none.
+# The arguments of `choose_tiles_kernel`, which reads neither queries nor keys.
 CHOOSING = ("LOW", "HIGH", "mask_b", "mask_h", "scale", "q_len", "k_len", "heads", "first_row", "band_rows")
 CHOOSING += ("lines", "GRAIN", "SIDE", "CHUNK")
 # The most shared tiles per block, by grain.
@@ -64,8 +66,8 @@ LINES = 16
 # Up to this many tiles, their maxima stay in registers while thresholds are found: (warps, registers per
 # thread). With more tiles they are read twice.
 ONE_PASS = {64: (4, 48), 128: (4, 64), 256: (4, 96), 512: (8, 128)}
-# Programs that list candidates: enough to keep the device busy, but each must load its tile of keys. And
-# their registers per thread, by grain.
+# Programs that list candidates: enough to keep the device busy, but each must load its tile of keys. Their
+# registers per thread, by grain.
 CANDIDATE_PROGRAMS = 2048
 # Programs whose shares one program computes.
 SHARE_GROUP = 64
@@ -83,7 +85,7 @@ class TopKeys:
         self.grain = riders.grain or self.block_k // (1 if self.problem.k_len >= LONG else 2)
         self.maps = self.problem.batch * self.problem.heads
         self.lines = -(-self.problem.k_len // self.block_k) * (self.block_k // self.grain)
-        # The most tiles that the one-pass kernel has registers for; 0 if there are too many for it.
+        # The size class of the one-pass kernel, in tiles; 0 if there are too many tiles for its registers.
         fitting = [lines for lines in ONE_PASS if self.lines <= lines]
         self.one_pass = min(fitting) if self.top and fitting else 0
         # Blocks of queries per band: all of them, unless their tile maxima would take too much memory.
@@ -98,8 +100,8 @@ class TopKeys:
             shape = (self.problem.batch, self.problem.heads)
             new = result.lse.new_empty
             self.threshold = new(*shape, self.problem.q_len)
-            # Flags for blocks to search exhaustively; the lengths of a band's candidate lists, which are 0
-            # again after each band; and how many rows of each band want each tile.
+            # Flags of blocks to search exhaustively; the lengths of a band's candidate lists, which
+            # `select_kernel` resets to 0; and the number of rows of each band that want each tile.
             searched, counted = self.maps * -(-self.problem.q_len // SIDE), self.maps * self.lines
             bands = -(-self.blocks // self.at_once)
             sizes = [aligned(searched), self.maps * self.at_once * self.block_q, *[aligned(counted)] * bands]
@@ -131,7 +133,7 @@ class TopKeys:
             self._search(maxima, wanted)
 
     def _threshold_one_pass(self, maxima: TileMaxima) -> Int32[Tensor, "maps lines words"]:
-        """Thresholds, block maxima and wanted tiles, in one kernel that reads the tile maxima once."""
+        """Compute thresholds, block maxima and wanted tiles in one kernel that reads the tile maxima once."""
         result, (blocks, sizes), wanted = self.result, self._visits(maxima), self._new_tile_bits(maxima)
         warps, registers = ONE_PASS[self.one_pass]
         start(
@@ -254,7 +256,8 @@ class TopKeys:
         }
 
     def _visits(self, maxima: TileMaxima) -> tuple[Tensor, tuple[int, ...]]:
-        """Which tiles blocks of queries visit, and the sizes that kernels for a band share."""
+        """Arguments that all kernels of a band share: the tiles that each block of queries visits, and
+        sizes."""
         p, table = self.problem, intervals(self.problem)
         blocks, _ = table.blocks(self.block_q, self.block_k)
         plane_stride = blocks.shape[1] if table.planes > 1 else 0
@@ -318,7 +321,7 @@ class TopKeys:
         return lists
 
     def _select(self, maxima: TileMaxima, lists: Int64[Tensor, "maps rows places"]) -> None:
-        """Select the heaviest candidates. Blocks that hold a row with more candidates than places are
+        """Select the heaviest candidates. Blocks with a row that has more candidates than its list holds are
         flagged."""
         p, result, (_, _, rows), first_row = self.problem, self.result, maxima.scores.shape, maxima.first
         band_rows = min(rows, p.q_len - first_row)

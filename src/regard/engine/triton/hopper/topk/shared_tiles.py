@@ -1,11 +1,11 @@
-"""Higher thresholds where neighbouring rows want the same tiles, as they do in real models.
+"""Raises thresholds where neighbouring rows want the same tiles, as they do in real models.
 
-A threshold from tile maxima is good where a row's top keys are spread over tiles. Where they are neighbours
-(the last few tokens, a phrase) it is far too low: hundreds of keys reach it. Then nearly all rows of a block
+A threshold from tile maxima is tight if a row's top keys are spread over many tiles. If they are neighbours
+(the last few tokens, a phrase), it is far too low: hundreds of keys reach it. Then nearly all rows of a block
 want the same tiles, and a few dense products give a better threshold.
 
-`choose_tiles_kernel` counts the rows that want each tile, and chooses tiles for each block of SIDE rows.
-`raise_thresholds_kernel` multiplies them with the block. Grids: (blocks of a band, maps).
+`choose_tiles_kernel` counts the rows that want each tile, and chooses shared tiles for each block of SIDE
+rows. `raise_thresholds_kernel` multiplies them with the block. Both grids: (blocks of a band, maps).
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -40,7 +40,7 @@ def _ones(x):
 
 @triton.jit
 def _words(WANTED, line, stop, words):
-    """The two words whose bits say which rows of a block want some tiles."""
+    """Load the two words of bits that say which rows of a block want each tile of a chunk."""
     at = WANTED + line.to(tl.int64) * words
     return tl.load(at, mask=line < stop, other=0), tl.load(at + 1, mask=line < stop, other=0)
 
@@ -54,8 +54,8 @@ def _bits(one, other, SIDE: tl.constexpr):
 
 @triton.jit
 def _seen(LOW, HIGH, at, there, k_len, GRAIN: tl.constexpr, CHUNK: tl.constexpr):
-    """The interval of keys that each row sees, and the range of tiles that any of them sees, from a whole
-    chunk on."""
+    """The interval of keys that each row sees, and the range of tiles that any row sees, whose start is
+    rounded down to a multiple of CHUNK."""
     low, high = tl.load(LOW + at, mask=there, other=0), tl.load(HIGH + at, mask=there, other=0)
     first = tl.min(tl.where(high > low, low, k_len), 0) // GRAIN // CHUNK * CHUNK
     stop = (tl.max(tl.where(high > low, high, 0), 0) + GRAIN - 1) // GRAIN
@@ -70,9 +70,8 @@ def choose_tiles_kernel(
     GRAIN: tl.constexpr, SIDE: tl.constexpr, CHUNK: tl.constexpr, SHARED: tl.constexpr,
 ):
 # fmt: on
-    """The three tiles, among those that at least SHARED rows of a block want, whose maxima exceed the
-    thresholds most, on ties the first; -1 where there is none. COUNT gets the number of rows that want each
-    tile."""
+    """One program: of the tiles that at least SHARED rows of a block want, the three whose maxima exceed the
+    thresholds most, on ties the first; -1 for none. COUNT gets the number of rows that want each tile."""
     at_map = tl.program_id(1).to(tl.int64)
     in_band = tl.program_id(0) * SIDE + tl.arange(0, SIDE)
     row = first_row + in_band
@@ -80,7 +79,8 @@ def choose_tiles_kernel(
     _low, _high, first, stop = _seen(LOW, HIGH, mask_at, row < q_len, k_len, GRAIN, CHUNK)  # pyright: ignore[reportGeneralTypeIssues]
     words = band_rows // BITS
     WANTED += at_map * lines * words + tl.program_id(0) * (SIDE // BITS)
-    # The usefulness is in the upper bits, and the tile, counted from the end, in the lower ones.
+    # Sortable: how far the maxima exceed the thresholds in the upper bits, the tile, counted from the end, in
+    # the lower bits.
     best, second, third = at_map * 0 - 1, at_map * 0 - 1, at_map * 0 - 1
     for start in range(first, stop, CHUNK):
         line = start + tl.arange(0, CHUNK)
@@ -122,7 +122,7 @@ def _scores(
 
 @triton.jit
 def _kth_largest(x, TOP: tl.constexpr):
-    """The TOP-th largest of each row's 32 numbers, or a hardly smaller number.
+    """The TOP-th largest of each row's 32 numbers, or a number that is smaller by a few units of rounding.
 
     The lowest bits of a number are replaced by its index, so that equal numbers are removed one at a time.
     """
@@ -145,11 +145,12 @@ def raise_thresholds_kernel(
     CHUNK: tl.constexpr, USED: tl.constexpr,
 ):
 # fmt: on
-    """Raise the thresholds of a block with its chosen tiles, USED at most; then fewer tiles are wanted.
+    """One program: raise the thresholds of a block with its chosen tiles, at most USED, and clear the bits of
+    tiles that are no longer wanted.
 
     Every CLASSES-th key of these tiles belongs to one class, and the TOP-th largest of a row's class maxima
-    is at most its TOP-th largest score. Among tiles whose maxima tie with that score the first TOP hold its
-    keys, and no tile after one that holds TOP keys by itself is needed.
+    is at most its TOP-th largest score. If tile maxima tie with that score, the first TOP such tiles suffice,
+    and none is needed after a tile that holds TOP keys by itself.
     """
     tl.static_assert(CLASSES == 32)
     at_map = tl.program_id(1).to(tl.int64)
@@ -168,7 +169,7 @@ def raise_thresholds_kernel(
     for turn in range(USED):
         tile = tl.load(TILES + turn)
         if tile >= 0:
-            # As many keys at once as rows: that leaves registers for four programs per multiprocessor.
+            # SIDE keys at a time: that leaves registers for four programs per multiprocessor.
             for part in range(GRAIN // SIDE):
                 first_key = tile * GRAIN + part * SIDE
                 s = _scores(q, K, first_key, low, high, batch, kv_head, k_b, k_h, k_n, k_len, DIM, SIDE)
@@ -203,7 +204,7 @@ def raise_thresholds_kernel(
             ties += tl.sum(((kept > 0) & (tl.abs(x - level[None, :]) <= near[None, :])).to(tl.int32), 0)
             _keep(WANTED, COUNT, line, stop, words, bits, kept, CHUNK, SIDE)
     if tl.max(ties, 0) > 2:
-        # Bits that other warps wrote are read again.
+        # Other warps' bits are read below.
         tl.debug_barrier()
         last = tl.full([SIDE], LAST, tl.int32)
         least = (level - near) / (scale * LOG2E)

@@ -1,9 +1,8 @@
-"""Which program lists candidates of which tile: each tile gets programs in proportion to the rows that want
-it.
+"""Assigns a tile to each program that lists candidates, in proportion to the rows that want the tile.
 
-Grid: (groups of programs, maps). In: the number of rows that want each tile. Out, per program: a tile, its
-number among the programs of that tile, and how many these are. So a first key that every row wants takes no
-longer than any other tile.
+Grid: (groups of programs, maps). In: the number of rows that want each tile. Out, per program: its tile, its
+number among the programs of that tile, and their count. So the tile of a first key that every row wants takes
+no longer than any other tile.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -17,7 +16,7 @@ __all__ = ["shares_kernel"]
 
 @triton.jit(do_not_specialize=["lines", "programs", "words"])
 def shares_kernel(COUNT, SHARES, lines, programs, words, CHUNK: tl.constexpr, GROUP: tl.constexpr):
-    """Give each wanted tile one program and its share of the rest, in order. Other tiles get no program.
+    """Give each wanted tile one program, and a share of the remaining programs, in order of tiles.
 
     A program without a tile gets a number past the last of the `words` of bits, so that it finds no row.
     """

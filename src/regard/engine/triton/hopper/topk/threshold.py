@@ -1,8 +1,9 @@
-"""Thresholds, wanted tiles and block maxima, from tile maxima that are read once.
+"""Thresholds, wanted tiles and block maxima in one pass over the tile maxima.
 
 Grid: (words of 32 queries, maps). In: tile maxima, lse. Out: one threshold per row, a bit per row and tile,
-block maxima. A program holds the maxima of 32 queries in registers, a thread those of four queries and
-every 16th tile (of 512, every 32nd). With more tiles than registers hold, threshold_two_pass.py is used.
+block maxima. A program holds the maxima of 32 queries in registers; a thread holds those of four queries and
+every 16th tile (with 512 tiles, every 32nd). If there are more tiles than registers can hold,
+threshold_two_pass.py is used.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -21,7 +22,7 @@ __all__ = ["hopper_threshold_kernel"]
 
 @gluon.jit
 def _class_maxima(x, CLASSES: gl.constexpr):
-    """The largest scores of rows among the tiles of each class."""
+    """The class maxima of each row: the largest tile maximum of each class of tiles."""
     return gl.max(gl.reshape(x, [x.shape[0] // CLASSES, CLASSES, x.shape[1]]), 0)
 
 
@@ -63,7 +64,7 @@ def hopper_threshold_kernel(
     at_map = gl.program_id(1).to(gl.int64)
     first_row += gl.program_id(0) * BITS
     run = BLOCKS + first_row // BLOCK_Q * 4
-    # Everything waits for this result, and a division is slow.
+    # The whole program waits for this result, and a division is slow.
     if plane_stride > 0:
         run += at_map // heads * plane_stride * 4
     first, stop = gl.load(run) * (BLOCK_K // GRAIN), gl.load(run + 1) * (BLOCK_K // GRAIN)
@@ -98,7 +99,7 @@ def hopper_threshold_kernel(
 
     # Dead rows get a NaN threshold: every comparison with it is False.
     below = gl.where(threshold < float("inf"), _just_below(threshold), float("nan"))
-    # Both at once, because warps wait for each other here.
+    # One reduction for both, because each makes the warps wait for each other.
     below, offset = gl.split(gl.convert_layout(gl.join(below, -lse2), two_by_row))
     below = gl.convert_layout(below, by_row)[None, :]
     offset = gl.convert_layout(offset, by_row)[None, :]

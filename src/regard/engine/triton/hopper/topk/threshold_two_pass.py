@@ -23,10 +23,10 @@ __all__ = [
 ]
 
 LOG2E = tl.constexpr(1.4426950408889634)
-# Thresholds are lowered by this much, relatively, so that a key is found even if its product is rounded
-# differently than in the forward pass. Scores there are logarithms of weights, exact to half of SLACK, and to
-# as much more for each power of two between a score and its base, which is up to 40 away from the logarithm
-# of the row's sum.
+# Thresholds are lowered by this much, relatively, so that a key reaches them even if its product is rounded
+# differently than in the forward pass. The forward computes tile maxima as logarithms of weights: exact to
+# half of SLACK, plus half of SLACK for each power of two between a score and its base, which differs from the
+# logarithm of the row's sum by up to 2 × FARTHEST.
 SLACK, FARTHEST = tl.constexpr(1e-6), tl.constexpr(20.0)
 # Keys this many powers of two below their row's largest score are not listed: tile maxima are logarithms of
 # weights, which underflow there.
@@ -45,8 +45,8 @@ def threshold_kernel(
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):
 # fmt: on
-    """One block of queries of a band: the largest weight of each block of GRAIN × GRAIN cells, and a lower
-    bound of each row's TOP-th largest score, from the tile maxima in units of log 2.
+    """One program: for one block of queries of a band, the largest weight of each block of GRAIN × GRAIN
+    cells, and a lower bound of each row's TOP-th largest score, from the tile maxima in units of log 2.
 
     BLOCKS holds the tiles that a block of queries visited. Every CLASSES-th tile belongs to one class, and
     the TOP-th largest of a row's class maxima is at most its TOP-th largest score. A row that sees fewer
@@ -93,8 +93,8 @@ def wanted_tiles_kernel(
     GRAIN: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, LINES: tl.constexpr,
 ):
 # fmt: on
-    """For each of LINES tiles, which queries of a block have a tile maximum at or above their threshold: one
-    bit each, in words of BITS queries."""
+    """One program: for each of LINES tiles and each query of a block, one bit: whether the tile's maximum
+    reaches the query's threshold. A word holds BITS queries."""
     at_map = tl.program_id(1).to(tl.int64)
     run = BLOCKS + (at_map // heads * plane_stride + first_row // BLOCK_Q + tl.program_id(0)) * 4
     first, stop = tl.load(run) * (BLOCK_K // GRAIN), tl.load(run + 1) * (BLOCK_K // GRAIN)
@@ -115,57 +115,57 @@ def wanted_tiles_kernel(
 
 
 @triton.jit
-def _order(a, b):
-    """The larger of two, and the smaller."""
+def _sort_two(a, b):
+    """Two numbers, the larger first."""
     return tl.maximum(a, b), tl.minimum(a, b)
 
 
 @triton.jit
-def _sorted(eight):
+def _sort_eight(eight):
     """Sort eight numbers, largest first."""
     a, b, c, d, e, f, g, h = eight
-    a, b = _order(a, b)
-    c, d = _order(c, d)
-    e, f = _order(e, f)
-    g, h = _order(g, h)
-    a, c = _order(a, c)
-    b, d = _order(b, d)
-    e, g = _order(e, g)
-    f, h = _order(f, h)
-    b, c = _order(b, c)
-    f, g = _order(f, g)
-    a, e = _order(a, e)
-    b, f = _order(b, f)
-    c, g = _order(c, g)
-    d, h = _order(d, h)
-    c, e = _order(c, e)
-    d, f = _order(d, f)
-    b, c = _order(b, c)
-    d, e = _order(d, e)
-    f, g = _order(f, g)
+    a, b = _sort_two(a, b)
+    c, d = _sort_two(c, d)
+    e, f = _sort_two(e, f)
+    g, h = _sort_two(g, h)
+    a, c = _sort_two(a, c)
+    b, d = _sort_two(b, d)
+    e, g = _sort_two(e, g)
+    f, h = _sort_two(f, h)
+    b, c = _sort_two(b, c)
+    f, g = _sort_two(f, g)
+    a, e = _sort_two(a, e)
+    b, f = _sort_two(b, f)
+    c, g = _sort_two(c, g)
+    d, h = _sort_two(d, h)
+    c, e = _sort_two(c, e)
+    d, f = _sort_two(d, f)
+    b, c = _sort_two(b, c)
+    d, e = _sort_two(d, e)
+    f, g = _sort_two(f, g)
     return a, b, c, d, e, f, g, h
 
 
 @triton.jit
-def _largest(one, other):
-    """The eight largest of two sorted eights, sorted: the larger of one's first and the other's last, and so
-    on. These form a bitonic sequence, so comparing halves, quarters and pairs sorts them."""
+def _merge_eights(one, other):
+    """The eight largest of two sorted lists of eight, sorted. Taking the larger of the first list's i-th and
+    the second's i-th from the end gives a bitonic sequence; comparing halves, quarters and pairs sorts it."""
     a, b = tl.maximum(one[0], other[7]), tl.maximum(one[1], other[6])
     c, d = tl.maximum(one[2], other[5]), tl.maximum(one[3], other[4])
     e, f = tl.maximum(one[4], other[3]), tl.maximum(one[5], other[2])
     g, h = tl.maximum(one[6], other[1]), tl.maximum(one[7], other[0])
-    a, e = _order(a, e)
-    b, f = _order(b, f)
-    c, g = _order(c, g)
-    d, h = _order(d, h)
-    a, c = _order(a, c)
-    b, d = _order(b, d)
-    e, g = _order(e, g)
-    f, h = _order(f, h)
-    a, b = _order(a, b)
-    c, d = _order(c, d)
-    e, f = _order(e, f)
-    g, h = _order(g, h)
+    a, e = _sort_two(a, e)
+    b, f = _sort_two(b, f)
+    c, g = _sort_two(c, g)
+    d, h = _sort_two(d, h)
+    a, c = _sort_two(a, c)
+    b, d = _sort_two(b, d)
+    e, g = _sort_two(e, g)
+    f, h = _sort_two(f, h)
+    a, b = _sort_two(a, b)
+    c, d = _sort_two(c, d)
+    e, f = _sort_two(e, f)
+    g, h = _sort_two(g, h)
     return a, b, c, d, e, f, g, h
 
 
@@ -175,17 +175,17 @@ def _rank(entry, listed):
     # Both zeros compare as equal.
     score = (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True) + 0.0
     bits = tl.where(listed, score, float("-inf")).to(tl.int32, bitcast=True)
-    return (_turned(bits).to(tl.int64) << 32) | (~entry & 0xFFFFFFFF)
+    return (_sortable(bits).to(tl.int64) << 32) | (~entry & 0xFFFFFFFF)
 
 
 @triton.jit
-def _turned(bits):
-    """Map the bits of floats to integers of the same order; applied twice it gives the floats back."""
+def _sortable(bits):
+    """Map the bits of floats to integers that sort like the floats. The map is its own inverse."""
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit
-def _beside(eight):
+def _stack_columns(eight):
     """Join eight numbers of each row into one row."""
     a, b, c, d, e, f, g, h = eight
     # The axis that is joined last varies fastest.
@@ -204,11 +204,13 @@ def select_kernel(
     ARGMAXES: tl.constexpr,
 ):
 # fmt: on
-    """The TOP heaviest of each row's candidates, heaviest first, on ties the earlier key first.
+    """One program: the TOP heaviest candidates of each of ROWS rows, heaviest first, on ties the earlier key
+    first.
 
-    A thread handles one row, and sorts its candidates eight by eight, without cross-thread communication. A
-    row with more candidates than places flags its block of SIDE queries in EXHAUSTIVE. With MAX_SCORES the
-    first score is also stored in MAX_SCORE, with ARGMAXES its key in ARGMAX. LIST_LENGTH is 0 afterwards.
+    A thread handles one row, and sorts its candidates eight by eight, without cross-thread communication. If
+    a row has more than MAX_CANDIDATES, the kernel flags its block of SIDE queries in EXHAUSTIVE. With
+    MAX_SCORES the first score is also stored in MAX_SCORE, with ARGMAXES its key in ARGMAX. LIST_LENGTH is
+    reset to 0.
     """
     tl.static_assert(TOP <= 8)
     at_map = tl.program_id(1).to(tl.int64)
@@ -224,7 +226,7 @@ def select_kernel(
     nothing = _rank(in_band * 0, length < 0)
     best = (nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing)
     for start in range(0, tl.minimum(most, MAX_CANDIDATES), 8):
-        # The list has memory for all places, whether they were written or not.
+        # Every place of the list is allocated, written or not, so the loads need no mask.
         at = CANDIDATE_LISTS + in_band * MAX_CANDIDATES + start
         some = (
             _rank(tl.load(at), start < length),
@@ -236,9 +238,9 @@ def select_kernel(
             _rank(tl.load(at + 6), start + 6 < length),
             _rank(tl.load(at + 7), start + 7 < length),
         )
-        best = _largest(best, _sorted(some))
-    chosen = _beside(best)
-    score = _turned((chosen >> 32).to(tl.int32)).to(tl.float32, bitcast=True)
+        best = _merge_eights(best, _sort_eight(some))
+    chosen = _stack_columns(best)
+    score = _sortable((chosen >> 32).to(tl.int32)).to(tl.float32, bitcast=True)
     weight = tl.exp2(score * (scale * LOG2E) - lse[:, None])
     key = tl.where(weight > 0, ~chosen & 0xFFFFFFFF, -1)
     turn = tl.arange(0, 8)[None, :]

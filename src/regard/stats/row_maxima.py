@@ -1,17 +1,17 @@
-"""The largest entry of each row and its place, tile by tile."""
+"""The running maximum of each row and its key, updated tile by tile."""
 
 from __future__ import annotations
 
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-__all__ = ["note_peaks"]
+__all__ = ["update_row_maxima"]
 
 # Columns c, c + GROUPS, c + 2 GROUPS, … of a tile form a group: a maximum over groups runs along memory.
 GROUPS = 32
 
 
-def note_peaks(
+def update_row_maxima(
     value: Float[Tensor, "*rows"],
     key: Int64[Tensor, "*rows"],
     s: Float[Tensor, "*rows k"],
@@ -20,30 +20,29 @@ def note_peaks(
 ) -> Float[Tensor, "*rows"]:
     """Fold a tile s + shift that begins at key `first` into running maxima, in place; returns the tile's own.
 
-    Of equal entries the first key counts. Finding a maximum is far cheaper than finding its place: so the
-    tile gives the maximum of each group of its columns first, and only in rows where it beats what was seen
-    one group is searched.
+    On ties the first key counts. Finding a maximum is far cheaper than finding its column. So the maximum of
+    each group of columns is computed first, and one group is searched only in rows where the maximum rises.
     """
     groups = GROUPS if s.shape[-1] % GROUPS == 0 else s.shape[-1]
     lanes = s.unflatten(-1, (-1, groups))  # (*rows, lanes, groups)
-    tops = lanes.amax(-2)
-    top = tops.amax(-1)
+    lane_maxima = lanes.amax(-2)
+    top = lane_maxima.amax(-1)
     seen = top if shift is None else top + shift
-    # A NaN among the entries must not go unseen: it beats all.
+    # NaN counts as larger than every number, so that it shows.
     better = (seen > value) | ((seen == value) & (first < key)) | (seen.isnan() & ~value.isnan())
     rows = better.nonzero(as_tuple=True)
     if len(rows[0]):
         value[rows] = seen[rows]
-        key[rows] = _search(lanes, tops[rows], rows) + first
+        key[rows] = _search(lanes, lane_maxima[rows], rows) + first
     return seen
 
 
-def _search(lanes: Tensor, tops: Tensor, rows: tuple[Tensor, ...]) -> Int64[Tensor, " found"]:
+def _search(lanes: Tensor, lane_maxima: Tensor, rows: tuple[Tensor, ...]) -> Int64[Tensor, " found"]:
     """The first column that holds the largest entry of each row; ties may lie in several groups."""
-    groups = tops.shape[-1]
-    group = tops.argmax(-1)
+    groups = lane_maxima.shape[-1]
+    group = lane_maxima.argmax(-1)
     column = lanes[(*rows, slice(None), group)].argmax(-1) * groups + group
-    tied = ((tops == tops.amax(-1, keepdim=True)).sum(-1) > 1).nonzero().squeeze(-1)
+    tied = ((lane_maxima == lane_maxima.amax(-1, keepdim=True)).sum(-1) > 1).nonzero().squeeze(-1)
     if len(tied):
         column[tied] = lanes[tuple(index[tied] for index in rows)].flatten(1).argmax(-1)
     return column
