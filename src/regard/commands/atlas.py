@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.commands.app import ASK, app
+from regard.commands.app import app
 from regard.commands.output import print_json, progress, show, writable, written
 from regard.commands.sources import JsonOption, RecordingArgument, recording_at
 from regard.errors import RegardError
@@ -21,24 +21,28 @@ __all__ = ["atlas"]
 SHOWN = 12
 
 
-@app.command(rich_help_panel=ASK, epilog="Example: regard atlas --kind induction --csv heads.csv")
+@app.command(epilog="Example: regard atlas --kind induction --csv heads.csv")
 def atlas(
     recording: RecordingArgument = None,
-    kind: Annotated[str | None, typer.Option(help="Only heads of this kind, best first.")] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one line per head.")] = None,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one row per head.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page, as regard report.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(metavar="KIND", help="List only heads of this kind, best first.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one line for each head.")] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one row for each head.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a report, as regard report does.")
+    ] = None,
     pairs: Annotated[
         str | None,
         typer.Option(
             metavar="PAIRS",
-            help="Instead, who looks from the first of each pair at the second: brackets, next, or words, "
-            "door:opened,apple:ate.",
+            help="List the heads that attend from the first of each pair to the second: brackets, next, or "
+            "words such as door:opened,apple:ate.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what every head does: its kinds with their evidence, and its statistics."""
+    """Classify every head, with the evidence and its statistics."""
     if pairs is not None:
         if any(option is not None for option in (kind, csv, parquet, html)):
             raise RegardError(

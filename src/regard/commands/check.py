@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from regard.commands.app import CHECK, app
+from regard.commands.app import app
 from regard.commands.output import print_json, show
 from regard.commands.sources import JsonOption
 from regard.errors import RegardError
@@ -16,21 +16,21 @@ from regard.errors import RegardError
 __all__ = ["check"]
 
 
-@app.command(rich_help_panel=CHECK, epilog='Example: regard check "softmax(1, 2, 3) = 0.09, 0.24, 0.67"')
+@app.command(epilog='Example: regard check "softmax(1, 2, 3) = 0.09, 0.24, 0.67"')
 def check(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FILE|-",
-            help="Printed numbers with their names, in a file, on standard input, or as the text itself: "
-            "JSON, Markdown, LaTeX, printed arrays.",
+            metavar="EXAMPLE",
+            help="A file, - for standard input, or the text itself: numbers with their names, as JSON, "
+            "Markdown, LaTeX or printed arrays.",
         ),
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Check a worked example: which printed numbers follow from the others, which do not, and why.
+    """Check the printed numbers of a worked example, and name the cause of wrong ones.
 
-    Exit status 1 if a number is not right.
+    The exit status is 1 if a number is wrong.
     """
     from regard.checking import check as judged
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard._version import __version__
-from regard.commands.app import CHECK, app
+from regard.commands.app import app
 from regard.commands.output import print_json, progress, show, writable, written
 from regard.commands.sources import JsonOption, model_named
 from regard.errors import RegardError
@@ -30,29 +30,29 @@ COLOURS = {
 }
 
 
-@app.command(rich_help_panel=CHECK, epilog="Example: regard claims scale-std temperature --figures figures")
+@app.command(epilog="Example: regard claims scale-std temperature --figures figures")
 def claims(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="The claims to measure. Default: all."),
+        typer.Argument(metavar="ID", help="The claims to measure. Default: all."),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the claims without measuring them.")] = False,
     figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the figures there, as ID.svg.")
+        Path | None, typer.Option(metavar="FOLDER", help="Write the figures to this folder, as ID.svg.")
     ] = None,
     docs: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the ledger as a page, with its figures beside it."),
+        typer.Option(metavar="FILE", help="Write the ledger as a Markdown page, with its figures beside it."),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="MODEL", help="Measure the claims about trained models on this model, a folder or a name."
+            metavar="MODEL", help="Measure the claims about trained models on this model. Default: bundled."
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure what textbooks say about attention, claim by claim; all of them take a few minutes."""
+    """Measure textbook claims about attention. All of them take a few minutes."""
     from regard.claims import find, run
     from regard.claims.timing import machine
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.commands.app import ASK, app
+from regard.commands.app import app
 from regard.commands.output import print_json, progress, show
 from regard.commands.sources import JsonOption, recording_at
 from regard.errors import RegardError
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 
-@app.command(rich_help_panel=ASK, epilog="Example: regard compare a.regard b.regard")
+@app.command(epilog="Example: regard compare a.regard b.regard")
 def compare(
     first: Annotated[Path, typer.Argument(metavar="A", help="A recording.")],
     second: Annotated[
-        Path, typer.Argument(metavar="B", help="A second recording, of another model or another text.")
+        Path, typer.Argument(metavar="B", help="Another recording, of another text or another model.")
     ],
-    top: Annotated[int, typer.Option(help="How many heads to list.")] = 10,
+    top: Annotated[int, typer.Option(metavar="N", help="The number of heads to list.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two recordings: two texts head by head, two models by what their heads are."""
+    """Compare two recordings, of two texts or of two models.
+
+    Recordings of one model are compared head by head, other recordings by kinds and means.
+    """
     from regard.atlas import atlas
     from regard.atlas import compare as compared
 

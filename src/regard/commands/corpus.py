@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from regard.commands.app import ASK, app
+from regard.commands.app import App, app
+from regard.commands.help import Group
 from regard.commands.output import (
     figure_file,
     print_json,
@@ -23,11 +23,11 @@ from regard.errors import CorpusError, RegardError, StoppedError
 
 __all__ = ["corpus"]
 
-AtlasArgument = Annotated[str, typer.Argument(metavar="ATLAS", help="The atlas that regard corpus wrote.")]
+AtlasArgument = Annotated[str, typer.Argument(metavar="ATLAS", help="An atlas that regard corpus wrote.")]
 RUN = "run"
 
 
-class _RunUnlessNamed(TyperGroup):
+class _RunUnlessNamed(Group):
     """`regard corpus MODEL TEXTS` runs; a first word that is a command of its own is that command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -36,13 +36,14 @@ class _RunUnlessNamed(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-corpus = typer.Typer(
+corpus = App(
     cls=_RunUnlessNamed,
     no_args_is_help=True,
-    help="Survey every head over a whole corpus: regard corpus MODEL TEXTS -o NAME.",
+    help="Make an atlas of a whole corpus.\n\nregard corpus MODEL TEXTS is short for regard corpus run.",
+    rich_markup_mode=None,
     epilog="Example: regard corpus bundled stories.jsonl -o stories.corpus",
 )
-app.add_typer(corpus, name="corpus", rich_help_panel=ASK)
+app.add_typer(corpus, name="corpus")
 
 
 @corpus.command(RUN, epilog="Example: regard corpus bundled stories.jsonl -o stories.corpus")
@@ -53,40 +54,52 @@ def run(
     texts: Annotated[
         Path,
         typer.Argument(
-            metavar="TEXTS", help="A folder of texts, .jsonl, .parquet, or what datasets saved to disk."
+            metavar="TEXTS",
+            help="A .jsonl or .parquet file, or a folder of texts, of such files, or of datasets.",
         ),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write; a path or a URL.")
+        str, typer.Option("--output", "-o", metavar="FOLDER", help="The atlas to write: a path or a URL.")
     ] = "atlas.corpus",
-    engine: Annotated[str, typer.Option(help="local, processes or ray.")] = "local",
-    workers: Annotated[int, typer.Option(help="How many processes or Ray actors.")] = 1,
-    gpus: Annotated[float, typer.Option(help="Share of a GPU that each Ray actor takes.")] = 0.0,
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="What runs the workers: local, processes or ray.")
+    ] = "local",
+    workers: Annotated[int, typer.Option(metavar="N", help="The number of processes or Ray actors.")] = 1,
+    gpus: Annotated[
+        float, typer.Option(metavar="SHARE", help="The share of a GPU that each Ray actor takes.")
+    ] = 0.0,
     part: Annotated[
-        str | None, typer.Option("--shard", metavar="3/64", help="Run only this part, for an array job.")
+        str | None, typer.Option("--shard", metavar="K/N", help="Run only part K of N, for an array job.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
-    field: Annotated[str, typer.Option(help="Which field or column holds the text.")] = "text",
+    field: Annotated[
+        str, typer.Option(metavar="NAME", help="The field or column that holds the text.")
+    ] = "text",
     context: Annotated[
         int | None,
-        typer.Option(help="Split documents into windows of this many tokens. Default: the model's context."),
+        typer.Option(
+            metavar="N",
+            help="Split documents into windows of this many tokens. Default: the model's context.",
+        ),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Tokens read at once.")] = 4096,
-    shard_size: Annotated[int, typer.Option("--shard-size", help="Documents in a shard.")] = 64,
-    threads: Annotated[int, typer.Option(help="Threads of each worker.")] = 1,
+    batch: Annotated[int, typer.Option(metavar="N", help="The tokens read at once.")] = 4096,
+    shard_size: Annotated[
+        int, typer.Option("--shard-size", metavar="N", help="The documents in a shard.")
+    ] = 64,
+    threads: Annotated[int, typer.Option(metavar="N", help="The threads of each worker.")] = 1,
     importance: Annotated[
         int,
         typer.Option(
-            metavar="10", help="Cut each head in every 10th document; 0 for none. One run for each head."
+            metavar="N", help="Also cut each head in every Nth document: one more run for each head. 0: none."
         ),
     ] = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read all texts with a model, and say what every head does over all of them.
+    """Read a corpus with a model and classify every head over all texts.
 
-    The result is the same, byte for byte, for any engine and any number of workers, after any crash.
+    The result is byte-identical for every engine and number of workers, and after a crash.
     """
     from regard import corpus as package
 
@@ -108,7 +121,7 @@ def run(
 
 @corpus.command(epilog="Example: regard corpus merge stories.corpus")
 def merge(atlas: AtlasArgument, as_json: JsonOption = False) -> None:
-    """Join the parts of an array job into one atlas."""
+    """Merge the parts of an array job into one atlas."""
     from regard.corpus import merge as merge_shards
 
     _summary(merge_shards(atlas), atlas, as_json)
@@ -119,21 +132,23 @@ def show_atlas(
     atlas: AtlasArgument,
     head: Annotated[
         str | None,
-        typer.Option(metavar="5.2", help="List the texts where this head differs most from its mean."),
+        typer.Option(metavar="LAYER.HEAD", help="List the texts where this head differs most from its mean."),
     ] = None,
-    kind: Annotated[str | None, typer.Option(help="Only heads of this kind, largest share first.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(metavar="KIND", help="List only heads of this kind, largest share first.")
+    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw kinds with error bars: .png, .svg or .pdf.")
+        Path | None, typer.Option(metavar="FILE", help="Draw the kinds with error bars: .png, .svg or .pdf.")
     ] = None,
     scatter: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw heads between two measures.")
+        Path | None, typer.Option(metavar="FILE", help="Draw the heads by two measures: .png, .svg or .pdf.")
     ] = None,
     axes: Annotated[
-        str, typer.Option(metavar="X,Y", help="Which measures the scatter has.")
+        str, typer.Option(metavar="X,Y", help="The measures of --scatter.")
     ] = "mean_distance,relative_entropy",
     as_json: JsonOption = False,
 ) -> None:
-    """Print what every head does over a corpus, or the texts where one head moves most."""
+    """Show what every head does over a corpus, or the texts where one head differs most."""
     from regard.corpus import CorpusAtlas
     from regard.corpus.tables import failed_table
 
@@ -162,8 +177,8 @@ def open_text(
     atlas: AtlasArgument,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model that read the corpus.")],
     texts: Annotated[Path, typer.Argument(metavar="TEXTS", help="The texts that it read.")],
-    head: Annotated[str, typer.Option(metavar="5.2", help="The head to look at.")],
-    rank: Annotated[int, typer.Option(help="Which of its texts, as numbered by show.")] = 0,
+    head: Annotated[str, typer.Option(metavar="LAYER.HEAD", help="The head to look at.")],
+    rank: Annotated[int, typer.Option(metavar="N", help="Which of its texts, as show numbers them.")] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Keep the recording here.")
     ] = None,
@@ -173,7 +188,7 @@ def open_text(
         bool, typer.Option("--no-view", help="Record the text without opening the viewer.")
     ] = False,
 ) -> None:
-    """Record one of the texts where a head moves most, and open it in the viewer."""
+    """Record a text where a head differs most from its mean, and open it in the viewer."""
     import tempfile
 
     from regard.corpus import CorpusAtlas, ModelSource
@@ -196,12 +211,13 @@ def open_text(
 @corpus.command(epilog="Example: regard corpus export stories.corpus --parquet heads.parquet")
 def export(
     atlas: AtlasArgument,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one row per head.")] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one row for each head.")] = None,
     folder: Annotated[
-        Path | None, typer.Option("--json-folder", metavar="FOLDER", help="Write one JSON file per head.")
+        Path | None,
+        typer.Option("--json-folder", metavar="FOLDER", help="Write one JSON file for each head."),
     ] = None,
 ) -> None:
-    """Write an atlas as Parquet, or as a folder of JSON that a page can draw."""
+    """Export an atlas as Parquet or as a folder of JSON."""
     from regard.corpus import CorpusAtlas
 
     if parquet is None and folder is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.commands.app import CHECK, app
+from regard.commands.app import app
 from regard.commands.output import figure_file, print_json, save_figure, show
 from regard.commands.sources import JsonOption
 from regard.errors import RegardError
@@ -22,72 +22,100 @@ __all__ = ["cost"]
 
 # The model that is planned for where none is named; the title says so.
 PLANNED = "llama-3.1-8b"
-OWN = "A shape of your own"
+OWN = "A model of your own"
 
 
-@app.command(
-    rich_help_panel=CHECK, epilog="Example: regard cost llama-4-maverick --context 4k,32k,128k --gpu H200"
-)
+@app.command(epilog="Example: regard cost llama-4-maverick --context 4k,32k,128k --gpu H200")
 def cost(
     model: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODEL]", help="A preset, a config.json or its folder. Or use the flags below."
+            metavar="MODEL",
+            help="A preset, a config.json or its folder. Default: a model of your own.",
         ),
     ] = None,
     context: Annotated[
-        str | None, typer.Option(metavar="LENGTHS", help="Context lengths such as 4k,32k,128k; k is 1024.")
+        str | None, typer.Option(metavar="LENGTHS", help="Context lengths, such as 4k,32k,128k; k is 1024.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="Data type of the weights.")] = "bfloat16",
+    dtype: Annotated[str, typer.Option(metavar="TYPE", help="The data type of the weights.")] = "bfloat16",
     cache_dtype: Annotated[
-        str | None, typer.Option(help="Data type of the cache. Default: that of the weights.")
+        str | None,
+        typer.Option(metavar="TYPE", help="The data type of the cache. Default: that of the weights."),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Batch size.")] = 1,
+    batch: Annotated[int, typer.Option(metavar="N", help="The batch size.")] = 1,
     gpu: Annotated[
-        str | None, typer.Option(help="Estimate times on this GPU; here measures this machine.")
+        str | None,
+        typer.Option(
+            metavar="GPU", help="Estimate times on this GPU, such as H200. here: measure this machine."
+        ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Memory, such as 80GB or 24GiB. Default: the GPU's.")
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="The memory to fit into, such as 80GB or 24GiB. Default: the GPU's."
+        ),
     ] = None,
     attention: Annotated[
         str | None,
-        typer.Option(metavar="PATTERN", help="Attention of the layers, repeated, such as chunk:8k*3,full."),
+        typer.Option(
+            metavar="PATTERN", help="The attention of the layers, repeated, such as chunk:8k*3,full."
+        ),
     ] = None,
     each_layer: Annotated[bool, typer.Option("--each-layer", help="Print a row for every layer.")] = False,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the costs by context: .png, .svg or .pdf.")
+        Path | None, typer.Option(metavar="FILE", help="Draw the cost by context length: .png, .svg or .pdf.")
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option(help="Plan a prefill over this many GPUs: time, bytes sent, memory.")
+        int | None,
+        typer.Option(metavar="N", help="Plan a prefill over this many GPUs: time, bytes sent, memory."),
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(help="With --ranks: only this strategy, such as gather, ring, heads or ring/head-tail."),
+        typer.Option(
+            metavar="NAME",
+            help="With --ranks: plan only this strategy, such as gather, ring, heads or ring/head-tail.",
+        ),
     ] = None,
     link: Annotated[
         float | None,
-        typer.Option(metavar="GB/S", help="What a rank can send. Default: NVLink, InfiniBand between nodes."),
+        typer.Option(
+            metavar="GB/S", help="The bandwidth of a rank. Default: NVLink, and InfiniBand between nodes."
+        ),
     ] = None,
     sweep: Annotated[bool, typer.Option("--sweep", help="Plan over 1, 2, 4 … 4096 ranks.")] = False,
     remote: Annotated[
-        bool, typer.Option("--remote", help="Ask the Hugging Face hub for the config.")
+        bool, typer.Option("--remote", help="Download the config from the Hugging Face hub.")
     ] = False,
-    presets: Annotated[bool, typer.Option("--presets", help="List the presets and stop.")] = False,
+    presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
     printed: Annotated[
-        bool, typer.Option("--printed", help="Compare published tables with regard's counts, and stop.")
+        bool, typer.Option("--printed", help="Compare published tables with regard's counts.")
     ] = False,
     as_json: JsonOption = False,
-    layers: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Layers.")] = None,
-    d_model: Annotated[int | None, typer.Option("--d-model", rich_help_panel=OWN, help="Width.")] = None,
-    heads: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Query heads.")] = None,
-    kv_heads: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Key and value heads.")] = None,
-    head_dim: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Size of a head.")] = None,
-    ffn: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Feed-forward width.")] = None,
-    vocab: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Vocabulary.")] = None,
-    experts: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Experts of a layer.")] = None,
-    active: Annotated[int | None, typer.Option(rich_help_panel=OWN, help="Experts a token uses.")] = None,
+    layers: Annotated[int | None, typer.Option(rich_help_panel=OWN, metavar="N", help="Layers.")] = None,
+    d_model: Annotated[
+        int | None, typer.Option("--d-model", rich_help_panel=OWN, metavar="N", help="Width of the model.")
+    ] = None,
+    heads: Annotated[int | None, typer.Option(rich_help_panel=OWN, metavar="N", help="Query heads.")] = None,
+    kv_heads: Annotated[
+        int | None, typer.Option(rich_help_panel=OWN, metavar="N", help="Key and value heads.")
+    ] = None,
+    head_dim: Annotated[
+        int | None, typer.Option(rich_help_panel=OWN, metavar="N", help="Width of a head.")
+    ] = None,
+    ffn: Annotated[
+        int | None, typer.Option(rich_help_panel=OWN, metavar="N", help="Width of the feed-forward layer.")
+    ] = None,
+    vocab: Annotated[
+        int | None, typer.Option(rich_help_panel=OWN, metavar="N", help="Size of the vocabulary.")
+    ] = None,
+    experts: Annotated[
+        int | None, typer.Option(rich_help_panel=OWN, metavar="N", help="Experts in a layer.")
+    ] = None,
+    active: Annotated[
+        int | None, typer.Option(rich_help_panel=OWN, metavar="N", help="Experts that a token uses.")
+    ] = None,
 ) -> None:
-    """Count what a model costs: parameters, FLOPs, bytes, cache, time at best, and the context that fits."""
+    """Count what a model costs: parameters, FLOPs, memory, and the context that fits."""
     from regard.cost import context_of, estimate, size_of
     from regard.cost import gpu as processor_named
 

@@ -8,50 +8,55 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.commands.app import CHECK, app
+from regard.commands.app import app
 from regard.commands.output import print_json, show
+from regard.commands.sources import JsonOption
 from regard.errors import InternalError, RegardError
 
 __all__ = ["doctor"]
 
 
-@app.command(rich_help_panel=CHECK, epilog="Example: regard doctor my_attention.py:attention --causal")
+@app.command(epilog="Example: regard doctor my_attention.py:attention --causal")
 def doctor(
     target: Annotated[
-        str, typer.Argument(metavar="FILE:NAME", help="A file, and a function or module in it.")
+        str, typer.Argument(metavar="FILE:NAME", help="A Python file, and a function or module in it.")
     ],
     layout: Annotated[
         str | None,
-        typer.Option(help="Layout of q, k and v: bhnd, bnhd, hnd, bnd, nd or bnm. Default: detected."),
+        typer.Option(
+            metavar="LAYOUT",
+            help="The layout of q, k and v: bhnd, bnhd, hnd, bnd, nd or bnm. Default: detected.",
+        ),
     ] = None,
     causal: Annotated[
-        bool | None, typer.Option("--causal/--no-causal", help="Whether the attention should be causal.")
+        bool | None, typer.Option("--causal/--no-causal", help="Whether it should be causal.")
     ] = None,
-    heads: Annotated[int | None, typer.Option(min=1, help="The number of heads.")] = None,
-    dim: Annotated[int | None, typer.Option(min=1, help="The width of one head, if it is fixed.")] = None,
+    heads: Annotated[int | None, typer.Option(metavar="N", min=1, help="The number of heads.")] = None,
+    dim: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The width of a head, if it is fixed.")
+    ] = None,
     mask: Annotated[
-        str | None, typer.Option(help="What True means in its mask: allowed or blocked; or additive.")
+        str | None,
+        typer.Option(
+            metavar="KIND", help="The kind of its mask: allowed or blocked (what True means), or additive."
+        ),
     ] = None,
-    cache: Annotated[
-        bool, typer.Option("--cache", help="The attention is used with a key–value cache.")
-    ] = False,
+    cache: Annotated[bool, typer.Option("--cache", help="It is used with a key–value cache.")] = False,
     linear_memory: Annotated[
         bool, typer.Option("--linear-memory", help="Require memory that grows linearly with the length.")
     ] = False,
     given: Annotated[
         list[str] | None,
         typer.Option(
-            "--with", metavar="NAME=VALUE", help="An argument for the constructor of a class; repeatable."
+            "--with", metavar="NAME=VALUE", help="An argument for the constructor of a class. Repeatable."
         ),
     ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds after which the attention counts as hanging.")
-    ] = 60.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Report a hang after this time.")] = 60.0,
+    as_json: JsonOption = False,
 ) -> None:
-    """Find the classic mistakes in an attention function or module.
+    """Find mistakes in an attention function or module.
 
-    Exit status: 0 nothing found, 1 something found, 2 bad arguments, 3 not examined, 4 internal error.
+    Exit status: 0 no mistake found, 1 a mistake found, 2 bad arguments, 3 not examined, 4 internal error.
     """
     from regard.doctor.isolated import examine_file
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.commands.app import ASK, app
+from regard.commands.app import app
 from regard.commands.output import figure_file, print_json, progress, save_figure, show
 from regard.commands.sources import (
     DeviceOption,
@@ -25,46 +25,46 @@ from regard.errors import RegardError
 __all__ = ["evict"]
 
 
-@app.command(rich_help_panel=ASK, epilog="Example: regard evict --keep 0.25 --policy snapkv --policy sinks")
+@app.command(epilog="Example: regard evict --keep 0.25 --policy snapkv --policy sinks")
 def evict(
     model: ModelArgument = None,
     text: TextArgument = None,
-    keep: Annotated[str, typer.Option(metavar="SHARES", help="Shares of the keys kept.")] = "0.1,0.25,0.5",
+    keep: Annotated[str, typer.Option(metavar="SHARES", help="The shares of keys to keep.")] = "0.1,0.25,0.5",
     policy: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="snapkv, h2o, tova, max, sinks, random, mean or kvzip; repeatable. Default: the first six.",
+            help="snapkv, h2o, tova, max, sinks, random, mean or kvzip. Repeatable. Default: the first six.",
         ),
     ] = None,
     prompt: Annotated[
         int | None,
         typer.Option(
-            metavar="TOKENS", help="Tokens of the prompt, before eviction. Default: all but the last 128."
+            metavar="N", help="The tokens that are read before eviction. Default: all but the last 128."
         ),
     ] = None,
     needle: Annotated[
         bool, typer.Option("--needle", help="Hide a sentence in the text and ask for it after eviction.")
     ] = False,
     length: Annotated[
-        int | None, typer.Option(metavar="TOKENS", help="Read only this many tokens of the text.")
+        int | None, typer.Option(metavar="N", help="Read only this many tokens of the text.")
     ] = None,
     heads: Annotated[
         int,
         typer.Option(
-            metavar="NUMBER", min=0, help="Number of heads to list for each policy, those that lose most."
+            metavar="N", min=0, help="List this many heads for each policy, those that lose most first."
         ),
     ] = 0,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Draw KL by share: .png, .svg…"),
+        typer.Option("--output", "-o", metavar="FILE", help="Draw KL by share: .png, .svg or .pdf."),
     ] = None,
     option: ModelOption = None,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Drop keys from the cache after a prompt, by several policies, and measure what the model loses."""
+    """Measure what a model loses when keys are evicted from its cache."""
     from regard.eviction import POLICIES, evaluate, evaluate_needle, policy_named
 
     figure_file(output)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from regard.commands.app import LOOK, app
+from regard.commands.app import app
 from regard.commands.output import print_json
 from regard.commands.sources import JsonOption
 from regard.errors import RegardError
@@ -16,24 +16,26 @@ __all__ = ["exercise"]
 ACTIONS = ("list", "show", "hint", "answer", "solution")
 
 
-@app.command(rich_help_panel=LOOK, epilog="Example: regard exercise show 4")
+@app.command(epilog="Example: regard exercise show 4")
 def exercise(
     action: Annotated[
         str,
         typer.Argument(
-            metavar="[ACTION]", help="list, show, hint, answer or solution; a number alone means show."
+            metavar="ACTION", help="list, show, hint, answer or solution. A number alone means show."
         ),
     ] = "list",
-    number: Annotated[int | None, typer.Argument(metavar="[N]", help="Which exercise, from 1.")] = None,
+    number: Annotated[int | None, typer.Argument(metavar="N", help="The exercise, from 1.")] = None,
     answer: Annotated[
-        list[str] | None, typer.Argument(metavar="[ANSWER]...", help="Of `answer`: numbers, or a word.")
+        list[str] | None, typer.Argument(metavar="ANSWER", help="For answer: numbers, or a word.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Each seed poses the problem with different numbers.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Another seed poses the problem with other numbers.")
+    ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Exercises in attention: posed with new numbers for every seed, answers checked, causes of errors named.
+    """Practise attention: exercises whose answers are checked, and whose mistakes are named.
 
-    The exit status of `answer` is 1 if the answer is not right.
+    answer exits with status 1 if the answer is not right.
     """
     from regard.exercises import EXERCISES
     from regard.exercises import exercise as numbered

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.commands.app import LOOK, app
+from regard.commands.app import app
 from regard.commands.output import console, print_json, writable, written
 from regard.commands.sources import (
     DeviceOption,
@@ -17,6 +17,7 @@ from regard.commands.sources import (
     LayerOption,
     ModelArgument,
     ModelOption,
+    head_named,
     model_and_text,
     model_named,
     text_named,
@@ -36,15 +37,15 @@ LONGEST = 64
 EXAMPLES = ("cat", "three")
 
 
-@app.command(rich_help_panel=LOOK, epilog='Example: regard explain "The cat sat on the mat" --query cat')
+@app.command(epilog='Example: regard explain "The cat sat on the mat" --query cat')
 def explain(
     model: ModelArgument = None,
     text: Annotated[
         str | None,
-        typer.Argument(metavar="[TEXT]", help="A short text or its file. Default: a worked example."),
+        typer.Argument(metavar="TEXT", help="A short text or its file. Default: a worked example."),
     ] = None,
     name: Annotated[
-        str, typer.Option("--example", metavar="NAME", help=f"Which example: {' or '.join(EXAMPLES)}.")
+        str, typer.Option("--example", metavar="NAME", help=f"The worked example: {' or '.join(EXAMPLES)}.")
     ] = "cat",
     option: ModelOption = None,
     dtype: DtypeOption = None,
@@ -52,18 +53,19 @@ def explain(
     layer: LayerOption = None,
     head: HeadOption = None,
     query: Annotated[
-        str | None, typer.Option(metavar="WORD", help="Follow one query, by its word or its number.")
+        str | None, typer.Option(metavar="WORD", help="Explain only this query: a word or its number.")
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the steps to a self-contained web page instead."),
+        typer.Option(metavar="FILE", help="Write the steps to a web page that opens from disk."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain attention step by step: on a model's own head for a text of yours, or on a worked example."""
+    """Show every step of one head, with its numbers: for a text, or for a worked example."""
     writable(html)
     if as_json and query is not None:
         raise RegardError("--json holds every query; leave out --query, or leave out --json.")
+    layer, number = head_named(head, layer)
     named, given = model_and_text(model, text, option)
     if given is None and not (layer is head is model is option is None):
         raise RegardError('a model and a head need a text: regard explain bundled "The cat sat on the mat".')
@@ -76,7 +78,7 @@ def explain(
     else:
         said = text_named(given)
         loaded = model_named(named, dtype=dtype, device=device)
-        steps, chosen = _on_a_head(named, loaded, said, layer, head, query)
+        steps, chosen = _on_a_head(named, loaded, said, layer, number, query)
     if html is not None:
         with written(html) as draft:
             draft.write_text(steps.to_html(chosen), encoding="utf-8")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from regard._loading import uncollected
 from regard._version import __version__
-from regard.commands.app import CHECK, app
+from regard.commands.app import app
 from regard.commands.output import print_json, show
+from regard.commands.sources import JsonOption
 
 __all__ = ["info"]
 
@@ -27,8 +26,8 @@ PACKAGES = (
 )
 
 
-@app.command(rich_help_panel=CHECK, epilog="Example: regard info")
-def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False) -> None:
+@app.command(epilog="Example: regard info")
+def info(as_json: JsonOption = False) -> None:
     """Print versions, devices and backends, for a bug report."""
     with uncollected():
         found = facts()

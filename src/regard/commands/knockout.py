@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.commands.app import ASK, app
+from regard.commands.app import app
 from regard.commands.output import print_json, progress, show
 from regard.commands.sources import (
     DeviceOption,
@@ -25,7 +25,6 @@ __all__ = ["knockout"]
 
 
 @app.command(
-    rich_help_panel=ASK,
     epilog='Example: regard knockout "The heron was called Osgood. The heron, Os" --head 6.3',
 )
 def knockout(
@@ -36,33 +35,41 @@ def knockout(
         typer.Option(
             "--head",
             metavar="LAYER.HEAD",
-            help="A head to silence; * for all, as in 6.*; of another stack, cross.1.3.",
+            help="A head to cut, such as 6.3; all heads of layer 6: 6.*; of another stack: cross.1.3. "
+            "Repeatable.",
         ),
     ] = None,
     edges: Annotated[
         list[str] | None,
         typer.Option(
-            "--edge", metavar="LAYER.HEAD:QUERY:KEY", help="Pairs to cut, such as 6.3:40:10 or *.*:20:5-8"
+            "--edge",
+            metavar="EDGE",
+            help="Edges to cut, as LAYER.HEAD:QUERY:KEY: 6.3:40:10 or *.*:20:5-8. Repeatable.",
         ),
     ] = None,
     keys: Annotated[
-        list[int] | None, typer.Option("--key", metavar="POSITION", help="A token to hide from all queries.")
+        list[int] | None,
+        typer.Option("--key", metavar="N", help="A token to hide from all queries. Repeatable."),
     ] = None,
     sweep: Annotated[
         str | None, typer.Option(metavar="heads|keys", help="Cut each head, or each token, in turn.")
     ] = None,
-    at: Annotated[int, typer.Option(help="The position whose prediction is compared; -1 is the last.")] = -1,
+    at: Annotated[
+        int, typer.Option(metavar="N", help="The token whose prediction is compared. Default: -1, the last.")
+    ] = -1,
     reply: Annotated[
         str | None,
-        typer.Option("--written", metavar="TEXT", help="What an encoder-decoder has written so far."),
+        typer.Option(
+            "--written", metavar="TEXT", help="The text that an encoder-decoder has written so far."
+        ),
     ] = None,
-    top: Annotated[int, typer.Option(help="How many tokens to list.")] = 5,
+    top: Annotated[int, typer.Option(metavar="N", help="The number of tokens to list.")] = 5,
     option: ModelOption = None,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Block edges, heads or tokens, run the model again, and say what changed in what comes next."""
+    """Cut heads, edges or tokens, and measure how the prediction changes."""
     cuts = {
         "heads": [_head(given) for given in heads or []],
         "edges": [_edge(given) for given in edges or []],

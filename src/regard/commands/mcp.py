@@ -7,31 +7,34 @@ from typing import Annotated
 
 import typer
 
-from regard.commands.app import LOOK, app
+from regard.commands.app import app
 from regard.commands.sources import BUNDLED
 from regard.errors import RegardError
 
 __all__ = ["mcp"]
 
 
-@app.command(rich_help_panel=LOOK, epilog="Example: regard mcp alice.regard")
+@app.command(epilog="Example: regard mcp alice.regard")
 def mcp(
     recordings: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RECORDINGS]...", help="Recordings that agents may read."),
+        typer.Argument(metavar="RECORDINGS", help="The recordings that agents may read."),
     ] = None,
-    model: Annotated[
-        str, typer.Option(metavar="MODEL", help="The model that reads texts. Default: the bundled model.")
-    ] = BUNDLED,
+    model: Annotated[str, typer.Option(metavar="MODEL", help="The model that agents may run.")] = BUNDLED,
     write: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Let agents save recordings in this folder.")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Serve HTTP on this machine only. Default: stdin and stdout."),
+        typer.Option(
+            metavar="PORT",
+            min=1,
+            max=65535,
+            help="Serve HTTP on this port, to this machine only. Default: stdin and stdout.",
+        ),
     ] = None,
 ) -> None:
-    """Serve language-model agents (Model Context Protocol): record, atlas, cells, knock-outs, check, cost.
+    """Serve recordings and measurements to language-model agents (Model Context Protocol).
 
     Read-only, unless --write names a folder.
     """

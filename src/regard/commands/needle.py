@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from regard.commands.app import ASK, app
+from regard.commands.app import app
 from regard.commands.output import print_json, progress, show
 from regard.commands.sources import (
     DeviceOption,
@@ -24,7 +24,7 @@ from regard.errors import RegardError
 __all__ = ["needle"]
 
 
-@app.command(rich_help_panel=ASK, epilog="Example: regard needle --depths 3 --length 8000")
+@app.command(epilog="Example: regard needle --depths 3 --length 8000")
 def needle(
     model: ModelArgument = None,
     text: TextArgument = None,
@@ -33,29 +33,30 @@ def needle(
     ] = None,
     question: Annotated[
         str | None,
-        typer.Option(
-            metavar="WORDS", help="The beginning of the sentence, given at the end as the question."
-        ),
+        typer.Option(metavar="WORDS", help="The beginning of that sentence, which the text ends with."),
     ] = None,
     answer: Annotated[
         str | None,
         typer.Option(metavar="WORDS", help="The expected answer. Default: the rest of the sentence."),
     ] = None,
     depths: Annotated[
-        int, typer.Option(help="Number of depths, from the beginning to the end of the text.")
+        int, typer.Option(metavar="N", help="The number of depths, from the start to the end of the text.")
     ] = 11,
     length: Annotated[
-        int | None, typer.Option(help="Tokens to read; over 2,000, of the bundled book. Default: all.")
+        int | None,
+        typer.Option(
+            metavar="N", help="Read this many tokens; beyond 2,000, from the bundled book. Default: all."
+        ),
     ] = None,
     lengths: Annotated[
-        str | None, typer.Option(metavar="TOKENS", help="Several lengths, such as 150,300,600: a grid.")
+        str | None, typer.Option(metavar="LENGTHS", help="Test several lengths, such as 150,300,600.")
     ] = None,
     option: ModelOption = None,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Hide a sentence at several depths of a text, ask for it at the end, and see which heads look at it."""
+    """Hide a sentence in a long text, ask for it, and find the heads that retrieve it."""
     from regard.atlas import needle as search
     from regard.atlas import needle_grid
 

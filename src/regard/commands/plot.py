@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.commands.app import LOOK, app
+from regard.commands.app import app
 from regard.commands.output import figure_file, print_json, save_figure
-from regard.commands.sources import JsonOption, RecordingArgument, recording_at
+from regard.commands.sources import HeadOption, JsonOption, RecordingArgument, head_named, recording_at
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
@@ -24,39 +24,50 @@ BLOCKS = ("max", "mean")
 DRAWN, ANNOTATED, INSET = 64, 16, 32
 
 
-@app.command(rich_help_panel=LOOK, epilog="Example: regard plot --layer 3 --head 2 --output map.png")
+@app.command(epilog="Example: regard plot --head 3.2 --output map.png")
 def plot(
     recording: RecordingArgument = None,
     layer: Annotated[
-        int | None, typer.Option(help="Which layer, from 0. Default: the first that was recorded.")
+        int | None,
+        typer.Option(metavar="N", help="The layer, from 0. Default: the first that was recorded."),
     ] = None,
-    head: Annotated[int, typer.Option(help="Which head, from 0.")] = 0,
+    head: HeadOption = None,
     queries: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Only these queries. Default: all.")
+        str | None, typer.Option(metavar="A:B", help="Draw only these queries. Default: all.")
     ] = None,
-    keys: Annotated[str | None, typer.Option(metavar="A:B", help="Only these keys. Default: all.")] = None,
+    keys: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Draw only these keys. Default: all.")
+    ] = None,
     at: Annotated[
         str | None,
-        typer.Option(metavar="QUERY,KEY", help="The cell to zoom in on. Default: the heaviest weight."),
+        typer.Option(
+            metavar="QUERY,KEY", help="The cell to enlarge in a long map. Default: the largest weight."
+        ),
     ] = None,
-    how: Annotated[str, typer.Option(help="What each block of a long map shows: max or mean.")] = "max",
+    how: Annotated[
+        str, typer.Option(metavar="HOW", help="What a block of a long map shows: max or mean.")
+    ] = "max",
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf file.")
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The figure to write: .png, .svg or .pdf.")
     ] = Path("map.png"),
     as_json: JsonOption = False,
 ) -> None:
-    """Draw one head's map: cell by cell where it is short, pooled with a part enlarged where it is long."""
+    """Draw the map of one head.
+
+    A short map is drawn cell by cell; a long one is pooled, with one part enlarged.
+    """
     figure_file(output)
     if how not in BLOCKS:
         raise RegardError(f"--how is {how!r}; wanted max or mean.")
+    layer, number = head_named(head, layer)
     found = recording_at(recording)
-    layer = next(iter(found.layers), 0) if layer is None else layer
-    found.layers[layer].check_head(head)
+    layer, number = next(iter(found.layers), 0) if layer is None else layer, number or 0
+    found.layers[layer].check_head(number)
     _, _, q, k = found.maps[layer].shape
     rows, columns = _range("--queries", queries, q), _range("--keys", keys, k)
-    save_figure(figure_of(found, layer, head, rows, columns, how=how, at=_place(at, q, k)), output)
+    save_figure(figure_of(found, layer, number, rows, columns, how=how, at=_place(at, q, k)), output)
     if as_json:
-        print_json({"path": str(output), "layer": layer, "head": head, "queries": q, "keys": k})
+        print_json({"path": str(output), "layer": layer, "head": number, "queries": q, "keys": k})
     else:
         typer.echo(f"Wrote {output}")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.commands.app import LOOK, app
+from regard.commands.app import app
 from regard.commands.output import noting, print_json, progress
 from regard.commands.sources import (
     BUNDLED,
@@ -25,35 +25,37 @@ from regard.errors import RegardError, StoppedError
 __all__ = ["record"]
 
 
-@app.command(
-    rich_help_panel=LOOK, epilog='Example: regard record bundled "The cat sat on the mat." -o cat.regard'
-)
+@app.command(epilog='Example: regard record bundled "The cat sat on the mat." -o cat.regard')
 def record(
     model: ModelArgument = None,
     text: TextArgument = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write the recording.")
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="The recording to write.")
     ] = Path("recording.regard"),
     chat: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="A chat in place of TEXT: messages with role and content."),
+        typer.Option(
+            metavar="FILE.json", help="A chat instead of TEXT: a list of messages with role and content."
+        ),
     ] = None,
     images: Annotated[
         list[Path] | None,
-        typer.Option("--image", metavar="FILE", help="An image to look at, beside TEXT or alone."),
+        typer.Option("--image", metavar="FILE", help="An image, with TEXT or alone. Repeatable."),
     ] = None,
     audio: Annotated[
-        Path | None, typer.Option(metavar="FILE.wav", help="A sound to hear; TEXT is what it says, if known.")
+        Path | None,
+        typer.Option(metavar="FILE.wav", help="A sound. TEXT is its transcript, if you have one."),
     ] = None,
     layers: Annotated[
-        str | None, typer.Option(metavar="0,3,5", help="Only these layers. Default: all.")
+        str | None,
+        typer.Option(metavar="LAYERS", help="Record only these layers, such as 0,3,5. Default: all."),
     ] = None,
     too_long: Annotated[
         str,
         typer.Option(
-            metavar="WHAT",
-            help="A text longer than the context: extend (whole, up to four times the context, else in "
-            "windows), windows, truncate, or refuse.",
+            metavar="HOW",
+            help="How to read a text longer than the context: extend (as a whole up to four times the "
+            "context, beyond that in windows), windows, truncate or refuse.",
         ),
     ] = "extend",
     dtype: DtypeOption = None,
@@ -61,11 +63,11 @@ def record(
     resume: Annotated[bool, typer.Option("--resume", help="Complete an interrupted recording.")] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Replace an existing recording once the new one is complete."),
+        typer.Option("--force", help="Replace an existing recording, once the new one is complete."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a model over a text, a chat, an image or a sound, and write down its attention."""
+    """Run a model on a text, chat, image or sound, and record its attention."""
     from regard.models import record as record_text
     from regard.models.writer import check_target
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.commands.app import LOOK, app
+from regard.commands.app import app
 from regard.commands.output import print_json, progress, writable, written
 from regard.commands.sources import JsonOption, RecordingArgument, recording_at
 from regard.errors import RegardError
@@ -15,18 +15,19 @@ from regard.errors import RegardError
 __all__ = ["report"]
 
 
-@app.command(rich_help_panel=LOOK, epilog="Example: regard report --output report.html --figures figures")
+@app.command(epilog="Example: regard report --output report.html --figures figures")
 def report(
     recording: RecordingArgument = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),
     figures: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also write the figures there, as PNG and SVG.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Also write the figures to this folder, as PNG and SVG."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write one page about a recording, for reading: no server, no network, nothing but the file."""
+    """Write a report about a recording, as one HTML file that opens from disk."""
     from regard.report import report as write
 
     writable(output)

@@ -25,6 +25,7 @@ __all__ = [
     "ModelOption",
     "RecordingArgument",
     "TextArgument",
+    "head_named",
     "model_and_text",
     "model_named",
     "recording_at",
@@ -34,19 +35,19 @@ __all__ = [
 RecordingArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[RECORDING]", help="A recording. Default: the bundled model on the bundled story."
+        metavar="RECORDING", help="A recording. Default: the bundled model reads the bundled story."
     ),
 ]
 ModelArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODEL]", help="bundled, a folder, a .gguf file or a name on the hub. Default: bundled."
+        metavar="MODEL", help="A folder, a .gguf file, a name on the hub, or bundled. Default: bundled."
     ),
 ]
 TextArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TEXT]", help="A file, - for standard input, or the text itself. Default: the bundled story."
+        metavar="TEXT", help="A file, - for standard input, or the text itself. Default: the bundled story."
     ),
 ]
 # The order of arguments is MODEL TEXT; this option is from when it was not.
@@ -56,18 +57,20 @@ ModelOption = Annotated[
 DtypeOption = Annotated[
     str | None,
     typer.Option(
-        "--dtype", metavar="TYPE", help="Data type of the weights, such as bfloat16. Default: as saved."
+        "--dtype", metavar="TYPE", help="The data type of the weights, such as bfloat16. Default: as saved."
     ),
 ]
 DeviceOption = Annotated[
     str | None,
     typer.Option(
-        "--device", metavar="DEVICE", help="Such as cuda; auto picks a GPU if there is one. Default: cpu."
+        "--device", metavar="DEVICE", help="cpu, cuda, or auto: a GPU if there is one. Default: cpu."
     ),
 ]
-LayerOption = Annotated[int | None, typer.Option("--layer", help="Which layer, from 0.")]
-HeadOption = Annotated[int | None, typer.Option("--head", help="Which head, from 0.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+LayerOption = Annotated[int | None, typer.Option("--layer", metavar="N", help="The layer, from 0.")]
+HeadOption = Annotated[
+    str | None, typer.Option("--head", metavar="HEAD", help="The head, from 0; with its layer, such as 6.3.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 BUNDLED = "bundled"
 # What the name of a model on the hub looks like, with its owner; and a name or a word without one.
@@ -108,6 +111,22 @@ def _is_model(name: str) -> bool:
     except OSError:
         return False  # a text, too long for a name
     return HUB.fullmatch(name) is not None and path.suffix not in TEXTS
+
+
+def head_named(head: str | None, layer: int | None) -> tuple[int | None, int | None]:
+    """The layer and the head that `--layer 6 --head 3` or `--head 6.3` name; None where nothing is said.
+
+    >>> head_named("6.3", None), head_named("3", 6), head_named(None, 6)
+    ((6, 3), (6, 3), (6, None))
+    """
+    if head is None:
+        return layer, None
+    before, dot, number = head.rpartition(".")
+    if not number.isdecimal() or (dot and not before.isdecimal()):
+        raise RegardError(f"--head is {head!r}; wanted a head such as 3, or with its layer, such as 6.3.")
+    if dot and layer not in (None, int(before)):
+        raise RegardError(f"--layer {layer} and --head {head} name two layers. Leave out --layer.")
+    return int(before) if dot else layer, int(number)
 
 
 def model_named(

@@ -10,51 +10,62 @@ from typing import Annotated
 
 import typer
 
-from regard.commands.app import LOOK, app
+from regard.commands.app import app
 
 __all__ = ["view"]
 
 
-@app.command(rich_help_panel=LOOK, epilog="Example: regard view alice.regard")
+@app.command(epilog="Example: regard view alice.regard")
 def view(
     recordings: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[RECORDINGS]...",
-            help="Recordings, or folders of them. Default: record the bundled story.",
+            metavar="RECORDINGS",
+            help="Recordings, or folders of recordings. Default: record the bundled story.",
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="DIR", help="The model to run. Default: the bundled model.")
+        str | None,
+        typer.Option(metavar="MODEL", help="The model to run: a folder, a file or a name. Default: bundled."),
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="The text to record first. Default: the bundled story."),
+        typer.Option(metavar="FILE", help="The text to record. Default: the bundled story."),
     ] = None,
     book: Annotated[
-        bool, typer.Option("--book", help="Record the bundled book of 40,000 tokens: a minute or two, once.")
+        bool,
+        typer.Option(
+            "--book", help="Record the bundled book of 40,000 tokens. It takes a few minutes, once."
+        ),
     ] = False,
     host: Annotated[
         str | None,
-        typer.Option(help="Address to serve other machines on, with a token. Default: this machine only."),
+        typer.Option(
+            metavar="ADDRESS",
+            help="Serve other machines on this address; they need the token. Default: this machine only.",
+        ),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="The port; another one if it is taken.")
+        int | None,
+        typer.Option(metavar="PORT", min=1, max=65535, help="The port. If it is taken, another one is used."),
     ] = None,
     no_open: Annotated[
-        bool, typer.Option("--no-open", help="Print the address, do not open a browser.")
+        bool, typer.Option("--no-open", help="Print the address instead of opening a browser.")
     ] = False,
     cache: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where overviews are kept. Default: the user's cache.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="The cache for overviews. Default: the user's cache folder."),
     ] = None,
     cache_size: Annotated[
         float,
         typer.Option(
-            metavar="GB", min=0, help="Size of that folder; the least recently used overviews are deleted."
+            metavar="GB",
+            min=0,
+            help="The largest size of the cache; the least recently used overviews go first.",
         ),
     ] = 8,
 ) -> None:
-    """Look at attention in the browser: a map of the whole text, down to one weight."""
+    """Open the viewer in the browser: the map of a whole text, down to one weight."""
     from regard.viewer.opening import open_viewer, with_defaults
 
     size = int(cache_size * 2**30)
