@@ -140,7 +140,7 @@ def test_a_sweep_is_parted_where_diagonals_are_asked_and_both_parts_are_long(mas
 
     asked = SweepRequest(columns=True, diagonals=diagonals, past=True)
     table, problem = schedule(mask, 900, 900, 0, CPU), SimpleNamespace(batch=1, heads=heads)
-    sweep = SimpleNamespace(question=asked, table=table, problem=problem, warpgroups=3, cuts=1)
+    sweep = SimpleNamespace(request=asked, table=table, problem=problem, warpgroups=3, cuts=1)
     strips = _Sweep._strips(sweep, range(15))
     assert (strips.without_diagonals.shape[1] > 0) == (diagonals and mask is None and heads > 1)
 

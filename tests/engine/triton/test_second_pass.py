@@ -159,24 +159,24 @@ def test_a_forward_pass_is_asked_for_as_many_top_keys_as_it_can_tell(wanted, ask
 
 
 def test_a_sweep_writes_to_whoever_asks_alone_and_has_room_for_all():
-    from regard.engine.triton.second_pass.folds import _room
+    from regard.engine.triton.second_pass.folds import _direct_targets
     from regard.stats.folds import BlockFold, ColumnFold, DiagonalFold
 
     q, k, v = (torch.zeros(1, 2, n, 16) for n in (30, 40, 40))
     problem = problem_of(q, k, v, Options())
     columns, diagonals, sums = (torch.zeros(1, 2, *n) for n in ([40], [69], [4, 5]))
     alone = [ColumnFold(columns), DiagonalFold(diagonals), BlockFold(8, sums, None)]
-    room = _room(problem, alone)
+    room = _direct_targets(problem, alone)
     assert room.columns is columns
     assert room.diagonals is diagonals
     assert room.pool_sums is sums
-    crowded = _room(problem, [*alone, *alone])
+    crowded = _direct_targets(problem, [*alone, *alone])
     assert all(place is None for place in vars(crowded).values())
     part, wide = ColumnFold(torch.zeros(1, 2, 39)), ColumnFold(torch.zeros(1, 2, 80)[..., ::2])
     precise = DiagonalFold(diagonals.double())
-    assert _room(problem, [part]).columns is None
-    assert _room(problem, [wide]).columns is None
-    assert _room(problem, [precise]).diagonals is None
+    assert _direct_targets(problem, [part]).columns is None
+    assert _direct_targets(problem, [wide]).columns is None
+    assert _direct_targets(problem, [precise]).diagonals is None
 
 
 def test_the_largest_score_is_the_heaviest_keys_where_that_was_told(monkeypatch):

@@ -1,4 +1,4 @@
-"""Backend `triton`, and PyTorch's kernels on NVIDIA GPUs. Kernels are imported when first used."""
+"""Backend `triton`, and backend `sdpa` on NVIDIA GPUs. Kernels are imported when first used."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ __all__ = ["SdpaOnCuda", "TritonBackend"]
 
 Result = TypeVar("Result")
 
-# Row statistics of every forward pass.
+# Row statistics that every forward pass on a GPU can compute.
 ROWS = (Entropy, MaxScore, MeanDistance)
 # Block sizes whose maxima a forward pass can return.
 GRAINS = (64, 128)
-# Statistics of this package depend on their arguments only, so their calls can be replayed.
+# Calls with statistics of this package can be replayed: their results depend on their arguments only.
 OURS = "regard.stats."
-# That many first keys fit into one tile.
+# The most leading keys whose weight a forward can return: they fit into one tile.
 MAX_FIRST_KEYS = 128
 
 
 class SdpaOnCuda(SdpaBackend):
-    """PyTorch's kernels for NVIDIA GPUs. The reference backend computes their gradients."""
+    """PyTorch's kernels for NVIDIA GPUs; the reference backend computes the gradients."""
 
     devices = ("cuda",)
     has_backward = False
@@ -170,7 +170,7 @@ class TritonBackend(Backend):
 
 @dataclass(frozen=True)
 class GpuRide(Ride):
-    """What a forward pass on a GPU returned; which statistics that includes depends on the kernel."""
+    """The statistics that a forward pass on a GPU returned; which these are depends on the kernel."""
 
     statistics: Mapping[str, Statistic]
 
@@ -186,7 +186,7 @@ class GpuRide(Ride):
         self, statistics: Mapping[str, Statistic], found: Mapping[str, Any], result: Streamed
     ) -> dict[str, Statistic]:
         left = {name: s for name, s in statistics.items() if name not in found}
-        # For an overview of both means and maxima, only the means are left to compute.
+        # If the forward returned the maxima of an overview of means and maxima, only the means are left.
         return {name: replace(s, how="mean") if _has_maxima(s, result) else s for name, s in left.items()}
 
     def join(self, found: Mapping[str, Any], more: Mapping[str, Any], result: Streamed) -> dict[str, Any]:
@@ -225,16 +225,16 @@ def top_keys_asked(statistics: Mapping[str, Statistic]) -> int:
 
 
 def grain_asked(statistics: Mapping[str, Statistic]) -> int:
-    """The block size of the maxima to request, which serves every overview; 0 if there is none."""
+    """The block size of the maxima to request, a divisor of every overview's; 0 if there is none."""
     asked = [s.size for s in statistics.values() if type(s) is Pooled and s.how != "mean"]
     sizes = [size for size in asked if support.fits(size)]
     return max((g for g in GRAINS if all(size % g == 0 for size in sizes)), default=0) if sizes else 0
 
 
 def _sums_first_keys(problem: Problem, first: int) -> bool:
-    """Whether the forward of a problem returns the weight of its first keys.
+    """Whether the forward of a problem returns the weight of its `first` keys.
 
-    A decode step does, and every pass for few of them under a mask of intervals.
+    A decode step always does; other passes do for few keys and a mask of intervals.
     """
     from regard.engine.triton.decode import launch as decode
     from regard.engine.triton.schedule.intervals import has_intervals
@@ -243,7 +243,7 @@ def _sums_first_keys(problem: Problem, first: int) -> bool:
 
 
 def _has_maxima(statistic: Statistic, result: Streamed) -> TypeGuard[Pooled]:
-    """Whether a forward pass returned block maxima of which the overview's blocks can be made."""
+    """Whether a forward pass returned block maxima that divide the overview's blocks."""
     if type(statistic) is not Pooled or statistic.how == "mean":
         return False
     return result.block_maxima is not None and statistic.size == result.grain

@@ -1,4 +1,4 @@
-"""Tile shapes and pipeline depths, measured once and shipped: nothing is tuned at run time."""
+"""Tile shapes and pipeline depths per kernel, measured beforehand: nothing is tuned at run time."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ NARROW: dict[str, Config] = {
 
 
 def width(dim: int) -> int:
-    """A head dim rounded up to one the matrix units take.
+    """A head dim rounded up to a power of two, at least 16, as the matrix units need.
 
     >>> width(80), width(128)
     (128, 128)
@@ -108,7 +108,7 @@ def generation(device: torch.device) -> int:
 
 
 def config(kernel: str, device: torch.device, wide: int, dtype: torch.dtype) -> Config:
-    """The shipped choice for a kernel; `wide` is the larger padded head dim.
+    """The configuration of a kernel; `wide` is the larger padded head dim.
 
     >>> config("forward", torch.device("cpu"), 64, torch.float32)
     Config(block_q=32, block_k=32, warps=4, stages=1)

@@ -1,4 +1,4 @@
-"""A problem as arguments of kernels: pointers, strides, flags."""
+"""The arguments of kernels for a problem: pointers, strides, flags."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["Operands", "described", "packed", "steps", "strides"]
 
 @dataclass(frozen=True)
 class Operands:
-    """The tensors and numbers of a problem, in the form that all kernels share."""
+    """The arguments that all kernels share: the tensors and numbers of a problem."""
 
     problem: Problem
 
     @cached_property
     def q(self) -> Tensor:
-        """Queries with the sign that makes the scale positive: kernels take the maximum before they scale."""
+        """The queries, negated if the scale is negative: kernels take maxima before they scale."""
         q, scale = packed(self.problem.q), self.problem.scoring.scale
         return q if scale > 0 else -q if scale < 0 else torch.zeros_like(q)
 
@@ -111,7 +111,7 @@ class Operands:
         return has_tma(self.problem.q.device) and all(_aligned(x) for x in (self.q, self.k, self.v))
 
     def visits(self, table: Plan, runs: Runs) -> dict[str, Any]:
-        """Which tiles to visit, and which of their pairs may attend."""
+        """Arguments that say which tiles to visit and which of their pairs may attend."""
         low, high = (runs.order, runs.order) if table.spans is None else table.spans
         if table.bits is None:
             stride_b, stride_h = (low.stride(i) if low.shape[i] > 1 else 0 for i in (0, 1))
@@ -137,13 +137,13 @@ class Operands:
 
 
 def packed(x: Tensor) -> Tensor:
-    """Kernels need a last stride of 1: copy a tensor that has another."""
+    """The tensor itself if its last stride is 1, as kernels need; otherwise a contiguous copy."""
     x = x.detach() if x.requires_grad else x
     return x if x.stride(-1) == 1 or math.prod(x.shape) == 0 else x.contiguous()
 
 
 def _aligned(x: Tensor) -> bool:
-    """Whether every row, head and batch row begins at a multiple of 16 bytes, as TMA needs."""
+    """Whether every row, head and batch row begins at a multiple of 16 bytes, as TMA requires."""
     steps = [x.stride(i) for i in range(3) if x.shape[i] > 1]
     return x.data_ptr() % 16 == 0 and all(step % (16 // x.itemsize) == 0 and step > 0 for step in steps)
 
@@ -156,8 +156,8 @@ def described(x: Tensor, block: int) -> Any:
 
 
 def steps(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
-    """The strides of a tensor. An axis of length 1 is never stepped along, so it gets a stride that TMA
-    accepts."""
+    """The strides of a tensor, with a stride that TMA accepts for axes of length 1, where it has no
+    effect."""
     anything = width(shape[3]) * max(1, shape[2])
     return [stride if n > 1 else anything for n, stride in zip(shape[:3], strides[:3], strict=True)] + [1]
 

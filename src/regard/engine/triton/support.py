@@ -1,4 +1,4 @@
-"""What the kernels can run; importing this loads no kernel."""
+"""Which calls the kernels can run, and why not; importing this loads no kernel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_FUSED_TOP_KEYS = 8
 # The most queries of a decode step.
 MAX_DECODE_QUERIES = 8
 OLDEST = 8
-# Overview blocks must divide tiles, or be made of whole tiles, whatever the tile size.
+# Overview blocks must divide a tile or consist of whole tiles, for every tile size in use.
 LARGEST_TILE = 128
 
 
@@ -64,7 +64,7 @@ def refusal(problem: Problem) -> str | None:
 
 
 def cannot_fold(fold: Fold) -> str | None:
-    """Why no kernel computes a fold, and what to use instead; None if one does."""
+    """Why no kernel computes a fold, and what to use instead; None if a kernel does."""
     if isinstance(fold, DivergenceFold | ColumnMaxFold):
         return "it must see the tiles"
     if isinstance(fold, TopKeysFold) and fold.weight.shape[-1] > MAX_TOP_KEYS:

@@ -1,4 +1,4 @@
-"""What every kernel does with a tile: load its rows, compute scores, apply the mask.
+"""Operations on tiles that all portable kernels share: load rows, compute scores, apply the mask.
 
 Scores are kept in units of log 2, because the hardware's exponential is a power of two. A plain dot product
 stays raw: its scale is part of the multiply-add that subtracts the row's maximum.
@@ -58,7 +58,7 @@ def dot(a, b, acc=None):
 
 @triton.jit
 def finite(x):
-    """x with NaN and inf replaced by 0: behind a mask they meet a weight of 0, and 0 · NaN is NaN."""
+    """x with NaN and inf replaced by 0: masked keys have weight 0, and 0 · NaN would be NaN."""
     return tl.where(tl.abs(x) < float("inf"), x, 0.0)
 
 

@@ -1,8 +1,9 @@
-"""The portable backward, deterministic: keys gather from queries in one kernel, queries from keys in another.
+"""The portable backward: one kernel for dk and dv, one for dq, so that no atomics are needed.
 
-The gradient of a score is w_ij (d_out_i · v_j - delta_i), with delta_i = d_out_i · out_i. Scores are
-computed twice, and no atomics are needed. Grids: (rows, heads, batch) for preprocess, (blocks, heads,
-batch) for the other two. In: q, k, v, lse2, delta, d_out, the tables of the plan. Out: dq, dk, dv.
+The gradient of a score is w_ij (d_out_i · v_j - delta_i), with delta_i = d_out_i · out_i. Each of the two
+kernels computes the scores again and sums in a fixed order. Grids: (blocks of rows, heads, batch) for
+preprocess, (blocks, heads, batch) for the other two. In: q, k, v, lse2, delta, d_out, the tables of the plan.
+Out: dq, dk, dv.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -44,8 +45,8 @@ def preprocess_kernel(
     tl.store(LSE2 + map_at * length + row, lse2, mask=row < length)
     tl.store(DELTA + map_at * length + row, delta, mask=row < length)
     if CLEAN:
-        # A row that attended to NaN or inf has lse NaN, and so has its gradient; other rows must not be
-        # affected.
+        # A row that attended to NaN or inf has lse NaN and gets a NaN gradient. Clean its q and d_out, so
+        # that other rows are not affected.
         q = rows(Q, batch, head, first, q_b, q_h, q_n, q_len, DIM, ROWS, WIDTH, True, False)
         to = map_at * q_len + row[:, None]
         col, v_col = tl.arange(0, WIDTH)[None, :], tl.arange(0, V_WIDTH)[None, :]

@@ -1,4 +1,4 @@
-"""The upstream gradients of a problem, in the form that the backward kernels take."""
+"""Prepares a problem and its upstream gradients for the backward kernels."""
 
 # A kernel calls its compile-time arguments tl.constexpr, and is given plain numbers.
 # pyright: reportArgumentType=false
@@ -18,7 +18,7 @@ from regard.engine.triton.operands import Operands, packed, strides
 
 __all__ = ["LINE", "PreparedUpstream", "preprocess"]
 
-# Lines of one number per query are padded to whole blocks: TMA needs each to begin at a multiple of 16 bytes.
+# Lines of one number per query are padded to multiples of this: TMA needs each to begin at 16 bytes.
 LINE = 128
 # Queries per program.
 ROWS = 32
@@ -39,7 +39,7 @@ class PreparedUpstream:
 def preprocess(
     problem: Problem, out: Tensor, lse: Tensor, d_out: Tensor, d_lse: Tensor | None
 ) -> tuple[Operands, PreparedUpstream]:
-    """A problem without garbage behind its mask, and its upstream gradients."""
+    """Replace garbage behind the mask, and compute lse2 and delta of every row."""
     p = problem
     d_out = d_out.to(p.v.dtype).contiguous()
     q, clean = packed(p.q), p.mask is not None

@@ -2,8 +2,8 @@
 
 The query heads that share a key head are rows of one block, so that every key is read once.
 `decode_kernel`, grid (splits, key heads, batch), writes a partial softmax per split; `merge_kernel`, grid
-(rows, key heads, batch), merges them in a fixed order. Top keys lie in the tiles with the largest maxima:
-only those are scored again.
+(rows, key heads, batch), merges them in a fixed order. The k heaviest keys of a row lie in the k tiles with
+the largest maxima: `rescore_kernel` computes the scores of those tiles again, `largest_kernel` selects.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -44,7 +44,8 @@ def decode_kernel(
     HAS_TILE_MAXIMA: tl.constexpr,
 ):
 # fmt: on
-    """One program: some keys of one key head, against all rows that share it.
+    """One program: one split of the keys of one key head, against all rows (query heads × queries) sharing
+    it.
 
     MAX_SCORES requests the argmax of each row, FIRST_WEIGHTS the weight of the first `first_keys` keys,
     HAS_TILE_MAXIMA the largest score of each tile.
@@ -71,7 +72,7 @@ def decode_kernel(
     maxima_at = TILE_MAXIMA + ((batch * heads + head) * q_len + q_row) * tiles
     first = split * per_split
     stop = tl.minimum(first + per_split, k_len)
-    # From `low` to `high` every row sees every key. Tiles around them may hide some.
+    # Every row sees the keys in between; tiles that reach beyond them may be partly masked.
     seen_from, seen_to = tl.max(tl.where(there, low, 0), 0), tl.min(tl.where(there, high, k_len), 0)
     full_first = tl.minimum(tl.maximum(tl.cdiv(seen_from, BLOCK_K) * BLOCK_K, first), stop)
     full_stop = tl.maximum(tl.minimum(seen_to // BLOCK_K * BLOCK_K, stop), full_first)

@@ -1,4 +1,4 @@
-"""Launches a decode step: split the keys, merge the partial results."""
+"""Launches the kernels of a decode step: attention over splits of the keys, then a merge."""
 
 # A kernel calls its compile-time arguments tl.constexpr, and is given plain numbers.
 # pyright: reportArgumentType=false
@@ -148,11 +148,10 @@ def top_keys_from_tiles(
 def _largest(
     scores: Float[Tensor, "rows n"], keys: Int[Tensor, "rows n"] | None, lse: Tensor, top: int, *, last: bool
 ) -> tuple[Float[Tensor, "rows top"], Int[Tensor, "rows top"]]:
-    """The largest scores of rows and their keys, or places; in the `last` call weights instead of scores.
+    """The largest scores of rows and their keys, or indices; in the `last` call weights instead of scores.
 
-    First the best of every piece, then the best of those, until one piece holds them all. Pieces have the
-    same length whatever the length of the text, so that no length is compiled for; in the last call there are
-    few scores.
+    The kernel reduces every piece of the scores to its best, then pieces of those, until one piece is left.
+    Pieces have a fixed length, so that the kernel isn't compiled for each text length.
     """
     while True:
         rows, length = scores.shape
@@ -182,8 +181,8 @@ def _largest(
 
 
 def _splits(problem: Problem, block: int) -> tuple[int, int, int]:
-    """How many programs share the keys of one head, how many keys each gets (whole blocks), and how many
-    programs would share those of a long text."""
+    """The number of splits of a head's keys, the keys per split (whole blocks), and the number of splits for
+    a long text."""
     programs = PER_PROCESSOR * _processors(problem.q.device)
     wanted = max(1, programs // (problem.batch * problem.k.shape[1]))
     blocks = -(-problem.k_len // block)

@@ -1,4 +1,4 @@
-"""The forward of a call on a GPU, by whichever kernel is fastest for it."""
+"""Chooses the fastest forward kernel for a call on a GPU."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ NO_RIDERS = Riders()
 
 
 def attend(problem: Problem, riders: Riders) -> Streamed:
-    """Output, log-sum-exp and riders. Plain calls go to NVIDIA's kernels where these are faster, few queries
-    to the decode kernels."""
+    """Output, log-sum-exp and riders. Plain calls run on NVIDIA's kernels if these are faster, calls with few
+    queries on the decode kernels."""
     if riders.columns is not None:
         return _attend(problem, riders)
     return replay_or_call(problem, (), ("attend", riders), partial(_attend, problem, riders))

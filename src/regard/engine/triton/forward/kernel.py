@@ -22,8 +22,8 @@ _ARGMAX_LENGTHS = [*_COMMON, "k_blocks"]
 
 @triton.jit
 def _first_weight(s, lse, low, high, KEYS: tl.constexpr):
-    """The total weight of those of the first KEYS keys that a row sees, given their scores and the row's
-    log-sum-exp in units of log 2."""
+    """The total weight of the first KEYS keys in each row, given their scores (BLOCK_Q, KEYS) and the row's
+    log-sum-exp, both in units of log 2."""
     key = tl.arange(0, KEYS)[None, :]
     # A dead row has lse -inf, and sees nothing.
     lse = tl.where(lse == float("-inf"), 0.0, lse)
@@ -49,11 +49,11 @@ def _attend(
     CAREFUL: tl.constexpr, PARTS: tl.constexpr, GRAIN: tl.constexpr,
 ):
 # fmt: on
-    """One block of queries of one head, over every run of keys that it can see, with tiles split into PARTS.
-    With GRAIN it stores each row's maximum over every GRAIN keys, in units of log 2.
+    """Attention of one block of queries of one head, over every run of keys that it can see, with tiles split
+    into PARTS. With GRAIN it stores each row's maximum over every GRAIN keys, in units of log 2.
 
-    Full runs come first: they settle the running maximum. A row that has seen nothing is shifted by 0 and not
-    by its maximum, because -inf - -inf is NaN.
+    Full runs come first: after them the running maximum rarely changes. For a row that has seen no key,
+    scores are shifted by 0 and not by the maximum, because -inf - -inf is NaN.
     """
     LINEAR: tl.constexpr = not (HAS_BIAS or ALIBI or SOFTCAP)
     KEYS: tl.constexpr = BLOCK_K // PARTS
@@ -192,7 +192,8 @@ def _attend(
     if MAX_SCORES:
         tl.store(MAX_SCORE + row_at, row_max * LN2, mask=there)
         places = row_at[:, None] * CLASS_COUNT + tl.arange(0, CLASS_COUNT)[None, :]
-        # A class whose maximum is smaller gets no tile: more than one tile is left to search only on ties.
+        # Only classes that tie with the row's maximum keep their tile, so more than one is searched only on
+        # ties.
         won = best == tl.max(best, 1)[:, None]
         best_at = tl.where(won, best_at, -1).to(ARGMAX.dtype.element_ty)
         tl.store(ARGMAX + places, best_at, mask=there[:, None])
@@ -221,11 +222,11 @@ def forward_kernel(
     CAREFUL: tl.constexpr, PARTS: tl.constexpr, GRAIN: tl.constexpr, AT_ONCE: tl.constexpr,
 ):
 # fmt: on
-    """One program: one block of queries of one head; with CAREFUL the dirty ones among AT_ONCE blocks.
+    """One program: one block of queries of one head; with CAREFUL, the dirty blocks among AT_ONCE blocks.
 
-    Garbage in V behind the mask would leak, since 0 · NaN is NaN, but checking every tile for it is
-    expensive. Instead, a block whose output is not finite is flagged in DIRTY, and a second, CAREFUL launch
-    recomputes these blocks. Dirty blocks are rare, so one program handles several blocks.
+    Garbage in V behind the mask would leak into the output, since 0 · NaN is NaN, but checking every tile for
+    it is expensive. Instead, the first launch flags blocks whose output is not finite in DIRTY, and a second,
+    CAREFUL launch recomputes them. Dirty blocks are rare, so one program of that launch handles several.
     """
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     if CAREFUL:
@@ -273,7 +274,7 @@ def argmax_kernel(
     CLASSES: tl.constexpr,
 ):
 # fmt: on
-    """The key of each row's largest score, searched among the few that the forward pass left."""
+    """One program: the argmax key of ROWS rows, searched in the tiles that the forward pass returned."""
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     kv_head = head // group
     BIAS += batch * bias_b + head.to(tl.int64) * bias_h

@@ -27,12 +27,12 @@ __all__ = ["forward"]
 # Classes of keys in a tile; the forward returns the tile of each class maximum.
 CLASSES = 16
 ARGMAX_ROWS, FIRST_ROWS = 32, 32
-# First keys that the portable kernel multiplies again with the blocks it recomputes, to sum their weight.
+# The number of leading keys that the portable kernel scores again in recomputed blocks, to sum their weight.
 FIRST_KEYS = 16
-# The portable kernel hardly ever recomputes a block of the Hopper kernel, but is always compiled for it. With
-# a quarter of a tile at a time that takes a third as long.
+# The portable kernel rarely recomputes a block of the Hopper kernel, but is always compiled for it.
+# Processing a quarter of a tile at a time shortens the compilation to a third.
 PARTS = 4
-# Blocks of queries that one program checks for being dirty.
+# Blocks of queries per program of a CAREFUL launch.
 REDO_BLOCKS = 8
 
 
@@ -40,8 +40,7 @@ def forward(problem: Problem, riders: Riders, finite_values: bool = False) -> St
     """Output, log-sum-exp and the requested riders: entropy, distance, the largest score and its key, the
     weight of the first keys.
 
-    With `finite_values` the values are known to be finite, or the output is not used, so there is no check
-    for garbage.
+    `finite_values` skips the check for garbage: the values are known to be finite, or the output is unused.
     """
     operands = Operands(problem)
     by_hopper = hopper.applicable(problem)
@@ -50,7 +49,7 @@ def forward(problem: Problem, riders: Riders, finite_values: bool = False) -> St
     cut = operands.config("rows" if by_hopper or riders.max_score or riders.distance else "forward")
     result = _empty(problem, riders)
     rows, blocks = result.lse.shape, -(-problem.q_len // cut.block_q)
-    # Blocks become dirty by garbage behind a mask, and on Hopper also by immense scores.
+    # A block is dirty if there is garbage behind a mask; on Hopper also if its scores are immense.
     careful = by_hopper or (problem.mask is not None and not finite_values)
     dirty = (torch.zeros if careful else torch.empty)(
         (*rows[:2], blocks), dtype=torch.int32, device=result.lse.device
@@ -117,7 +116,7 @@ def _launch(
     start(
         forward_kernel,
         (-(-table.q_blocks // (REDO_BLOCKS if careful else 1)), problem.heads, problem.batch),
-        # Descriptors would not pay: there is hardly ever a block to recompute.
+        # Don't build descriptors for a launch that rarely has a block to recompute.
         **operands.pairs(cut, engine=not careful),
         **operands.values(cut, engine=not careful),
         **operands.sizes,
@@ -146,8 +145,8 @@ def _launch(
         CAREFUL=careful,
         PARTS=parts,
         AT_ONCE=REDO_BLOCKS,
-        # Blocks are recomputed where scores are immense too. A fused product isn't rounded as the maximum is,
-        # and differs from it by more than an exponential can hold.
+        # Recomputed blocks may have immense scores. A fused multiply-add is rounded differently than the
+        # maximum, and there the difference may overflow an exponential.
         enable_fp_fusion=not careful,
     )
 
@@ -212,7 +211,7 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
         return q.new_empty(shape, dtype=torch.float32) if wanted else None
 
     weight = key = block_maxima = None
-    # If a sink takes all weight of a row, its first top key is none, so the argmax is needed separately.
+    # If a sink takes all weight of a row, the row has no top key, so the argmax is computed separately.
     with_key = riders.max_score and not (riders.top_keys and problem.sink is not None)
     if riders.top_keys:
         weight = q.new_empty((*shape, riders.top_keys), dtype=torch.float32)

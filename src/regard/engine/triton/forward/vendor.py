@@ -1,10 +1,10 @@
-"""NVIDIA's own attention through PyTorch: for calls that it supports the fastest forward, and it returns the
-lse.
+"""NVIDIA's attention kernels through PyTorch: the fastest forward for plain calls that they support. They
+return the lse.
 
-On Hopper FlashAttention takes half as long again as cuDNN. But cuDNN autotunes each new shape: 40 ms, and
-three times that with gradients. That is longer than many prompts take, every prompt has a length of its own,
-and so has every decoding step. So cuDNN runs calls with enough work, up to where our own kernel is faster.
-The choice depends on shapes only, not on earlier calls: the same call gives the same bits.
+On Hopper FlashAttention takes half as long again as cuDNN. But cuDNN autotunes each new shape: 40 ms, or
+three times that with gradients. Many prompts take less time than that, and every prompt and every decoding
+step may have a new length. So cuDNN runs calls with enough work, up to lengths where our own kernel is
+faster. The choice depends on shapes only, not on earlier calls: the same call gives the same bits.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from regard.engine.triton.support import MAX_DECODE_QUERIES
 
 __all__ = ["applicable", "forward", "plain", "worth_autotuning"]
 
-# Operators without a public name. If one is missing, PyTorch's own choice is used.
+# Operators without a public name. If one is missing, scaled_dot_product_attention chooses a kernel.
 CUDNN = "_scaled_dot_product_cudnn_attention"
 FLASH = "_scaled_dot_product_flash_attention"
 WIDEST = 128
 # From compute capability 9 on cuDNN is ahead of FlashAttention 2.
 CUDNN_FROM = 9
-# Work that takes FlashAttention a tenth of a millisecond on an H200. With less, a call waits for Python
-# rather than for the device.
+# The work that takes FlashAttention a tenth of a millisecond on an H200. Below it, Python takes longer than
+# the device.
 AUTOTUNE_FLOPS = 3.5e10
 
 
 def applicable(problem: Problem) -> bool:
-    """Whether one call of PyTorch's kernels gives output and lse: unmasked, or causal with equal lengths."""
+    """Whether one call of these kernels computes output and lse: no mask, or causal with equal lengths."""
     from regard.engine.sdpa_backend.support import is_plain
 
     q, v = problem.q, problem.v
@@ -88,10 +88,10 @@ def _ours(problem: Problem) -> Tensor:
 
 
 def worth_autotuning(problem: Problem) -> bool:
-    """Whether cuDNN runs an applicable problem, unless our kernel does: it has much work, and is no decoding
-    step.
+    """Whether cuDNN runs an applicable problem, unless our kernel does: it has enough work, and is no
+    decoding step, which has a new length each time.
 
-    Each decoding step has another length. Compiled code is for one shape, so cuDNN runs it too.
+    Compiled code has one shape, so there cuDNN runs every call.
     """
     if torch.compiler.is_compiling():
         return True

@@ -1,1 +1,1 @@
-"""Starting kernels: with little overhead, and several compiled at once."""
+"""Kernel launches with little overhead, and parallel compilation."""

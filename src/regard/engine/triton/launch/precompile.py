@@ -1,8 +1,8 @@
 """Compiles the kernels of a first call in parallel.
 
-A first call needs up to thirteen kernels, which take seconds each to compile. When the first one is missing,
-the call continues without launching anything, only to find out which others it needs. They are compiled in
-parallel, and then the call runs again.
+A first call needs up to thirteen kernels, which take seconds each to compile. From the first kernel on that
+is not compiled, the call continues without launching anything, to find out which other kernels it needs.
+These are compiled in parallel, and then the call runs again.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def _has_async_compile() -> bool:
 
 
 class _Precompiler(TorchFunctionMode):
-    """Runs a call without launching kernels, from the first missing one on.
+    """Runs a call, without launching kernels from the first missing one on.
 
-    Storages passed to a skipped kernel count as unwritten, and so does everything computed from them.
+    It tracks tensors whose contents depend on a skipped kernel, because the call must not read them.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class _Precompiler(TorchFunctionMode):
         self.missing = True
         self.workers = _Workers(min(MOST, os.cpu_count() or 1))
         self.mode = AsyncCompileMode(self.workers, ignore_errors=True)
-        # In a copied context, so that the mode can't leak out of this call.
+        # Run in a copied context, so that the mode can't leak out of this call.
         self.context = copy_context()
         self.context.run(self.mode.__enter__)
         self.__enter__()

@@ -1,7 +1,7 @@
 """Starts kernels with little Python per launch.
 
-Triton inspects every argument of every launch in Python, and short texts wait for that. `start` keeps the
-compiled kernel under a key of the few properties that decide which variant is compiled, and launches it
+Triton inspects every argument of every launch in Python; for short texts this takes longer than the kernel.
+`start` caches compiled kernels by the few argument properties that select a variant, and launches them
 directly.
 """
 
@@ -21,18 +21,17 @@ from regard.memo import Recent
 
 __all__ = ["aligned", "hooks", "start"]
 
-# Compiled variants kept per kernel; the oldest is dropped first, and looked up through Triton again.
+# The most compiled variants kept per kernel. The oldest is dropped first; Triton's own cache still has it.
 MOST = 256
 INT32_END = 1 << 31
-# Compiler options that a launch may give.
+# Compiler options that a launch may set.
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "enable_fp_fusion")
-# Options of every launch that gives no other: allow fused multiply-adds, which later releases no longer do by
-# default.
+# Default options of every launch: allow fused multiply-adds, which later releases don't by default.
 ALWAYS_OPTIONS = {"enable_fp_fusion": True}
 
 
 class LaunchRecorder(Protocol):
-    """Receives every launch, to replay it with other tensors."""
+    """Records every launch, so that it can be replayed with other tensors."""
 
     def started(self, run: Callable[..., None], grid: tuple[int, ...], values: tuple[Any, ...]) -> None: ...
 
@@ -96,7 +95,7 @@ def _start(
 
 @dataclass(frozen=True)
 class _PlainLaunch:
-    """Launch through Triton's public API; the last arguments are given by name."""
+    """A launch through Triton's public API; the last arguments are passed by name."""
 
     kernel: Any
     names: tuple[str, ...]
@@ -146,7 +145,7 @@ class _CompiledVariants:
 
 
 def _skipped(grid: tuple[int, ...], values: Sequence[Any]) -> None:
-    """Takes the place of a launch while missing kernels are collected."""
+    """Used in place of a launch while missing kernels are collected."""
 
 
 _kernels: dict[int, _CompiledVariants] = {}
@@ -200,5 +199,5 @@ def _picked(indices: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """The items at these indices as a tuple that is never empty: (0,) where there are none."""
     if not indices:
         return lambda values: (0,)
-    # The last index twice: with a single index an itemgetter returns the item instead of a tuple.
+    # Pass the last index twice: with a single index, itemgetter would return the item instead of a tuple.
     return itemgetter(*indices, indices[-1])

@@ -15,7 +15,7 @@ METADATA = {
     "is_inference", "itemsize", "ndim", "numel", "requires_grad", "shape", "size", "stride", "_version",
     "__len__", "_set_grad_enabled",
 }  # fmt: skip
-# Functions that make tensors whose shape doesn't depend on the contents of their inputs.
+# Functions that return tensors whose shape doesn't depend on the contents of their inputs.
 RECORDABLE = {
     "add", "add_", "amax", "arange", "clamp", "clamp_", "clone", "contiguous", "copy_", "cumsum", "detach",
     "div", "div_", "empty", "empty_like", "exp", "expand", "flatten", "flip", "full", "long", "masked_fill",
@@ -30,7 +30,7 @@ RECORDABLE = {
 
 
 def is_recordable(func: Callable[..., Any], args: Sequence[Any]) -> bool:
-    """Whether a call can be recorded: it makes tensors, of a shape that doesn't depend on their contents."""
+    """Whether a call can be recorded: it returns tensors whose shape doesn't depend on their contents."""
     name = function_name(func)
     return name in RECORDABLE and not _indexes_by_tensor(name, args)
 
@@ -42,7 +42,7 @@ def function_name(func: Callable[..., Any]) -> str:
 
 
 def _indexes_by_tensor(name: str, args: Sequence[Any]) -> bool:
-    """Whether a tensor is the index: then the shape may depend on its contents."""
+    """Whether a call indexes by a tensor: the shape of the result may depend on its contents."""
     return name in ("__getitem__", "__setitem__") and any(
         isinstance(x, Tensor) for x in (args[1] if isinstance(args[1], tuple) else args[1:2])
     )

@@ -1,1 +1,1 @@
-"""Calls that repeat: recorded twice, then replayed without the Python in between."""
+"""Repeated calls: recorded twice, then replayed without the Python between launches."""

@@ -1,4 +1,4 @@
-"""The key of a call: everything its steps depend on, except the contents of its tensors."""
+"""The key of a call: everything that its launches depend on, except the contents of its tensors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["call_key"]
 def call_key(
     problem: Problem, more: Sequence[Tensor | None], asked: Hashable
 ) -> tuple[Hashable, list[Tensor]] | None:
-    """The key of a call and its tensors; None if something it depends on can't be compared.
+    """The key of a call and its tensors; None if the key would contain something that can't be compared.
 
-    The key is derived from the fields of the problem, its scoring, its mask and `asked`, so that a field that
-    is added to one of them becomes part of the key.
+    The key is derived from all fields of the problem, its scoring, its mask and `asked`, so that a new field
+    of one of them becomes part of the key by itself.
     """
     device = problem.q.device.type
     modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled(device))

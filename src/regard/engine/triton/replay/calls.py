@@ -33,8 +33,8 @@ __all__ = ["forget", "replay_or_call", "replay_or_record"]
 
 Result = TypeVar("Result")
 
-# The number of recordings kept, and of keys seen once, of which only the hash is kept: a recording holds a
-# reference to its mask, and many keys never come again. The oldest are dropped first.
+# The most recordings kept, and the most hashes of keys seen once. Many keys never come again and a recording
+# keeps its mask alive, so a key seen once leaves only its hash. The oldest are dropped first.
 MOST, MOST_HASHES = 64, 1024
 
 
@@ -52,7 +52,7 @@ def replay_or_call(
         return call()
     _inside.a_call = True
     try:
-        # Every decode step has another length, so recording it would not pay.
+        # Every decode step has a new length, so its recording would never be replayed.
         if not replay_is_on() or problem.q_len <= MAX_DECODE_QUERIES:
             return precompile_and_run(call)
         return replay_or_record(*found, partial(precompile_and_run, call))
@@ -61,7 +61,7 @@ def replay_or_call(
 
 
 class _Inside(local):
-    """Whether this thread is inside such a call: nested calls belong to the same recording."""
+    """Whether this thread is inside `replay_or_call`: nested calls belong to the same recording."""
 
     a_call = False
 
@@ -71,7 +71,8 @@ _inside = _Inside()
 
 def replay_or_record(key: Hashable, inputs: Sequence[Tensor], call: Callable[[], Result]) -> Result:
     """Return `call()`, which depends on nothing but the key and the inputs."""
-    # With a tensor passed twice, a recording could not tell which of the two a step reads.
+    # If a tensor is passed twice, a recording can't tell which of the two a step reads: that is part of the
+    # key.
     identities = [id(x) for x in inputs]
     key = (key, *(identities.index(identity) for identity in identities))
     history = _history_of(key)
@@ -79,7 +80,7 @@ def replay_or_record(key: Hashable, inputs: Sequence[Tensor], call: Callable[[],
         return call()
     if history.tape is not None:
         return history.tape.play(inputs)
-    # Another thread is recording this key: this call just runs.
+    # Another thread is recording this key: run this call unrecorded.
     if not history.lock.acquire(blocking=False):
         return call()
     try:
@@ -89,7 +90,7 @@ def replay_or_record(key: Hashable, inputs: Sequence[Tensor], call: Callable[[],
 
 
 def _history_of(key: Hashable) -> _History | None:
-    """What is known of a key; None if it was never seen before."""
+    """The recordings of a key; None if this is its first call."""
     with _lock:
         history = _histories.get(key)
         if history is None and hash(key) in _hashes_seen:
@@ -137,7 +138,7 @@ class _History:
         return result
 
 
-# Guards the two tables: a lookup and an insertion are one step.
+# Guards the two tables: lookup and insertion must be atomic.
 _lock = Lock()
 _histories: Recent[_History] = Recent(MOST)
 _hashes_seen: Recent[None] = Recent(MOST_HASHES)
@@ -150,6 +151,6 @@ def _is_determined_by_key(problem: Problem) -> bool:
 
 
 def _are_plain_tensors(inputs: Sequence[Tensor]) -> bool:
-    """Whether a recording may take other tensors in place of these: no subclasses, no gradients wanted."""
+    """Whether a recording may replay with other tensors in place of these: no subclasses, no gradients."""
     differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
     return not differentiated and all(type(x) in (Tensor, Parameter) for x in inputs)

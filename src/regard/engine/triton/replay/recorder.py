@@ -1,4 +1,4 @@
-"""Records what one call does: torch calls and kernel launches, as templates."""
+"""Records the torch calls and kernel launches of one call, as templates."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if is_recordable(func, args):
-            self._note(func, args, kwargs or {}, result)
+            self._record_torch_call(func, args, kwargs or {}, result)
         elif function_name(func) not in METADATA:
             self.replayable = False
         return result
 
     def started(self, run: Callable[..., None], grid: tuple[int, ...], values: Sequence[Any]) -> None:
-        """Called by `start` after each launch."""
+        """Record a kernel launch; `start` calls this after each."""
         self.steps.append(KernelStart(run, grid, self.template(list(values))))
 
     def template(self, x: Any) -> Any:
-        """An argument or result, with slots in place of the tensors that every call makes anew."""
+        """An argument or result, with slots in place of inputs and of tensors that the call creates."""
         if isinstance(x, Tensor):
             return self.slots.get(x, x)
         if isinstance(x, tuple) and hasattr(x, "_fields"):
@@ -69,7 +69,7 @@ class Recorder(TorchFunctionMode):
             return ObjectTemplate(type(x), [self.template(getattr(x, part.name)) for part in fields(x)])
         return x
 
-    def _note(
+    def _record_torch_call(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
         given, named = self.template(list(args)), self.template(kwargs)

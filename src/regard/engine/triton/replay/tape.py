@@ -1,4 +1,4 @@
-"""Plays a recorded call with other inputs."""
+"""Replays a recorded call with other inputs."""
 
 from __future__ import annotations
 
@@ -40,20 +40,24 @@ class Tape:
 
 
 def _runner(step: KernelStart | TorchCall) -> Callable[[list[Any]], None]:
-    """A function that runs one step, given the slots."""
-    run, given, holes = step.run, step.given, _slot_places(step.given)
+    """Return a function that runs one step, given the slots."""
+    run, arguments, slot_arguments = step.run, step.given, _slot_places(step.given)
     if isinstance(step, KernelStart):
         grid = step.grid
         if getattr(run, "by_address", False):
-            return _ByAddress(step, [x.data_ptr() if isinstance(x, Tensor) else x for x in given], holes)
-        return lambda slots: run(grid, _filled(given, holes, slots))
+            return _ByAddress(
+                step, [x.data_ptr() if isinstance(x, Tensor) else x for x in arguments], slot_arguments
+            )
+        return lambda slots: run(grid, _with_slots(arguments, slot_arguments, slots))
     named, several = step.named, step.several
     fill = builder(named) if any(True for _ in slot_numbers(named)) else None
     outputs = [None if slot is None else slot.number for slot in step.outputs]
     only = None if several else outputs[0]
 
     def run_step(slots: list[Any]) -> None:
-        result = run(*_filled(given, holes, slots), **(named if fill is None else fill(slots)))
+        result = run(
+            *_with_slots(arguments, slot_arguments, slots), **(named if fill is None else fill(slots))
+        )
         if only is not None:
             slots[only] = result
         elif several:
@@ -73,11 +77,11 @@ class _ByAddress:
 
     step: KernelStart
     known: list[Any]
-    holes: list[tuple[int, Any]]
+    slot_arguments: list[tuple[int, Any]]
 
     def __call__(self, slots: list[Any]) -> None:
         values = self.known.copy()
-        for i, x in self.holes:
+        for i, x in self.slot_arguments:
             values[i] = slots[x].data_ptr() if type(x) is int else x(slots)
         self.step.run(self.step.grid, values)
 
@@ -88,8 +92,8 @@ def _slot_places(values: list[Any]) -> list[tuple[int, Any]]:
     return [(i, x.number if isinstance(x, Slot) else builder(x)) for i, x in some]
 
 
-def _filled(values: list[Any], holes: list[tuple[int, Any]], slots: list[Any]) -> list[Any]:
-    given = values.copy()
-    for i, x in holes:
-        given[i] = slots[x] if type(x) is int else x(slots)
-    return given
+def _with_slots(values: list[Any], slot_arguments: list[tuple[int, Any]], slots: list[Any]) -> list[Any]:
+    arguments = values.copy()
+    for i, x in slot_arguments:
+        arguments[i] = slots[x] if type(x) is int else x(slots)
+    return arguments

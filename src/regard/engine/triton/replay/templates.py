@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of a tensor that every call makes anew, or takes as an input."""
+    """The place of an input, or of a tensor that every call creates."""
 
     number: int
 
@@ -119,7 +119,7 @@ def builder(x: Any) -> Callable[[list[Any]], Any]:
 
 
 def _descriptor(kind: type, rest: dict[str, Any], number: int, slots: list[Any]) -> Any:
-    """A descriptor of the tensor in a slot; the checks passed when it was recorded."""
+    """A descriptor of the tensor in a slot, unchecked: the checks passed when it was recorded."""
     made = object.__new__(kind)
     made.__dict__.update(rest, base=slots[number])
     return made

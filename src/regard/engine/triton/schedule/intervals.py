@@ -1,7 +1,7 @@
-"""Masks whose rows each see one interval of keys, as tables of a few numbers per block of queries.
+"""The schedule of masks whose rows each see one interval of keys: a few numbers per block of queries.
 
-No list of tiles is needed for them: a block of queries visits one run of tiles, and the full tiles within it
-are one run too. This is less than `plan` stores for arbitrary masks, and needs no grid of tiles.
+A block of queries visits one run of tiles, and the full tiles within it are one run too, so no list of tiles
+is stored. `plan` handles arbitrary masks, and stores more.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ PAIRS = 1 << 24
 class Strips:
     """Diagonal strips of bands of query blocks, for the second pass.
 
-    A row holds the first block of queries, the number of blocks, and key block - query block. Sums along
-    diagonals are requested of the strips in `with_diagonals` only. For each band, `pairs` maps (pair of key
-    blocks - `first`) to the place of its diagonal sums, -1 where there are none.
+    A strip is a row of three numbers: its first block of queries, its number of blocks, and key block - query
+    block. Only the strips in `with_diagonals` sum along diagonals. For each band, `pairs` maps (number of a
+    pair of block diagonals - `first`) to the place of its sums, or to -1 if there are none.
     """
 
     with_diagonals: Int32[Tensor, "planes strips 3"]
@@ -72,7 +72,7 @@ class Schedule(Keeper):
 
     @property
     def rows(self) -> dict[str, Any]:
-        """The interval of every row, as arguments of kernels that process rows."""
+        """Arguments of kernels that read the interval of each row."""
         mask_b, mask_h = self.strides
         return {"LOW": self.low, "HIGH": self.high, "mask_b": mask_b, "mask_h": mask_h}
 
@@ -90,12 +90,12 @@ class Schedule(Keeper):
         return float((high - low).clamp(min=0).double().mean())
 
     def visited(self, block: int) -> tuple[Int[Tensor, "planes blocks"], Int[Tensor, "planes blocks"]]:
-        """The first key that any query of a block sees, and the stop; 0 and 0 for a dead block."""
+        """The start and stop of the keys that any query of a block sees; 0 and 0 for a dead block."""
         first, stop, *_ = bounds(*self._on_host, self.k_len, block)
         return torch.minimum(first, stop), stop
 
     def full(self, block: int) -> Int[Tensor, "planes blocks 2"]:
-        """The keys that every query of a block sees."""
+        """The start and stop of the keys that every query of a block sees."""
         return torch.stack(bounds(*self._on_host, self.k_len, block)[2:], 2)
 
     def blocks(self, block_q: int, block_k: int) -> tuple[Int32[Tensor, "planes blocks 4"], Tensor]:
@@ -114,12 +114,11 @@ class Schedule(Keeper):
         return self._on_device(table), self._on_device(order)
 
     def key_blocks(self, block_q: int, block_k: int) -> tuple[Int32[Tensor, "planes blocks 4"], Tensor]:
-        """For each block of keys: start and stop of the tiles of queries; the stop of those in which an
-        interval may end within the block, and the start of those in which one may begin; and the order of
-        blocks, longest first.
+        """For each block of keys: start and stop of the tiles of queries to visit; start and stop of the full
+        ones among them; and the order of blocks, longest first.
 
-        Tiles between start and stop may see nothing. In tiles between the other two, all queries see all
-        keys.
+        A visited tile may see nothing. Before the first full tile an interval may end within the block of
+        keys, after the last one an interval may begin within it.
         """
         return self.once(("key blocks", block_q, block_k), lambda: self._key_blocks(block_q, block_k))
 
@@ -129,7 +128,7 @@ class Schedule(Keeper):
         low, high = self._on_host
         seen_by_all = bounds(low, high.where(high > 0, self.k_len), self.k_len, block_q)[2:]
         begins = torch.arange(0, max(1, self.k_len), block_k)
-        # For long texts not all pairs of blocks fit into memory at once.
+        # Process keys in parts: for long texts, all pairs of blocks don't fit into memory at once.
         some = begins.split(max(1, PAIRS // max(1, visited[0].shape[1])))
         ends = [(begin + block_k).clamp(max=self.k_len) for begin in some]
         found = [_of_keys(*pair, visited, seen_by_all) for pair in zip(some, ends, strict=True)]
@@ -144,7 +143,7 @@ class Schedule(Keeper):
 
     @property
     def edges(self) -> Int32[Tensor, "planes blocks_and_one 2"]:
-        """`full` for blocks of SIDE queries, followed by one block that is never full."""
+        """`full` for blocks of SIDE queries, with one more block at the end that is never full."""
         return self.once("edges", lambda: self._on_device(pad(self.full(SIDE), (0, 0, 0, 1))))
 
     @property
@@ -159,8 +158,7 @@ class Schedule(Keeper):
     def strips(self, bands: tuple[range, ...], wide: int, *, past: bool = False) -> Strips:
         """The strips, `wide` pairs of blocks wide, that the query blocks of some bands see; longest first.
 
-        With `past`, only strips with a key that is not behind its query are in `with_diagonals`; without it
-        all are.
+        With `past`, strips all of whose keys come after their queries are not in `with_diagonals`.
         """
         return self.once(("strips", bands, wide, past), lambda: self._strips(bands, wide, past))
 
@@ -215,7 +213,7 @@ class Schedule(Keeper):
 
 
 def _longest_first(length: Int[Tensor, "planes strips"], some: Int[Tensor, " some"]) -> Tensor:
-    """The chosen strips, longest first, without those that are empty in all planes."""
+    """The strips in `some`, longest first, without those that are empty in all planes."""
     length = length[:, some]
     kept = int((length > 0).sum(1).amax()) if len(some) else 0
     return some[length.argsort(dim=1, descending=True, stable=True)[:, :kept]]
@@ -244,7 +242,7 @@ def _of_keys(
 
 
 def _hull(met: Bool[Tensor, "planes blocks tiles"]) -> tuple[Tensor, Tensor]:
-    """The first place that is True and the stop of the last; 0 and 0 if none is."""
+    """The start and stop of the True places along the last axis; 0 and 0 if there are none."""
     first, back = met.to(torch.int8).argmax(-1), met.flip(-1).to(torch.int8).argmax(-1)
     return first, (met.shape[-1] - back) * met.any(-1)
 

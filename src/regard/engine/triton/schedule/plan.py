@@ -1,4 +1,4 @@
-"""Masks as small integer tables that one compiled kernel reads.
+"""The plan of a mask: small integer tables that tell a kernel which tiles to visit.
 
 A kernel works on one block of queries (or of keys) and walks the blocks of the other side that it can see.
 These come as *runs* of adjacent blocks, of two kinds. In a **full** run every pair may attend and nothing is
@@ -47,7 +47,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Plan(Keeper):
-    """All that a kernel must know of a mask. A plane is a batch row with a schedule of its own."""
+    """Everything a kernel needs to know about a mask. A plane is a batch row with a schedule of its own."""
 
     q_len: int
     k_len: int
@@ -81,29 +81,28 @@ class Plan(Keeper):
 
     @cached_property
     def by_query(self) -> Runs:
-        """For kernels whose programs each own a block of queries."""
+        """The runs for kernels whose programs each own a block of queries."""
         if self.spans is not None:
             return _runs_of_spans(*self.spans, self.k_len, (self.block_q, self.block_k))
         return _runs(self.cover, self._numbers, self.device)
 
     def by_key(self, band: range | None = None) -> Runs:
-        """For kernels whose programs each own a block of keys: the tiles of some blocks of queries,
-        transposed."""
+        """The runs for kernels whose programs each own a block of keys; `band` restricts the query blocks."""
         band = band or range(self.q_blocks)
-        return self.once(("key", band), lambda: self._turned(_by_key, band))
+        return self.once(("key", band), lambda: self._runs_by(_by_key, band))
 
     def by_diagonal(self, band: range | None = None) -> Runs:
-        """For kernels that walk along diagonals: row r holds tiles with key block - query block = r - last.
-
-        Runs count key blocks; query blocks are counted from the start of the band, whose last is `last`.
+        """The runs for kernels that walk along diagonals. Row r holds the tiles with key block - query block
+        = r - last, where query blocks count from the start of the band and `last` is the band's last one.
+        Runs count key blocks.
         """
         band = band or range(self.q_blocks)
-        return self.once(("diagonal", band), lambda: self._turned(_by_diagonal, band))
+        return self.once(("diagonal", band), lambda: self._runs_by(_by_diagonal, band))
 
-    def _turned(self, turn: Callable[[Tensor], Tensor], band: range) -> Runs:
+    def _runs_by(self, transform: Callable[[Tensor], Tensor], band: range) -> Runs:
         part = slice(band.start, band.stop)
-        numbers = None if self._numbers is None else turn(self._numbers[:, part])
-        return _runs(turn(self.cover[:, part]), numbers, self.device)
+        numbers = None if self._numbers is None else transform(self._numbers[:, part])
+        return _runs(transform(self.cover[:, part]), numbers, self.device)
 
     @cached_property
     def visited(self) -> int:
@@ -164,16 +163,16 @@ def _runs_of_spans(
     full_last = torch.minimum(torch.maximum(full_last // block_k, full_first), last)
     nothing = full_first >= full_last
     full_first, full_last = full_first.where(~nothing, last), full_last.where(~nothing, last)
-    full_at, full = _listed(torch.stack([torch.stack([full_first, full_last], -1)], 2))
+    full_at, full = _nonempty_runs(torch.stack([torch.stack([full_first, full_last], -1)], 2))
     edges = torch.stack([torch.stack([first, full_first], -1), torch.stack([full_last, last], -1)], 2)
-    edge_at, edge = _listed(edges)
+    edge_at, edge = _nonempty_runs(edges)
     order = (last - first).argsort(dim=1, descending=True, stable=True)
     tables = (full_at, full, edge_at, pad(edge, (0, 1)), edge_at[:0], order)
     return Runs(*(table.to(low.device, torch.int32).contiguous() for table in tables))
 
 
-def _listed(runs: Int[Tensor, "planes blocks most 2"]) -> tuple[Tensor, Tensor]:
-    """The runs that are not empty, all blocks in one list, and where each block's runs begin."""
+def _nonempty_runs(runs: Int[Tensor, "planes blocks most 2"]) -> tuple[Tensor, Tensor]:
+    """The nonempty runs of all blocks in one list, and the index at which each block's runs begin."""
     some = runs[..., 1] > runs[..., 0]
     return pad(some.sum(2).flatten().cumsum(0), (1, 0)), runs[some]
 
@@ -215,7 +214,7 @@ def _evaluated(
     blocks: tuple[int, int],
     device: torch.device,
 ) -> tuple[Int8[Tensor, "planes q_blocks k_blocks"], Int32[Tensor, "heads tiles block_q words"]]:
-    """The bits of every partial tile. Tiles that turn out to be full or empty are no longer partial."""
+    """Evaluate every partial tile: the coverage, now exact, and the bits of tiles that are still partial."""
     cover = cover.clone()
     kept: list[Tensor] = []
     at_once = max(1, CELLS // (blocks[0] * blocks[1] * (mask.heads or 1)))
@@ -248,7 +247,7 @@ def _cells(
 def _packed(
     allowed: Bool[Tensor, "heads tiles block_q block_k"],
 ) -> Int32[Tensor, "heads tiles block_q words"]:
-    """One bit per cell, key 0 of a word lowest."""
+    """One bit per cell; the lowest bit of a word is its first key."""
     places = torch.arange(WORD, device=allowed.device)
     words = (allowed.unflatten(-1, (-1, WORD)).long() << places).sum(-1)
     # The highest bit is the sign of a 32-bit word.
@@ -258,8 +257,8 @@ def _packed(
 def _runs(cover: Tensor, numbers: Tensor | None, device: torch.device) -> Runs:
     planes, blocks, _ = cover.shape
     partial = cover == Coverage.PARTIAL
-    full_at, full = _neighbours(cover == Coverage.FULL)
-    edge_at, edge = _neighbours(partial)
+    full_at, full = _adjacent_runs(cover == Coverage.FULL)
+    edge_at, edge = _adjacent_runs(partial)
     first, tiles = torch.zeros_like(edge[:, :1]), edge_at[:0]
     if numbers is not None:
         # Partial tiles are numbered in this order, so the tiles of a run are adjacent.
@@ -284,8 +283,8 @@ def _by_diagonal(x: Tensor) -> Tensor:
     return found
 
 
-def _neighbours(hit: Bool[Tensor, "planes blocks others"]) -> tuple[Tensor, Tensor]:
-    """Runs of adjacent hits in each row, all rows in one list, and where each row's runs begin."""
+def _adjacent_runs(hit: Bool[Tensor, "planes blocks others"]) -> tuple[Tensor, Tensor]:
+    """The runs of adjacent hits of all rows in one list, and the index at which each row's runs begin."""
     change = pad(hit.flatten(0, 1).to(torch.int8), (1, 1)).diff(dim=1)  # (rows, others + 1)
     starts, stops = (change == 1).nonzero(), (change == -1).nonzero()
     count = torch.bincount(starts[:, 0], minlength=change.shape[0])

@@ -1,4 +1,4 @@
-"""Masks whose rows each see one interval of keys, as the two ends of every row's interval."""
+"""The interval of keys that each row sees, for masks that have one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def spans_of(mask: Mask | None, q_len: int, k_len: int, offset: int, device: tor
         return None
     low, high = (edge.clamp(0, k_len) for edge in torch.broadcast_tensors(*spans))
     low, high = (x.view((1,) * (3 - x.ndim) + tuple(x.shape)) for x in (low, high))
-    # A dead row gets an interval that is empty whatever the block.
+    # Give a dead row an interval that doesn't intersect any block of keys.
     low, high = low.where(low < high, k_len), high.where(low < high, 0)
     return low.to(device, torch.int32).contiguous(), high.to(device, torch.int32).contiguous()
 
@@ -36,11 +36,11 @@ def spans_of(mask: Mask | None, q_len: int, k_len: int, offset: int, device: tor
 def bounds(
     low: Int[Tensor, "rows heads q"], high: Int[Tensor, "rows heads q"], k_len: int, block_q: int
 ) -> tuple[Tensor, ...]:
-    """Per block of queries: start and stop of the keys that any of them sees, and of those that all of them
+    """Per block of queries: start and stop of the keys that any query sees, and of those that all queries
     see.
 
-    Heads share a schedule: they visit what any of them sees, and a tile is full only if all of them see all
-    of it.
+    Heads share a schedule: a tile is visited if any head sees some of it, and full if all heads see all of
+    it.
     """
     first, last = _by_block(low, block_q, k_len).amin(2), _by_block(high, block_q, 0).amax(2)
     return first, last, _by_block(low, block_q, 0).amax(2), _by_block(high, block_q, k_len).amin(2)

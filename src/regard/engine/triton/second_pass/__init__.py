@@ -1,1 +1,1 @@
-"""What needs the final log-sum-exp: columns, diagonals, block sums and histograms of the map."""
+"""Statistics that need the final log-sum-exp: columns, diagonals, block sums and histograms of the map."""

@@ -1,10 +1,11 @@
-"""The second pass: with every row's log-sum-exp known, each tile of the map is exact when it is computed.
+"""The portable second pass: column sums, diagonal sums, pooled blocks and histograms of the exact map.
 
-Tiles are computed transposed, keys down and queries across, so that column sums stay within a thread. A
-program owns one block of keys or, if sums along diagonals are requested, walks down one diagonal of tiles:
-their cells are added on top of each other, and only the one resulting tile is summed along its diagonals.
-Each tile's part of the overview is stored in a place of its own. There are no atomics, and parts are added up
-in a fixed order, so the same call gives the same bits.
+Every row's log-sum-exp is known, so the weights of a tile are exact when they are computed. Tiles are
+transposed (keys × queries), so that column sums stay within a thread. A program owns one block of keys or, if
+sums along diagonals are requested, walks down one diagonal of tiles: it adds the tiles cell by cell, and
+`diagonal_kernel` sums only the one resulting tile along its diagonals. Each tile stores its part of the
+overview at an address of its own. There are no atomics and parts are added up in a fixed order, so the same
+call gives the same bits.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -41,8 +42,8 @@ def second_pass_kernel(
 # fmt: on
     """One program: one block of keys, or one diagonal of tiles, against a band of query blocks.
 
-    `lines` is the number of blocks or diagonals, of which this launch does `chunk`. POOL_Q × POOL_K blocks of
-    the overview lie in a tile, and the histogram has BINS borders.
+    `lines` is the number of blocks or diagonals; this launch processes `chunk` of them. A tile contains
+    POOL_Q × POOL_K blocks of the overview. The histogram has BINS borders.
     """
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     plane = batch * plane_stride
@@ -151,10 +152,11 @@ def diagonal_kernel(
     CELLS, DIAGONAL, ORDER, heads, plane_stride, lines, first_line, chunk, BLOCK: tl.constexpr,
     STEP: tl.constexpr
 ):  # fmt: skip
-    """Sum the accumulated tile of each diagonal of tiles along its own diagonals: lower half, upper half.
+    """One program: sum the accumulated tile of one diagonal of tiles along its own diagonals.
 
-    The cell of key c and query c - x is on diagonal x of the upper half; where c < x it does not exist, and
-    the cell of query c - x + BLOCK is on diagonal x of the lower half.
+    Cell (key c, query c - x) lies on diagonal x of the upper half. If c < x there is no such query; then cell
+    (key c, query c - x + BLOCK) lies on diagonal x of the lower half. Stored are the lower half, then the
+    upper.
     """
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     line = tl.load(ORDER + batch * plane_stride + first_line + tl.program_id(0))
@@ -181,11 +183,11 @@ def merge_blocks_kernel(
     LARGEST: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr,
 ):
 # fmt: on
-    """Add parts of an overview to BLOCKS of its blocks, or with LARGEST take the maximum; `high` × `wide`
-    parts make a block.
+    """One program: add parts to BLOCKS blocks of an overview, or with LARGEST take the maximum. A block has
+    `high` × `wide` parts.
 
-    PART has `rows` rows of parts, which belong to `count` rows of blocks; the first row is number `first` of
-    the map. PARTS of a row are read at a time.
+    PART has `rows` rows of parts, which belong to `count` rows of blocks; its first row is row `first` of the
+    map's parts. PARTS parts of a row are read at a time.
     """
     at_map = (tl.program_id(0) // count).to(tl.int64)
     row = first // high + tl.program_id(0) % count
@@ -215,8 +217,8 @@ def top_keys_kernel(
     TOP: tl.constexpr, TAKE: tl.constexpr,
 ):
 # fmt: on
-    """The TAKE heaviest keys of each row of one block of queries, heaviest first, on ties the earlier key
-    first.
+    """One program: the TAKE heaviest keys of each row of one block of queries, heaviest first, on ties the
+    earlier key first.
 
     Lists hold TOP keys, TAKE rounded up to a power of two.
     """

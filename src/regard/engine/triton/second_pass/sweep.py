@@ -40,10 +40,10 @@ POOLED, MOST_PARTS = 512, 16
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """The questions that one sweep answers.
+    """The results that one sweep must return.
 
-    `weights` weighs queries in column sums, `skip` hides first keys, and with `past` diagonals of keys behind
-    the query may be left out.
+    `weights` weighs queries in column sums. `skip` leaves out that many first keys. With `past`, diagonals of
+    keys after the query are not needed.
     """
 
     columns: bool = False
@@ -125,7 +125,7 @@ class _Sweep:
         p, request, table, none = self.problem, self.request, self.table, self.lse
         runs = table.by_diagonal(band) if request.diagonals else table.by_key(band)
         lines = runs.order.shape[1]
-        # Tiles that are not visited store nothing: if all are visited, nothing needs to be cleared.
+        # The kernel writes visited tiles only, so buffers are cleared unless every tile is visited.
         place = self._empty if table.visited == table.cover.numel() else self._zeros
         column, pooled = none, (len(band) * self.pool[0], table.k_blocks * self.pool[1])
         if request.columns:
@@ -203,9 +203,10 @@ class _Sweep:
                 self._add_pooled(total, part, largest, band)
 
     def _add_diagonals(self, total: Tensor, found: Tensor, band: range) -> None:
-        """Join the two halves that each diagonal of tiles stored.
+        """Add the two halves that each diagonal of tiles stored to the diagonals of the map.
 
-        The upper half of a diagonal of tiles and the lower half of the next are the same diagonals of cells.
+        The upper half of one diagonal of tiles and the lower half of the next cover the same diagonals of
+        cells.
         """
         joined = pad(found[..., 0, :], (0, 0, 0, 1)) + pad(found[..., 1, :], (0, 0, 1, 0))
         cells = joined.flatten(-2)  # from key - query = -(all queries up to the band's last) on
@@ -216,7 +217,7 @@ class _Sweep:
         total[..., start : start + part.shape[-1]] += part
 
     def _add_pooled(self, total: Tensor, part: Tensor, largest: bool, band: range) -> None:
-        """Add the band's parts to the overview; where a block has several tiles, these are its parts."""
+        """Add the band's parts to the overview; a block may consist of the parts of several tiles."""
         high, wide = (max(1, self.request.pool // block) for block in self.cut.blocks)
         merge_blocks(total, part, (high, wide), band.start * self.pool[0], largest=largest)
 

@@ -1,6 +1,7 @@
 """The k best keys of each row, as an unsorted list: each new tile is compared with the worst entry."""
 
-# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false,
+# reportGeneralTypeIssues=false
 from __future__ import annotations
 
 import triton
@@ -25,10 +26,10 @@ def _worst(value, key):
 
 @triton.jit
 def list_best(value, key, x, k_row, first):
-    """Fold a tile x of (rows, keys), whose keys begin at `first`, into the lists (rows, TOP).
+    """Insert the keys of a tile x, (rows, keys) from key `first` on, into the lists, (rows, TOP).
 
-    Each round inserts the best key of every row, so there are as many rounds as the row with most insertions
-    needs. A tile that improves no list costs one maximum.
+    Each round inserts the best remaining key of every row, until no row has one better than its worst entry.
+    For a tile that improves no list this takes one maximum.
     """
     low, last = _worst(value, key)
     best = tl.max(x, 1)
