@@ -1,4 +1,4 @@
-"""What a build makes beside packing files: the viewer's page and the native kernels."""
+"""What a build makes beside packing files: the viewer's page, the native kernels, and a README for PyPI."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 sys.path.insert(0, str(Path(__file__).parent))
 from building import frontend, native
+from building.metadata import absolute, addresses, repository, version
+
+
+class MetadataHook(MetadataHookInterface):
+    """The README with links that work outside the repository, and the addresses of the project."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        words = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        given = repository(), version(Path(self.root))
+        metadata["readme"] = {"content-type": "text/markdown", "text": absolute(words, *given)}
+        metadata["urls"] = addresses(*given)
 
 
 class BuildHook(BuildHookInterface):

@@ -10,6 +10,7 @@ export default defineConfig({
     modulePreload: false,
     cssCodeSplit: false,
     chunkSizeWarningLimit: 2000,
+    license: { fileName: "licenses.md" },
     rolldownOptions: { output: { codeSplitting: false } },
   },
   server: { proxy: { "/api": process.env.REGARD_SERVER ?? "http://127.0.0.1:8000" } },

@@ -413,7 +413,7 @@ def test_the_pin_of_triton_is_the_one_that_torch_from_pypi_asks_for():
 
 def test_the_version_has_one_source():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["project"]["dynamic"] == ["version"]
+    assert "version" in project["project"]["dynamic"]
     source = ROOT / project["tool"]["hatch"]["version"]["path"]
     assert f'__version__ = "{regard.__version__}"' in source.read_text()
     assigned = [path for path in MODULES if re.search(r"^__version__\s*=", path.read_text(), re.MULTILINE)]
