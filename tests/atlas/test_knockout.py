@@ -169,7 +169,8 @@ def test_the_last_token_cut_as_a_key_is_not_seen_by_itself():
 
 def test_edges_into_the_future_change_nothing():
     cut = knockout(llama(), some_ids(N), edges=[Edge(query=3, key=range(4, N))])
-    assert cut.kl == 0
+    # The layer that is cut computes its attention under another mask, which may round otherwise.
+    assert cut.kl == pytest.approx(0, abs=1e-12)
     assert cut.loss_change == pytest.approx(0, abs=1e-6)
 
 

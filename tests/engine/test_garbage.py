@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from effort import examples
 from engine.harness import differentiated, in_every_dtype, on_both_backends, own_random_state, qkv
 from oracle import dense_mask
-from regard import attention
+from regard import attention, observe, sdpa
 from regard.errors import BackendError
 from regard.masks import Causal, Chunk, Dense, Documents, Padding, Window
 from strategies import lengths, masks
@@ -170,3 +170,17 @@ def test_fused_kernels_asked_for_by_name_refuse_garbage_under_a_mask(name, garba
     with pytest.raises(BackendError, match=message):
         attention(**leaves, mask=Causal(), backend="sdpa")
     attention(**leaves, backend="sdpa")
+
+
+@pytest.mark.parametrize("n", [1, 3, 15, 16, 17])
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_query_of_nan_gives_nan_however_few_the_keys_are(n, learns):
+    # With fewer keys than a vector has lanes, PyTorch's CPU kernel returns zeros.
+    q, k, v = torch.randn(3, 1, 2, n, 8).unbind()
+    q[0, 1, 0] = torch.nan
+    q.requires_grad_(learns)
+    with pytest.warns(UserWarning, match=f"1 of {2 * n} rows have scores that are NaN"):
+        seen = observe(q, k, v)
+    for out in (attention(q, k, v), sdpa(q, k, v), seen.out):
+        assert out[0, 1, 0].isnan().all()
+        assert out.isnan().sum() == 8

@@ -180,7 +180,9 @@ def test_a_sink_that_takes_nearly_all_leaves_gradients_exact_where_a_bias_learns
     exact = gradients(eager, leaves, d_out, torch.float64)
     theirs, found = (gradients(call, leaves, d_out, torch.float32) for call in (eager, ours))
     for wanted, their, our in zip(exact, theirs, found, strict=True):
-        assert (our - wanted).norm() <= 2 * (their - wanted).norm()
+        # Eager code may happen to round each of four slopes to the nearest float32: allow two roundings more.
+        floor = torch.finfo(torch.float32).eps * wanted.norm()
+        assert (our - wanted).norm() <= 2 * (their - wanted).norm() + floor
 
 
 def test_an_infinite_prepared_query_has_the_gradient_that_its_output_has():

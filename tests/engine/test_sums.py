@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.harness import threads, where_products_are_steady
-from regard.engine.gemm import bmm
+from regard.engine.gemm import ALIGNMENT, aligned, bmm
 from regard.engine.sums import add_exp, over_rows
 
 HEIGHTS = [1, 2, 3, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257, 448, 513, 514]
@@ -22,6 +22,13 @@ def factors(n, m, c, w, layout="rows", dtype=torch.float32):
     if layout == "columns":
         a, b = a.mT.contiguous().mT, b.mT.contiguous().mT
     return a, b
+
+
+def test_aligned_copies_only_what_is_not():
+    x = torch.randn(40)
+    assert aligned(x) is x
+    assert aligned(x[1:]).data_ptr() % ALIGNMENT == 0
+    assert torch.equal(aligned(x[1:]), x[1:])
 
 
 @pytest.mark.parametrize("m", HEIGHTS)

@@ -8,9 +8,11 @@ import threading
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 import regard
+from regard.engine.gemm import ALIGNMENT
 from regard.errors import RecordingError
 from regard.models import Recording, storage, tensor_file, watch
 from regard.models.manifest import digest_of
@@ -31,6 +33,14 @@ def test_safetensors_reads_what_was_written_and_the_checksum_is_that_of_the_file
         assert read[name].dtype == x.dtype
         assert torch.equal(read[name], x)
     assert (size, digest) == ((tmp_path / "x").stat().st_size, digest_of(tmp_path / "x"))
+
+
+def test_tensors_of_whole_units_are_aligned_whatever_lies_beside_them(tmp_path):
+    tensors = {"a": torch.randn(3), "b": torch.randn(16), "c": torch.randn(5, 32).half(), "d": torch.ones(1)}
+    write_tensors(tensors, tmp_path / "x")
+    with safe_open(str(tmp_path / "x"), "pt") as file:
+        starts = {name: file.get_tensor(name).data_ptr() % ALIGNMENT for name in tensors}
+    assert (starts["b"], starts["c"]) == (0, 0)
 
 
 def test_a_disk_that_takes_a_little_at_a_time_gets_it_all(tmp_path, monkeypatch):

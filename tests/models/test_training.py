@@ -87,9 +87,10 @@ def transformers_twin(model: Hybrid):
 @pytest.mark.parametrize("length", [1, 2, 63, 150])
 def test_the_plain_model_and_transformers_give_the_same_logits(length):
     model = small_model()
+    twin = transformers_twin(model).double()
     ids = torch.randint(65, (2, length), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        torch.testing.assert_close(model(ids), transformers_twin(model)(ids).logits, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(model.double()(ids), twin(ids).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_the_bundled_shape_and_transformers_give_the_same_logits():

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["bmm"]
+__all__ = ["aligned", "bmm"]
 
 # Rows per part: enough to keep one core busy.
 ROWS = 128
@@ -14,6 +14,17 @@ ROWS = 128
 TALL = 16
 # PyTorch computes products of fewer multiplications than this by another kernel.
 TINY = 400
+# Bytes: PyTorch's own tensors begin at multiples of this.
+ALIGNMENT = 64
+
+
+def aligned(x: Tensor) -> Tensor:
+    """x where PyTorch itself would have put it, copied if it was read into another place.
+
+    MKL rounds small products differently where their operands are not aligned (seen on AMD processors), so a
+    map that was read from a file would not have the bits it had when it was written.
+    """
+    return x if x.is_cuda or x.data_ptr() % ALIGNMENT == 0 else x.clone()
 
 
 def bmm(

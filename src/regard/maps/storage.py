@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 import regard.stats
+from regard.engine.gemm import aligned
 from regard.engine.inputs import Options, problem_of
 from regard.errors import MapError, ShapeError
 from regard.maps.attention_map import AttentionMap
@@ -51,7 +52,7 @@ def load(path: str | Path) -> Parts:
     try:
         with safe_open(str(path), "pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            tensors = {name: aligned(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError) as error:
         raise MapError(f"{path} cannot be read as a saved observation: {error}.") from None
     if "regard" not in metadata:

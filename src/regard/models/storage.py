@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import regard.stats
+from regard.engine.gemm import aligned
 from regard.errors import MaskError, RecordingError, ShapeError
 from regard.maps.damage import believing
 from regard.masks import Dense, Mask
@@ -166,7 +167,7 @@ def _read_segment(entry: dict[str, Any], folder: Path) -> Segment:
     path = check_file(entry, folder, content=True)
     with believing(path, RecordingError, "Record again."):
         with safe_open(str(path), "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            tensors = {name: aligned(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - not a dict
         stats = {name: _unflatten(name, layout, tensors) for name, layout in entry["stats"].items()}
         segment = Segment(stats=stats, **{name: tensors[name] for name in TENSORS if name in tensors})
         _check_segment(segment)

@@ -35,6 +35,8 @@ DTYPES = {
     torch.bool: "BOOL",
 }
 PIECE = 16 << 20
+# Bytes: how PyTorch aligns tensors in memory.
+UNIT = 64
 # The checksum of less than this is there before a thread would be.
 SMALL = 1 << 20
 
@@ -49,8 +51,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path) -> tuple[int, str]:
     ...     load_file(Path(folder) / "x")["x"]
     tensor([0., 1., 2.])
     """
-    # Wide elements first, so that each tensor starts at a multiple of its element's size.
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    names = sorted(tensors, key=lambda name: _order(name, tensors[name]))
     parts = [_header(tensors, names), *(_bytes_of(tensors[name]) for name in names)]
     size = sum(map(len, parts))
     with open(path, "wb", buffering=0) as file:
@@ -66,8 +67,13 @@ def write_tensors(tensors: dict[str, Tensor], path: Path) -> tuple[int, str]:
     return size, digest
 
 
+def _order(name: str, x: Tensor) -> tuple[bool, int, str]:
+    """Whole units first, so that a reader finds them aligned; then wide elements, aligned to their size."""
+    return x.nbytes % UNIT != 0, -x.element_size(), name
+
+
 def _header(tensors: dict[str, Tensor], names: list[str]) -> memoryview:
-    """The length of the JSON that follows, and the JSON, filled up with spaces to a multiple of 8 bytes."""
+    """The length of the JSON that follows, and the JSON, filled up with spaces to a whole unit."""
     about: dict[str, object] = {}
     start = 0
     for name in names:
@@ -81,7 +87,7 @@ def _header(tensors: dict[str, Tensor], names: list[str]) -> memoryview:
         }
         start += x.nbytes
     said = json.dumps(about, separators=(",", ":")).encode()
-    said += b" " * (-len(said) % 8)
+    said += b" " * (-(8 + len(said)) % UNIT)
     return memoryview(len(said).to_bytes(8, "little") + said)
 
 

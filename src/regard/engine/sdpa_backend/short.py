@@ -16,6 +16,7 @@ from regard.engine.finite import finite
 from regard.engine.problem import sum_dtype
 from regard.engine.sdpa_backend.calls import SHORT, is_kept, whole_mask
 from regard.engine.sdpa_backend.kernels import masked, plain_of
+from regard.engine.sdpa_backend.support import needs_finite
 from regard.engine.transformed import may_be_transformed
 from regard.masks import Causal, Coverage, Mask
 from regard.memo import is_value, remembered
@@ -52,7 +53,7 @@ def short_output(
         return None
     batch, heads, q_len, _ = q.shape
     known = _known_of(mask, (batch, heads, q_len, k.shape[2]), q.dtype)
-    if known is None or (mask is not None and known is not NOTHING and not finite(q, k, v)):
+    if known is None or (needs_finite(known is not NOTHING, k.shape[2]) and not finite(q, k, v)):
         return None
     if known.additive is None:
         return plain_of(q, k, v, known.causal, scale)

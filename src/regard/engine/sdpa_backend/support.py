@@ -7,7 +7,10 @@ from regard.engine.finite import finite
 from regard.engine.problem import Problem, asked_once
 from regard.masks import Causal
 
-__all__ = ["is_plain", "refusal", "wants_float32"]
+__all__ = ["is_plain", "needs_finite", "refusal", "wants_float32"]
+
+# The most float32 numbers that a vector register holds.
+LANES = 16
 
 
 def refusal(problem: Problem) -> str | None:
@@ -28,7 +31,7 @@ def refusal(problem: Problem) -> str | None:
     if _leaks(problem):
         return (
             "q, k or v hold NaN, inf or numbers whose products overflow, and PyTorch's kernels would let "
-            "those through the mask"
+            "those through the mask, or return zeros for a few keys"
         )
     return None
 
@@ -56,12 +59,21 @@ def _is_causal(problem: Problem) -> bool:
     return type(problem.mask) is Causal and problem.mask.shift == -problem.offset
 
 
+def needs_finite(masked: bool, k_len: int) -> bool:
+    """Whether PyTorch's CPU kernel is wrong about NaN and infinite scores in such a call.
+
+    It lets them through a mask. With fewer keys than a vector register holds numbers, it takes a row of NaN
+    scores for a row that sees nothing, and returns zeros.
+    """
+    return masked or k_len < LANES
+
+
 def _leaks(problem: Problem) -> bool:
-    """Whether there is garbage that the mask must hold back.
+    """Whether there are numbers that PyTorch's kernel would handle wrongly.
 
     Checked on the CPU only: elsewhere every call would wait for the device, and only plain causal calls go to
     PyTorch.
     """
-    if problem.mask is None or problem.q.device.type != "cpu":
+    if problem.q.device.type != "cpu" or not needs_finite(problem.mask is not None, problem.k_len):
         return False
     return not finite(problem.q, problem.k, problem.v)
