@@ -1,7 +1,7 @@
 """Metadata that depends on where the repository is: addresses, and a README whose links work on PyPI.
 
-REGARD_REPOSITORY names the repository, or the variables of GitHub Actions do. A build that knows none leaves the README
-as it is, and names no addresses.
+REGARD_REPOSITORY names the repository, or the variables of GitHub Actions do. A build that knows none
+leaves the README as it is, and names no addresses.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def addresses(home: str | None, release: str) -> dict[str, str]:
 def absolute(markdown: str, home: str | None, release: str) -> str:
     """A page whose links and pictures lead to the repository at the tag of a version; code is left alone.
 
-    >>> absolute("![a map](docs/a.png) [docs](docs) [b](b.md#c)", "https://x.org/r", "1.0")
-    '![a map](https://x.org/r/raw/v1.0/docs/a.png) [docs](https://x.org/r/tree/v1.0/docs) [b](https://x.org/r/blob/v1.0/b.md#c)'
+    >>> absolute("![a map](docs/a.png) [b](b.md#c)", "https://x.org/r", "1.0")
+    '![a map](https://x.org/r/raw/v1.0/docs/a.png) [b](https://x.org/r/blob/v1.0/b.md#c)'
     """
     if home is None:
         return markdown
