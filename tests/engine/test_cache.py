@@ -131,6 +131,19 @@ def test_an_empty_cache_has_nothing_to_reorder():
     assert len(cache) == 0
 
 
+@pytest.mark.parametrize("window", [None, 5])
+def test_a_cache_filled_in_inference_mode_goes_on_outside_it(window):
+    q, k, v = text(12)
+    cache, mask = KVCache(window=window), Causal() if window is None else Causal() & Window(window)
+    with torch.inference_mode():
+        cache.append(k[:, :, :7].clone(), v[:, :, :7].clone())
+        cache.reorder([1, 0])
+    cache.reorder([1, 0])
+    keys, values = cache.append(k[:, :, 7:], v[:, :, 7:])
+    out = attention(q[:, :, 7:], keys, values, cache.mask)
+    torch.testing.assert_close(out, attention(q, k, v, mask)[:, :, 7:], atol=1e-6, rtol=0)
+
+
 def test_after_a_reset_the_past_is_gone_and_the_memory_is_kept():
     q, k, v = text(40)
     cache = KVCache(window=9, sinks=2)

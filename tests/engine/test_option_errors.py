@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 from engine.harness import flags, given, refused
 from regard import attention
 from regard.errors import BackendError, DeviceError, ScoreError, ShapeError
-from regard.scores import Additive, ALiBi, General, RelativeBias, Score
+from regard.scores import Additive, ALiBi, Bias, General, RelativeBias, Score
 
 LEARNED = torch.ones((), requires_grad=True)
 OPTIONS = [
@@ -162,6 +163,87 @@ def test_what_is_captured_is_found_wherever_it_is_kept():
 
     with pytest.raises(ScoreError, match="score_mod captures self"):
         attention(**given(score_mod=Module(1, 1)))
+
+
+def times(weight, s, b, h, i, j):
+    return s * weight
+
+
+class Times:
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __call__(self, *given):
+        return times(self.weight, *given)
+
+    def method(self, *given):
+        return times(self.weight, *given)
+
+
+def as_default(weight):
+    def mod(s, b, h, i, j, weight=weight):
+        return s * weight
+
+    return mod
+
+
+READING = {
+    "partial": lambda weight: partial(times, weight),
+    "default": as_default,
+    "object": Times,
+    "method": lambda weight: Times(weight).method,
+    "list": lambda weight: partial(lambda held, *given: times(held[0], *given), [weight]),
+    "helper": lambda weight: lambda *given: READING["partial"](weight)(*given),
+}
+
+
+@pytest.mark.parametrize("make", READING.values(), ids=list(READING))
+def test_what_a_score_mod_reads_by_any_way_is_noticed_if_it_learns(make):
+    q = torch.randn(2, 4, 5, 8, requires_grad=True)
+    with pytest.raises(ScoreError, match=r"requires grad; gradients do not flow into captured tensors"):
+        attention(**given(q=q, score_mod=make(LEARNED)))
+    assert attention(**given(q=q, score_mod=make(LEARNED.detach()))).requires_grad
+
+
+def test_a_module_whose_weights_a_score_mod_does_not_read_may_be_captured():
+    class Scaled(torch.nn.Linear):
+        factor = 2.0
+
+        def mod(self, s, b, h, i, j):
+            return s * self.factor
+
+    module = Scaled(1, 1)
+    call = given()
+    for mod in (module.mod, lambda s, b, h, i, j: s * module.factor):
+        torch.testing.assert_close(attention(**call, score_mod=mod), attention(**call, scale=2 / 8**0.5))
+
+
+def test_a_score_mod_may_name_what_has_no_value_yet():
+    def mod(s, b, h, i, j):
+        return s * (later if callable(s) else 2.0)
+
+    call = given()
+    torch.testing.assert_close(attention(**call, score_mod=mod), attention(**call, scale=2 / 8**0.5))
+    later = 3.0
+
+
+def test_a_bias_and_a_score_of_your_own_must_declare_what_learns():
+    class Bonus(Bias):
+        def tile(self, q_pos, k_pos):
+            return LEARNED * (q_pos[:, None] == k_pos)
+
+    class Weighed(Score):
+        def tile(self, q, k, *parameters):
+            return LEARNED * (q @ k.mT)
+
+    for option in ({"bias": Bonus()}, {"score": Weighed()}):
+        name = type(next(iter(option.values()))).__name__
+        with pytest.raises(ScoreError) as caught:
+            attention(**given(**option))
+        assert str(caught.value) == (
+            f"{name}.tile reads a tensor that requires grad and is not among its parameters(), so it would "
+            "get no gradient. Return it from parameters(), or detach it."
+        )
 
 
 def test_what_learns_may_be_captured_where_nothing_learns():

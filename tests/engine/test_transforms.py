@@ -9,10 +9,10 @@ from torch.func import grad, jacrev, jvp, vmap
 
 from engine.harness import qkv
 from oracle import dense_attention, dense_mask
-from regard import AttentionMap, attention, observe
-from regard.errors import BackendError, ScoreError
-from regard.masks import Causal, Window
-from regard.scores import Additive, RelativeBias
+from regard import AttentionMap, attention, observe, sdpa
+from regard.errors import BackendError, MaskError, ScoreError
+from regard.masks import Causal, Dense, Window
+from regard.scores import Additive, ALiBi, RelativeBias
 
 # PyTorch's own forward mode loads its decompositions through a function that it has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
@@ -106,6 +106,39 @@ def test_gradients_of_a_bias_go_through_transforms():
 
     expected = torch.autograd.grad(loss(t := table.clone().requires_grad_()), t)[0]
     torch.testing.assert_close(grad(loss)(table), expected)
+
+
+@pytest.mark.parametrize(
+    ("several", "use"),
+    [
+        (torch.tensor([[0.1, 0.2, 0.4, 0.8], [1.0, 0.5, 0.25, 0.0]]), lambda x: {"bias": ALiBi(x)}),
+        (torch.tensor([0.5, -2.0]), lambda x: {"score_mod": lambda s, b, h, i, j: s + x * (i - j)}),
+    ],
+    ids=["slopes", "captured"],
+)
+def test_what_is_no_argument_goes_through_transforms_too(several, use):
+    q, k, v = leaves()
+    many = vmap(lambda x: attention(q, k, v, **use(x)))(several)
+    torch.testing.assert_close(many, torch.stack([attention(q, k, v, **use(x)) for x in several]))
+
+
+def test_sdpa_can_be_mapped_over_masks():
+    q, k, v = leaves()
+    masks = torch.rand(3, 5, 7, generator=torch.Generator().manual_seed(0)) < 0.7
+    masks[..., 0] = True
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    many = vmap(lambda m: sdpa(q, k, v, m, enable_gqa=True))(masks)
+    torch.testing.assert_close(many, torch.stack([theirs(q, k, v, m, enable_gqa=True) for m in masks]))
+
+
+def test_a_mask_is_not_made_of_what_a_transform_hides():
+    q, k, v = leaves()
+    with pytest.raises(MaskError) as caught:
+        vmap(lambda m: attention(q, k, v, Dense(m)))(torch.ones(3, 5, 7, dtype=torch.bool))
+    assert str(caught.value) == (
+        "Dense got a tensor whose numbers a transform of torch.func hides, and a mask is read. Make the mask "
+        "outside, or pass a bias that is 0 where a pair may attend and -inf elsewhere."
+    )
 
 
 def test_the_sdpa_backend_does_what_pytorch_does():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard import Causal, observe
+from regard import Causal, Dense, Documents, Padding, observe
 from regard.stats import (
     ColumnMass,
     ColumnMax,
@@ -86,3 +86,27 @@ def test_every_statistic_of_an_empty_map_is_empty(number, batch, q, k, mask, bac
     assert seen.out.shape == (batch, HEADS, q, 8)
     assert bool((seen.out == 0).all())
     assert seen.map.dense().shape == (batch, HEADS, q, k)
+
+
+MASKS = {
+    "dense": lambda batch, q, k: Dense(torch.ones(batch, HEADS, q, k, dtype=torch.bool)),
+    "padding": lambda batch, q, k: Padding(torch.ones(batch, k, dtype=torch.bool)),
+    "documents": lambda batch, q, k: Documents(ids=torch.zeros(batch, k, dtype=torch.long)),
+}
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+@pytest.mark.parametrize("make", MASKS.values(), ids=list(MASKS))
+def test_a_mask_of_no_batch_rows_allows_nothing(make, backend):
+    mask = make(0, 5, 7) & Causal()
+    q, k, v = (torch.randn(0, HEADS, n, 8) for n in (5, 7, 7))
+    seen = observe(q, k, v, mask, stats=[ValueWeighted(), SinkMass(), ColumnMass()], backend=backend)
+    assert seen.out.shape == (0, HEADS, 5, 8)
+    assert seen.value_weighted.shape == seen.sink_mass.shape == (0, HEADS, 5)
+    assert mask.pairs(5, 7) == 0
+    assert mask.dense(5, 7).shape[0] == 0
+
+
+def test_a_diagonal_of_a_map_without_keys_is_empty():
+    q, k, v = (torch.randn(1, HEADS, n, 8) for n in (5, 0, 0))
+    assert observe(q, k, v).map.diagonal(0, 0, 0).shape == (0,)

@@ -158,6 +158,33 @@ def test_a_global_that_a_function_reads_is_watched(monkeypatch):
         seen.map.row(0, 0, 5)
 
 
+def test_a_global_that_a_function_inside_a_function_reads_is_watched(monkeypatch):
+    q, k, v = tensors(1, 1, 1, 6, 6)
+    seen = observe(q, k, v, score_mod=lambda s, b, h, i, j: (lambda at: s + TABLE[at])(j))
+    monkeypatch.setitem(globals(), "TABLE", torch.ones(9))
+    with pytest.raises(MapError, match=r"^TABLE, which score_mod reads, was replaced by another tensor"):
+        seen.map.row(0, 0, 5)
+
+
+def test_a_global_with_the_name_of_an_attribute_is_not_watched(monkeypatch):
+    q, k, v = tensors(1, 1, 1, 6, 6)
+    monkeypatch.setitem(globals(), "float", torch.zeros(1))
+    seen = observe(q, k, v, score_mod=lambda s, b, h, i, j: s + j.float())
+    monkeypatch.setitem(globals(), "float", torch.ones(1))
+    assert seen.map.row(0, 0, 5).shape == (6,)
+
+
+def test_a_function_may_name_what_has_no_value_yet():
+    q, k, v = tensors(1, 1, 1, 6, 6)
+
+    def mod(s, b, h, i, j):
+        return s * (later if callable(s) else 2.0)
+
+    row = observe(q, k, v, score_mod=mod).map.row(0, 0, 5)
+    torch.testing.assert_close(row, observe(q, k, v, scale=2 / q.shape[-1] ** 0.5).map.row(0, 0, 5))
+    later = 3.0
+
+
 def test_weights_that_only_prepare_reads_may_change():
     """The map keeps the projected q and k: what projected them has done its work."""
     q, k, v = tensors(1, 1, 1, 6, 6)

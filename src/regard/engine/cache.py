@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float, Int64
@@ -130,7 +131,8 @@ class KVCache:
         """Take batch rows in another order, as beam search does; rows may be left out or come twice."""
         if self._k is not None and self._v is not None:
             chosen = _batch_rows(rows, self._k.shape[0]).to(self._k.device)
-            self._k, self._v = self._k.index_select(0, chosen), self._v.index_select(0, chosen)
+            with _lasting():
+                self._k, self._v = self._k.index_select(0, chosen), self._v.index_select(0, chosen)
 
     def _learns(self, k: Tensor, v: Tensor) -> bool:
         """Whether a backward pass may need these keys and values, or those in the cache."""
@@ -173,7 +175,8 @@ class KVCache:
         return self._k, self._v
 
     def _moved(self, old: Tensor | None, like: Tensor, room: int) -> Tensor:
-        new = like.new_empty(*like.shape[:2], room, like.shape[3])
+        with _lasting():
+            new = torch.empty(*like.shape[:2], room, like.shape[3], dtype=like.dtype, device=like.device)
         if old is not None:
             new[:, :, : self._length] = old[:, :, : self._length]
         return new
@@ -201,6 +204,16 @@ class KVCache:
                 raise DeviceError(
                     f"{name} is on {new.device}; this cache is on {old.device}. Move it with .to."
                 )
+
+
+@contextmanager
+def _lasting() -> Iterator[None]:
+    """Make tensors that may be written to later: those of inference mode may not, outside it."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 def _batch_rows(rows: Tensor | Sequence[int], batch: int) -> Int64[Tensor, " rows"]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.engine.attention import attention
 from regard.engine.dispatch import short
-from regard.engine.transformed import is_traced
+from regard.engine.transformed import is_traced, is_wrapped
 from regard.errors import DtypeError, MaskError, ShapeError
 from regard.masks import Causal, Dense, Mask
 
@@ -54,7 +54,10 @@ def sdpa(
     if isinstance(attn_mask, Tensor):
         full = (*lead[0], query.shape[-2], key.shape[-2])
         given = _stacked_mask(attn_mask, full)
-        if attn_mask.dtype == torch.bool:
+        if attn_mask.dtype == torch.bool and is_wrapped(attn_mask):
+            # torch.func hides which pairs may attend; what is added need not be read.
+            bias = torch.zeros_like(given, dtype=query.dtype).masked_fill(~given, -torch.inf)
+        elif attn_mask.dtype == torch.bool:
             mask = Dense(given.expand(-1, -1, *full[-2:]))
         elif attn_mask.is_floating_point():
             bias = given

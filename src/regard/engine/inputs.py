@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from regard.engine.captured import check_captured, learns
 from regard.engine.problem import Problem
 from regard.engine.schedule import small
 from regard.engine.scoring import Scoring
@@ -226,7 +226,10 @@ def _check_scoring(options: Options, scale: float, q: Tensor, k: Tensor) -> Scor
     if options.softcap is not None and not 0 < _number("softcap", options.softcap) < math.inf:
         raise ScoreError(f"softcap is {options.softcap}; it must be positive and finite, or None for no cap.")
     _check_score_mod(options.score_mod)
-    return Scoring(options.score, scale, bias, options.softcap, options.score_mod)
+    scoring = Scoring(options.score, scale, bias, options.softcap, options.score_mod)
+    if not scoring.linear:
+        check_captured(scoring, q, k)
+    return scoring
 
 
 def _check_dense_bias(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -247,7 +250,7 @@ def _check_dense_bias(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
 def _number(name: str, value: object, remedy: str = "detach it") -> float:
     """Check that a value is a plain number. A tensor that requires grad is refused, because its gradient
     would be lost silently."""
-    if _learns(value):
+    if isinstance(value, Tensor) and learns(value):
         raise ScoreError(f"{name} requires grad, and no gradient flows into it; {remedy}.")
     try:
         return float(value)  # pyright: ignore[reportArgumentType]
@@ -255,30 +258,8 @@ def _number(name: str, value: object, remedy: str = "detach it") -> float:
         raise ScoreError(f"{name} is {value!r}; it must be a number.") from None
 
 
-def _learns(x: object) -> bool:
-    if not torch.is_grad_enabled():
-        return False
-    if isinstance(x, torch.nn.Module):
-        return any(p.requires_grad for p in x.parameters())
-    return isinstance(x, Tensor) and x.requires_grad
-
-
 def _check_score_mod(score_mod: Callable[..., Tensor] | None) -> None:
     if score_mod is None:
         return
     if not callable(score_mod):
         raise ScoreError(f"score_mod is a {type(score_mod).__name__}; it must be a function.")
-    for name, captured in _captured(score_mod).items():
-        if _learns(captured):
-            raise ScoreError(
-                f"score_mod captures {name}, which requires grad; gradients do not flow into captured "
-                "tensors. Pass it as bias=, or detach it."
-            )
-
-
-def _captured(score_mod: Callable[..., Tensor]) -> dict[str, object]:
-    """The variables a function reads besides its arguments, by name; in a notebook these are globals."""
-    if not inspect.isfunction(score_mod):
-        return {"self": score_mod}
-    seen = inspect.getclosurevars(score_mod)
-    return {**seen.globals, **seen.nonlocals}

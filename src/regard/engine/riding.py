@@ -131,7 +131,7 @@ def _joined(parts: list[Tensor], problem: Problem, differentiable: bool) -> Tens
     """The columns of all statistics side by side; where all heads share theirs there is one copy."""
     if not parts:
         return None
-    lead = [max(c.shape[axis] for c in parts) for axis in (0, 1)]
+    lead = torch.broadcast_shapes(*(c.shape[:2] for c in parts))
     full = [c.expand(*lead, -1, -1)[:, :: problem.group if lead[1] > 1 else 1] for c in parts]
     joined = torch.cat([c.to(problem.accumulate) for c in full], -1)
     joined = joined if differentiable else joined.detach()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from regard.engine.captured import answers
 from regard.engine.problem import Problem
 
 __all__ = ["REFUSED", "is_traced", "is_transformed", "is_wrapped", "may_be_transformed"]
@@ -34,8 +35,12 @@ def is_traced(q: Tensor) -> bool:
 
 def is_transformed(problem: Problem) -> bool:
     """Whether a transform hides the numbers of an input, or an input carries a tangent."""
+    if not may_be_transformed():
+        return False
     given = (problem.q, problem.k, problem.v, problem.sink, *problem.scoring.parameters())
-    return any(x is not None and (is_wrapped(x) or _has_tangent(x)) for x in given)
+    if any(x is not None and _is_hidden(x) for x in given):
+        return True
+    return any(map(_is_hidden, answers(problem.scoring, problem.q, problem.k).values()))
 
 
 def may_be_transformed() -> bool:
@@ -48,5 +53,5 @@ def is_wrapped(x: Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _has_tangent(x: Tensor) -> bool:
-    return forward_ad.unpack_dual(x).tangent is not None
+def _is_hidden(x: Tensor) -> bool:
+    return is_wrapped(x) or forward_ad.unpack_dual(x).tangent is not None

@@ -180,7 +180,7 @@ class AttentionMap:
         shift = self.problem.offset - distance
         rows = range(max(0, -shift), min(q_len, k_len - shift))
         blocks = [self[batch, head, r, range(r.start + shift, r.stop + shift)] for r in chunks(rows, 128)]
-        return torch.cat([block.diagonal() for block in blocks]) if blocks else self[batch, head, :0, 0]
+        return torch.cat([block.diagonal() for block in blocks or [self[batch, head, 0:0, 0:0]]])
 
     def scores(self, index: Any) -> Tensor:
         """The logits of a tile, -inf where masked; indexed as the map itself."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import types
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -132,9 +134,20 @@ def _field_names(kind: type) -> tuple[str, ...] | None:
 
 def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """The values a function reads besides its arguments: closure, globals and defaults."""
-    around = inspect.getclosurevars(function)
-    yield from around.globals.items()
-    yield from around.nonlocals.items()
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # the variable has no value yet
+            yield name, cell.cell_contents
+    for name in _global_names(function.__code__):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
     for at, parameter in inspect.signature(function).parameters.items():
         if parameter.default is not parameter.empty:
             yield at, parameter.default
+
+
+@functools.cache
+def _global_names(code: types.CodeType) -> tuple[str, ...]:
+    """The globals that a function reads, also those of functions written inside it."""
+    own = [each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"]
+    inner = [name for x in code.co_consts if isinstance(x, types.CodeType) for name in _global_names(x)]
+    return tuple(dict.fromkeys([*own, *inner]))

@@ -167,7 +167,8 @@ class Mask(ABC):
         tensor([[True, True, True]])
         """
         k = q if k is None else k
-        self.check(q, k, self.batch or 1, self.heads or 1)
+        # Of 0 batch rows a mask may hold a matrix each, too.
+        self.check(q, k, *(1 if own is None else own for own in (self.batch, self.heads)))
         if q == 0 or k == 0:
             return torch.zeros(q, k, dtype=torch.bool, device=device)
         return self.tile((k - q, k), (0, k), device)

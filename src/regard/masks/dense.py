@@ -100,7 +100,7 @@ class Dense(HeldMask):
         return verdict(full=inside & (_inside(lacking, *edges) == 0), empty=_inside(some, *edges) == 0)
 
     def pairs(self, q: int, k: int | None = None) -> int:
-        self.check(q, q if k is None else k, self.batch or 1, self.heads or 1)
+        self.check(q, q if k is None else k, *(1 if own is None else own for own in (self.batch, self.heads)))
         return int(torch.count_nonzero(self.allowed))
 
     @cached_property
@@ -109,6 +109,9 @@ class Dense(HeldMask):
         allowed = self.allowed[None, None] if self.allowed.ndim == 2 else self.allowed
         # As bytes: PyTorch's any and all take several times as long.
         bytes_of = allowed.view(torch.uint8)
+        if 0 in bytes_of.shape[:2]:
+            # Of no batch rows there is no largest; no pair may attend.
+            bytes_of = bytes_of.new_zeros(1, 1, *bytes_of.shape[2:])
         return _prefix_sums(bytes_of.amax((0, 1))), _prefix_sums(1 - bytes_of.amin((0, 1)))
 
     def __repr__(self) -> str:
@@ -129,6 +132,11 @@ def check_allowed(name: str, tensor: object) -> None:
     """Raise MaskError unless the tensor is bool, and name the likely mistake."""
     if not isinstance(tensor, Tensor):
         raise MaskError(f"{name} got a {type(tensor).__name__}; wanted a bool tensor.")
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # pyright: ignore[reportAttributeAccessIssue]
+        raise MaskError(
+            f"{name} got a tensor whose numbers a transform of torch.func hides, and a mask is read. Make "
+            "the mask outside, or pass a bias that is 0 where a pair may attend and -inf elsewhere."
+        )
     if tensor.is_floating_point():
         raise MaskError(
             f"{name} got a {tensor.dtype} tensor; it must be bool. A mask of 0 and -inf that is added to the "

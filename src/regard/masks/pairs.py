@@ -50,7 +50,9 @@ def count_pairs(mask: Mask, q: int, k: int) -> int:
 @implements(Mask.pairs)
 def _pairs(self: Mask, q: int, k: int | None = None) -> int:
     k = q if k is None else k
-    self.check(q, k, self.batch or 1, self.heads or 1)
+    self.check(q, k, *(1 if own is None else own for own in (self.batch, self.heads)))
+    if 0 in (self.batch, self.heads):
+        return 0
     return count_pairs(self, q, k)
 
 

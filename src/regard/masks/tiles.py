@@ -39,6 +39,8 @@ def agreement(coverage: Int8[Tensor, "rows *tiles"]) -> Int8[Tensor, "*tiles"]:
     >>> agreement(torch.tensor([[2, 0, 0], [2, 0, 2]], dtype=torch.int8))
     tensor([2, 0, 1], dtype=torch.int8)
     """
+    if not len(coverage):
+        return coverage.new_zeros(coverage.shape[1:])  # EMPTY: no row has a pair
     low, high = coverage.amin(0), coverage.amax(0)
     return torch.where(low == high, low, torch.ones_like(low))
 
