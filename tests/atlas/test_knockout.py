@@ -313,7 +313,7 @@ def test_tokens_that_are_no_text_are_refused(tokens, message):
     ("make", "message"),
     [
         (bloom, "BloomForCausalLM cannot be watched: its layers compute attention themselves"),
-        (lambda: torch.nn.Linear(2, 2), "it needs a transformers model"),
+        (lambda: torch.nn.Linear(2, 2), "Linear is no transformers model: its attention can be watched"),
     ],
 )
 def test_models_that_cannot_be_cut_say_why(make, message):

@@ -8,9 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from models.families import notes
+from models.test_banded import BANDED
 from models.test_outside import MADE, TINY
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "watch.md"
+BLOCKS = "which attends in blocks by itself"
 BEGIN, END = "<!-- families: from tests/models/families.toml -->\n", "<!-- end of families -->\n"
 
 
@@ -19,11 +21,13 @@ def listed() -> str:
     reasons: dict[str, list[str]] = {}
     for name, reason in sorted(notes()["refused"].items()):
         reasons.setdefault(reason, []).append(f"`{name}`")
-    own = sorted({name.split()[0] for name in (*MADE, *TINY)})
+    own = sorted({name.split()[0] for name in (*MADE, *TINY)} | {*BANDED, *notes()["own_code"]})
     lines = ["| families, by `model_type` | `watch` |", "| --- | --- |"]
     rest = "runs regard's attention, compared with eager where a small model can be built"
     lines += [f"| every other family that uses the registry | {rest} |"]
     lines += [f"| {', '.join(f'`{name}`' for name in own)} | observes the model's own code |"]
+    blocks = sorted(name for name, reason in notes()["maps"].items() if "in blocks" in reason)
+    lines += [f"| {', '.join(f'`{name}`' for name in blocks)} | records all but the encoder, {BLOCKS} |"]
     lines += [f"| {', '.join(names)} | refuses: {reason} |" for reason, names in reasons.items()]
     return "\n" + "\n".join(lines) + "\n\n"
 

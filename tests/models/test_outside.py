@@ -24,6 +24,11 @@ GPT: dict[str, Any] = {"vocab_size": 96, "n_embd": 32, "n_layer": 2, "n_head": 4
 RELATIVE = {**SMALL, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0}
 LOCAL = {"attention_types": [[["global", "local"], 1]], "window_size": 8}
 
+PROPHET: dict[str, Any] = {
+    "vocab_size": 96, "hidden_size": 32, "num_encoder_layers": 1, "num_decoder_layers": 1,
+    "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4, "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32, "max_position_embeddings": 64,
+}  # fmt: skip
 # Those whose default config cannot be shrunk by the names that most configs use.
 MADE = {
     "gptj": lambda: hf.GPTJModel(hf.GPTJConfig(**GPT, rotary_dim=4)),
@@ -44,7 +49,7 @@ MADE = {
 }
 TINY = (
     "bloom", "falcon", "mpt", "mpnet", "xlnet", "openai-gpt", "luke", "megatron-bert", "rembert", "tapas",
-    "roformer", "xglm", "visual_bert", "ibert", "canine",
+    "roformer", "xglm", "visual_bert", "ibert", "canine", "git", "deepseek_v4", "doge",
 )  # fmt: skip
 
 
@@ -159,8 +164,8 @@ def test_statistics_that_read_values_are_refused():
 @torch.no_grad()
 @pytest.mark.parametrize(("make", "says"), [
     (
-        lambda: hf.LongformerModel(hf.LongformerConfig(**SMALL, attention_window=8)),
-        "LongformerSelfAttention makes",
+        lambda: hf.ProphetNetModel(hf.ProphetNetConfig(**PROPHET)),
+        "ProphetNetNgramSelfAttention makes",
     ),
     (
         lambda: hf.NystromformerModel(
@@ -172,7 +177,34 @@ def test_statistics_that_read_values_are_refused():
 def test_attention_in_blocks_or_by_approximation_is_refused(make, says):
     model = make().eval()
     with pytest.raises(ModelError, match=f"cannot be watched: {says}"), watch(model):
-        model(torch.arange(3, 23)[None])
+        model(**{name: ids[:, :20] for name, ids in inputs_of(model).items()})
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["gpt_oss", "flint"])
+def test_sinks_are_no_keys(name):
+    model = tiny_model(name)
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    given = texts(model, padded=False)
+    weights = model(**given, output_attentions=True).attentions
+    with watch(model) as ours:
+        model(**given)
+    with watch(model, own_code=True) as own:
+        model(**given)
+    for number, theirs in enumerate(weights):
+        torch.testing.assert_close(own.maps[number].dense(), theirs, atol=2e-6, rtol=1e-4)
+        for name in ("entropy", "sink_mass"):
+            expected = getattr(ours.layers[number], name)
+            torch.testing.assert_close(getattr(own.layers[number], name), expected, atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["mamba", "mobilenet_v2"])
+def test_a_model_without_attention_says_so(name):
+    model = tiny_model(name)
+    with pytest.raises(ModelError, match="no attention was seen"), watch(model):
+        model(**inputs_of(model))
 
 
 def test_a_model_is_left_without_hooks():

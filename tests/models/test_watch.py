@@ -317,9 +317,9 @@ def test_gradients_flow_through_a_watched_model(make_llama, ids):
     assert close(model.model.layers[0].self_attn.q_proj.weight.grad, expected)
 
 
-def test_what_is_no_transformers_model_is_refused():
-    message = "watch got a Linear; it needs a transformers model"
-    with pytest.raises(RegardError, match=message), watch(torch.nn.Linear(2, 2)):
+def test_what_is_no_model_is_refused():
+    message = "watch got a str; it needs a transformers model or another torch.nn.Module"
+    with pytest.raises(RegardError, match=message), watch("gpt2"):
         pass
 
 

@@ -55,7 +55,7 @@ class ModelIdentity:
     def of(cls, model: Any, within: Any = None) -> ModelIdentity:
         """Of a model, and of what wraps it, if anything does: FSDP keeps the weights there."""
         kind = _kind(model)
-        name = getattr(model.config, "_name_or_path", "") or kind
+        name = getattr(getattr(model, "config", None), "_name_or_path", "") or kind
         return cls(name, kind, _fingerprint(model, within))
 
 
@@ -66,7 +66,9 @@ def _kind(model: Any) -> str:
 
 
 def _fingerprint(model: Any, within: Any) -> str:
-    found = hashlib.sha256(json.dumps(_plain(model.config), sort_keys=True, default=str).encode())
+    found = hashlib.sha256(
+        json.dumps(_plain(getattr(model, "config", None)), sort_keys=True, default=str).encode()
+    )
     read = [
         (f"{name} {tuple(weight.shape)} {weight.dtype}", sample)
         for name, weight, sample in samples_of(model, within)
@@ -89,6 +91,8 @@ def _joined(samples: list[Tensor]) -> list[Tensor]:
 
 
 def _plain(config: Any) -> dict[str, Any]:
+    if not hasattr(config, "to_dict"):
+        return {}
     said = config.to_dict()
     return {key: _rounded(said[key]) for key in said if key not in PASSING and not key.startswith("_")}
 

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.errors import ModelError
 from regard.masks import Causal, Dense, Mask
+from regard.models.banded import Band, is_banded
 from regard.models.call import AttentionCall, given_mask
 from regard.models.hook import Watcher
 from regard.stats import NormWeighted, Statistic, ValueWeighted
@@ -32,6 +33,8 @@ ATTENDS = re.compile(r"atten(?!tionmask)|attn", re.IGNORECASE)
 FORBIDDEN = -9e3
 # The weight of a score so far below the largest of its row is 0 in any precision.
 NOTHING = 200.0
+# How near a number is to itself after a conversion to bfloat16.
+CLOSE = 2**-7
 # Scores a recording keeps for one layer: 2 GiB in float32.
 CELLS = 1 << 29
 
@@ -45,12 +48,16 @@ def observed_outside(model: Any, watcher: Watcher, stats: Sequence[Statistic] = 
 
     `stats` are those it asks for: scores alone have no values, so those that read values are refused.
     """
+    from transformers import PreTrainedModel
+
     running = _Running(model, watcher, [s.name for s in stats if isinstance(s, ValueWeighted | NormWeighted)])
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
         for module in model.modules():
+            if module is model or isinstance(module, PreTrainedModel):
+                stack.callback(module.register_forward_pre_hook(running.read, with_kwargs=True).remove)
             if ATTENDS.search(type(module).__name__):
-                stack.callback(module.register_forward_pre_hook(running.enter).remove)
+                stack.callback(module.register_forward_pre_hook(running.enter, with_kwargs=True).remove)
                 stack.callback(module.register_forward_hook(running.leave, always_call=True).remove)
         # The fused encoder layer is one call, in which there is nothing to see.
         torch.backends.mha.set_fastpath_enabled(False)
@@ -67,18 +74,35 @@ class _Running:
         self.modules: list[torch.nn.Module] = []
         self.looked: list[bool] = []
         """Whether each of them has attended in its present call."""
+        self.bands: list[Band | None] = []
+        """What those that attend in a window have attended to so far."""
+        self.batch: int | None = None
+        self.length: int | None = None
+        """How many texts the model or a part of it was given, and how many tokens of each."""
 
-    def enter(self, module: torch.nn.Module, args: Any) -> None:
+    def read(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        ids = kwargs.get("input_ids", args[0] if args else None)
+        known = isinstance(ids, Tensor) and ids.ndim == 2 and not ids.is_floating_point()
+        self.batch, self.length = tuple(ids.shape) if known else (None, None)
+
+    def enter(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         self.modules.append(module)
         self.looked.append(False)
+        self.bands.append(Band.of(module, kwargs) if is_banded(module) else None)
 
     def leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         self.modules.pop()
         self.looked.pop()
+        self.bands.pop()
 
     def fused(self, call: AttentionCall, mask: Tensor | None, is_causal: bool) -> None:
         """Look at a call of the fused function."""
         q, k = call.q, call.k
+        one_head = q.ndim == 3
+        if one_head:
+            # One head, without a dimension of its own.
+            call = replace(call, q=q[:, None], k=k[:, None], v=call.v[:, None])
+            q, k = call.q, call.k
         if q.ndim != 4 or q.shape[1] % k.shape[1]:
             raise self._in_pieces(f"attends with shapes {tuple(q.shape)} and {tuple(k.shape)}")
         if is_causal:
@@ -87,14 +111,14 @@ class _Running:
             square = q.shape[2] == k.shape[2]
             call = replace(call, mask=Causal()) if square else given_mask(call, allowed[None, None])
         elif mask is not None:
-            mask = mask[(None,) * (4 - mask.ndim)]
+            mask = mask[:, None] if one_head and mask.ndim == 3 else mask[(None,) * (4 - mask.ndim)]
             call = given_mask(call, mask.expand(-1, -1, q.shape[2], k.shape[2]))
         self._look(call)
 
     def scored(self, scores: Tensor) -> None:
         """Look at a softmax over scores."""
         module = self.modules[-1]
-        four = self._four(scores, module)
+        four = self._four(scores, module) if self.bands[-1] is None else self._joined(scores, self.bands[-1])
         if four is None:
             return
         if four.numel() > CELLS:
@@ -107,12 +131,24 @@ class _Running:
                 f"{self.of_values[0]} reads values, and of {type(module).__name__}, which computes attention "
                 "itself, only scores are seen. Ask for statistics of weights."
             )
+        four, sink = _without_sink(four, getattr(module, "sinks", None))
         allowed = (four > FORBIDDEN) | (four.amax(-1, keepdim=True) - four < NOTHING)
         bias = four.detach().float().masked_fill(~allowed, 0.0)
         batch, heads, q, k = four.shape
         nothing = bias.new_zeros(batch, heads, max(q, k), 1)
         keys = nothing[:, :, :k]
-        self._look(AttentionCall(nothing[:, :, :q], keys, keys[..., :0], _mask_of(allowed), 1.0, bias))
+        mask = _mask_of(allowed)
+        self._look(AttentionCall(nothing[:, :, :q], keys, keys[..., :0], mask, 1.0, bias, sink=sink))
+
+    def _joined(self, scores: Tensor, band: Band) -> Tensor | None:
+        """Scores in a window as those of a map; None until all its rows are there."""
+        if scores.ndim == 4:
+            band.add_windows(scores)
+            if band.has_global_rows:
+                return None
+        else:
+            band.add_global_rows(scores.unflatten(0, (len(band.scores), -1)))
+        return band.of_text(self.length)
 
     def _look(self, call: AttentionCall) -> None:
         if self.looked[-1]:
@@ -126,7 +162,9 @@ class _Running:
         if not scores.is_floating_point() or scores.ndim < 3:
             return None
         if scores.ndim == 3:
-            return scores.unflatten(0, (-1, heads)) if heads and scores.shape[0] % heads == 0 else None
+            batch = -1 if heads else self.batch
+            rest = heads or batch
+            return scores.unflatten(0, (batch, heads or -1)) if rest and scores.shape[0] % rest == 0 else None
         if scores.ndim > 4 or (heads is not None and scores.shape[1] != heads):
             raise self._in_pieces(f"makes scores of shape {tuple(scores.shape)}")
         return scores
@@ -134,7 +172,8 @@ class _Running:
     def _in_pieces(self, what: str) -> ModelError:
         return ModelError(
             f"{type(self.model).__name__} cannot be watched: {type(self.modules[-1]).__name__} {what}, so it "
-            "attends in blocks or by an approximation, and has no map of queries and keys to show."
+            "attends in blocks, by an approximation or in several parts, and has no map of queries and keys "
+            "to show."
         )
 
 
@@ -194,6 +233,19 @@ class _Observing(TorchFunctionMode):
             return func(*args, **kwargs)
 
 
+def _without_sink(scores: Tensor, sink: Any) -> tuple[Tensor, Tensor | None]:
+    """Scores without a last column that no key has, and the logits of that column, one for each head."""
+    if not isinstance(sink, Tensor) or sink.numel() != scores.shape[1]:
+        return scores, None
+    sink = sink.detach().float().flatten()
+    # Models subtract each row's largest number first; a row keeps its weights whatever is added to it.
+    added = sink[:, None] - scores[..., -1].float()
+    plain = bool((added.abs() <= CLOSE * sink.abs()[:, None]).all())
+    if not plain and bool(scores.amax(-1).any()):
+        return scores, None
+    return scores[..., :-1].float() + added[..., None], sink
+
+
 def _mask_of(allowed: Tensor) -> Mask | None:
     """The mask that a model's scores tell of, in the fewest words: none, causal, or pair by pair."""
     if bool(allowed.all()):
@@ -209,7 +261,7 @@ def _mask_of(allowed: Tensor) -> Mask | None:
 def _heads(module: Any) -> int | None:
     """How many heads a module has, by the names that modules and configs use."""
     for owner in (module, getattr(module, "config", None)):
-        for name in ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead"):
+        for name in ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead", "heads"):
             heads = getattr(owner, name, None)
             if isinstance(heads, int) and heads > 0:
                 return heads

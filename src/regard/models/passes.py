@@ -43,7 +43,7 @@ class Passes:
 
         hooks = []
         for module in self.model.modules():
-            if isinstance(module, PreTrainedModel):
+            if module is self.model or isinstance(module, PreTrainedModel):
                 hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
                 hooks.append(module.register_forward_hook(self._leave, always_call=True))
         try:
@@ -51,6 +51,11 @@ class Passes:
         finally:
             for hook in hooks:
                 hook.remove()
+
+    @property
+    def _translates(self) -> bool:
+        """Whether the model has an encoder and a decoder, each with tokens of its own."""
+        return bool(getattr(getattr(self.model, "config", None), "is_encoder_decoder", False))
 
     def turn(self, module: int) -> int:
         """How often a module has attended in this pass; some models use one layer several times."""
@@ -64,6 +69,8 @@ class Passes:
 
     def depth(self, role: str) -> int:
         """How many layers a stack has according to the config; 1 if it does not say."""
+        if not hasattr(getattr(self.model, "config", None), "get_text_config"):
+            return 1
         config = self.model.config.get_text_config(decoder=role != "encoder")
         names = {"encoder": ("encoder_layers",), "vision": (), "audio": ()}.get(role, ("decoder_layers",))
         counts = (getattr(config, name, None) for name in (*names, "num_hidden_layers"))
@@ -81,7 +88,7 @@ class Passes:
         if self.past == 0 and kwargs.get("encoder_outputs") is None:
             self.recording.clear()
         given = kwargs.get("input_ids", args[0] if args else None)
-        if self.model.config.is_encoder_decoder:
+        if self._translates:
             self.recording.note_tokens("encoder", given, 0)
             self.recording.note_tokens("decoder", kwargs.get("decoder_input_ids"), self.past)
         else:
@@ -94,7 +101,7 @@ class Passes:
             self.progress(self._attended, max(self._expected(), self._attended))
 
     def _expected(self) -> int:
-        if self.model.config.is_encoder_decoder:
+        if self._translates:
             return self.depth("encoder") + 2 * self.depth("decoder")
         return self.depth("decoder")
 

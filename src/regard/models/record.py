@@ -83,6 +83,11 @@ def record(
     runner, processor = _parts(model)
     # What wraps a model has neither its config nor its arguments, and is what must be run.
     inner = unwrapped(runner)
+    if not hasattr(inner, "main_input_name"):
+        raise ModelError(
+            f"record got a {type(inner).__name__} and does not know what it reads; call it yourself: "
+            "with watch(model) as recording: model(...)."
+        )
     options: dict[str, Any] = {
         "layers": layers, "stats": stats, "keep_maps": keep_maps, "store": store, "resume": resume,
         "overwrite": overwrite, "max_bytes": max_bytes, "progress": progress,

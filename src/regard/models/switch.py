@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,14 @@ import torch
 
 from regard.errors import ModelError
 from regard.models.hook import NAME, register
+
+# Families that look a function up in the registry, and add their mask to scores themselves, read it cell by
+# cell to choose keys, attend to keys that it does not describe, or attend by themselves in some layers.
+OWN_CODE = frozenset({
+    "axk2", "bigbird_pegasus", "deepseek_v32", "deepseek_v4", "doge", "dots3_note_text", "git",
+    "glm_moe_dsa", "hy_v4", "mistral_large4_text", "sam", "sam_hq", "sam_hq_vision_model",
+    "sam_vision_model",
+})  # fmt: skip
 
 __all__ = ["asks_registry", "check_model", "switched", "unwrapped"]
 
@@ -51,10 +60,10 @@ def switched(model: Any) -> Iterator[None]:
 
 
 def unwrapped(model: Any) -> Any:
-    """The transformers model that is to be watched: the model itself, or the one that others wrap.
+    """The model that is to be watched: the transformers model itself, or the one that others wrap.
 
     PEFT, torch.compile, DistributedDataParallel and modules of your own hold one as a part; libraries that
-    trace models hold it beside them.
+    trace models hold it beside them. A module that holds none is a model of its own.
     """
     from transformers import PreTrainedModel
 
@@ -75,9 +84,11 @@ def unwrapped(model: Any) -> Any:
             f"watch got a {type(model).__name__} that holds {len(outer)} transformers models ({kinds}); give "
             "the one to watch."
         )
+    if isinstance(model, torch.nn.Module):
+        return model
     raise ModelError(
-        f"watch got a {type(model).__name__}; it needs a transformers model (a PreTrainedModel). For "
-        "layers of your own call regard.observe(q, k, v) where they attend."
+        f"watch got a {type(model).__name__}; it needs a transformers model or another torch.nn.Module. "
+        "For one call of attention there is regard.observe(q, k, v)."
     )
 
 
@@ -91,11 +102,25 @@ def check_model(model: Any) -> None:
 
 
 def asks_registry(model: Any) -> bool:
-    """Whether the model's layers ask transformers' registry for the function they attend with."""
-    return model._can_set_attn_implementation()
+    """Whether the model's layers ask transformers' registry, and nothing else, for what they attend with."""
+    from transformers import PreTrainedModel
+
+    if not isinstance(model, PreTrainedModel):
+        return False
+    if any(config.model_type in OWN_CODE for config in _configs(model)):
+        return False
+    # Models without a class of attention may be set to any function, also where nothing asks for it.
+    files = {sys.modules.get(type(module).__module__) for module in model.modules()}
+    asked = any(hasattr(file, "ALL_ATTENTION_FUNCTIONS") for file in files)
+    return asked and model._can_set_attn_implementation()
 
 
 def _outside(model: Any) -> str:
+    if not hasattr(model, "set_attn_implementation"):
+        return (
+            f"{type(model).__name__} is no transformers model: its attention can be watched, but not "
+            "replaced, as knock-outs, importance and needles do."
+        )
     return (
         f"{type(model).__name__} cannot be watched: its layers compute attention themselves and never ask "
         "transformers' AttentionInterface for a function (ALL_ATTENTION_FUNCTIONS.get_interface is missing "

@@ -58,7 +58,7 @@ def watch(
     own_code: bool | None = None,
     mesh: ProcessGroup | DeviceMesh | None = None,
 ) -> Iterator[Recording]:
-    """Record every forward pass and `generate()` of a transformers model within the block.
+    """Record every forward pass and `generate()` of a model within the block.
 
     The model computes what it always computes, on regard's attention, in memory that grows with the length;
     afterwards it is as it was, also after an exception. `layers` chooses by number or by module name. The
@@ -72,9 +72,10 @@ def watch(
     after every layer of a pass; each generated token is a pass of its own.
 
     Layers that ask transformers' registry for their attention run on regard's. A model whose layers compute
-    attention themselves (BLOOM, DeBERTa, GPT-J, MPNet, XLNet and others) runs its own code, of which fused
-    calls and softmaxes are observed; `own_code=True` does so with any model. Scores are kept whole then,
-    n × n, and statistics that read values are refused.
+    attention themselves (BLOOM, DeBERTa, GPT-J, MPNet, XLNet and others, or a `torch.nn.Module` of your own)
+    runs its own code, of which fused calls and softmaxes are observed in modules named after attention;
+    `own_code=True` does so with any model. Scores are kept whole then, n × n, and statistics that read
+    values are refused.
 
     With `mesh`, a process group or a mesh of one dimension, the model's inputs are cut along the sequence:
     rank r holds the tokens after those of rank r - 1, attention is exchanged, and each rank writes its part
@@ -189,7 +190,9 @@ class _Watcher:
         if own_code and self.passes.ran and not self.sites:
             raise ModelError(
                 f"no attention was seen: {self.recording.model.name} calls neither softmax nor "
-                "scaled_dot_product_attention in a module that is named after attention."
+                "scaled_dot_product_attention in a module that is named after attention, with as many heads "
+                "as the module or its config says (num_heads). In code of your own, call "
+                "regard.observe(q, k, v) there."
             )
         if self.sites and not self.recording.stacks:
             known = ", ".join(dict.fromkeys(f"{site.role} {site.index}" for site in self.sites.values()))
