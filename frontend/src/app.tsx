@@ -20,6 +20,7 @@ import { CheckView } from "./views/check/CheckView";
 import { CompareView } from "./views/compare/CompareView";
 import { MapView } from "./views/map/MapView";
 import { MatterView } from "./views/matter/MatterView";
+import { PictureView } from "./views/picture/PictureView";
 import { StepsView } from "./views/steps/StepsView";
 import { TextView } from "./views/text/TextView";
 import { TokenView } from "./views/token/TokenView";
@@ -29,6 +30,7 @@ import { BOOK, beginBook } from "./views/try/work";
 const TABS: Record<View, { name: string; hint: string; component: ComponentType<{ source: Source }> }> = {
   map: { name: "Map", hint: "Every query against every key", component: MapView },
   text: { name: "Text", hint: "The document, lit up by weight", component: TextView },
+  picture: { name: "Picture", hint: "Weights laid over what was seen or heard", component: PictureView },
   token: { name: "One token", hint: "One word in every head", component: TokenView },
   atlas: { name: "Atlas", hint: "All heads and what they do", component: AtlasView },
   compare: { name: "Compare", hint: "Two texts, or two models, beside each other", component: CompareView },
@@ -39,7 +41,7 @@ const TABS: Record<View, { name: string; hint: string; component: ComponentType<
 };
 
 /** Views that look at one head, so that the head is chosen in the bar above them. */
-const PER_HEAD: readonly View[] = ["map", "text", "steps", "matter"];
+const PER_HEAD: readonly View[] = ["map", "text", "picture", "steps", "matter"];
 
 /** `views`: those offered; an exported page has but one. */
 export function App({
@@ -71,6 +73,10 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
     state.view.value = "try"; // which shows how far it is
     void beginBook(source, state);
   };
+  // Most recordings are of a text alone, and have no picture.
+  const offered = views.filter(
+    (one) => one !== "picture" || view === one || (open?.recording.pictures.length ?? 0) > 0,
+  );
   const Active = TABS[view].component;
   return (
     <div class="shell">
@@ -78,7 +84,7 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
         <a class="app-brand" href="#/map" aria-label="regard: the map">
           <Mark /> regard
         </a>
-        <Tabs state={state} views={views} />
+        <Tabs state={state} views={offered} />
         <div class="app-bar-end">
           {source.kind === "http" && <Work source={source} onBack={revive} />}
           <ExportMenu transport={source.transport} state={state} open={open} />
@@ -106,7 +112,7 @@ function Shell({ source, state, views }: { source: PathSource; state: ViewState;
             ⚠ unfinished: its run ended after {layersOf(open)}
           </span>
         )}
-        {source.kind !== "static" && open?.tokens.named && !open.apart && (
+        {source.kind !== "static" && open && asksOfText(open) && (
           <Questions source={source} open={open} onBook={offersBook(entries, open) ? readBook : null} />
         )}
         {views.length > 1 && open && <Tour />}
@@ -256,6 +262,11 @@ function Tabs({ state, views }: { state: ViewState; views: readonly View[] }) {
 /** Whether the bundled model is at hand, by what it has read, and the book is not in the list. */
 function offersBook(entries: readonly RecordingEntry[], { recording }: Open): boolean {
   return recording.live && recording.model === "bundled" && !entries.some(({ name }) => name === BOOK);
+}
+
+/** Whether a stack reads words: of patches and frames nobody asks where a name comes back. */
+function asksOfText({ recording, stack, tokens, apart }: Open): boolean {
+  return tokens.named && !apart && (stack.role === "decoder" || !recording.pictures.includes(stack.role));
 }
 
 function layersOf({ recording }: Open): string {

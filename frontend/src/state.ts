@@ -6,7 +6,18 @@ import type { How, MapRef } from "./source/source";
 
 /** Where the reader is: one signal per field, all of them in the address bar, so that a link is a view. */
 
-export const VIEWS = ["map", "text", "token", "atlas", "compare", "steps", "matter", "try", "check"] as const;
+export const VIEWS = [
+  "map",
+  "text",
+  "picture",
+  "token",
+  "atlas",
+  "compare",
+  "steps",
+  "matter",
+  "try",
+  "check",
+] as const;
 export type View = (typeof VIEWS)[number];
 export type ScaleName = "linear" | "log";
 export const PALETTES = ["viridis", "cividis", "inferno", "magma", "greys"] as const;

@@ -99,7 +99,7 @@ export function linkOf(address: string): string {
 }
 
 function fileName(state: ViewState, open: Open): string {
-  const head = ["map", "text", "steps"].includes(state.view.value)
+  const head = ["map", "text", "picture", "steps"].includes(state.view.value)
     ? `-layer${state.layer.value}-head${state.head.value}`
     : "";
   return `${open.recording.name}-${state.view.value}${head}`.replace(/[^\p{L}\p{N}._-]+/gu, "-");

@@ -1,5 +1,5 @@
 // Made by `python -m building.api` from the models in src/regard/viewer/answers/ and routes/; do not edit.
-// schema 60fa218f6405c6af
+// schema 02a7e3b80bdff197
 
 export interface components {
     schemas: {
@@ -126,6 +126,7 @@ export interface components {
         /**
          * @description A recording; `live` if its model can be run, for knock-outs and new texts.
          *
+         *     `pictures`: the stacks among whose keys are patches of an image or frames of a sound.
          *     `storing`: whether a reader can keep it, or keeps it already; "no" if other machines can reach the server.
          */
         Described: {
@@ -140,6 +141,7 @@ export interface components {
             /** @enum {string} */
             storing: "no" | "can" | "kept";
             stacks: components["schemas"]["StackShape"][];
+            pictures: string[];
             levels: number;
             tile: number;
         };
@@ -447,6 +449,25 @@ export interface components {
             entropy: number;
             lse: number | null;
             mass_shown: number;
+        };
+        /** @description When each token that the decoder read begins in the sound, in seconds; null and why not. */
+        Said: {
+            seconds: number[] | null;
+            why_not: string | null;
+        };
+        /** @description A PNG in base64; its patches or frames are `rows` × `columns` keys of the stack from `start` on. */
+        Sight: {
+            name: string;
+            /** @enum {string} */
+            kind: "image" | "sound";
+            png: string;
+            start: number;
+            rows: number;
+            columns: number;
+        };
+        /** @description The pictures among a stack's keys. */
+        Sights: {
+            pictures: components["schemas"]["Sight"][];
         };
         /**
          * @description Layers with maps of one shape, as a page needs to know them before it requests any map.

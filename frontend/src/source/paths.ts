@@ -27,6 +27,8 @@ import {
   type Recordings,
   type Region,
   type Row,
+  type Said,
+  type Sights,
   type Source,
   type SourceError,
   type Statistics,
@@ -194,6 +196,14 @@ export class PathSource implements Source {
 
   questions(rec: string, role: string, signal?: AbortSignal): Promise<Questions> {
     return this.json(`${stackPath(rec, role)}/questions`, { signal });
+  }
+
+  pictures(rec: string, role: string, signal?: AbortSignal): Promise<Sights> {
+    return this.json(`${stackPath(rec, role)}/pictures`, { signal });
+  }
+
+  said(rec: string, signal?: AbortSignal): Promise<Said> {
+    return this.json(`/api/recordings/${encodeURIComponent(rec)}/said`, { signal });
   }
 
   alignment(rec: string, role: string, other: string, signal?: AbortSignal): Promise<Alignment> {

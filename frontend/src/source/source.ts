@@ -28,6 +28,9 @@ export type KnockoutRequest = Models["KnockoutRequest"];
 export type Knockout = Models["KnockoutResult"];
 export type Evidence = Models["Evidence"];
 export type Everywhere = Models["Everywhere"];
+export type Sight = Models["Sight"];
+export type Sights = Models["Sights"];
+export type Said = Models["Said"];
 export type Questions = Models["Questions"];
 export type Alignment = Models["Alignment"];
 export type Distances = Models["Distances"];
@@ -133,6 +136,10 @@ export interface Source {
   everywhere(rec: string, role: string, at: Pair, signal?: AbortSignal): Promise<Everywhere>;
   /** What a visitor may ask of this text, and where the answers are. */
   questions(rec: string, role: string, signal?: AbortSignal): Promise<Questions>;
+  /** What the model saw or heard, and which keys of the stack are its patches or frames. */
+  pictures(rec: string, role: string, signal?: AbortSignal): Promise<Sights>;
+  /** When each token that a model wrote down was said in the sound. */
+  said(rec: string, signal?: AbortSignal): Promise<Said>;
 
   /** Which tokens a stack of another recording has in common with this one. */
   alignment(rec: string, role: string, other: string, signal?: AbortSignal): Promise<Alignment>;

@@ -16,6 +16,7 @@ from torch import Tensor
 from regard.errors import ModelError, RecordingError
 from regard.extension import implements
 from regard.models.looking import image_passage
+from regard.models.pictures import pictures_of
 from regard.models.recording import Recording
 from regard.models.switch import unwrapped
 from regard.models.tokens import Token
@@ -100,6 +101,8 @@ def record_image(
         named = [Token(place, name, 0, 0) for place, name in enumerate(found.names)]
         recording.token_ids = {role: torch.arange(tokens)[None]}
         recording.restore_tokens([named], role)
+        patch = pixels.shape[2] // found.rows, pixels.shape[3] // found.columns
+        recording.pictures = pictures_of(pixels, processor, [image], patch)
     return recording
 
 
@@ -142,8 +145,8 @@ def plot_image(
 ) -> Figure:
     """The image with the weights that one token gives to its patches laid over it.
 
-    `picture` is a file, a PIL image or an array of height × width × 3, not kept in the recording. A query
-    that is a patch is framed. Layer, head, query and image are those of `image_map`.
+    `picture` is a file, a PIL image or an array of height × width × 3, at any size. A query that
+    is a patch is framed. Layer, head, query and image are those of `image_map`.
     """
     from regard.plots import over_image
 

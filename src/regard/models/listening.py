@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.errors import ModelError
 from regard.models.passages import Passage
+from regard.models.pictures import picture_of_sound
 from regard.models.recording import Recording
 from regard.models.senses import tokenizer_of
 from regard.models.sounds import Sound, features_of, frame_names, sound_of
@@ -39,6 +40,7 @@ class Hearing:
         real = min(frames, max(1, round(frames * self.sound.seconds / seconds)))
         recording.token_ids["encoder"] = torch.arange(frames)[None]
         recording.note_passages("encoder", [[Passage("sound", 0, real)]])
+        recording.pictures = [picture_of_sound(self.sound)]
         recording.restore_tokens([[Token(i, name, 0, 0) for i, name in enumerate(names)]], "encoder")
 
     def _seconds(self) -> float:

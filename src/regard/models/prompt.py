@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.errors import ModelError
 from regard.models.passages import Passage, chat_passages, is_chat
+from regard.models.pictures import Picture
 from regard.models.text import chat_text, fit
 from regard.models.tokens import Token
 
@@ -37,7 +38,7 @@ class Prompt:
     """Token ids on the model's device; `window` where they are read in pieces of that length.
 
     `real` says which tokens of a batch are no padding. `beside` are the arguments that the model takes with
-    them: the pixels of an image, the features of a sound.
+    them: the pixels of an image, the features of a sound; `pictures` are what these show.
     """
 
     ids: Int[Tensor, "batch n"]
@@ -47,6 +48,7 @@ class Prompt:
     real: Bool[Tensor, "batch n"] | None = None
     passages: list[Sequence[Passage]] = field(default_factory=list[Sequence[Passage]])
     beside: dict[str, Any] = field(default_factory=dict[str, Any])
+    pictures: list[Picture] = field(default_factory=list[Picture])
 
     @property
     def positions(self) -> Int[Tensor, "batch n"]:

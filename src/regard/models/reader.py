@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from regard.models.identity import ModelIdentity
 from regard.models.manifest import COMPLETE, PARTIAL, read_manifest
 from regard.models.parts import PARTS, joined_parts
 from regard.models.passages import Passage
+from regard.models.pictures import Picture
 from regard.models.recording import Recording
 from regard.models.storage import check_file, layer_from
 from regard.models.tokens import Token
@@ -63,6 +65,8 @@ def _take_tokens(recording: Recording, said: dict[str, Any]) -> None:
     recording.texts = said.pop("texts", None) or recording.texts
     for role, rows in said.pop("passages", {}).items():
         recording.note_passages(role, [[Passage(*each) for each in row] for row in rows])
+    pictures = said.pop("pictures", [])
+    recording.pictures = [Picture(**{**each, "png": b64decode(each["png"])}) for each in pictures]
     tokens = {"encoder": said.pop("encoder_tokens", None)}
     tokens |= {"decoder" if "decoder" in said else "encoder": said.pop("tokens", None)}
     recording.token_ids = {role: torch.tensor(rows) for role, rows in said.items()}

@@ -118,6 +118,7 @@ def record(
             if processor is not None:
                 recording.attach(tokenizer_of(processor), prompt.texts, prompt.spans)
             recording.note_passages(_reader(inner), prompt.passages)
+            recording.pictures = prompt.pictures
             runner(**_arguments(inner, prompt))
     return recording
 

@@ -17,6 +17,7 @@ from regard.extension import extension_point
 from regard.models.identity import ModelIdentity
 from regard.models.layer import Layer
 from regard.models.passages import Passage
+from regard.models.pictures import Picture
 from regard.models.sites import Site
 from regard.models.sizes import spoken
 from regard.models.stack import Maps, Stack
@@ -49,6 +50,8 @@ class Recording:
         self.complete = True
         self.path: Path | None = None
         self.token_ids: dict[str, Int[Tensor, "batch n"]] = {}
+        self.pictures: list[Picture] = []
+        """The images that `record` was given, and the spectrogram of the sound; small."""
         self.cleared: Callable[[], None] | None = None
         """Called when a new text begins, so that what is being written begins anew too."""
         self._layers: list[Layer] = []

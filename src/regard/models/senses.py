@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.errors import ModelError
 from regard.models.images import picture_of
 from regard.models.passages import Passage, chat_passages, is_chat
+from regard.models.pictures import Picture, picture_of_sound, pictures_of
 from regard.models.prompt import Prompt, written_chat
 from regard.models.sounds import sound_of
 from regard.models.text import chat_text
@@ -71,9 +72,9 @@ def prompt_with(
     given: dict[str, Any] = {"text": [_written(processor, text, len(images), audio is not None)]}
     if images:
         given["images"] = [picture_of(image) for image in images]
-    if audio is not None:
-        extractor = processor.feature_extractor
-        sound = sound_of(audio, extractor)
+    pictures: list[Picture] = []
+    sound = None if audio is None else sound_of(audio, processor.feature_extractor)
+    if sound is not None:
         given |= {"audio": [sound.samples.numpy()], "sampling_rate": sound.rate}
     try:
         made = processor(**given, return_tensors="pt")
@@ -84,9 +85,13 @@ def prompt_with(
     found = _chat(processor, text, ids, _image_token(model))
     if images:
         found += _image_passages(model, processor, ids, made, len(images), spans, grid)
-    if audio is not None:
+        patch = getattr(getattr(model.config, "vision_config", None), "patch_size", None)
+        pictures += pictures_of(made.get("pixel_values"), processor, given["images"], patch)
+    if sound is not None:
         found += _runs(ids, getattr(model.config, "audio_token_id", None), "sound")
-    return Prompt(ids.to(model.device), passages=[sorted(found, key=lambda each: each.start)], beside=beside)
+        pictures.append(picture_of_sound(sound, "sound 1"))
+    found.sort(key=lambda each: each.start)
+    return Prompt(ids.to(model.device), passages=[found], beside=beside, pictures=pictures)
 
 
 def _written(processor: Any, text: Any, images: int, sound: bool) -> str:

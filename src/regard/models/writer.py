@@ -14,6 +14,7 @@ import operator
 import os
 import secrets
 import shutil
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -249,6 +250,11 @@ class Writer:
         passages = {role: rows for role in ("encoder", "decoder") if (rows := recording.passages_of(role))}
         if passages:
             ids["passages"] = passages
+        if recording.pictures:
+            ids["pictures"] = [
+                {**picture._asdict(), "png": b64encode(picture.png).decode()}
+                for picture in recording.pictures
+            ]
         with suppress(RecordingError):
             # Without a tokenizer there are ids and no text.
             ids |= {"text": recording.text, "tokens": _bare(recording.batch_tokens)}

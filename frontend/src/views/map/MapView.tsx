@@ -7,6 +7,7 @@ import { useOpen } from "../../context";
 import { useExporter } from "../../export/exporter";
 import { Failure } from "../../parts/failure";
 import { Progress } from "../../parts/progress";
+import { loadThumbs } from "../../parts/thumbs";
 import type { MapRef, Source } from "../../source/source";
 import { mapRef, useViewState } from "../../state";
 import { ColourCard, OverlayCard } from "./Controls";
@@ -28,6 +29,7 @@ export function MapView({ source }: { source: Source }) {
   const map = mapRef(state);
   const beside = model.beside.value;
 
+  useThumbs(model);
   useEffect(() => {
     model.learnMask(mapRef(state)).catch((error: unknown) => {
       model.failure.value = error instanceof Error ? error.message : String(error);
@@ -78,6 +80,21 @@ export function MapView({ source }: { source: Source }) {
       <Live model={model} />
     </div>
   );
+}
+
+/** Pictures of patches for the axes; without them patches keep their names. */
+function useThumbs(model: MapModel): void {
+  const { recording, stack } = model.open;
+  useEffect(() => {
+    if (!recording.pictures.includes(stack.role)) return;
+    const stop = new AbortController();
+    loadThumbs(model.source, recording.id, stack.role, stop.signal)
+      .then((thumbs) => {
+        if (!stop.signal.aborted) model.thumbs.value = thumbs;
+      })
+      .catch(() => undefined);
+    return () => stop.abort();
+  }, [model]);
 }
 
 /** How far the overview of a long text is that is looked at for the first time. */

@@ -81,6 +81,7 @@ export function Pane({ model, map, label }: { model: MapModel; map: MapRef; labe
       model.overlays.value,
       model.causal.value,
       model.marks(latest.current),
+      model.thumbs.value,
       isDark(),
     ];
     const camera = model.camera.value;
@@ -228,7 +229,7 @@ function drawAround(model: MapModel, map: MapRef, camera: Camera, host: HTMLElem
     paintAxis(
       top,
       sheets.top!.clientHeight,
-      { ...axis, side: "top", count: stack.keys, tokens, sections: model.sections },
+      { ...axis, side: "top", count: stack.keys, tokens, sections: model.sections, thumbs: model.thumbs.value },
       inks,
     );
   const queries: AxisScene = {
@@ -237,6 +238,7 @@ function drawAround(model: MapModel, map: MapRef, camera: Camera, host: HTMLElem
     count: stack.queries,
     tokens: model.open.queryTokens,
     sections: model.querySections,
+    thumbs: model.queryThumbs,
   };
   const left = sheets.left && prepare(sheets.left);
   if (left) paintAxis(left, sheets.left!.clientWidth, queries, inks);

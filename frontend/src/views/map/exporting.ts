@@ -53,13 +53,14 @@ function panePicture(model: MapModel, map: MapRef, index: number): PanePicture {
       marks: model.marks(map),
     },
     numbers: numbersOn(camera, size, mask, model.colours.peek(), (query, key) => model.exactValue(map, query, key)),
-    top: { ...axis, side: "top", count: stack.keys, tokens, sections: model.sections },
+    top: { ...axis, side: "top", count: stack.keys, tokens, sections: model.sections, thumbs: model.thumbs.peek() },
     left: {
       ...axis,
       side: "left",
       count: stack.queries,
       tokens: model.open.queryTokens,
       sections: model.querySections,
+      thumbs: model.queryThumbs,
     },
   };
 }
@@ -73,6 +74,7 @@ async function gather(model: MapModel, source: Source): Promise<void> {
   for (const map of mapsOf(model)) {
     await gatherTiles(source, map, tilesToKeep(model.mask(map), camera, stage.size, model.state.how.peek()));
     if (pinned) await source.cell(map, pinned.query, pinned.key);
+    if (model.thumbs.peek()) await source.pictures(map.rec, map.role);
     if (box) await source.region(map, box);
     if (model.kind.peek()) await source.evidence(map, model.kind.peek());
   }

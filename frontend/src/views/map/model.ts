@@ -3,6 +3,7 @@ import { computed, type ReadonlySignal, type Signal, signal } from "@preact/sign
 import type { Open } from "../../context";
 import { brightest, type ColourScale, scaleFor } from "../../parts/colour";
 import { Keyed, keyOf } from "../../parts/keyed";
+import type { Thumbs } from "../../parts/thumbs";
 import type { Box, Grid, MapRef, Source } from "../../source/source";
 import { mapRef, type ViewState } from "../../state";
 import { findSections, type Section } from "./axes";
@@ -32,6 +33,8 @@ export class MapModel {
   /** The kind whose evidence is marked, "" for none; and the marked cells, once they are known. */
   readonly kind: Signal<string>;
   readonly marked = new Keyed<readonly Spot[]>();
+  /** What patches and frames show, for the axes; null where tokens are words. */
+  readonly thumbs = signal<Thumbs | null>(null);
   /** The head shown beside the first, if any. */
   readonly beside: ReadonlySignal<MapRef | null>;
   /** The pane that moves; the others follow it. */
@@ -80,6 +83,13 @@ export class MapModel {
       return;
     }
     this.causal.value = !(await this.source.cell(map, 0, first + 1)).visible;
+  }
+
+  /** What the queries on the left show: the keys' pictures, unless they are another text. */
+  get queryThumbs(): Thumbs | null {
+    const thumbs = this.thumbs.value;
+    const { apart, shift } = this.open;
+    return thumbs && !apart ? (query) => thumbs(query + shift) : null;
   }
 
   /** The cells of a map that speak for the chosen kind. */

@@ -1,3 +1,4 @@
+import type { Thumb, Thumbs } from "../../parts/thumbs";
 import type { TokenTable } from "../../parts/tokens";
 import { type AxisRange, axisMarks, type Mark, type Section } from "./axes";
 import type { Camera, MaskShape, Size } from "./geometry";
@@ -132,6 +133,8 @@ export interface AxisScene {
   tokens: TokenTable;
   sections: readonly Section[];
   spot: Spot | null;
+  /** Pieces of a picture beside the names of the tokens that stand for them. */
+  thumbs: Thumbs | null;
 }
 
 export function sceneMarks(scene: AxisScene): Mark[] {
@@ -175,28 +178,59 @@ export function paintAxis(context: CanvasRenderingContext2D, depth: number, scen
     context.font = axisFont(bold);
     context.fillStyle = bold ? colour : mark.kind === "position" ? inks.soft : inks.ink;
     context.strokeStyle = inks.line;
-    paintMark(context, depth, side, mark);
+    paintMark(context, depth, side, mark, thumbOf(scene, mark));
   }
   if (spot !== null && scene.camera.scale < 13) paintChosen(context, depth, scene, chosen, colour, inks);
 }
 
-function paintMark(context: CanvasRenderingContext2D, depth: number, side: "top" | "left", mark: Mark): void {
+/** The piece of a picture that stands beside a token's name, and how large it is there. */
+export interface Placed extends Thumb {
+  along: number;
+  deep: number;
+}
+
+const LARGEST = 26;
+
+export function thumbOf({ side, camera, thumbs }: AxisScene, mark: Mark): Placed | null {
+  const thumb = (mark.kind === "token" && thumbs?.(mark.index)) || null;
+  // A frame of a sound is high and narrow, and has no room on the left.
+  if (!thumb || (thumb.name === "" && side === "left")) return null;
+  const along = Math.min(camera.scale - 1, thumb.name === "" ? camera.scale : LARGEST);
+  return { ...thumb, along, deep: thumb.name === "" ? LARGEST : along };
+}
+
+function paintMark(
+  context: CanvasRenderingContext2D,
+  depth: number,
+  side: "top" | "left",
+  mark: Mark,
+  thumb: Placed | null,
+): void {
   context.lineWidth = 1;
   const tick = mark.kind === "token" ? 0 : mark.kind === "section" ? 9 : 5;
   const at = Math.round(mark.px) + 0.5;
+  const near = 5 + (thumb ? thumb.deep + 4 : 0);
+  const text = thumb?.name || mark.text;
+  if (thumb) {
+    const { image, x, y, width, height, along, deep } = thumb;
+    const [px, py] =
+      side === "left" ? [depth - 5 - deep, mark.px - along / 2] : [mark.px - along / 2, depth - 5 - deep];
+    const [wide, high] = side === "left" ? [deep, along] : [along, deep];
+    context.drawImage(image, x, y, width, height, px, py, wide, high);
+  }
   if (side === "left") {
     line(context, depth - tick, at, depth, at);
     context.textAlign = "right";
-    context.fillText(clip(context, mark.text, depth - 16), depth - 5 - tick, mark.px);
+    context.fillText(clip(context, text, depth - 11 - near), depth - near - tick, mark.px);
     return;
   }
   line(context, at, depth - tick, at, depth);
   if (mark.kind === "token") {
     context.save();
-    context.translate(mark.px, depth - 5);
+    context.translate(mark.px, depth - near);
     context.rotate(-Math.PI / 2);
     context.textAlign = "left";
-    context.fillText(clip(context, mark.text, depth - 12), 0, 0);
+    context.fillText(clip(context, text, depth - 7 - near), 0, 0);
     context.restore();
     return;
   }

@@ -1,10 +1,11 @@
 import { type Picture, xml } from "../../export/exporter";
 import { type ColourScale, colourAt, fraction } from "../../parts/colour";
 import { legendTicks, tickLabel } from "../../parts/legend";
+import { cutOut } from "../../parts/thumbs";
 import { type Camera, forbiddenRects, type MaskShape, type Size, toScreen } from "./geometry";
 import { NUMBER, type Written } from "./numbers";
 import { type Inks, type OverlayScene, overlayShapes } from "./overlay";
-import { type AxisScene, axisFont, clip, FONT, sceneMarks } from "./paper";
+import { type AxisScene, axisFont, clip, FONT, type Placed, sceneMarks, thumbOf } from "./paper";
 import { printShapes } from "./shapes";
 
 /** The map as it stands, as an SVG: cells as an image, everything else as lines and text. */
@@ -109,16 +110,28 @@ function printAxis(scene: AxisScene, inks: Inks): string {
       const tick = mark.kind === "token" ? 0 : mark.kind === "section" ? 8 : 5;
       const style = `fill="${colour}"${bold ? ' font-weight="600"' : ""}`;
       const px = mark.px.toFixed(1);
+      const thumb = thumbOf(scene, mark);
+      const piece = thumb ? printThumb(scene, thumb, mark.px) : "";
+      const near = 5 + (thumb ? thumb.deep + 4 : 0);
+      const text = thumb?.name || mark.text;
       if (scene.side === "left") {
-        return `<path d="M${-tick},${px}H0" stroke="${inks.line}"/><text x="${-tick - 5}" y="${px}" text-anchor="end" dominant-baseline="central" ${style}>${xml(cut(mark.text, LEFT - 22 - tick, bold))}</text>`;
+        return `${piece}<path d="M${-tick},${px}H0" stroke="${inks.line}"/><text x="${-tick - near}" y="${px}" text-anchor="end" dominant-baseline="central" ${style}>${xml(cut(text, LEFT - 17 - near - tick, bold))}</text>`;
       }
       if (mark.kind === "token") {
-        return `<text transform="translate(${px} -5) rotate(-90)" dominant-baseline="central" ${style}>${xml(cut(mark.text, TOKEN, bold))}</text>`;
+        return `${piece}<text transform="translate(${px} ${-near}) rotate(-90)" dominant-baseline="central" ${style}>${xml(cut(text, TOKEN + 5 - near, bold))}</text>`;
       }
       const anchor = mark.kind === "section" ? "start" : "middle";
       return `<path d="M${px},${-tick}V0" stroke="${inks.line}"/><text x="${px}" y="${-tick - 5}" text-anchor="${anchor}" ${style}>${xml(cut(mark.text, Math.min(98, scene.size.width - mark.px + GAP - 8)))}</text>`;
     })
     .join("\n");
+}
+
+/** A piece of a picture between the map and the name of its token. */
+function printThumb({ side }: AxisScene, thumb: Placed, px: number): string {
+  const { along, deep } = thumb;
+  const [x, y] = side === "left" ? [-5 - deep, px - along / 2] : [px - along / 2, -5 - deep];
+  const [width, height] = side === "left" ? [deep, along] : [along, deep];
+  return `<image href="${cutOut(thumb)}" x="${x.toFixed(1)}" y="${y.toFixed(1)}" width="${width.toFixed(1)}" height="${height.toFixed(1)}" preserveAspectRatio="none"/>`;
 }
 
 function printLegend(x: number, y: number, colours: ColourScale, inks: Inks, forbidden: boolean): string {

@@ -1,16 +1,17 @@
 import "./text.css";
 
-import { useSignalEffect } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import { useOpen } from "../../context";
 import { useExporter } from "../../export/exporter";
 import { formatNumber, formatPercent, formatWeight } from "../../parts/format";
 import { TokenSearch } from "../../parts/search";
+import { Segmented } from "../../parts/segmented";
 import { TokenLabel, visible } from "../../parts/tokens";
 import { around, wordAt } from "../../parts/words";
 import type { Source } from "../../source/source";
 import { useViewState } from "../../state";
+import { useAsking } from "./asking";
 import { Bipartite } from "./Bipartite";
 import { textExporter } from "./exporting";
 import { entropy } from "./light";
@@ -29,24 +30,7 @@ export function TextView({ source }: { source: Source }) {
     state,
     useMemo(() => textExporter(model, () => [...pages.current.values()], lines), [model]),
   );
-  useSignalEffect(() => {
-    // Read here what the question depends on; ask after the pointer has rested a moment.
-    const deps = [
-      model.shown.value,
-      model.heads.value,
-      model.direction.value,
-      state.rec.value,
-      state.role.value,
-      state.layer.value,
-      state.head.value,
-    ];
-    let forget = (): void => undefined;
-    const timer = setTimeout(() => (forget = model.ask()), deps[0] === model.chosen.peek() ? 0 : 50);
-    return () => {
-      clearTimeout(timer);
-      forget();
-    };
-  });
+  useAsking(model);
   return (
     <div class="text-view">
       <div class="text-main" ref={main}>
@@ -139,34 +123,6 @@ function Bar({ model }: { model: TextModel }) {
         onChange={(value) => (scale.value = value)}
       />
     </div>
-  );
-}
-
-function Segmented<T extends string>({
-  name,
-  value,
-  values,
-  onChange,
-}: {
-  name: string;
-  value: T;
-  values: readonly (readonly [T, string])[];
-  onChange(value: T): void;
-}) {
-  return (
-    <span class="segmented" role="group" aria-label={name}>
-      {values.map(([each, label]) => (
-        <button
-          key={each}
-          type="button"
-          aria-pressed={value === each}
-          data-testid={`${name.toLowerCase()}-${each}`}
-          onClick={() => onChange(each)}
-        >
-          {label}
-        </button>
-      ))}
-    </span>
   );
 }
 

@@ -34,6 +34,11 @@ from regard.viewer.answers.recordings import (
     Tokens,
     Worked,
 )
+from regard.viewer.answers.sights import (
+    Said,
+    Sight,
+    Sights,
+)
 from regard.viewer.answers.work import (
     JobList,
     JobState,
@@ -69,6 +74,9 @@ __all__ = [
     "Region",
     "Returning",
     "Row",
+    "Said",
+    "Sight",
+    "Sights",
     "Started",
     "Statistics",
     "Steps",

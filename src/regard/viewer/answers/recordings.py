@@ -53,6 +53,7 @@ class Recordings(BaseModel):
 class Described(BaseModel):
     """A recording; `live` if its model can be run, for knock-outs and new texts.
 
+    `pictures`: the stacks among whose keys are patches of an image or frames of a sound.
     `storing`: whether a reader can keep it, or keeps it already; "no" if other machines can reach the server.
     """
 
@@ -66,6 +67,7 @@ class Described(BaseModel):
     live: bool
     storing: Literal["no", "can", "kept"]
     stacks: list[StackShape]
+    pictures: list[str]
     levels: int
     tile: int
 

@@ -6,12 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
 
-from regard.viewer.answers import Curve, Everywhere, Evidence, EvidencePlace, Questions
+from regard.viewer.answers import Curve, Everywhere, Evidence, EvidencePlace, Questions, Said, Sights
 from regard.viewer.everywhere import everywhere
 from regard.viewer.names import sides_of, tokens_of
 from regard.viewer.questions import questions
 from regard.viewer.routes.common import PROBLEMS, EntryDep, SessionDep, found
 from regard.viewer.routes.maps import HEAD, LAYER, Place, SiteDep
+from regard.viewer.sights import said_at, sights
 
 __all__ = ["router"]
 
@@ -74,3 +75,15 @@ def ask(entry: EntryDep, session: SessionDep, role: str) -> Questions:
         return Questions(returning=None, farthest=None)  # one text looks at another
     layers = [entry.layer(role, number) for number in shape.layers]
     return questions(layers, tokens_of(entry.recording, sides_of(role)[0], shape.keys))
+
+
+@router.get("/stacks/{role}/pictures")
+def read_pictures(entry: EntryDep, session: SessionDep, role: str) -> Sights:
+    """What was seen or heard, and which keys of the stack are its patches or frames."""
+    return Sights.model_validate({"pictures": sights(entry.recording, session.shape(entry, role))})
+
+
+@router.get("/said")
+def read_said(entry: EntryDep) -> Said:
+    """When each token was said, of a model that writes down what it hears."""
+    return Said(**said_at(entry.recording))

@@ -27,6 +27,7 @@ from regard.viewer.routes.common import PROBLEMS, EntryDep, SessionDep, found
 from regard.viewer.session import Session
 from regard.viewer.settings import Settings
 from regard.viewer.shelf import BUNDLED, model_name
+from regard.viewer.sights import has_pictures
 from regard.viewer.worked import worked_names, worked_steps
 
 __all__ = ["router"]
@@ -105,6 +106,7 @@ def describe(entry: EntryDep, session: SessionDep) -> dict[str, Any]:
         "live": session.shelf.of(about) is not None,
         "storing": _storing(entry, session),
         "stacks": [shape.to_dict() for shape in shapes],
+        "pictures": [shape.role for shape in shapes if has_pictures(about, shape)],
         "levels": shapes[0].levels if shapes else 1,
         "tile": TILE,
     }
