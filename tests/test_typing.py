@@ -71,6 +71,16 @@ def test_a_users_script_has_the_types_written_beside_it_and_no_other_findings(fi
     assert findings == wanted
 
 
+def test_no_name_at_the_root_may_be_taken_for_a_module_of_its_name():
+    # mypy does so where a package imports a function from a module that is called the same.
+    source = (ROOT / "src" / "regard" / "__init__.py").read_text()
+    imported = re.findall(r"^    from (regard\.[\w.]+) import (.+)$", source, re.MULTILINE)
+    pairs = [(package, name) for package, names in imported for name in names.split(", ")]
+    assert ("regard.engine.attention", "attention") in pairs
+    folder = ROOT / "src"
+    assert [pair for pair in pairs if (folder.joinpath(*pair[0].split("."), f"{pair[1]}.py")).is_file()] == []
+
+
 def test_checkers_see_every_public_name_and_no_catch_all():
     source = (ROOT / "src" / "regard" / "__init__.py").read_text()
     typed = source.split("if TYPE_CHECKING:")[1].split("__all__")[0]

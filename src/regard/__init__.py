@@ -28,14 +28,21 @@ if TYPE_CHECKING:
     )
 
     # isort: on
-    from regard.atlas import importance, knockout, rollout
-    from regard.checking import check
-    from regard.engine import KVCache, attention, explain_dispatch, sdpa
+    # A function is imported from its module: mypy would take `regard.engine.attention` for the module.
+    from regard.atlas.importance import importance
+    from regard.atlas.knockout import knockout
+    from regard.atlas.rollout import rollout
+    from regard.checking.check import check
+    from regard.engine import KVCache, sdpa
+    from regard.engine.attention import attention, explain_dispatch
     from regard.maps import AttentionMap, Observation, observe
     from regard.masks import Causal, Chunk, Dense, Documents, Padding, Prefix, Where, Window
-    from regard.models import Recording, load, record, watch
+    from regard.models import Recording, load
+    from regard.models.record import record
+    from regard.models.watch import watch
     from regard.stats import ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK
-    from regard.tracing import Trace, trace
+    from regard.tracing import Trace
+    from regard.tracing.trace import trace
 
 __all__ = [
     "AttentionMap",
