@@ -198,8 +198,12 @@ WRITES = [
 @pytest.mark.parametrize(
     ("failure", "status", "said"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), 1, "regard: No space left on device.\n"),
-        (KeyboardInterrupt(), 130, "regard: stopped.\n"),
+        (
+            lambda: OSError(errno.ENOSPC, "No space left on device"),
+            1,
+            "regard: {}: No space left on device.\n",
+        ),
+        (KeyboardInterrupt, 130, "regard: stopped.\n"),
     ],
     ids=["full", "interrupted"],
 )
@@ -214,11 +218,11 @@ def test_a_file_that_fails_half_way_is_not_left(
     def fail(written_by, *arguments, **_):
         draft = written_by if isinstance(written_by, Path) else Path(arguments[0])
         draft.write_bytes(b"half")
-        raise failure
+        raise failure()
 
     monkeypatch.setattr(writer, fail)
     found, _, err = run(*shlex.split(line.replace("{rec}", str(recorded))))
-    assert (found, err) == (status, said)
+    assert (found, err) == (status, said.format(out))
     assert [path.name for path in tmp_path.iterdir()] == [out]
     assert (tmp_path / out).read_bytes() == b"the old one"
 

@@ -199,6 +199,16 @@ def test_a_full_disk_leaves_no_half_recording(recordings, tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_disk_that_may_not_be_written_is_not_called_full(recordings, tmp_path, monkeypatch):
+    def refuses(*args):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(storage, "_write_segment", refuses)
+    said = r"x.regard cannot be written: Read-only file system. Save the recording somewhere else.$"
+    with pytest.raises(RegardError, match=said):
+        recordings[0].save(tmp_path / "x.regard")
+
+
 def test_a_full_disk_leaves_the_old_recording(recordings, tmp_path, monkeypatch):
     path = tmp_path / "x.regard"
     recordings[0].save(path)

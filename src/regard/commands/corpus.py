@@ -112,7 +112,9 @@ def run(
                 source, texts, output, settings=settings, resume=resume, progress=step, **options
             )
     except KeyboardInterrupt:
-        raise StoppedError(f"stopped. What was read stays in {output}: go on with --resume.") from None
+        if "://" not in output and not Path(output).exists():
+            raise
+        raise StoppedError(f"stopped. What was read stays in {output}: continue with --resume.") from None
     if made is None:
         typer.echo(f"Part {part} is read. When all are: regard corpus merge {output}", err=True)
         return

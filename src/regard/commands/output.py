@@ -123,7 +123,8 @@ def written(path: Path) -> Iterator[Path]:
         yield draft
         draft.replace(target)
     except OSError as error:
-        if error.filename == str(draft):
+        # A full disk names no file.
+        if error.filename in (None, str(draft)):
             error.filename = str(path)
         raise
     finally:

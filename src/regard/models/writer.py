@@ -18,6 +18,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,10 @@ class Writer:
         return entry_of(file)
 
     def _failed(self, error: BaseException) -> RecordingError:
+        if isinstance(error, OSError) and error.errno not in (None, ENOSPC, EDQUOT, EFBIG):
+            return RecordingError(
+                f"{self.path} cannot be written: {error.strerror}. Save the recording somewhere else."
+            )
         free = _free(self.path)
         return RecordingError(
             f"writing the recording to {self.path} failed: {error}. {spoken(self.recording.nbytes)} are to "
