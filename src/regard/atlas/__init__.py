@@ -1,4 +1,4 @@
-"""What every head of a model does, and whether it matters."""
+"""The atlas: what every head of a model attends to, and the effect of removing it."""
 
 from regard.atlas.advice import Advice, Pattern, advise
 from regard.atlas.alignment import AlignmentHead, TimedWord, alignment_heads, token_times, word_times

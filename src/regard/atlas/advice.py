@@ -1,6 +1,6 @@
-"""`advise`: which sparse mask would keep nearly all of each head's attention, and what it would save.
+"""`advise`: find the sparsest mask that keeps nearly all of each head's attention.
 
-Every share is exact: it is added up from the weights of the whole map, not estimated from a sample.
+Shares are exact: they are sums over the weights of the whole map, not estimates from a sample.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ BLOCK = 64
 
 @dataclass(frozen=True)
 class Pattern:
-    """A mask for one head, or for all heads of a layer (`head` None), and what it keeps of their attention.
+    """A mask for one head, or for all heads of a layer (`head` None), and the attention that it keeps.
 
-    `mass` is the share of the attention kept, of the head that loses most. `pairs` is the share of the
-    visible pairs that are computed, 1.0 for no saving.
+    `mass` is the share of the attention kept, in the head that loses most. `pairs` is the share of the
+    visible pairs that are computed; 1.0 means that nothing is saved.
     """
 
     layer: int
@@ -49,7 +49,7 @@ class Pattern:
     pairs: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; `mask` is None for a rule that is a Python function, such as block patterns."""
+        """Plain data; `mask` is None if the mask is a Python function, as for block patterns."""
         written = None if self.mask is None or self.kind.startswith("blocks") else self.mask.to_json()
         named = {name: getattr(self, name) for name in ("layer", "head", "kind", "mass", "pairs")}
         return {**named, "mask": written}
@@ -75,7 +75,8 @@ class Advice:
         return sum(one.pairs for one in self.layers) / len(self.layers)
 
     def mask(self, layer: int, head: int | None = None) -> Mask | None:
-        """The mask of a head, or of all heads of a layer; None where the model's own is the best there is."""
+        """The mask for a head, or for all heads of a layer; None if no mask saves more than the model's
+        own."""
         among = self.layers if head is None else self.heads
         found = next((one for one in among if (one.layer, one.head) == (layer, head)), None)
         if found is None:
@@ -157,7 +158,7 @@ def advise(
 
 
 class _Survey:
-    """The sums of one layer's map from which the share of every pattern follows."""
+    """The sums of one layer's map from which the share of every pattern is computed."""
 
     def __init__(self, seen: AttentionMap, layer: int, share: float) -> None:
         self.seen, self.layer, self.share = seen, layer, share
@@ -180,7 +181,8 @@ class _Survey:
             self.visible //= (seen.mask.batch or 1) * (seen.mask.heads or 1)
 
     def best(self, heads: list[int], head: int | None = None) -> Pattern:
-        """The pattern with the fewest pairs that serves some heads together; `head` if it serves only one."""
+        """The pattern with the fewest pairs that is good enough for all of `heads`; `head` is the number of a
+        single head."""
         whole = Pattern(self.layer, head, "all pairs", self.seen.mask, 1.0, 1.0)
         found = [
             replace(whole, kind=kind, mask=mask, mass=mass, pairs=pairs)
@@ -203,7 +205,7 @@ class _Survey:
             yield self._pattern(f"{kind} {width}", mask, held[:, width - 1] / total)
         for width, outside in self.outside.items():
             inside = self.near[heads, :width].sum(-1)
-            # All heads use the same keys: heads take turns in choosing one until each keeps enough.
+            # All heads use the same keys: they choose one key each in turn until every head keeps enough.
             keys = _heaviest(outside[heads], wanted - inside)
             if keys is not None and len(keys) < self.k // 2:
                 flags = torch.zeros(self.k, dtype=torch.bool)
@@ -251,7 +253,8 @@ def _by_distance(curve: Any) -> Float[Tensor, "heads distances"]:
 
 
 def _heaviest(mass: Float[Tensor, "heads some"], wanted: Float[Tensor, " heads"]) -> list[int] | None:
-    """The fewest heaviest entries of each head that hold the wanted share, joined; None if all do not."""
+    """The union over heads of the fewest heaviest entries that hold the wanted share; None if all entries
+    together don't."""
     if bool((mass.sum(-1) < wanted).any()):
         return None
     order = mass.sort(dim=-1, descending=True)

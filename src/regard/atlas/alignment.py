@@ -1,4 +1,4 @@
-"""When each word was said: cross-attention to a sound, aligned by dynamic time warping."""
+"""Word times from cross-attention to a sound, aligned by dynamic time warping."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from regard.models import Recording, Token
 
 __all__ = ["AlignmentHead", "TimedWord", "alignment_heads", "token_times", "word_times"]
 
-# Seconds of a frame of Whisper's encoder, and of wav2vec's.
+# Seconds per frame of Whisper's encoder, and of wav2vec's.
 FRAME = 0.02
 # Frames over which weights are smoothed; an odd number.
 WIDTH = 7
-# Frames on either side that count as the same place.
+# Frames on either side that count as the same position.
 NEAR = 2
-# Special tokens are no part of what is heard: Whisper's <|en|>, <s>, SeamlessM4T's __eng__, BERT's [CLS].
+# Special tokens, which are not spoken: Whisper's <|en|>, <s>, SeamlessM4T's __eng__, BERT's [CLS].
 SPECIAL = re.compile(r"\s*(<\|.*\|>|</?\w+>|__\w+__|\[[A-Z]+\])\s*")
 
 
@@ -46,9 +46,9 @@ class TimedWord(NamedTuple):
 def alignment_heads(recording: Recording, top: int = 10) -> list[AlignmentHead]:
     """The cross-attention heads that follow the sound, best first.
 
-    The weights of each head are aligned with the sound separately. The score is how much more weight a token
-    gives to its own stretch of the sound than to those of other tokens. A head that always attends to the
-    same frames gets 0.
+    Each head's weights are aligned with the sound separately. The score is the weight that a token gives to
+    its own part of the sound, minus the weight it gives to other tokens' parts. A head that always attends to
+    the same frames scores 0.
     """
     found: list[AlignmentHead] = []
     first = _spoken_from(recording)
@@ -69,13 +69,13 @@ def token_times(
     frame: float = FRAME,
     width: int = WIDTH,
 ) -> Float[Tensor, " tokens"]:
-    """When each token that the decoder read begins, in seconds; 0 for the instructions in front.
+    """The start time of each token that the decoder read, in seconds; 0 for the instruction tokens in front.
 
-    A token is heard by the query that predicts it, which is the one before it. `heads` are pairs of a layer
-    and a head, such as a model has in `generation_config.alignment_heads`; the best of `alignment_heads`
-    unless given. Their weights are standardised over the tokens, smoothed by a median over `width` frames,
-    averaged, and aligned by dynamic time warping: the method of Whisper's authors, with the times of
-    transformers' `return_timestamps="word"`.
+    The query that predicts a token, the one before it, attends to the token's sound. `heads` are (layer,
+    head) pairs, such as a model's `generation_config.alignment_heads`; the default is the best of
+    `alignment_heads`. Their weights are standardised over the tokens, smoothed by a median over `width`
+    frames, averaged, and aligned by dynamic time warping. This is the method of Whisper's authors, and gives
+    the times of transformers' `return_timestamps="word"`.
     """
     first, starts = _starts(recording, heads, width)
     return torch.cat([torch.zeros(first), starts[:-1] * frame])
@@ -88,9 +88,10 @@ def word_times(
     frame: float = FRAME,
     width: int = WIDTH,
 ) -> list[TimedWord]:
-    """When each word begins and ends: tokens up to the next space are a word. Options as in `token_times`.
+    """The start and end time of each word, that is, of the tokens up to the next space. Options as in
+    `token_times`.
 
-    A word ends where the next token begins, the last one where the model begins to look for what follows.
+    A word ends at the start of the next token; the last word ends where the final query's weight begins.
     """
     first, frames = _starts(recording, heads, width)
     edges = [0.0] * first + (frames * frame).tolist()
@@ -110,7 +111,7 @@ def word_times(
 def _starts(
     recording: Recording, heads: Sequence[tuple[int, int]] | None, width: int
 ) -> tuple[int, Int64[Tensor, " words"]]:
-    """The first token of what was said; the frame at which each token from there on begins, and the end."""
+    """The first spoken token; the frame at which each token from there on begins, and the last frame."""
     if heads is None:
         heads = [(found.layer, found.head) for found in alignment_heads(recording, top=6) if found.score > 0]
     first, frames = _spoken_from(recording), _frames(recording)
@@ -123,12 +124,12 @@ def _starts(
     if not rows:
         raise MapError("no head follows the sound; name some with heads=[(layer, head), ...].")
     starts = warped(smooth(torch.stack(rows), width).mean(0))
-    # Where no instruction stands in front nothing predicts the first token: it begins with the sound.
+    # Without an instruction token in front, no query predicts the first token: it begins with the sound.
     return first, starts if first else torch.cat([starts.new_zeros(1), starts])
 
 
 def _follows(weights: Float[Tensor, "q frames"], starts: Int64[Tensor, " q"]) -> float:
-    """How much more weight a token gives to its own stretch of the sound than to the others."""
+    """The weight that a token gives to its own part of the sound, minus the weight to other parts."""
     q, frames = weights.shape
     place = torch.arange(frames)
     ends = torch.cat([starts[1:], torch.tensor([frames - 1])])

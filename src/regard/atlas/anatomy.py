@@ -1,4 +1,4 @@
-"""Where a model attends: its layers, their heads, and the matrix that mixes each head's output."""
+"""The attention layers of a model: their heads, and the output matrix of each head."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from regard.models.watch import watch
 
 __all__ = ["Anatomy", "Callers", "Place", "output_projection"]
 
-# Names that models give to the matrix that mixes the heads' outputs.
+# Attribute names of the output matrix in models.
 PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "wo", "o", "out_lin", "to_out", "linear_out", "proj")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A layer of a model: its stack, its number there, its heads, and how many queries and keys it has."""
+    """An attention layer of a model: its stack, its number, and its numbers of heads, queries and keys."""
 
     stack: str
     layer: int
@@ -35,10 +35,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Every layer of a model that attends, by the name of its module and its turn.
+    """The attention layers of a model, by module name and turn.
 
-    A turn says how often that module has attended before in the same pass, since some models use one module
-    for all layers. `main` is the stack that layers are meant to be of where no stack is named.
+    The turn counts the calls of the module in one pass, since some models use one module for all layers.
+    `main` is the stack of layers that are given without a stack.
     """
 
     main: str
@@ -46,7 +46,7 @@ class Anatomy:
 
     @classmethod
     def of(cls, model: Any, given: Mapping[str, Any]) -> Anatomy:
-        """Found by watching the model read what it is given; numbers are those that a recording has."""
+        """Find the layers by watching one run of the model; numbers are those of a recording."""
         check_model(model)
         with torch.no_grad(), watch(model, stats=(), keep_maps=False) as recording:
             model(**given)
@@ -63,7 +63,7 @@ class Anatomy:
 
     @classmethod
     def of_text(cls, model: Any, ids: Int[Tensor, "1 n"]) -> Anatomy:
-        """Of a model that reads one text, found by watching it read one token."""
+        """Find the layers of a model that reads one text, by watching it read one token."""
         if model.config.is_encoder_decoder:
             raise ModelError(
                 f"{type(model).__name__} reads one text and writes another; use a model that reads one text, "
@@ -83,11 +83,11 @@ class Anatomy:
 
     @property
     def heads(self) -> dict[int, int]:
-        """How many heads each layer of the main stack has."""
+        """The number of heads of each layer of the main stack."""
         return {layer: place.heads for layer, place in self.stacks[self.main].items()}
 
     def layers_of(self, stack: str | None) -> dict[int, Place]:
-        """The layers of one stack, of the main one unless it is named."""
+        """The layers of one stack, by default the main one."""
         if stack is not None and stack not in self.stacks:
             raise MapError(
                 f"there is no stack {stack!r}; the stacks that attend are {', '.join(self.stacks)}."
@@ -118,7 +118,7 @@ class Callers:
         self._turns.clear()
 
     def place(self, module: torch.nn.Module) -> Place | None:
-        """The layer of the current call; None for attention that the anatomy does not hold."""
+        """The layer of the current call; None if the anatomy doesn't have it."""
         site = self._names[id(module)], self._turns[id(module)]
         self._turns[id(module)] += 1
         return self.anatomy.sites.get(site)

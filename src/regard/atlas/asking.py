@@ -1,4 +1,4 @@
-"""What a model is asked before and after a cut: what it is given, and the answer that is compared."""
+"""The input and the output of a model that are compared before and after a cut."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from regard.models.switch import check_model
 
 __all__ = ["Answer", "Question", "question_of"]
 
-# What a tokenizer says about padding and lengths: nothing that one text needs.
+# Tokenizer outputs about padding and lengths, which a single text doesn't need.
 IGNORED = ("attention_mask", "length", "special_tokens_mask", "offset_mapping")
-# What a cut is made of beside a text: how models call images and sounds.
+# The argument names of images and sounds.
 OTHERS = ("pixel_values", "input_features", "input_values")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says in one place: logits of tokens or classes, or a state where it has no such head.
+    """A model's output at one position: logits of tokens or classes; for models without a head, a state.
 
-    `at` is the place, None where the answer is about all that was read. `loss` is nats per token over the
+    `at` is the position; None if the output is about the whole input. `loss` is in nats per token over the
     whole text.
     """
 
@@ -41,9 +41,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """What a model is given. `ids` are the tokens it goes on with: the text, or what it has written.
+    """The input of a model. `ids` are the tokens that it continues: the text, or the decoder's tokens.
 
-    `readers` are the stacks whose keys are the tokens of what was read.
+    `readers` are the stacks whose keys are the tokens of the input text.
     """
 
     arguments: dict[str, Any]
@@ -51,13 +51,13 @@ class Question:
     readers: tuple[str, ...] = ()
 
     def anatomy(self, model: Any) -> Anatomy:
-        """The layers that attend to it."""
+        """The attention layers that run for this input."""
         if self.arguments.keys() == {"input_ids"} and not model.config.is_encoder_decoder:
             return Anatomy.of_text(model, self.arguments["input_ids"])
         return Anatomy.of(model, self._known(model))
 
     def ask(self, model: Any, at: int | None) -> Answer:
-        """The answer at one position, or of all together where `at` is None or the model has one answer."""
+        """The output at one position; of the whole input if `at` is None or the model has a single output."""
         if at is not None and self.ids is not None and _has_base(model):
             place = place_of(at, self.ids.shape[1])
             beside = {name: value for name, value in self.arguments.items() if name != "input_ids"}
@@ -96,7 +96,7 @@ class Question:
 
 
 def question_of(model: Any, tokens: Tokens, written: Tokens | None = None, tokenizer: Any = None) -> Question:
-    """What a model is given: a text, its ids or the arguments of its pass; and what it has written."""
+    """The input of a model, from a text, ids or the arguments of its pass, and the decoder's tokens."""
     check_model(model)
     beside = _beside(model, tokens) if isinstance(tokens, Mapping) else {}
     if not model.config.is_encoder_decoder:
@@ -118,7 +118,7 @@ def question_of(model: Any, tokens: Tokens, written: Tokens | None = None, token
 
 
 def _beside(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model is given with the tokens, or in their place: pixels, features, kinds of tokens."""
+    """The arguments of a model besides or instead of token ids: pixels, features, token types."""
     if not any(name in given for name in ("input_ids", *OTHERS)):
         named = ", ".join(map(str, given)) or "nothing"
         raise ModelError(f"tokens hold {named}; wanted input_ids, {', '.join(OTHERS[:-1])} or {OTHERS[-1]}.")
@@ -136,7 +136,7 @@ def _beside(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(model: Any, written: Tokens | None, tokenizer: Any) -> Int[Tensor, "1 n"]:
-    """What the decoder reads: the token it begins with, then what was written, without the end."""
+    """The decoder's input: its start token, then the written tokens, without the end token."""
     start = model.config.decoder_start_token_id
     start = start if start is not None else model.config.bos_token_id or 0
     if written is None:
@@ -147,7 +147,7 @@ def _written(model: Any, written: Tokens | None, tokenizer: Any) -> Int[Tensor, 
         found: Sequence[int] = tokenizer(text_target=written)["input_ids"]
         ends = model.config.eos_token_id
         if found and found[-1] in (ends if isinstance(ends, list) else [ends]):
-            # Nothing comes after the end.
+            # Leave out the end token: no token follows it.
             found = found[:-1]
         ids = torch.tensor([found or [start]], device=model.device)
     else:
@@ -168,7 +168,7 @@ def _has_base(model: Any) -> bool:
 
 
 def _state(model: Any, output: Any, at: int | None) -> Answer:
-    """What a model without a head gives at a token, or the mean over all, as sentence encoders take it."""
+    """The state of a model without a head at one token, or the mean over all, as sentence encoders use it."""
     states = getattr(output, "last_hidden_state", None)
     if not isinstance(states, Tensor) or states.ndim != 3 or len(states) != 1:
         raise ModelError(

@@ -1,4 +1,4 @@
-"""Two atlases side by side: what changed between two texts, or between two models."""
+"""Compares two atlases: of one model on two texts, or of two models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every pair except those that were cut, as a mask: products of sets, never a matrix."""
+"""A mask of all pairs except those that were cut, as products of sets instead of a matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting edges while a model attends."""
+"""Cuts edges of a model's attention while it runs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from regard.models.call import AttentionCall
 
 __all__ = ["INSTEAD", "Cutter", "LayerCut", "cutting"]
 
-# What replaces the output of a cut head: zero, the mean of its outputs so far, or its output at a random
-# earlier token.
+# The replacement for the output of a cut head: zero, the mean of its outputs so far, or its output at a
+# random earlier token.
 INSTEAD = ("zero", "mean", "resample")
 
 
 @dataclass(frozen=True)
 class LayerCut:
-    """The cuts in one layer: whole heads, per text of a batch, and single pairs that a mask forbids.
+    """The cuts in one layer: whole heads, per text of a batch, and single pairs, by a mask.
 
-    A cut pair has score −inf before softmax, so the rest of its row is renormalised. A row in which all pairs
-    are cut gives 0. A cut head gives 0 throughout, or what `instead` says, so its pairs need no mask; the
+    A cut pair has score −inf before softmax, so the rest of its row is renormalised. A row whose pairs are
+    all cut gives 0. The output of a cut head is replaced as `instead` says, by default with 0; the
     replacement never depends on later tokens.
     """
 
@@ -56,7 +56,7 @@ class Cutter:
     def __init__(self, model: Any, anatomy: Anatomy) -> None:
         self.anatomy = anatomy
         self.causal = True
-        """Whether no query of the main stack has been allowed to see what comes after it."""
+        """Whether every mask of the main stack so far was causal."""
         self._callers = Callers(model, anatomy)
         self._cuts: Mapping[tuple[str, int], LayerCut] = {}
         self.attended: Callable[[], None] | None = None
@@ -84,7 +84,7 @@ class Cutter:
 
 @contextmanager
 def cutting(model: Any, anatomy: Anatomy) -> Iterator[Cutter]:
-    """A model whose edges can be cut within the block: `cutter.begin(cuts)`, then run it."""
+    """Within the block, edges of the model can be cut: call `cutter.begin(cuts)`, then run the model."""
     cutter = Cutter(model, anatomy)
     with attending(model, cutter):
         yield cutter
@@ -97,7 +97,7 @@ def _running_mean(out: Tensor) -> Tensor:
 
 
 def _drawn(out: Tensor) -> Tensor:
-    """For each token the output at a random token up to it; the same draw in every call."""
+    """For each token, the output at a random token up to it; the same draw in every call."""
     share = torch.rand(out.shape[2], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     places = (share * torch.arange(1, out.shape[2] + 1)).long().to(out.device)
     return out[:, :, places]

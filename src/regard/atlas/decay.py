@@ -1,4 +1,4 @@
-"""How attention falls off with distance, and whether a power law fits."""
+"""The decay of attention with distance, and fits of a power law and an exponential."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regard.stats import DecayCurve
 
 __all__ = ["DecayFit", "decay", "fit_decay"]
 
-# With fewer bins, or means over fewer queries, a fit would be a guess.
+# The fewest bins, and the fewest queries per mean, for a meaningful fit.
 BINS = 6
 QUERIES = 16
 # Models whose AIC differs by less are equally good (Burnham and Anderson).
@@ -32,9 +32,9 @@ class DecayFit:
     """The mean weight of one head by distance, and the laws fitted to it.
 
     A power law is A(d) = a d^-gamma, an exponential A(d) = a e^(-rate d). `aic` is the exponential's AIC
-    minus the power law's: above 2 the power law describes the head better, below -2 the exponential. `first`
-    and `last` are the distances of the fit, `queries` how many queries each mean is over. Where no fit was
-    made, its numbers are None and `refused` says why; `note` says what cut the range short.
+    minus the power law's: above 2 the power law describes the head better, below -2 the exponential. The fit
+    uses distances `first` to `last`; each mean is over `queries` queries. If no fit was made, its numbers are
+    None and `refused` says why; `note` says what limited the range.
     """
 
     stack: str
@@ -57,7 +57,7 @@ class DecayFit:
 
     @property
     def better(self) -> str | None:
-        """Which law describes the head better: "power law" or "exponential"; None where neither does."""
+        """The law that describes the head better: "power law" or "exponential"; None if neither does."""
         if self.aic is None or abs(self.aic) < EVEN:
             return None
         return "power law" if self.aic > 0 else "exponential"
@@ -83,7 +83,7 @@ def decay(
     reach: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[DecayFit]:
-    """How every head's attention falls off with distance: exact means, and fits of a power law.
+    """The decay of every head's attention with distance: exact means, and fits of a power law.
 
     The means are over the queries at position `reach` (half the text) and later, for distances 1 to `reach`:
     each of these queries has each of these distances. `skip_sinks` leaves out the first keys. In a layer with

@@ -1,4 +1,4 @@
-"""Edges of a model's attention as users name them, and the cuts they mean in each layer."""
+"""Edges of a model's attention as users give them, and the cuts that they mean in each layer."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from regard.errors import MapError
 __all__ = ["Edge", "Head", "Span", "cuts_of", "positions_of"]
 
 Span = int | range | slice | Sequence[int] | None
-# A layer and a head, with the stack in front where it is not the main one.
+# (layer, head), or (stack, layer, head) for a stack that is not the main one.
 Head = tuple[Span, Span] | tuple[str, Span, Span]
 
 
 @dataclass(frozen=True)
 class Edge:
-    """A query and a key in a head of a layer. Each is a number, several numbers, or None for all.
+    """An edge: a query and a key in a head of a layer. Each is a number, several numbers, or None for all.
 
-    Several are a range, a slice or a list. Queries and keys are positions in the text; negative ones count
-    from its end, and slices end where the text ends. `stack` says of which stack the layer is, such as
-    "encoder" or "cross"; unless named, it is the decoder, or the only one there is.
+    Several numbers are a range, a slice or a list. Queries and keys are positions in the text; negative ones
+    count from its end. `stack` is the layer's stack, such as "encoder" or "cross"; by default it is the
+    decoder, or the model's only stack.
 
     >>> Edge(layer=6, head=3, query=-1, key=range(10, 20))
     Edge(layer=6, head=3, query=-1, key=range(10, 20), stack=None)
@@ -49,7 +49,7 @@ def cuts_of(
     keys: Span = (),
     readers: Sequence[str] = (),
 ) -> dict[tuple[str, int], LayerCut]:
-    """What is cut in each layer, by stack and number. `keys` are hidden in the stacks of `readers`."""
+    """The cuts of each layer, by stack and number. `keys` are hidden in the stacks `readers`."""
     asked = [_edge(edge) for edge in edges] + [_head(head) for head in heads]
     readers = [stack for stack in readers if stack in anatomy.stacks] or [anatomy.main]
     longest = max(place.keys for place in anatomy.stacks[readers[0]].values())
@@ -101,7 +101,7 @@ def positions_of(name: str, span: Span, n: int) -> tuple[int, ...] | None:
 
 
 def _numbers(name: str, span: Any) -> list[int]:
-    """Whole numbers, from one or several."""
+    """Whole numbers, from one number or several."""
     try:
         several = list(span)
     except TypeError:
@@ -152,7 +152,7 @@ def _heads_of(edge: Edge, anatomy: Anatomy) -> dict[tuple[str, int], tuple[int, 
 
 
 def _chosen(name: str, span: Span, count: int) -> tuple[int, ...] | None:
-    """Layers or heads. Unlike positions, they cannot be counted from the end."""
+    """The numbers of layers or heads. Unlike positions, they can't be counted from the end."""
     if isinstance(span, slice):
         return positions_of(name, span, count)
     return None if span is None else tuple(sorted(set(_numbers(name, span))))

@@ -1,4 +1,4 @@
-"""The results of a sweep of cuts: the effect of each, next to what attention weights suggest."""
+"""The results of a sweep of cuts: the effect of each cut, and measures from attention weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Effect", "Importance"]
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of cutting one head, or one key in all layers, next to what attention weights suggest."""
+    """The effect of cutting one head, or one key in all layers, and measures from attention weights."""
 
     layer: int | None
     head: int | None
@@ -86,7 +86,7 @@ class Importance:
 
     @property
     def rank_correlation(self) -> Correlation:
-        """Of weight with KL: how well weights predict which cut changes the prediction."""
+        """The correlation of weight with KL: how well weights predict which cut changes the prediction."""
         return self.correlations["weight"]["kl"]
 
     def strongest(self, count: int = 10, by: str = "kl") -> tuple[Effect, ...]:

@@ -1,4 +1,4 @@
-"""The evidence for a kind, query by query: the keys in question and their weights."""
+"""The evidence for a kind of head, per query: the keys of the kind and their weights."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from regard.maps import AttentionMap
 
 __all__ = ["EVIDENCE", "Evidence", "Place", "evidence"]
 
-# For maps with more cells, only every second query is read, or every third, …: about a second of work.
+# Maps with more cells are subsampled: every second query is read, or every third, …, to take about a second.
 CELLS = 1 << 29
 
 
 class Place(NamedTuple):
-    """A cell of a kind's keys; `source` is an earlier place of the query's token, for kinds that need one."""
+    """A cell whose key is of the kind; `source` is an earlier occurrence of the query's token, for kinds that
+    have one."""
 
     query: int
     key: int
@@ -42,7 +43,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """For every query: whether it sees keys of the kind, their weight, and the heaviest of them.
+    """Per query: whether it sees keys of the kind, their total weight, and the heaviest of them.
 
     A query is a hit if its heaviest key is one of these.
     """
@@ -55,11 +56,11 @@ class Evidence:
     key: Int64[Tensor, " q"]
     hit: Bool[Tensor, " q"]
     step: int = 1
-    """Of long texts only every second query is looked at, or every third, …"""
+    """In long texts, only every `step`-th query is read."""
 
     @property
     def queries(self) -> int:
-        """How many queries see a key of the kind."""
+        """The number of queries that see a key of the kind."""
         return int(self.able.sum())
 
     @property
@@ -85,7 +86,7 @@ class Evidence:
         ]
 
     def along(self, bins: int) -> list[tuple[float, float, float]]:
-        """Along the text, per bin of queries: its middle, the mean weight, and the share of hits."""
+        """Per bin of queries along the text: its middle, the mean weight, and the share of hits."""
         q = len(self.able)
         size = max(1, -(-q // bins))
         found = []
@@ -128,7 +129,7 @@ def evidence(
 
 
 class _Frame:
-    """One head, and what the searches for several kinds share."""
+    """One head, and intermediate results that several kinds share."""
 
     def __init__(
         self, seen: AttentionMap, role: str, words: Words, top: tuple[Tensor, Tensor] | None
@@ -158,7 +159,7 @@ class _Frame:
 
     @property
     def first(self) -> int:
-        """The first key that any query sees; padding on the left comes before it."""
+        """The first key that any query sees; keys before it are padding."""
         return int((Flat.beside(self.seen).key_counts.amax(0) > 0).long().argmax()) if self.k else 0
 
     @property
@@ -177,7 +178,7 @@ class _Frame:
         )
 
     def found(self, kind: str, looks_for: str, blocks: Iterator[_Block], step: int = 1) -> Evidence:
-        """Fold blocks of cells, each with the cells in question."""
+        """Collect the evidence from blocks of cells, each with a flag for the cells of the kind."""
         weight, best = torch.zeros(2, self.q)
         key = torch.full((self.q,), -1, dtype=torch.int64)
         able = torch.zeros(self.q, dtype=torch.bool)
@@ -302,7 +303,8 @@ def _strided(frame: _Frame, kind: str, sentence: str) -> Evidence:
 
 
 def _retrieval(frame: _Frame, kind: str, sentence: str) -> Evidence:
-    """Of passages that come again or of single far keys, whichever has more weight, as the atlas chooses."""
+    """The evidence for repeated passages or for single far keys, whichever has more weight, as in the
+    atlas."""
     keys, passages = _far_keys(frame, kind, sentence), _far_passages(frame, kind)
     return passages if passages.queries >= QUERIES and passages.mean >= keys.mean else keys
 

@@ -1,4 +1,4 @@
-"""Straight lines through a few points, with honest error bars."""
+"""Least-squares lines through a few points, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def fit_line(x: Float[Tensor, " points"], y: Float[Tensor, " points"]) -> Line:
 def log_bins(
     values: Float[Tensor, "... distances"], first: int, last: int, per_octave: int = 4
 ) -> Float[Tensor, "... bins"]:
-    """Means over bins that grow geometrically; `values` are those of the distances first … last.
+    """Means over geometrically growing bins of the values at distances first … last.
 
     >>> log_bins(torch.arange(1.0, 9.0), 1, 8, per_octave=1)
     tensor([1.0000, 2.5000, 5.5000, 8.0000])

@@ -1,4 +1,4 @@
-"""The flat head: what chance alone would give."""
+"""The flat head: even weights over the visible keys, the baseline for chance."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["Flat"]
 
 @dataclass(frozen=True)
 class Flat:
-    """A head that spreads every query evenly over the keys its mask allows: the measure of chance.
+    """A head with even weights over the keys that its mask allows: the baseline for chance.
 
-    Its heads are 1 where the mask treats all heads alike. Under a plain causal mask its sums are harmonic
-    numbers and cost nothing; under any other mask they come from a pass over the map.
+    It has one head if the mask is the same for all heads. Under a plain causal mask its sums are harmonic
+    numbers, computed in closed form; under other masks they take a pass over the map.
 
     >>> Flat(Causal(), 1, 3, 3).by_distance(1)
     tensor([0.4167], dtype=torch.float64)
@@ -50,7 +50,7 @@ class Flat:
 
     @cached_property
     def map(self) -> AttentionMap:
-        """The flat head as a map like any other."""
+        """The attention map of the flat head."""
         q, k = (torch.zeros(1, self.heads, n, 1, device=self.device) for n in (self.q, self.k))
         seen = AttentionMap.of(q, k, mask=self.mask)
         if self._harmonic:
@@ -60,17 +60,17 @@ class Flat:
 
     @cached_property
     def visible(self) -> Int64[Tensor, "heads q"]:
-        """How many keys each query may see."""
+        """The number of keys that each query may see."""
         return self.map.lse[0].exp().round().long()
 
     @cached_property
     def live(self) -> Int64[Tensor, " heads"]:
-        """How many queries may see a key at all."""
+        """The number of queries that may see any key."""
         return (self.visible > 0).sum(-1)
 
     @property
     def distance_counts(self) -> Int64[Tensor, "heads distances"]:
-        """How many pairs each distance 1 - q … k - 1 has."""
+        """The number of pairs at each distance 1 - q … k - 1."""
         return self._tallies[1]
 
     @property
@@ -85,7 +85,7 @@ class Flat:
 
     @property
     def key_counts(self) -> Int64[Tensor, "heads k"]:
-        """How many queries may see each key."""
+        """The number of queries that may see each key."""
         return self._tallies[3]
 
     def by_distance(self, distance: int) -> Float[Tensor, " heads"]:
@@ -99,7 +99,8 @@ class Flat:
         if name not in self._by_token:
             if words.q_ids is None or words.k_ids is None:
                 raise RecordingError(f"the tokens are not known: {words.no_ids}.")
-            # With the words beside it, so that no other words can come to have their id.
+            # Keep the words alive with the result: the cache key is their id, which could be reused
+            # otherwise.
             self._by_token[name] = (token_mass(self.map, words.q_ids, words.k_ids, shift, places), words)
         return self._by_token[name][0]
 
@@ -108,7 +109,7 @@ class Flat:
         return {}
 
     def far(self, least: int, first: int) -> Int64[Tensor, "heads q"]:
-        """How many keys each query may see at a distance of `least` or more, from key `first` on."""
+        """The number of keys that each query may see at distance `least` or more, from key `first` on."""
         if self._harmonic:
             position = torch.arange(self.q, device=self.device) + self.offset
             return (position - least + 1 - first).clamp(min=0)[None]
@@ -138,7 +139,8 @@ class Flat:
         return sums, curve.count[0], found["column_mass"][0].double(), found["counts"][0]
 
     def _harmonic_tallies(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Query p holds 1 / (p + 1) everywhere, so key j and distance j both sum it over p >= j."""
+        """Query p gives 1 / (p + 1) to each of its keys, so key j and distance j both get its sum over p >=
+        j."""
         positions = torch.arange(self.k, device=self.device)
         each = torch.where(positions >= self.offset, 1 / (positions + 1).double(), 0.0)
         sums = each.flip(0).cumsum(0).flip(0)
@@ -153,7 +155,7 @@ class Flat:
 
 
 def _seen_by(tile: MapTile) -> Int64[Tensor, "batch heads k"]:
-    """How many of a tile's queries may see each of its keys."""
+    """The number of a tile's queries that may see each of its keys."""
     if tile.allowed is None:
         return torch.full_like(tile.weights[..., 0, :], len(tile.rows), dtype=torch.int64)
     return tile.allowed.expand_as(tile.weights).sum(-2)

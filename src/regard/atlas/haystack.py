@@ -1,4 +1,4 @@
-"""A sentence hidden in a long text, and a question about it at the end."""
+"""Hides a sentence in a long text, and asks a question about it at the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Needle:
 
     @classmethod
     def of(cls, sentence: str, question: str, answer: str | None = None) -> Needle:
-        """By default the answer is what follows the question in the sentence, without the final punctuation.
+        """By default the answer is the rest of the sentence after the question, without final punctuation.
 
         >>> Needle.of("The donkey's name was Barnaby.", "name was").answer
         ' Barnaby'
@@ -48,15 +48,15 @@ class Needle:
 
     @property
     def source(self) -> tuple[int, int]:
-        """Where the answer is in the sentence; (0, 0) if it is not there."""
+        """The span of the answer in the sentence; (0, 0) if the sentence doesn't contain it."""
         start = self.sentence.rfind(self.answer.strip())
         return (start, start + len(self.answer.strip())) if start >= 0 else (0, 0)
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """The tokens of the text with the needle at one depth, and where the needle, its answer and the reply
-    are.
+    """The tokens of the text with the needle at one depth, and the spans of the needle, its answer and the
+    reply.
 
     `reply` are the tokens of the answer at the very end. `needle` and `source` (the answer within the needle)
     are empty in the control, which has no needle.

@@ -32,7 +32,7 @@ AT_ONCE = 8192
 
 @dataclass(frozen=True)
 class _Variant:
-    """One thing to cut: a head of a layer, or a key in all of them."""
+    """One cut: a head of a layer, or a key in all layers."""
 
     layer: int | None
     index: int
@@ -49,13 +49,14 @@ def importance(
     tokenizer: Any = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Importance:
-    """Cut each head (or each key, in all layers) separately, and compare the effects with what weights
-    suggest.
+    """Cut each head (or each key, in all layers) separately, and compare the effects with measures from
+    attention weights.
 
     The effect of a cut is that of `knockout`: KL of the prediction at `at`, and the change of the loss over
-    the whole text (left out with `loss=False`). Next to it are the measures that importance is often read
-    from; `rank_correlation` says how well they predict the effect. `only` selects heads as (layer, head), or
-    keys. By default all heads are cut, or all keys up to `at`, since later ones have no effect there.
+    the whole text (left out with `loss=False`). The result also has measures that are often taken for
+    importance; `rank_correlation` says how well they predict the effect. `only` selects heads as (layer,
+    head), or keys. By default all heads are cut, or all keys up to `at`, since later ones have no effect
+    there.
 
     Variants run as a batch, and those of one layer start at that layer with the hidden states of the uncut
     run below it.

@@ -1,4 +1,4 @@
-"""`knockout`: what a model would predict without some of its attention."""
+"""`knockout`: cut some of a model's attention and compare its predictions."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Knockout:
     predictions; `target` is the actual next token, None at the end of the text. Losses are nats per token.
     Both are None for a text of one token, and for models that see later tokens.
 
-    Where a model says one thing about all it read, as classifiers do, `at` is None. One without a head has no
-    prediction: `kl` is None, and `similarity` is the cosine of its states before and after.
+    For models with a single output, such as classifiers, `at` is None. Models without a head have no
+    prediction: `kl` is None, and `similarity` is the cosine of their states before and after.
     """
 
     at: int | None
@@ -89,7 +89,7 @@ class Knockout:
 
     @extension_point
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook shows."""
         ...
 
     def table(self) -> Table:
@@ -141,13 +141,14 @@ def knockout(
     `tokenizer`, which also gives the answer words. Cuts are masks and not matrices, so this works at any
     length.
 
-    An encoder–decoder reads `tokens` and has `written` something, which the prediction at `at` goes on with;
-    only its first token, unless given. Layers are then those of the decoder, and others are named by their
-    stack: heads=[("cross", 1, 3)], Edge(..., stack="encoder"). `keys` are tokens that were read. A model that
-    takes images or sounds is given the arguments of its pass as `tokens`, a dict. Classifiers are compared by
-    their classes, and models without a head by their states, at a token or, with at=None, the mean of all.
+    An encoder–decoder reads `tokens`; `written` are the tokens that the decoder has written, and `at` is a
+    position in them; by default it has written only the start token. Layers are then the decoder's; name
+    others by their stack: heads=[("cross", 1, 3)], Edge(..., stack="encoder"). `keys` are tokens of the
+    input. For a model that takes images or sounds, `tokens` is a dict of the arguments of its pass.
+    Classifiers are compared by their classes, and models without a head by their states, at a token or, with
+    at=None, the mean of all.
 
-    `instead` says what `heads` give in place of their output: "zero"; "mean", the mean of their outputs up to
+    `instead` is the replacement for the output of `heads`: "zero"; "mean", the mean of their outputs up to
     each token; "resample", their output at a random earlier token. `progress(done, total)` is called after
     every layer.
 
@@ -162,7 +163,7 @@ def knockout(
         raise MapError(f"instead is {instead!r}; wanted one of {', '.join(map(repr, INSTEAD))}.")
     question = question_of(model, tokens, written, tokenizer)
     if question.ids is not None and at is not None:
-        # Before the model runs: a mistake should not take minutes.
+        # Check before the model runs, which may take minutes.
         place_of(at, question.ids.shape[1])
     anatomy = question.anatomy(model)
     found = cuts_of(anatomy, heads, edges, keys, question.readers)
@@ -208,7 +209,7 @@ def divergence(
 
 
 def _counting(total: int, progress: Callable[[int, int], None]) -> Callable[[], None]:
-    """Counts calls: a model may attend more often than it has layers."""
+    """Report progress per call; a model may attend more often than it has layers."""
     calls = itertools.count(1)
     return lambda: progress(min(next(calls), total), total)
 
@@ -221,7 +222,7 @@ def _following(question: Question, answer: Answer) -> list[int]:
 
 
 def _names(model: Any, answer: Answer, tokenizer: Any) -> Callable[[int], str | None]:
-    """How people call what an answer is about: words, or the classes of a classifier."""
+    """The names of the predicted entries: tokens, or the classes of a classifier."""
     if answer.kind in ("classes", "labels"):
         called = getattr(model.config, "id2label", None) or {}
         return lambda number: called.get(number)

@@ -1,4 +1,4 @@
-"""What attention suggests about heads and keys: the measures that people read importance from."""
+"""Measures of heads and keys from attention weights, which are often taken for importance."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["head_measures", "key_measures"]
 
 
 def head_measures(recording: Recording, model: Any) -> dict[str, dict[tuple[int, int], float]]:
-    """Of every head, by (layer, head):
+    """The measures of every head, by (layer, head):
 
-    - weight: how sure it is of where to look, the mean over queries of the largest weight, max_j α_ij;
-    - norm: how much it writes, the mean over queries of Σ_j ‖α_ij v_j W_O‖, where W_O can be found.
+    - weight: its sharpness, the mean over queries of the largest weight, max_j α_ij;
+    - norm: the size of its output, the mean over queries of Σ_j ‖α_ij v_j W_O‖, if W_O is found.
     """
     found: dict[str, dict[tuple[int, int], float]] = {"weight": {}}
     for layer in recording.layers.values():
@@ -33,12 +33,12 @@ def head_measures(recording: Recording, model: Any) -> dict[str, dict[tuple[int,
 
 
 def key_measures(recording: Recording, model: Any, at: int) -> dict[str, Tensor]:
-    """Of every key, each a tensor (n,):
+    """The measures of every key, each a tensor (n,):
 
-    - weight: the weight that query `at` gives it, the mean over layers and heads;
-    - mass: the weight that the queries which may see it give it, the mean over them, layers and heads;
-    - norm: what it writes into `at`, Σ_h ‖α_at,j v_j W_O‖, the mean over layers, where W_O can be found;
-    - rollout: how much of it reaches `at` through all layers.
+    - weight: its weight from query `at`, the mean over layers and heads;
+    - mass: its weight from the queries that may see it, the mean over these queries, layers and heads;
+    - norm: its contribution to `at`, Σ_h ‖α_at,j v_j W_O‖, the mean over layers, if W_O is found;
+    - rollout: its share of the state at `at`, through all layers.
     """
     sums: dict[str, list[Tensor]] = {"weight": [], "mass": [], "norm": []}
     for layer in recording.layers.values():

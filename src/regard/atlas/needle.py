@@ -35,12 +35,13 @@ STORY = 2000
 class NeedleTest:
     """How well a model retrieves a sentence hidden at each depth, and which heads attend to it.
 
-    The *queries* are the positions that predict the answer's tokens, when the true answer is read along.
-    `retrieval` of a head is the weight that these queries give to the needle, Σ_j∈needle α_ij, the mean over
-    them; `copying` counts only the answer's own tokens within the needle, and is 0 where the needle does not
-    hold the answer word for word. Both are (depths, layers, heads), NaN where a layer has fewer heads than
-    others. `chance` is what a head that looks everywhere alike would give to the needle. `log_probability` is
-    that of the whole answer, in nats, by depth; `control` is the same in the same text without the needle.
+    The *queries* are the positions that predict the answer's tokens; the model reads the true answer. A
+    head's `retrieval` is the weight that these queries give to the needle, Σ_j∈needle α_ij, the mean over
+    them; `copying` counts only the answer's own tokens within the needle, and is 0 if the needle doesn't
+    contain the answer word for word. Both are (depths, layers, heads), padded with NaN if layers have
+    different numbers of heads. `chance` is the weight that an even spread gives to the needle.
+    `log_probability` is that of the whole answer, in nats, by depth; `control` is the same in the same text
+    without the needle.
     """
 
     needle: str
@@ -51,7 +52,7 @@ class NeedleTest:
     layers: tuple[int, ...]
     depths: tuple[float, ...]
     places: tuple[float, ...]
-    """Where the needle really was: depths are rounded to the nearest end of a sentence."""
+    """The actual depths: each is rounded to the nearest end of a sentence."""
     log_probability: tuple[float, ...]
     control: float
     chance: float
@@ -59,7 +60,7 @@ class NeedleTest:
     copying: Float[Tensor, "depths layers heads"]
 
     def heads(self, count: int = 5) -> list[tuple[int, int, float]]:
-        """The heads that look most at the needle, over all depths: (layer, head, mean retrieval)."""
+        """The heads with the most weight on the needle, over all depths: (layer, head, mean retrieval)."""
         mean = self.retrieval.nanmean(0)
         order = mean.nan_to_num(-1.0).flatten().argsort(descending=True)[:count]
         places = [divmod(int(place), mean.shape[1]) for place in order]
@@ -132,7 +133,7 @@ def needle(
     hay = Haystack(model, tokenizer, haystack, hidden, length)
     control, texts = hay.without(), [hay.at(depth) for depth in fractions]
     anatomy = Anatomy.of_text(model, control.ids)
-    looker, chances = _Looker(model, anatomy), []
+    looker, chances = _NeedleWatcher(model, anatomy), []
     looks: dict[str, list[Tensor]] = {"needle": [], "source": []}
     with attending(model, looker):
         for done, text in enumerate([control, *texts]):
@@ -159,7 +160,7 @@ def needle(
     )
 
 
-class _Looker:
+class _NeedleWatcher:
     """Hooks into a model's attention and reads the weight that the answer's queries give to the needle."""
 
     def __init__(self, model: Any, anatomy: Anatomy) -> None:
@@ -173,7 +174,7 @@ class _Looker:
         self._callers.begin()
 
     def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, None]:
-        """One attention call: its output unchanged, and the weights of a few rows."""
+        """Run one attention call unchanged, and read the weights of the answer's queries."""
         layer, text = self._callers.layer(module), self._text
         if text is not None and text.needle and layer is not None:
             # The position before a token is the one that predicts it.

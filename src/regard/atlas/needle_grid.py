@@ -1,4 +1,4 @@
-"""How well a hidden sentence is retrieved, by the length of the text and the depth of the sentence."""
+"""Needle tests by the length of the text and the depth of the hidden sentence."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NeedleGrid:
         return plain(self)
 
     def table(self) -> Table:
-        """Length by length, for Rich: what the answer gains at every depth."""
+        """A row per length, for Rich: the answer's gain at every depth."""
         rows = [
             [str(n), *(f"{gain:+.2f}" for gain in row)]
             for n, row in zip(self.lengths, self.gains, strict=True)

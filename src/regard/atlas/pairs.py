@@ -38,13 +38,13 @@ class PairedHead:
 def paired_heads(
     recording: Recording, pairs: Pairs = "brackets", *, stack: str | None = None, row: int = 0
 ) -> tuple[PairedHead, ...]:
-    """Every head's weight from the first token of each pair on the second, above chance, best first.
+    """Every head's weight from the first token of each pair to the second, above chance, best first.
 
     `pairs` is "brackets" (each closing bracket or quote with the one that it closes), "next" (each token with
-    the one after it, for models that look ahead), positions of queries and keys, or two words: each place of
-    the first word with the last place before it of the second, such as ("door", "opened"). The scores are
-    those of the atlas: 1 if all weight is there, 0 for an even spread and for weights that a shuffled map
-    reaches too.
+    the one after it, for bidirectional models), a list of (query, key) positions, or two words, such as
+    ("door", "opened"): each occurrence of the first word with the last occurrence before it of the second.
+    Scores are those of the atlas: 1 if all weight is on the second tokens, 0 for an even spread and for
+    weights that a shuffled map reaches too.
 
     >>> from regard.models import bundled, record
     >>> text = "The fox (who was red) saw the owl (who was grey). " * 12
@@ -66,7 +66,7 @@ def paired_heads(
 
 
 def bracket_pairs(texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Which token closes which bracket or quote; straight quotes close within their line.
+    """Pairs of a closing bracket or quote and its opening one; straight quotes close within their line.
 
     >>> bracket_pairs(["(", "a", ")", ' "', "b", '"'])
     [(2, 0), (5, 3)]
@@ -109,7 +109,8 @@ def _pairs(text: Recording, pairs: Pairs, keys: int) -> list[tuple[int, int]]:
 
 
 def _of_words(text: Recording, one: str, other: str, keys: int) -> list[tuple[int, int]]:
-    """Each place of a word, with the last place before it of another; a word's place is its last token."""
+    """Each occurrence of a word with the last occurrence before it of another; a word counts at its last
+    token."""
     tokens = text.tokens[:keys]
     ends = torch.tensor([len(token.text) for token in tokens]).cumsum(0)
     whole = "".join(token.text for token in tokens)

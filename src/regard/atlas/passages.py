@@ -1,4 +1,4 @@
-"""Passages of a text that come again far from where they stood before."""
+"""Passages of a text that are repeated far from their first occurrence."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from torch import Tensor
 
 __all__ = ["PASSAGE", "passages"]
 
-# Fewer tokens than these come again by chance in a book, as "out of the" does; a question has more.
+# The shortest passage. Fewer tokens are repeated by chance in a book, such as "out of the".
 PASSAGE = 6
 
 
 def passages(
     ids: Int64[Tensor, " n"], far: int, length: int = PASSAGE
 ) -> tuple[Int64[Tensor, " n"], Int64[Tensor, " n"]]:
-    """Number queries and keys so that those are equal where a query's next token stands at an earlier key.
+    """Number queries and keys so that a query equals the earlier keys that continue its passage.
 
-    Key c has the number of the `length` tokens before it and its own, query i that of its last `length`
-    tokens and the next one, if these occurred before, and nowhere nearer than `far`. All other numbers are
-    negative and differ, so that they equal none.
+    Key c gets a number for the `length` tokens before it and its own token. Query i gets the number for its
+    last `length` tokens and the next token, if they occurred before and only at distance `far` or more. All
+    other queries and keys get distinct negative numbers.
 
     >>> queries, keys = passages(torch.tensor([5, 6, 7, 1, 2, 3, 5, 6, 7]), far=4, length=2)
     >>> (queries[:, None] == keys).nonzero().tolist()       # the last 7 is also what query 7 will read

@@ -1,4 +1,4 @@
-"""Runs that are alike up to a layer share the layers below it."""
+"""Shares the lower layers between runs that are equal up to some layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in its context a model attends: weight by relative position, the lost-in-the-middle curve."""
+"""The position profile: attention weight by relative position in the context."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Profile", "position_profile"]
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """How much weight the last queries give to each part of the context.
+    """The weight of the last queries on each part of the context.
 
     `mass` is (heads of all layers, bins) and sums to 1 over the bins (less if a sink logit takes some);
     `even` is an even spread over the visible keys. `heads` names the rows: (stack, layer, head).
@@ -86,7 +86,7 @@ def position_profile(
     queries: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
-    """How the last queries spread their weight over their context, in bins of equal length, for every head.
+    """The weight of the last queries on their context, in bins of equal length, for every head.
 
     `queries` is the number of last queries, which have nearly the whole context before them (by default a
     sixteenth of the text, at least one). A stack whose text is shorter than `bins` is refused.

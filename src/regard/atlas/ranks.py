@@ -1,4 +1,4 @@
-"""Rank correlation: do two measures order things alike?"""
+"""Spearman's rank correlation, with a confidence interval and a permutation test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model predicts in a text: its logits at one place, and its loss everywhere else."""
+"""Runs a model on texts: its logits at some positions, and its loss at all others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CELLS = 1 << 24
 
 @dataclass(frozen=True)
 class Reading:
-    """The logits at the requested places, and the loss of every token but the first."""
+    """The logits at the requested positions, and the loss of every token but the first."""
 
     logits: Float[Tensor, "batch places vocabulary"]
     losses: Float[Tensor, "batch n_minus_1"] | None
@@ -72,9 +72,9 @@ def read(
     loss: bool = True,
     beside: Mapping[str, Any] | None = None,
 ) -> Reading:
-    """Run a model over texts; its logits never exist for more than a piece of them at a time.
+    """Run a model on texts; logits are computed for one piece of the text at a time.
 
-    `beside` are the arguments that it takes with the token ids, such as the pixels of an image.
+    `beside` are further arguments of the model, such as the pixels of an image.
     """
     hidden, head = _states(model, ids, beside or {})
     logits = head(hidden[:, list(places)])
@@ -124,7 +124,7 @@ def _states(model: Any, ids: Int[Tensor, "batch n"], beside: Mapping[str, Any]) 
 def _answering(module: Any, answer: Any) -> Iterator[None]:
     """Make a module return this value instead of computing one.
 
-    So the model's own code computes its logits, with any scaling and caps, from given states.
+    This lets the model's own code compute logits from given states, with its scaling and caps.
     """
     module.forward = lambda *args, **kwargs: answer
     try:

@@ -1,4 +1,4 @@
-"""Weight on keys chosen by their tokens, exact, without reading the rest of the map.
+"""The exact weight on keys that are chosen by their tokens, without reading the rest of the map.
 
 Queries and keys are sorted by token, so that equal tokens are adjacent, and the sorted map is read in blocks
 along its diagonal. A token that occurs c times costs c² cells; n tokens cost at least n × ROWS.
@@ -31,9 +31,9 @@ def token_mass(
 ) -> Float[Tensor, "heads q"]:
     """Σ_j α_ij over the keys j whose token `shift` places earlier is the query's own token, of batch row 0.
 
-    With shift 0 those are other places of the same token, with shift 1 the tokens after them. `places` says
-    where the same token counts: "before" the query, anywhere but at the query itself ("others"), or anywhere
-    at all ("any", for queries and keys of different texts).
+    With shift 0 these keys are other occurrences of the same token, with shift 1 the tokens after them.
+    `places` restricts the occurrences: "before" the query; "others", anywhere but at the query itself; or
+    "any", for queries and keys of different texts.
 
     >>> import regard
     >>> x = torch.zeros(1, 1, 4, 8)
@@ -69,7 +69,7 @@ def sorted_blocks(
 
 
 def apart(own: Int64[Tensor, " q"], same: Int64[Tensor, " k"], places: str) -> Bool[Tensor, "#q k"]:
-    """Which places of the same token count for queries at the positions `own`; see `token_mass`."""
+    """Which occurrences of a token count for queries at the positions `own`; see `token_mass`."""
     if places == "any":
         return torch.ones(1, len(same), dtype=torch.bool)
     return own[:, None] > same if places == "before" else own[:, None] != same

@@ -1,4 +1,4 @@
-"""What results of the atlas share: conversion to plain data, and a table for the terminal."""
+"""Helpers for results: conversion to plain data, and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def table_of(title: str, columns: list[str], rows: list[list[str]], caption: str
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows:
-        # Tokens may look like Rich's markup.
+        # Escape tokens that look like Rich's markup.
         table.add_row(*(cell.replace("[", "\\[") for cell in row))
     return table
 

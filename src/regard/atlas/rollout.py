@@ -1,4 +1,5 @@
-"""`rollout`: which tokens of the input reach an output, through all layers, without a matrix."""
+"""`rollout`: the flow of attention from an output to the input tokens, through all layers, without n × n
+matrices."""
 
 from __future__ import annotations
 
@@ -34,15 +35,15 @@ def rollout(
     batch: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Float[Tensor, "... n"]:
-    """How much of each input token reaches a query at the top: attention rollout (Abnar and Zuidema, 2020).
+    """Attention rollout (Abnar and Zuidema, 2020): the share of each input token in a query's final state.
 
     The row of `query` in Π_l ((1 − residual) A_l + residual I), from the top layer down as products of a
     vector with each map, so that memory is O(n) at any length. It sums to 1 (to less where a layer has a
     learned sink). Several queries give several rows, (queries, n), in the same passes.
 
-    A_l is the mean of the layer's heads, (1/H) Σ_h A^h. With `norm_weighted` a head counts by what it writes
-    (Kobayashi et al., 2020): A_l,ij = Σ_h ‖α^h_ij v^h_j W_O^h‖ / Σ_j′ Σ_h ‖α^h_ij′ v^h_j′ W_O^h‖. A
-    recording holds the values v but not W_O, so `model` must be the model that was recorded.
+    A_l is the mean of the layer's heads, (1/H) Σ_h A^h. With `norm_weighted` heads are weighted by the norm
+    of their contributions (Kobayashi et al., 2020): A_l,ij = Σ_h ‖α^h_ij v^h_j W_O^h‖ / Σ_j′ Σ_h ‖α^h_ij′
+    v^h_j′ W_O^h‖. A recording holds the values v but not W_O, so `model` must be the model that was recorded.
 
     The recorded layers of the main stack are multiplied; a layer that was not recorded counts as the
     identity. Rollout follows weights and ignores MLPs: `knockout` measures the effect of a path.
@@ -131,7 +132,7 @@ def _step(seen: AttentionMap, rows: Tensor, columns: Tensor | None) -> Float[Ten
     if columns is None:
         columns = torch.full((seen.shape[1], seen.shape[3]), 1 / seen.shape[1], device=seen.device)
     else:
-        # Every query passes on its full share, whatever the norms of the values.
+        # Normalise the rows: every query passes on its full share, independent of the norms of the values.
         written = seen.right(columns[None, ..., None])[0, ..., 0].sum(0)
         rows = rows / written.masked_fill(written == 0, 1.0)
     columns = columns.to(seen.dtype)

@@ -1,4 +1,4 @@
-"""Running a model with a watcher on its attention."""
+"""Runs a model with a watcher on its attention."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["attending"]
 
 @contextmanager
 def attending(model: Any, watcher: Watcher) -> Iterator[None]:
-    """Within the block a model's attention calls go to the watcher; afterwards the model is as it was.
+    """Within the block, pass a model's attention calls to the watcher; afterwards restore the model.
 
-    The model runs in evaluation mode and without gradients: dropout would be taken for an effect.
+    The model runs in evaluation mode and without gradients, because dropout would look like an effect.
     """
     check_model(model)
     modules = list(model.modules())

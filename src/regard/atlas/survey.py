@@ -31,13 +31,13 @@ def atlas(
     delimiters: Collection[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Atlas:
-    """What every head does: its statistics, and every kind with a score from 0 to 1 and the evidence.
+    """Survey every head: its statistics, and a score from 0 to 1 with evidence for every kind of head.
 
-    All stacks unless one is named; `row` is which text of the batch: it is surveyed as if it had been read
-    alone, and padding is left out. `delimiters` are token ids; without them
-    punctuation and line breaks count, for which the recording needs its tokenizer. One pass over each map and
-    gathers by token: memory grows with the length, time with its square. `progress(done, total)` is called
-    after every layer. docs/atlas.md has the formula of every kind.
+    By default all stacks are surveyed. `row` is the text of the batch, surveyed as if it had been read alone,
+    without padding. `delimiters` are token ids; by default punctuation and line breaks, for which the
+    recording needs its tokenizer. This takes one pass over each map and gathers by token: memory grows with
+    the length, time with its square. `progress(done, total)` is called after every layer. docs/atlas.md has
+    the formula of every kind.
 
     >>> from regard.models import bundled, watch
     >>> model, tokenizer = bundled()

@@ -16,7 +16,8 @@ from regard.stats import ColumnMass, Decay, DecayCurve, Entropy, MaxScore
 
 __all__ = ["SINKS", "Tally", "last_queries", "late_decay", "near_of", "tally_of"]
 
-# Keys nearer than this are near; four times this far is far. Short texts have smaller limits.
+# Keys at distances below this are near; from four times this distance on they are far. Short texts have
+# smaller limits.
 NEAR = 64
 # The number of keys that usually act as sinks, as in StreamingLLM.
 SINKS = 4
@@ -68,7 +69,7 @@ class Tally:
 
     @cached_property
     def positions(self) -> Int64[Tensor, " q"]:
-        """Where each query sits."""
+        """The position of each query."""
         return torch.arange(self.q, device=self.map.device) + self.k - self.q
 
     @cached_property
@@ -123,9 +124,9 @@ def tally_of(
 def late_decay(seen: AttentionMap, reach: int, *skip_keys: int) -> list[DecayCurve]:
     """Mean weight by distance, for 0 … reach, over the queries at position `reach` and later.
 
-    Early queries share their weight among fewer keys, and only short distances have them, so a mean over all
-    queries falls off more steeply than any query does. Here every distance has the same queries: if every row
-    follows a law, so does the mean. One curve for each number of first keys to skip.
+    Early queries spread their weight over fewer keys and contribute to short distances only, so a mean over
+    all queries falls off more steeply than any single query. Here all distances have the same queries: if
+    every row follows a law, so does the mean. Returns one curve for each number of first keys to skip.
 
     >>> import regard
     >>> x = torch.zeros(1, 1, 4, 8)

@@ -26,8 +26,8 @@ SPECIAL = re.compile(r"<[^<>\s]*>|\[[A-Z]+\]")
 class Words:
     """Token ids of the queries and the keys, and which keys are delimiters; or why they are unknown.
 
-    Of cross-attention, `said_from` is the first query that is no instruction, and `heard` how many of the
-    keys are a sound, before the silence after it.
+    For cross-attention, `said_from` is the first query that is not an instruction token, and `heard` the
+    number of keys that are sound, without the silence after it.
     """
 
     q_ids: Int64[Tensor, " q"] | None = None
@@ -39,8 +39,8 @@ class Words:
     heard: int | None = None
 
     def repeating(self, far: int) -> Words | None:
-        """The same text with a number for each token that is equal where a passage comes again `far` away;
-        None where tokens are not known. All layers share it, and with it what depends on it alone."""
+        """The words with tokens renumbered so that continuations of repeated passages, `far` apart, are equal
+        (`passages`); None if tokens are unknown. All layers share the result."""
         if self.q_ids is None or self.k_ids is None:
             return None
         if far not in self._repeating:
@@ -67,7 +67,7 @@ def is_delimiter(text: str) -> bool:
 
 
 def words_of(recording: Recording, layer: Layer, delimiters: Collection[int] | None = None) -> Words:
-    """What a recording of one text knows about the tokens of one layer's queries and keys."""
+    """The tokens of one layer's queries and keys, from a recording of one text."""
     rows, keys = layer.map.shape[2:]
     k_ids, why_k = _ids(recording, "encoder" if layer.role == "cross" else layer.role, keys)
     if layer.role == "cross":
@@ -86,7 +86,7 @@ def words_of(recording: Recording, layer: Layer, delimiters: Collection[int] | N
     texts, why = _texts(recording, k_ids)
     if texts is None:
         return replace(words, no_delimiters=why)
-    # A patch is written as a mark of the tokenizer's own, and sets nothing apart.
+    # Image patches are written as special tokens, but are not delimiters.
     flags = torch.tensor([is_delimiter(text) for text in texts], dtype=torch.bool) & (k_ids >= 0)
     return replace(words, delimiters=flags, no_delimiters=why)
 
@@ -104,10 +104,10 @@ def _ids(recording: Recording, role: str, length: int) -> tuple[Tensor | None, s
         return None, f"the recording has {len(ids)} token ids for {length} positions"
     if role == "encoder" and _heard(recording) is not None:
         return None, "a sound has frames, and no tokens"
-    # The last token of a generated text was never read.
+    # The model never reads the last token that it generates.
     ids = ids[:length].long().clone()
     for passage in _sensed(recording, role):
-        # All patches of an image are written as one token, and none of them is another one again.
+        # All patches of an image have the same token id, but don't count as repetitions.
         places = torch.arange(passage.start, min(passage.stop, length))
         ids[places] = -1 - places
     return ids, ""
@@ -135,12 +135,12 @@ def _said_from(recording: Recording) -> int:
 
 
 def _sensed(recording: Recording, role: str) -> list[Passage]:
-    """The runs of tokens that stand for images or sounds in a text."""
+    """The ranges of tokens that represent images or sounds in a text."""
     passages = next(iter(recording.passages_of(role)), [])
     return [passage for passage in passages if passage.name.startswith(("image", "sound"))]
 
 
 def _heard(recording: Recording) -> int | None:
-    """How many keys are a sound; None where the source is a text."""
+    """The number of keys that are sound; None if the source is a text."""
     passages = next(iter(recording.passages_of("encoder")), [])
     return next((passage.stop for passage in passages if passage.name == "sound"), None)

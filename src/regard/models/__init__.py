@@ -1,4 +1,4 @@
-"""Watching transformers models, and recordings of what was seen."""
+"""Recording the attention of transformers models."""
 
 from regard.models.bundled import bundled, sample_book, sample_text
 from regard.models.images import PatchGrid, image_map, plot_image, record_image

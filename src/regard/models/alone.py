@@ -1,4 +1,4 @@
-"""`alone`: one text of a batch as if the model had read it by itself."""
+"""`alone`: the recording of one text of a batch, as if the model had read only that text."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Found = TypeVar("Found")
 
 @implements(Recording.alone)
 def alone(recording: Recording, row: int = 0, stack: str | None = None) -> Recording:
-    """The recording of one text of a batch, without the padding: its queries, its keys and its tokens.
+    """The recording of one text of a batch without padding: its queries, its keys and its tokens.
 
-    Of one stack, or of all. A recording of one text without padding is returned as it is. Where padding was
-    cut away behind the text, layers keep their statistics of rows; where it stood before the text they have
-    maps and no statistics: those that were recorded number keys as the batch does.
+    `stack` selects one stack; by default all are included. A recording of one text without padding is
+    returned unchanged. If the padding followed the text, layers keep their row statistics. If it came before
+    the text, layers have maps but no statistics, because recorded statistics number keys as the batch does.
 
     >>> import torch
     >>> from regard.models import bundled, watch
@@ -69,7 +69,7 @@ def alone(recording: Recording, row: int = 0, stack: str | None = None) -> Recor
 
 
 def _layer_alone(layer: Layer, texts: Texts) -> Layer:
-    """A layer's part in one text; the layer itself where it has no other."""
+    """A layer restricted to one text; the layer itself if it has only that text."""
     seen = layer.map
     real = texts.sides(layer.role, *seen.shape[2:])
     if seen.shape[0] == 1 and all(bool(side.all()) for side in real):
@@ -85,7 +85,7 @@ def _layer_alone(layer: Layer, texts: Texts) -> Layer:
         stats = {name: row_of(value, texts.row % seen.shape[0]) for name, value in layer.stats.items()}
     if own.shape[2:] != seen.shape[2:]:
         rows, keys = (span_of(side) for side in real)
-        # Where padding stands in front, keys have other numbers than the text's own.
+        # With padding in front, recorded key numbers differ from the text's own.
         kept = layer.row_stats if keys.start == 0 else frozenset[str]()
         stats = {
             name: mapped(value, lambda x: x[:, :, rows.start : rows.stop])
@@ -100,7 +100,7 @@ def _layer_alone(layer: Layer, texts: Texts) -> Layer:
 def _map_alone(
     seen: AttentionMap, row: int, real_q: Bool[Tensor, " q"], real_k: Bool[Tensor, " k"]
 ) -> AttentionMap:
-    """The map of one batch row from the first to the last token; padding in between sees nothing."""
+    """The map of one batch row from the text's first to its last token; padding in between sees nothing."""
     p, queries, keys = seen.problem, span_of(real_q), span_of(real_k)
     batch, rows, columns = (slice(x.start, x.stop) for x in (range(row, row + 1), queries, keys))
     offset = len(keys) - len(queries)
@@ -117,32 +117,32 @@ def _map_alone(
 
 
 def _tokens(recording: Recording, role: str, count: int, texts: Texts) -> range:
-    """Which of the tokens that one side read are of the text."""
+    """Which of the tokens that one side read belong to the text."""
     stacks = recording.stacks
-    # An encoder that stands alone is noted as the text.
+    # A model that is only an encoder records its tokens as the text.
     read_by = role if role in stacks else "encoder" if role == "decoder" else None
     if read_by is None or read_by not in stacks:
         return range(count)
     n = next(iter(stacks[read_by].maps.values())).shape[3]
     kept = span_of(texts.tokens(read_by, n))
-    # The last token of a generated text was never read.
+    # The model never reads the last token that it generates.
     return range(kept.start, count if kept.stop == n else kept.stop)
 
 
 def _put_text(one: Recording, batch: Recording, row: int, kept: range) -> None:
-    """Keep the text of one row, and where its tokens stand in it."""
+    """Keep the text of one row and the character spans of its tokens."""
     one.texts = list(batch.texts or [])[row : row + 1] or None
     spans = _row(batch._spans or [], row)
     one._spans = [spans[kept.start : kept.stop]] if spans else None
 
 
 def _row(rows: Sequence[Sequence[Found]], row: int) -> Sequence[Found]:
-    """What is known of one row of a batch; nothing where rows were not told apart."""
+    """The entry of one row of a batch; empty if entries were not recorded per row."""
     return rows[row] if row < len(rows) else []
 
 
 def _put_tokens(one: Recording, batch: Recording, role: str, row: int, kept: range) -> None:
-    """Keep the tokens as they were read from disk where there is no tokenizer to find them again."""
+    """Keep the tokens read from disk if there is no tokenizer to compute them again."""
     with suppress(RecordingError):
         one.tokens_of(role)
         return

@@ -1,4 +1,4 @@
-"""The model that comes with regard: small, ours, and loaded without a network."""
+"""The small model that regard ships with; it loads without a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["bundled", "sample_book", "sample_text"]
 
 DATA = Path(__file__).parent / "data"
 STORY = DATA / "story.txt"
-# What MODEL_CARD.md says of texts that are longer than the context.
+# The note in MODEL_CARD.md about texts longer than the context.
 BEYOND = "is on its card (3.29 nats a token from 65,536 to 131,072; in rows of 2,048 tokens 3.31)"
 
 
@@ -57,9 +57,9 @@ def bundled() -> tuple[SmolLM3ForCausalLM, PreTrainedTokenizerFast]:
 
 
 def _model(kind: type[SmolLM3ForCausalLM]) -> SmolLM3ForCausalLM:
-    """The model as `from_pretrained` gives it, in a fraction of the time.
+    """The same model as `from_pretrained` loads, in a fraction of the time.
 
-    That function first compiles a thousand patterns with which old checkpoints are renamed; ours is not old.
+    `from_pretrained` first compiles a thousand patterns that rename weights of old checkpoints.
     """
     import torch
     from safetensors.torch import load_file
@@ -67,7 +67,7 @@ def _model(kind: type[SmolLM3ForCausalLM]) -> SmolLM3ForCausalLM:
     from transformers import GenerationConfig, SmolLM3Config
 
     class Undrawn(TorchFunctionMode):
-        """Draws no random weights, each of which a stored one replaces."""
+        """Skips the initialisation of random weights, because stored weights replace all of them."""
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             given = kwargs or {}
@@ -78,11 +78,11 @@ def _model(kind: type[SmolLM3ForCausalLM]) -> SmolLM3ForCausalLM:
     draws = (torch.Tensor.normal_, torch.Tensor.uniform_)
     config = SmolLM3Config.from_pretrained(DATA, local_files_only=True)
     config.name_or_path = str(DATA)
-    # What transformers draws by other means must not change what is drawn next.
+    # Random numbers that transformers draws in other ways must not change the caller's random state.
     with torch.random.fork_rng(devices=[]), Undrawn():
         model = kind._from_config(config, dtype=torch.float32)
     weights = load_file(DATA / "model.safetensors")
-    # One tensor under two names, and stored once.
+    # Tied weights: one tensor under two names, stored once.
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
     model.load_state_dict(weights)
     model.generation_config = GenerationConfig.from_pretrained(DATA, local_files_only=True)
@@ -92,8 +92,8 @@ def _model(kind: type[SmolLM3ForCausalLM]) -> SmolLM3ForCausalLM:
 def sample_text() -> str:
     """Return a story of two thousand tokens, written for this project.
 
-    Names, a list and a refrain come back in it again and again, so that heads which look for what was seen
-    before have something to find.
+    Names, a list and a refrain recur in it, so that induction and duplicate-token heads have something to
+    find.
 
     >>> print(sample_text().splitlines()[0])
     The Lamp on Gullstone Hill
@@ -104,8 +104,8 @@ def sample_text() -> str:
 def sample_book() -> str:
     """Return a whole book: Alice's Adventures in Wonderland, 39,659 tokens for the bundled model.
 
-    Lewis Carroll, 1865, in the public domain; the text of Project Gutenberg's ebook 11, its typographic marks
-    as ASCII. The bundled model has not read it.
+    Lewis Carroll, 1865, in the public domain; the text of Project Gutenberg's ebook 11, with typographic
+    marks converted to ASCII. The bundled model was not trained on it.
 
     >>> sample_book().splitlines()[0]
     "Alice's Adventures in Wonderland"

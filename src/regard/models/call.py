@@ -1,4 +1,4 @@
-"""One attention call as transformers makes it, brought into regard's terms."""
+"""Converts one attention call of transformers to regard's arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regard.models.translate import Frame
 
 __all__ = ["AttentionCall", "call_of", "given_mask"]
 
-# These reach the attention function beside the mask: which pairs a layer computes, what else takes weight.
+# Arguments besides the mask that change which pairs a layer computes, or add logits.
 REFUSED = {
     "indices": "chooses keys for each query while it runs (sparse attention)",
     "block_indices": "chooses blocks of keys while it runs (sparse attention)",
@@ -31,7 +31,7 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """Queries, keys, values and options of one call; `plan` where the mask was described, to extend it."""
+    """Queries, keys, values and options of one call; `plan` is set if transformers described the mask."""
 
     q: Float[Tensor, "batch heads q dim"]
     k: Float[Tensor, "batch kv_heads k dim"]
@@ -46,7 +46,7 @@ class AttentionCall:
 
     @property
     def frame(self) -> Frame:
-        """Where queries and keys stand in the text; where nothing says so, at its beginning."""
+        """The positions of queries and keys in the text; without a plan, from its beginning."""
         start = Frame(0, 0) if self.plan is None else self.plan.frame
         return replace(start, q=self.q.shape[2], k=self.k.shape[2])
 
@@ -57,7 +57,7 @@ class AttentionCall:
 
     @property
     def map(self) -> AttentionMap:
-        """The lazy map of this call's weights, as they are before dropout."""
+        """The lazy map of this call's weights before dropout."""
         return AttentionMap.of(self.q, self.k, **self._map_options)
 
     @property
@@ -82,7 +82,7 @@ def call_of(
     s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> AttentionCall:
-    """Read the arguments that transformers gives an attention function; its signature is the registry's."""
+    """Convert the arguments of an attention function; transformers' registry prescribes the signature."""
     for name in (*REFUSED, *_read_by_its_own(type(module))):
         if kwargs.get(name) is not None:
             reason = REFUSED.get(name, "gives its own attention something that regard does not know")
@@ -110,7 +110,8 @@ def call_of(
 
 @cache
 def _read_by_its_own(kind: type[torch.nn.Module]) -> tuple[str, ...]:
-    """What the attention in a model's own file reads and `call_of` does not: to leave it out is a mistake."""
+    """The arguments that attention in the model's own file reads and `call_of` doesn't: ignoring one would be
+    wrong."""
     own = getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None)
     if own is None:
         return ()
@@ -118,7 +119,7 @@ def _read_by_its_own(kind: type[torch.nn.Module]) -> tuple[str, ...]:
 
 
 def _sink(module: torch.nn.Module, given: Tensor | None, query: Tensor) -> Tensor | None:
-    """One logit per head; some models pass it, others let the attention function fetch it."""
+    """The sink, one logit per head: some models pass it, others keep it on the module."""
     sink = getattr(module, "sinks", None) if given is None else given
     if not isinstance(sink, Tensor) or sink.numel() != query.shape[1]:
         return None
@@ -129,7 +130,8 @@ def _planned(call: AttentionCall, plan: MaskPlan) -> AttentionCall:
     q, k = call.q.shape[2], call.k.shape[2]
     if (plan.frame.q, plan.frame.k) != (q, k):
         if _allows_all(plan):
-            # Caches that the mask does not cover: eager attention stretches a mask that forbids nothing.
+            # The cache may hold more keys than the mask covers: eager attention then broadcasts a mask that
+            # forbids nothing.
             return call
         raise MaskError(
             f"the mask describes {plan.frame.q} queries and {plan.frame.k} keys, and the layer attends with "
@@ -137,10 +139,10 @@ def _planned(call: AttentionCall, plan: MaskPlan) -> AttentionCall:
         )
     spare = -plan.frame.shift
     if 0 < spare < k and _never_seen(plan.mask(q, k), q, k, spare):
-        # The empty end of a static cache: without it the last query sits on the last key, as it should.
+        # Cut off the empty end of a static cache, so that the last query sits on the last key.
         plan = plan[:, :, :, : k - spare]
         bias = call.bias if call.bias is None or call.bias.shape[-1] == 1 else call.bias[..., : k - spare]
-        # The cache will write over these: a copy stays what it is.
+        # Copy, because the cache will overwrite these keys.
         kept = {"k": call.k[:, :, : k - spare].clone(), "v": call.v[:, :, : k - spare].clone(), "bias": bias}
         call = replace(call, **kept)
     return replace(call, plan=plan, mask=plan.mask(q, call.k.shape[2]))
@@ -155,20 +157,21 @@ def _allows_all(plan: MaskPlan) -> bool:
 def _never_seen(mask: Mask | None, q: int, k: int, spare: int) -> bool:
     if mask is None:
         return False
-    # A padding mask speaks of rows that differ; that the future is unseen is for the causal part to say.
+    # A padding mask hides keys per row; the causal part of the mask hides the future.
     parts = mask.parts if isinstance(mask, And) else (mask,)
     return any(part.coverage((k - q, k), (k - spare, k)) is Coverage.EMPTY for part in parts)
 
 
 def given_mask(call: AttentionCall, mask: Tensor) -> AttentionCall:
-    """A mask tensor that the model or its user made: flags, or numbers to add."""
+    """Convert a mask tensor that the model or its user made: bool flags, or numbers to add."""
     if mask.ndim == 2:
         return replace(call, mask=Padding(mask.bool()))
     if mask.ndim == 3:
         mask = mask[:, None]
     if mask.dtype == torch.bool or not mask.is_floating_point():
         return replace(call, mask=_flags(mask.bool()))
-    # Blocked pairs hold -inf, or the least number there is; half of it leaves room for what was added since.
+    # Blocked pairs hold -inf or the lowest finite number; compare with half of it, because the model may have
+    # added to it.
     allowed = mask > torch.finfo(mask.dtype).min / 2
     added = mask.masked_fill(~allowed, 0.0)
     bias = call.bias

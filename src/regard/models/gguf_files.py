@@ -1,4 +1,4 @@
-"""Reading a GGUF file once: transformers reads its header for config, tokenizer and weights each."""
+"""Parses a GGUF file once; transformers would parse its header three times: config, tokenizer, weights."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["read_once"]
 
 @contextmanager
 def read_once() -> Iterator[None]:
-    """Within the block each GGUF file is parsed once, and names of its tensors are looked up in one table."""
+    """Within the block, parse each GGUF file once, and look up the names of its tensors in one table."""
     import gguf
     import numpy as np
 
     class Reader(gguf.GGUFReader):
-        """The reader of gguf on plain arrays: a slice of a memory map costs many times as much."""
+        """gguf's reader on plain arrays: slicing a memory map is many times slower."""
 
         def _get(
             self, offset: int, dtype: Any, count: int = 1, override_order: Any = None

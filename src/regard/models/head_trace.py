@@ -1,4 +1,4 @@
-"""One head of a real model as a trace: from the vectors that enter its layer to what the layer gives back."""
+"""The trace of one head of a real model, from the inputs of its layer to the layer's output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from regard.tracing import Step, Trace, trace
 
 __all__ = ["head_trace"]
 
-# How far two computations of the same numbers may be apart, in relation to the largest.
+# The tolerance for two computations of the same numbers, relative to the largest.
 CLOSE = 1e-3
 
 
@@ -26,8 +26,8 @@ def head_trace(
 ) -> Trace:
     """Every step of one head on a text that `recording` holds: x, W_Q, W_K, W_V, positions, heads and W_O.
 
-    The projections are found by what they compute, not by their names, so fused ones are found too. What is
-    not found is left out.
+    Projections are identified by the numbers they compute, not by their names, so fused ones are found too.
+    Steps that are not found are left out.
 
     >>> from regard.models import bundled
     >>> text = "The cat sat"
@@ -43,13 +43,13 @@ def head_trace(
     matrices = {**before.matrices, **after.matrices}
     q, k, v, *rest = made.steps
     given = (*before.steps, before.made("q", q), before.made("k", k), before.made("v", v))
-    # The trace is of one head, whose number in it is 0: of the matrices it has that head's columns alone.
+    # The trace has this head only, as head 0, with its columns of the matrices.
     recipe = replace(made.recipe, matrices={name: x.cpu() for name, x in matrices.items()})
     return replace(made, steps=(*given, *rest, *after.steps), recipe=recipe)
 
 
 def _attended(problem: Problem, head: int, tokens: list[str]) -> Trace:
-    """The steps of one head of a layer, with everything that its scores go through."""
+    """The attention steps of one head: scores, scale, bias, mask, weights and output."""
     key_head, scoring, bias = head // problem.group, problem.scoring, problem.scoring.bias
     if isinstance(bias, Tensor):
         bias = bias[0, head if bias.shape[1] > 1 else 0]
@@ -69,7 +69,7 @@ def _attended(problem: Problem, head: int, tokens: list[str]) -> Trace:
 
 @dataclass(frozen=True)
 class _Call:
-    """One linear map of a layer as it ran: what went in, what came out, and its matrix as (in, out)."""
+    """One call of a linear module: its input, its output, and its matrix as (in, out)."""
 
     given: Float[Tensor, "n in"]
     made: Float[Tensor, "n out"]
@@ -78,7 +78,7 @@ class _Call:
 
 
 def _calls(model: Any, text: str, name: str) -> list[_Call]:
-    """Run the model once more and keep what the linear maps of one attention module did."""
+    """Run the model again and record the calls of the linear modules within one attention module."""
     runner = model[0] if isinstance(model, tuple) else model
     seen: list[_Call] = []
     with _hooked(runner.get_submodule(name), seen):
@@ -95,7 +95,7 @@ def _hooked(module: nn.Module, seen: list[_Call]) -> Iterator[None]:
         x, y = given[0].detach().flatten(0, -2).double(), made.detach().flatten(0, -2).double()
         bias = getattr(part, "bias", None)
         bias = None if bias is None else bias.detach().double()
-        # A Linear keeps its matrix as (out, in), a Conv1D as (in, out): its result shows which.
+        # Linear stores its matrix as (out, in), Conv1D as (in, out): the output shape tells which.
         for matrix in (weight.detach().double().T, weight.detach().double()):
             if matrix.shape == (x.shape[1], y.shape[1]) and _alike(
                 x @ matrix + (0 if bias is None else bias), y
@@ -113,14 +113,14 @@ def _hooked(module: nn.Module, seen: list[_Call]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Around:
-    """The steps before or after attention, with the matrices that their arithmetic is shown with."""
+    """The steps before or after attention, and the matrices used to show their arithmetic."""
 
     steps: tuple[Step, ...] = ()
     matrices: dict[str, Tensor] = field(default_factory=dict)
     formulas: dict[str, str] = field(default_factory=dict)
 
     def made(self, name: str, step: Step) -> Step:
-        """A step of q, k or v that says what it was made from."""
+        """A step of q, k or v with a note that says which step it was computed from."""
         formula = self.formulas.get(name)
         if formula is None:
             return step
@@ -175,7 +175,8 @@ def _before(calls: list[_Call], problem: Problem, head: int) -> _Around:
 
 
 def _found(calls: list[_Call], wanted: Float[Tensor, "n dim"]) -> tuple[_Call, int, bool] | None:
-    """The call, its first column, and whether the numbers are equal and not only their lengths."""
+    """The call that computed these numbers, their first column in its output, and whether they are equal; if
+    not, only their lengths are."""
     width = wanted.shape[1]
     for same in (True, False):
         for call in calls:

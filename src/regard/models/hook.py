@@ -19,10 +19,10 @@ NAME = "regard"
 
 
 class Watcher(Protocol):
-    """The interface of objects that observe the attention calls of some modules."""
+    """The interface of objects that observe the attention calls of modules."""
 
     def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, AttentionMap | None]:
-        """Compute a call's output, and look at it."""
+        """Observe a call; returns its output."""
         ...
 
 
@@ -30,7 +30,7 @@ UNCOMPILED = (
     "a model on regard's attention is recorded by Python at each attention call; while it is watched, "
     "compile it without fullgraph=True, or call the model that was compiled."
 )
-# Which watcher looks at a module, by the module's id: modules hash by id, but need not stay hashable.
+# The watcher of each module, by the module's id, because subclasses of Module need not be hashable.
 watchers: dict[int, Watcher] = {}
 
 
@@ -42,7 +42,8 @@ def attend(
     attention_mask: Any,
     **kwargs: Any,
 ) -> tuple[Tensor, AttentionMap | None]:
-    """What transformers calls: the output as (batch, length, heads, dim), and the map if it is watched."""
+    """The function that transformers calls: returns the output as (batch, length, heads, dim), and the map if
+    the module is watched."""
     call = call_of(module, query, key, value, attention_mask, **kwargs)
     watcher = watchers.get(id(module))
     if watcher is None:
@@ -54,10 +55,11 @@ def attend(
 
 @cache
 def register() -> None:
-    """Put regard into both registries; without the second one every mask would silently vanish."""
+    """Register regard's attention and its mask builder; without the second, transformers would drop all
+    masks."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    # Not a decorator above: that imports the compiler, which reading a recording does not need.
+    # Not as a decorator: that would import the compiler, which reading a recording doesn't need.
     AttentionInterface.register(NAME, torch.compiler.disable(attend, reason=UNCOMPILED))
     AttentionMaskInterface.register(NAME, plan_mask)

@@ -1,6 +1,6 @@
-"""Whether the Hugging Face hub answers: one request with a deadline.
+"""Checks with one short request whether the Hugging Face hub answers.
 
-The hub's own library tries again for half a minute before it gives up.
+The hub's own library retries for half a minute before it gives up.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ WAIT = 5.0
 def only_cached(name: str, file: str = "config.json") -> bool:
     """Whether a model must be read from the local cache, because the hub does not answer.
 
-    ModelError if it is not there either. With HF_HUB_OFFLINE the hub is not asked: then transformers reads
-    the cache by itself.
+    Raises ModelError if the model is not in the cache either. With HF_HUB_OFFLINE no request is made, and
+    transformers reads the cache by itself.
     """
     from huggingface_hub import constants
 
@@ -38,7 +38,7 @@ def only_cached(name: str, file: str = "config.json") -> bool:
 
 
 def _trouble(address: str) -> str | None:
-    """Why an address gives no answer at all, or None; an answer that refuses is an answer."""
+    """Why an address doesn't answer; None if it does, even with an error status."""
     found = [f"nothing within {WAIT:g} s"]
 
     def ask() -> None:
@@ -50,7 +50,7 @@ def _trouble(address: str) -> str | None:
         except Exception as error:  # of whatever library the hub's client is made with
             found[0] = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
 
-    # In a thread of its own, because looking up a name cannot be given a time limit.
+    # In a thread, because DNS lookups have no time limit.
     asking = Thread(target=ask, daemon=True)
     asking.start()
     asking.join(WAIT)

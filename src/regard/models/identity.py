@@ -1,4 +1,4 @@
-"""Which model a recording is of."""
+"""Identifies the model of a recording: name, class and a fingerprint."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from regard.models.weights import samples_of
 
 __all__ = ["ModelIdentity"]
 
-# What a config says beside what the model computes: where it was loaded from and in which form, how it
-# attends, how it was trained and how it generates. The form of the weights is seen in the weights.
+# Config fields that don't change what the model computes: where it was loaded from, its attention
+# implementation, training and generation settings. The fingerprint reads dtypes from the weights themselves.
 PASSING = frozenset({
     "transformers_version", "attn_implementation", "architectures",
     "quantization_config", "dtype", "torch_dtype", "use_cache", "initializer_range", "attention_dropout",
     "bos_token_id", "eos_token_id", "pad_token_id",
 })  # fmt: skip
-# Where the bundled model lies, wherever regard is installed.
+# The end of the bundled model's path, in every installation.
 BUNDLED = ("regard", "models", "data")
 
 
@@ -31,8 +31,8 @@ BUNDLED = ("regard", "models", "data")
 class ModelIdentity:
     """A model's name, class and a fingerprint of its config and weights.
 
-    The fingerprint reads a few numbers of every weight, spread over it, so it notices that a model was
-    trained, quantised or swapped, and costs milliseconds.
+    The fingerprint reads a few numbers spread over every weight. It takes milliseconds, and differs after
+    training, quantisation or a change of model.
     """
 
     name: str
@@ -41,7 +41,7 @@ class ModelIdentity:
 
     @property
     def label(self) -> str:
-        """What readers call it: the bundled model by that name, a folder by its last part.
+        """The name to display: "bundled" for the bundled model, the last part of the path for a folder.
 
         >>> ModelIdentity("/data/models/tiny-llama", "LlamaForCausalLM", "").label
         'tiny-llama'
@@ -53,14 +53,14 @@ class ModelIdentity:
 
     @classmethod
     def of(cls, model: Any, within: Any = None) -> ModelIdentity:
-        """Of a model, and of what wraps it, if anything does: FSDP keeps the weights there."""
+        """The identity of a model; `within` is its wrapper, if any, where FSDP keeps the weights."""
         kind = _kind(model)
         name = getattr(getattr(model, "config", None), "_name_or_path", "") or kind
         return cls(name, kind, _fingerprint(model, within))
 
 
 def _kind(model: Any) -> str:
-    """The model's class, not the one that `fully_shard` makes of it."""
+    """The name of the model's own class; `fully_shard` replaces the class by a subclass."""
     kinds = (kind for kind in type(model).__mro__ if not kind.__module__.startswith("torch.distributed"))
     return next(kinds).__name__
 
@@ -73,7 +73,7 @@ def _fingerprint(model: Any, within: Any) -> str:
         (f"{name} {tuple(weight.shape)} {weight.dtype}", sample)
         for name, weight, sample in samples_of(model, within)
     ]
-    # All in one go: a copy each would take longer than everything else here.
+    # Join the samples before copying them: one copy each would take longer than the rest of this function.
     numbers = torch.cat([x.to("cpu", torch.float64) for x in _joined([sample for _, sample in read])]).numpy()
     start = 0
     for said, sample in read:
@@ -85,7 +85,7 @@ def _fingerprint(model: Any, within: Any) -> str:
 
 
 def _joined(samples: list[Tensor]) -> list[Tensor]:
-    """Neighbours of one dtype and device as one tensor."""
+    """Concatenate adjacent samples of one dtype and device."""
     alike = groupby(samples, key=lambda x: (x.dtype, x.device))
     return [torch.cat(list(group)) for _, group in alike] or [torch.empty(0)]
 
@@ -98,7 +98,7 @@ def _plain(config: Any) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:
-    """Numbers to six digits: GGUF files hold them in single precision."""
+    """Round numbers to six digits, because GGUF files store them in single precision."""
     if isinstance(value, dict):
         return {key: _rounded(each) for key, each in cast("dict[Any, Any]", value).items()}
     return float(f"{value:.6g}") if isinstance(value, float) else value

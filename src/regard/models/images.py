@@ -1,4 +1,4 @@
-"""Recording what a vision model attends to in an image, and reading it back patch by patch."""
+"""Records a vision model on an image, and reads attention maps by patch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Query = str | tuple[int, int] | int
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """The patches an image is cut into, row by row, after `leading` tokens that are no patches.
+    """The grid of an image's patches, row by row, after `leading` tokens that are not patches.
 
     >>> PatchGrid(2, 2, 1).names
     ('[CLS]', 'patch 0,0', 'patch 0,1', 'patch 1,0', 'patch 1,1')
@@ -46,13 +46,13 @@ class PatchGrid:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each token is: the class token, registers, then patches by row and column."""
+        """The name of each token: the class token, registers, then patches by row and column."""
         first = ["[CLS]", *(f"register {number}" for number in range(1, self.leading))][: self.leading]
         patches = (f"patch {row},{column}" for row in range(self.rows) for column in range(self.columns))
         return (*first, *patches)
 
     def index(self, query: Query) -> int:
-        """The place of a token: a name, the (row, column) of a patch, or a number."""
+        """The index of a token, given as a name, as the (row, column) of a patch, or as a number."""
         if isinstance(query, int):
             if not 0 <= query < len(self.names):
                 raise RecordingError(f"there is no token {query}; there are {len(self.names)}.")
@@ -67,7 +67,7 @@ class PatchGrid:
 
     @classmethod
     def of_names(cls, names: Sequence[str]) -> PatchGrid:
-        """The grid that the tokens of a recording describe."""
+        """The grid described by the token names of a recording."""
         places = [found.groups() for name in names if (found := PATCH.fullmatch(name))]
         if not places:
             raise RecordingError("the recording is not of an image: none of its tokens is a patch.")
@@ -84,10 +84,10 @@ def record_image(
 ) -> Recording:
     """Run a vision model on an image and return the recording; its tokens are patches.
 
-    `model` is a pair of a model and its image processor, or a model alone, which is given pixel values of
-    shape (3, height, width) or (1, 3, height, width). Of a model that reads images and texts the vision part
-    runs. `image` is a file, a PIL image or an array of height × width × 3. `grid` is how many rows and
-    columns of patches there are, where the model's config does not say. The other options are those of
+    `model` is a pair of a model and its image processor, or a model alone; then `image` must be pixel values
+    of shape (3, height, width) or (1, 3, height, width). For a model that reads images and texts, only its
+    vision part runs. `image` is a file, a PIL image or an array of height × width × 3. `grid` is the number
+    of rows and columns of patches, if the model's config doesn't give it. The other options are those of
     `watch`.
     """
     runner, processor = model if isinstance(model, tuple) else (model, None)
@@ -113,11 +113,12 @@ def image_map(
     query: Query | None = None,
     image: int = 1,
 ) -> Float[Tensor, "rows columns"]:
-    """What one token gives to each patch, in one head or, without one, the mean over the heads.
+    """The weights from one token to each patch, in one head; without a head, the mean over the heads.
 
-    Of a vision model the query is a token's name, the (row, column) of a patch or a number, "[CLS]" unless
-    given. Of a model that reads an image beside a text it is a word, at its last place, or the number of a
-    token, the last one unless given; `image` says which image. Without a layer, the mean over all.
+    For a vision model, `query` is a token's name, the (row, column) of a patch or a number; the default is
+    "[CLS]". For a model that reads an image and a text, it is a word (its last occurrence counts) or the
+    number of a token; the default is the last token; `image` is the number of the image. Without a layer, the
+    mean over all layers.
     """
     found, place, _ = _asked(recording, query, image)
     layers = list(recording.maps) if layer is None else [layer]
@@ -143,10 +144,10 @@ def plot_image(
     image: int = 1,
     ax: Axes | None = None,
 ) -> Figure:
-    """The image with the weights that one token gives to its patches laid over it.
+    """Plot the image overlaid with the weights from one token to its patches.
 
-    `picture` is a file, a PIL image or an array of height × width × 3, at any size. A query that
-    is a patch is framed. Layer, head, query and image are those of `image_map`.
+    `picture` is a file, a PIL image or an array of height × width × 3, at any size. If the query is a patch,
+    the plot frames it. Layer, head, query and image are those of `image_map`.
     """
     from regard.plots import over_image
 
@@ -177,7 +178,7 @@ def _plot_image(
 
 
 def _asked(recording: Recording, query: Query | None, image: int) -> tuple[PatchGrid, int, str]:
-    """Where the patches are among the keys, and which query was asked for: its place and its name."""
+    """The keys that are patches, and the index and name of the query."""
     tokens = recording.tokens_of(next(iter(recording.stacks.values())).role) if recording.text is None else []
     names = [token.text for token in tokens[0]] if tokens else []
     if any(PATCH.fullmatch(name) for name in names):
@@ -195,7 +196,7 @@ def _asked(recording: Recording, query: Query | None, image: int) -> tuple[Patch
 
 
 def _place(recording: Recording, query: Query | None) -> int:
-    """The token of a text that a query names."""
+    """The index of the text token that a query names."""
     tokens = recording.tokens
     if query is None:
         return len(tokens) - 1
@@ -216,7 +217,7 @@ def _place(recording: Recording, query: Query | None) -> int:
 
 
 def _vision_part(model: Any) -> Any:
-    """The part of a model that takes pixel values and nothing else."""
+    """The part of a model that takes only pixel values."""
     if "input_ids" in inspect.signature(model.forward).parameters:
         for name in ("vision_model", "visual", "vision_tower"):
             part = next((p for path, p in model.named_modules() if path.rpartition(".")[2] == name), None)
@@ -243,7 +244,7 @@ def _pixels(model: Any, processor: Any, image: Any) -> Float[Tensor, "1 3 height
 
 
 def picture_of(image: Any) -> Any:
-    """An image as an array or a PIL image; a file is read."""
+    """The image as an array or PIL image, read from the file if it is a path."""
     if not isinstance(image, str | Path):
         return image
     from PIL import Image, UnidentifiedImageError
@@ -255,7 +256,7 @@ def picture_of(image: Any) -> Any:
 
 
 def _grid_of(model: Any, pixels: Tensor, tokens: int, given: tuple[int, int] | None) -> PatchGrid:
-    """How the tokens of a model lie on an image, from its config or as given."""
+    """The patch grid of a model's tokens, from its config or as given."""
     if given is None:
         size = getattr(getattr(model.config, "vision_config", None) or model.config, "patch_size", None)
         if size is None:

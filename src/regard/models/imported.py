@@ -1,4 +1,4 @@
-"""Attention weights that another program computed, as a recording."""
+"""Makes a recording from attention weights that another program computed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from regard.models.translate import Frame
 
 __all__ = ["from_attentions"]
 
-# How far a row may be from a sum of 1, by the bits of its mantissa: half precision rounds each weight.
+# How far the sum of a row may be from 1, by dtype: half precision rounds each weight.
 SLACK = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 
 
@@ -37,9 +37,9 @@ def from_attentions(
 
     `attentions` holds one tensor or array (batch, heads, q, k) for each layer, as `outputs.attentions` of
     transformers does; (heads, q, k) is a batch of one. `tokens` are the texts of the tokens, in order.
-    There is no output and no value, so nothing that weighs values can be asked of it.
+    There are no values and no outputs, so statistics that weigh values are not available.
 
-    A map is a recipe of queries and keys, and weights are one too: queries log α against the unit vectors.
+    The recording stores queries log α and unit vectors as keys, which give exactly these weights.
 
     >>> recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)], ["The", " cat", " sat"])
     >>> recording.maps[0][0, 1, 2]
@@ -60,7 +60,7 @@ def from_attentions(
 
 
 def _checked(given: Any, index: int) -> Float[Tensor, "batch heads q k"]:
-    """Weights in float32 at least; refused unless they are weights."""
+    """The weights of one layer in float32 or float64; raises unless rows are not negative and sum to 1."""
     x = torch.as_tensor(given).detach().cpu()
     x = x[None] if x.ndim == 3 else x
     if x.ndim != 4 or not x.is_floating_point() or not x.numel():
@@ -73,7 +73,7 @@ def _checked(given: Any, index: int) -> Float[Tensor, "batch heads q k"]:
             f"attentions[{index}] has weights below 0, NaN or infinity; wanted softmax weights."
         )
     sums = wide.double().sum(-1)
-    # A row that may attend to nothing has no weight at all.
+    # A row that may attend to nothing sums to 0.
     off = torch.where(sums == 0, 0.0, (sums - 1).abs())
     if float(off.max()) > SLACK.get(x.dtype, 1e-4):
         batch, head, query = (int(i) for i in torch.unravel_index(off.argmax(), off.shape))
@@ -101,7 +101,7 @@ def _layer(weights: Float[Tensor, "batch heads q k"], site: Site) -> Layer:
 
 
 def _mask(weights: Float[Tensor, "batch heads q k"]) -> Mask | None:
-    """Which cells have weight: a named mask where it says exactly that."""
+    """The mask of the cells with weight: a named mask if one matches exactly."""
     seen = weights > 0
     if bool(seen.all()):
         return None
@@ -111,7 +111,7 @@ def _mask(weights: Float[Tensor, "batch heads q k"]) -> Mask | None:
 
 
 def _attach(recording: Recording, tokens: list[str], role: str) -> None:
-    """Token ids, one for each text, and where each stands."""
+    """Attach tokens: one id per distinct token text, and each token's span in the text."""
     batch, _, _, keys = recording.all_layers[0].map.shape
     if len(tokens) != keys:
         raise RecordingError(f"there are {len(tokens)} tokens and {keys} keys; wanted one text for each key.")

@@ -1,4 +1,4 @@
-"""One watched layer: its rows as they came in, and the one map they make."""
+"""One watched layer: the segments recorded by its calls, and the map made of them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = ["Layer"]
 
 
 class Layer:
-    """What one layer of a model did: its map, lazy and exact, and its statistics.
+    """The attention of one layer: its map, lazy and exact, and its statistics.
 
-    Generated tokens are appended row by row: `map` is then the map of prompt and generated text together, and
-    row statistics cover both. Statistics of whole maps, such as column mass, are those of the prompt.
+    Generated tokens are appended row by row: then `map` covers the prompt and the generated text, and so do
+    row statistics. Statistics of whole maps, such as column mass, cover the prompt only.
     """
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self.source: Callable[[], list[Segment]] | None = None
-        """Reads the segments when they are first wanted; None where they were never written."""
+        """Reads the segments from disk on first access; None if they were never written."""
         self.stored_bytes = 0
         self.row_stats: frozenset[str] = frozenset()
-        """Which of its statistics have one value per row."""
+        """The names of the statistics with one value per row."""
         self.described: str | None = None
         self.unwritten: str | None = None
-        """Why the mask, and with it the map, could not be written to disk; None where it could."""
+        """Why the mask, and with it the map, could not be written to disk; None if it could."""
         self._segments: list[Segment] | None = None
         self._counted = (0, 0)
         self.options: dict[str, Any] = {}
@@ -45,12 +45,12 @@ class Layer:
         self.first_mask: Mask | None = None
         self.frame = Frame(0, 0)
         self.whole = True
-        """Whether the keys of all rows are known; beam search and the like move rows between texts."""
+        """Whether the keys of all rows are known; beam search moves rows between texts."""
         self._map: AttentionMap | None = None
 
     @property
     def segments(self) -> list[Segment]:
-        """What each call left, in order: the prompt, then what was generated."""
+        """The segments of all calls in order: the prompt, then generated tokens."""
         if self._segments is None:
             self._segments = [] if self.source is None else self.source()
         return self._segments
@@ -73,7 +73,7 @@ class Layer:
 
     @property
     def rows(self) -> int:
-        # Asked at every generated token: only segments that have come since are counted.
+        # Read for every generated token, so only new segments are counted.
         counted, rows = self._counted
         rows += sum(segment.rows for segment in self.segments[counted:])
         self._counted = len(self.segments), rows
@@ -81,18 +81,18 @@ class Layer:
 
     @property
     def keys(self) -> int:
-        """How many keys the map has."""
+        """The number of keys of the map."""
         known = self.segments if self.whole else self.segments[:1]
         return sum(0 if segment.k is None else segment.k.shape[2] for segment in known)
 
     @property
     def prompt(self) -> int:
-        """How many rows the first call had; those after it were generated."""
+        """The number of rows of the first call; later rows were generated."""
         return self.segments[0].rows if self.segments else 0
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Every statistic by its name; one value per query where it has one per query."""
+        """Every statistic by name; row statistics are joined over all calls."""
         found = dict(self.segments[0].stats)
         for name in self._appended():
             found[name] = join_rows([segment.stats[name] for segment in self.segments])
@@ -100,7 +100,7 @@ class Layer:
 
     @property
     def trace(self) -> dict[str, Any]:
-        """What was seen of the generated tokens alone, row by row, with the heaviest keys of each."""
+        """The row statistics of the generated tokens only, including the heaviest keys of each."""
         if len(self.segments) < 2:
             return {}
         later = self.segments[1:]
@@ -113,21 +113,21 @@ class Layer:
 
     @property
     def map(self) -> AttentionMap:
-        """The attention map of every row seen."""
+        """The attention map of all recorded rows."""
         if self._map is None:
             self._map = self._joined()
         return self._map
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its tensors take, in memory or on disk."""
+        """The size of its tensors in bytes, in memory or on disk."""
         if self._segments is None:
             return self.stored_bytes
         return sum(x.numel() * x.element_size() for segment in self.segments for x in _tensors(segment))
 
     @property
     def mask_text(self) -> str:
-        """Which pairs may attend, in words; also where the mask itself could not be written to disk."""
+        """The mask as text; available even if the mask itself could not be written to disk."""
         return self.described or repr(self.mask)
 
     def __getattr__(self, name: str) -> Any:
@@ -169,7 +169,7 @@ class Layer:
         if keep and self.whole:
             new = 0 if self.role == "cross" else frame.q
             kept = {"q": p.q, "bias": _full_bias(call)}
-            # Copies, because one new key must not keep a whole cache alive.
+            # Copy, because a view of one new key would keep the whole cache alive.
             kept |= {"k": p.k[:, :, p.k_len - new :].clone(), "v": p.v[:, :, p.k_len - new :].clone()}
         self.segments.append(Segment(seen.lse.detach(), stats, **kept))
         if call.plan is not None and self.whole:
@@ -184,13 +184,13 @@ class Layer:
         return self._segments is not None
 
     def drop(self, stored: Layer) -> None:
-        """Let go of the tensors: from now on they are those that were stored."""
+        """Free the tensors; from now on they are read from disk."""
         self.source, self.stored_bytes = stored.source, stored.stored_bytes
         self._segments = self._map = None
         self._counted = (0, 0)
 
     def crop(self, rows: int) -> None:
-        """Forget all rows but the first: assisted generation takes back tokens that were not accepted."""
+        """Drop all rows after the first `rows`: assisted generation takes back rejected tokens."""
         self._map = None
         kept: list[Segment] = []
         for segment in self.segments:
@@ -206,7 +206,7 @@ class Layer:
         self.segments = kept
 
     def _continues(self, call: AttentionCall) -> bool:
-        """Whether the keys of this call are those seen before and then the new ones."""
+        """Whether the keys of this call are the keys recorded so far, followed by new ones."""
         before = self.segments[-1].k
         if self.role == "cross":
             first = self.segments[0].k
@@ -239,7 +239,7 @@ class Layer:
         if self.unwritten is not None:
             raise RecordingError(f"the map of {self.site} cannot be read from disk: {self.unwritten}")
         if not self.whole:
-            # Statistics of later rows are true; their keys belong to rows of the batch that moved.
+            # Statistics of later rows are correct, but the batch rows moved, so their keys are unknown.
             segments = segments[:1]
         parts = {name: [getattr(s, name) for s in segments] for name in ("q", "k", "v", "lse")}
         q, k, v, lse = (x[0] if len(x) == 1 else torch.cat(x, 2) for x in parts.values())
@@ -249,7 +249,7 @@ class Layer:
 
 
 def _hides(mask: Mask | None, rows: range, dropped: int) -> bool:
-    """Whether a mask hides the keys a cache has dropped; if not, rows saw less than their mask says."""
+    """Whether a mask hides the keys that a cache has dropped; if not, rows saw fewer keys than it allows."""
     if dropped <= 0:
         return True
     parts = () if mask is None else mask.parts if isinstance(mask, And) else (mask,)
@@ -257,7 +257,7 @@ def _hides(mask: Mask | None, rows: range, dropped: int) -> bool:
 
 
 def _full_bias(call: AttentionCall) -> Tensor | None:
-    """The bias with a column for every key, so that rows of other calls can be put beside it."""
+    """The bias with a column for every key, so that it can be joined with those of other calls."""
     if call.bias is None:
         return None
     bias = call.bias.detach()

@@ -1,4 +1,4 @@
-"""Models that listen: what they are given of a sound, what they write, and how frames are named."""
+"""Recording of models that read audio: their inputs, the text that they write, and the names of frames."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Hearing", "hearing_of"]
 
 
 class Hearing:
-    """One sound that a model listens to: the arguments of its pass, and the names of what it recorded."""
+    """One sound as input of a model: the arguments of the forward pass, and the names of the audio frames."""
 
     def __init__(self, model: Any, processor: Any, sound: Sound, arguments: dict[str, Any]) -> None:
         self.model, self.processor, self.sound, self.arguments = model, processor, sound, arguments
 
     def name(self, recording: Recording) -> None:
-        """Name the frames by when they begin, and keep which of them are the sound; silence may follow."""
+        """Name the frames by their start times, and note which of them are the sound; silence may follow."""
         heard = recording.stacks.get("encoder") or recording.stacks.get("audio")
         tokenizer = tokenizer_of(self.processor)
         if self.model.config.is_encoder_decoder and hasattr(tokenizer, "decode"):
@@ -44,14 +44,16 @@ class Hearing:
         recording.restore_tokens([[Token(i, name, 0, 0) for i, name in enumerate(names)]], "encoder")
 
     def _seconds(self) -> float:
-        """How long the frames are together: models of fixed length hear silence after a short sound."""
+        """The total length of the frames in seconds; models of fixed length pad a short sound with
+        silence."""
         extractor = _extractor(self.processor)
         most = getattr(extractor, "n_samples", None)
         return self.sound.seconds if most is None else most / self.sound.rate
 
 
 def hearing_of(model: Any, processor: Any, audio: Any, said: Any) -> Hearing:
-    """What a model hears. One that writes is given `said`, a text or token ids, or writes itself."""
+    """Prepare a sound for a model. An encoder-decoder also gets `said`, a text or token ids, or transcribes
+    the sound itself."""
     extractor = _extractor(processor)
     if extractor is None or not hasattr(extractor, "sampling_rate"):
         raise ModelError(
@@ -73,7 +75,7 @@ def _extractor(processor: Any) -> Any:
 
 
 def _written(model: Any, processor: Any, features: dict[str, Any], said: Any) -> Int[Tensor, "1 n"]:
-    """What the decoder reads: the text that was said, or else what the model makes of the sound."""
+    """The decoder's input: the text that was said, if given, or the model's own transcript."""
     if said is None:
         with torch.no_grad(), watch(model, layers=[0], stats=(), keep_maps=False) as heard:
             try:

@@ -1,4 +1,4 @@
-"""Getting a model and its tokenizer: a local folder, a GGUF file, or a name on the hub."""
+"""Loads a model and its tokenizer from a local folder, a GGUF file, or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["LoadedModel", "device_named", "dtype_named", "load_model", "located"
 
 
 class LoadedModel(NamedTuple):
-    """A model, ready to run, and its tokenizer; of a model that takes images or sounds, its processor."""
+    """A model, ready to run, and its tokenizer; for a model that reads images or sounds, its processor."""
 
     model: Any
     tokenizer: Any
@@ -36,11 +36,11 @@ def load_model(
 ) -> LoadedModel:
     """Load a transformers model and its tokenizer, in evaluation mode.
 
-    A folder or a .gguf file is read without a network, "bundled" is the model that comes with regard, and any
-    other name is looked up on the Hugging Face hub, because you named it. `dtype` is that of the saved
-    weights unless given ("bfloat16" or torch.bfloat16); `device_map="auto"` spreads a large model over
-    devices, `device` puts all of it on one, and `device="auto"` on a GPU if there is one. With `processor`
-    the second part is what prepares images and sounds too, in place of the tokenizer.
+    A folder or a .gguf file is read without a network, "bundled" is the model that regard ships with, and any
+    other name is looked up on the Hugging Face hub. `dtype` ("bfloat16" or torch.bfloat16) defaults to that
+    of the saved weights. `device_map="auto"` spreads a large model over devices, `device` puts all of it on
+    one, and `device="auto"` uses a GPU if there is one. With `processor`, the processor for images and sounds
+    takes the place of the tokenizer.
     """
     if device is not None and device_map is not None:
         raise ModelError(f"load_model got device={device!r} and device_map={device_map!r}; give one of them.")
@@ -63,7 +63,7 @@ def load_model(
         tokenizer = _tokenizer(where, options, processor)
         model = _model(where, config, wanted)
     if gguf_file is not None:
-        # transformers names it after the folder, which may hold several.
+        # transformers names the model after the folder, which may hold several GGUF files.
         model.config.name_or_path = _spelled(where, gguf_file)
     return LoadedModel((model if place is None else model.to(place)).eval(), tokenizer)
 
@@ -142,16 +142,16 @@ def _tokenizer(where: str, options: dict[str, Any], processor: bool) -> Any:
 
     name = _spelled(where, options.get("gguf_file"))
     if processor:
-        # Here, because it imports everything that reads images and sounds.
+        # Imported here, because it imports all image and audio processors.
         from transformers import AutoProcessor
 
         try:
             return AutoProcessor.from_pretrained(where, **options)
-        except Exception as error:  # what is missing, a file or a library, raises what it likes
+        except Exception as error:  # a missing file or library may raise any exception
             raise ModelError(f"the processor of {name} cannot be loaded: {_first_line(error)}.") from error
     try:
         return AutoTokenizer.from_pretrained(where, **options)
-    except Exception as error:  # what a missing tokenizer raises depends on its kind
+    except Exception as error:  # a missing tokenizer may raise any exception
         raise ModelError(
             f"{name} has a model but no tokenizer that can be loaded ({_first_line(error)}). Put its "
             "tokenizer.json and tokenizer_config.json beside it, or load the model with transformers and "

@@ -1,4 +1,4 @@
-"""How much tokens look at an image: its share of the attention, patches nobody looks at, and sinks."""
+"""Attention to images: the share of each head, the patches that no token attends to, and sinks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ CELLS = 1 << 24
 
 
 class ImageSink(NamedTuple):
-    """A token that takes far more than its share: its layer, its name, and how many times its share."""
+    """A token that receives far more than an even share of attention: layer, name, and multiple of the
+    share."""
 
     layer: int
     name: str
@@ -30,7 +31,7 @@ class ImageSink(NamedTuple):
 
 
 def image_passage(recording: Recording, image: int = 1) -> Passage:
-    """The tokens that stand for an image beside a text; RecordingError if there is no such image."""
+    """The tokens of an image in a text; RecordingError if there is no such image."""
     found = [passage for passage in recording.passages if passage.name.startswith("image")]
     if not 1 <= image <= len(found):
         raise RecordingError(
@@ -41,9 +42,9 @@ def image_passage(recording: Recording, image: int = 1) -> Passage:
 
 
 def image_share(recording: Recording) -> Float[Tensor, "layers heads"]:
-    """How much of their attention the tokens after an image give to images, layer by layer and head by head.
+    """The share of attention that tokens after an image give to images, per layer and head.
 
-    The mean over these tokens; what is left goes to text. Tokens of the images themselves are not counted.
+    This is the mean over these tokens, without tokens of the images themselves; the rest goes to text.
 
     """
     keys, asking = _image_tokens(recording)
@@ -59,8 +60,8 @@ def image_share(recording: Recording) -> Float[Tensor, "layers heads"]:
 def patches_seen(recording: Recording, image: int = 1) -> Float[Tensor, "rows columns"]:
     """The largest weight that any token after an image gives each of its patches, in any head of any layer.
 
-    What is near 0 everywhere is a candidate for pruning: `(patches_seen(recording) < 0.01).nonzero()`. Where
-    the patches lie on no grid the result has one row.
+    Patches near 0 are candidates for pruning: `(patches_seen(recording) < 0.01).nonzero()`. If the patches
+    have no grid, the result has one row.
     """
     passage = image_passage(recording, image)
     _, asking = _image_tokens(recording)
@@ -76,10 +77,11 @@ def patches_seen(recording: Recording, image: int = 1) -> Float[Tensor, "rows co
 
 
 def image_sinks(recording: Recording, times: float = 8.0) -> list[ImageSink]:
-    """Tokens of a vision model that take more than `times` an even share of a layer's attention, most first.
+    """Tokens of a vision model that receive more than `times` an even share of a layer's attention, most
+    first.
 
-    Large ones that are patches are artefacts: the model keeps there what it knows of the whole image, as
-    others keep it in registers (Darcet et al., 2024, "Vision transformers need registers").
+    Patches with a large share are artefacts: the model stores information about the whole image in them, as
+    other models do in registers (Darcet et al., 2024, "Vision transformers need registers").
     """
     first = recording.all_layers[0]
     names = [token.text for token in recording.tokens_of(first.role)[0]]
@@ -108,7 +110,7 @@ def _image_tokens(recording: Recording) -> tuple[list[int], list[int]]:
 
 
 def _blocks(queries: list[int], seen: AttentionMap) -> Iterator[slice]:
-    """Queries in slices, short enough to be read at once."""
+    """Slices of queries, small enough to be read at once."""
     heads, _, keys = seen.shape[1:]
     most = max(1, CELLS // (heads * keys))
     start = previous = queries[0]

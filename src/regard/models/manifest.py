@@ -1,4 +1,4 @@
-"""The page in front of a recording: what it holds, in which files, and how to tell that they are whole."""
+"""The manifest of a recording: its contents, its files, and their checksums."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARTIAL = "partial.json"
 
 
 def write_manifest(path: Path, about: dict[str, Any]) -> None:
-    """Replace a manifest in one step: a reader sees the old one or the new one."""
+    """Replace a manifest atomically: a reader sees the old one or the new one."""
     about = {"format": FORMAT, "regard": __version__, **about}
     about["checksum"] = _checksum(about)
     draft = path.with_name(f"{path.name}.tmp")
@@ -41,7 +41,7 @@ def write_manifest(path: Path, about: dict[str, Any]) -> None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Read a manifest, or say what is wrong with it."""
+    """Read and check a manifest; RecordingError says what is wrong."""
     with believing(path, RecordingError, "Record again."):
         about = json.loads(path.read_bytes())
     if not isinstance(about, dict) or not isinstance(about.get("format"), int):
@@ -59,7 +59,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def was_cut_short(folder: Path) -> bool:
     """Whether a recording in the folder is unfinished.
 
-    A writer that is killed after its last step leaves both manifests of one recording, which is complete.
+    If a writer is killed after its last step, both manifests of one recording are left; it is complete.
     """
     if not (folder / PARTIAL).exists():
         return False
@@ -70,7 +70,7 @@ def was_cut_short(folder: Path) -> bool:
 
 
 def entry_of(file: Path) -> dict[str, Any]:
-    """How a manifest names a file: enough to notice that one byte of it changed."""
+    """The manifest entry of a file: name, size and checksum."""
     return {"file": file.name, "bytes": file.stat().st_size, "sha256": digest_of(file)}
 
 

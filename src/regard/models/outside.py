@@ -1,8 +1,8 @@
-"""Watching models that compute attention themselves, outside transformers' registry.
+"""Watches models whose layers compute attention themselves, without transformers' registry.
 
-Within a block two kinds of torch calls are observed while an attention module runs: the fused
-`scaled_dot_product_attention`, which has queries, keys and values to make a lazy map from, and a softmax over
-scores, whose scores are kept as they are. Either way the model computes what it always computes.
+While an attention module runs, two torch calls are intercepted: the fused `scaled_dot_product_attention`,
+whose queries, keys and values make a lazy map, and softmax over scores, which are stored. The model's own
+computation is not changed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from regard.stats import NormWeighted, Statistic, ValueWeighted
 
 __all__ = ["observed_outside"]
 
-# Modules that attend, by the name of their class.
+# Class names of attention modules.
 ATTENDS = re.compile(r"atten(?!tionmask)|attn", re.IGNORECASE)
-# Models forbid a pair by a score of -inf, of the least number there is, or, the oldest ones, of -10,000.
+# Models mask a pair with a score of -inf, the lowest finite number, or, in the oldest ones, -10,000.
 FORBIDDEN = -9e3
 # The weight of a score so far below the largest of its row is 0 in any precision.
 NOTHING = 200.0
 # How near a number is to itself after a conversion to bfloat16.
 CLOSE = 2**-7
-# Scores a recording keeps for one layer: 2 GiB in float32.
+# The most scores that a recording stores for one layer: 2 GiB in float32.
 CELLS = 1 << 29
 
 Function = torch.nn.functional
@@ -44,9 +44,9 @@ SOFTMAX = (torch.softmax, Tensor.softmax, Function.softmax)
 
 @contextmanager
 def observed_outside(model: Any, watcher: Watcher, stats: Sequence[Statistic] = ()) -> Iterator[None]:
-    """Within the block the watcher sees every attention that the model's own modules compute.
+    """Within the block, pass every attention that the model's own modules compute to the watcher.
 
-    `stats` are those it asks for: scores alone have no values, so those that read values are refused.
+    `stats` are its statistics. Scores come without values, so statistics that read values are refused.
     """
     from transformers import PreTrainedModel
 
@@ -59,7 +59,7 @@ def observed_outside(model: Any, watcher: Watcher, stats: Sequence[Statistic] = 
             if ATTENDS.search(type(module).__name__):
                 stack.callback(module.register_forward_pre_hook(running.enter, with_kwargs=True).remove)
                 stack.callback(module.register_forward_hook(running.leave, always_call=True).remove)
-        # The fused encoder layer is one call, in which there is nothing to see.
+        # Turn the fused encoder layer off: it is a single call, so attention within it can't be intercepted.
         torch.backends.mha.set_fastpath_enabled(False)
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         stack.enter_context(_Observing(running))
@@ -67,13 +67,13 @@ def observed_outside(model: Any, watcher: Watcher, stats: Sequence[Statistic] = 
 
 
 class _Running:
-    """Which attention module runs, and what it computes."""
+    """The attention modules that are running, and their intercepted calls."""
 
     def __init__(self, model: Any, watcher: Watcher, of_values: Sequence[str]) -> None:
         self.model, self.watcher, self.of_values = model, watcher, of_values
         self.modules: list[torch.nn.Module] = []
         self.looked: list[bool] = []
-        """Whether each of them has attended in its present call."""
+        """For each running module, whether it has attended in the current call."""
         self.bands: list[Band | None] = []
         """What those that attend in a window have attended to so far."""
         self.batch: int | None = None
@@ -96,7 +96,7 @@ class _Running:
         self.bands.pop()
 
     def fused(self, call: AttentionCall, mask: Tensor | None, is_causal: bool) -> None:
-        """Look at a call of the fused function."""
+        """Observe a call of the fused function."""
         q, k = call.q, call.k
         one_head = q.ndim == 3
         if one_head:
@@ -106,7 +106,7 @@ class _Running:
         if q.ndim != 4 or q.shape[1] % k.shape[1]:
             raise self._in_pieces(f"attends with shapes {tuple(q.shape)} and {tuple(k.shape)}")
         if is_causal:
-            # PyTorch's causal mask begins at the first key, ours ends at the last.
+            # PyTorch's causal mask is aligned at the first key, regard's at the last.
             allowed = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
             square = q.shape[2] == k.shape[2]
             call = replace(call, mask=Causal()) if square else given_mask(call, allowed[None, None])
@@ -116,7 +116,7 @@ class _Running:
         self._look(call)
 
     def scored(self, scores: Tensor) -> None:
-        """Look at a softmax over scores."""
+        """Observe a softmax over scores."""
         module = self.modules[-1]
         four = self._four(scores, module) if self.bands[-1] is None else self._joined(scores, self.bands[-1])
         if four is None:
@@ -157,7 +157,7 @@ class _Running:
         self.watcher.attend(self.modules[-1], call)
 
     def _four(self, scores: Tensor, module: torch.nn.Module) -> Tensor | None:
-        """Scores as (batch, heads, q, k); None for a softmax that is not attention's."""
+        """Scores as (batch, heads, q, k); None if the softmax does not belong to attention."""
         heads = _heads(module) or _heads(self.model)
         if not scores.is_floating_point() or scores.ndim < 3:
             return None
@@ -178,7 +178,8 @@ class _Running:
 
 
 class _Observing(TorchFunctionMode):
-    """Sees torch calls; PyTorch switches it off while it handles one, so calls within that are its own."""
+    """Intercepts torch calls. PyTorch disables the mode while it handles a call, so nested calls pass
+    through."""
 
     def __init__(self, running: _Running) -> None:
         super().__init__()
@@ -215,7 +216,7 @@ class _Observing(TorchFunctionMode):
             self.running.scored(input)
 
     def _multi_head(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """PyTorch's own module attends within one call: look at what it uses there."""
+        """Intercept the attention within one call of PyTorch's own multi-head function."""
         softmax, fused = Function.softmax, Function.scaled_dot_product_attention
 
         def seen_softmax(*given: Any, **options: Any) -> Tensor:
@@ -247,7 +248,7 @@ def _without_sink(scores: Tensor, sink: Any) -> tuple[Tensor, Tensor | None]:
 
 
 def _mask_of(allowed: Tensor) -> Mask | None:
-    """The mask that a model's scores tell of, in the fewest words: none, causal, or pair by pair."""
+    """The simplest mask that fits the masked scores: none, causal, or a bool matrix."""
     if bool(allowed.all()):
         return None
     q, k = allowed.shape[2:]
@@ -259,7 +260,7 @@ def _mask_of(allowed: Tensor) -> Mask | None:
 
 
 def _heads(module: Any) -> int | None:
-    """How many heads a module has, by the names that modules and configs use."""
+    """The number of heads of a module, from the attributes that modules and configs use."""
     for owner in (module, getattr(module, "config", None)):
         for name in ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead", "heads"):
             heads = getattr(owner, name, None)

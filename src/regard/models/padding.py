@@ -1,8 +1,7 @@
-"""Which tokens of a batch are text and which are padding, read from the masks of the layers.
+"""Finds the padding tokens of a batch from the masks of the layers.
 
-A model is given one flag per token, and every layer's mask hides the keys that are padding. So a token is
-padding where its own query may not see it. Its query may still look at others, as under BERT's mask; it is
-padding all the same.
+Every layer's mask hides keys that are padding. So a token is padding if its own query may not see it, even if
+that query may see other keys, as under BERT's mask.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from regard.models.recording import Recording
 
 __all__ = ["Texts", "rows_of_text", "span_of", "without_padding"]
 
-# At most so many pairs of a query and a key are evaluated at once.
+# The most pairs of a query and a key to evaluate at once.
 CELLS = 1 << 22
 
 
 class Texts:
-    """What is text in one row of a recorded batch, stack by stack."""
+    """Which tokens are text in one row of a recorded batch, per stack."""
 
     def __init__(self, recording: Recording, row: int = 0) -> None:
         self.recording, self.row = recording, row
@@ -44,7 +43,7 @@ class Texts:
         return self.tokens("decoder", q), keys
 
     def tokens(self, role: str, n: int) -> Bool[Tensor, " n"]:
-        """Which of the n tokens that a stack reads are text; all, where no layer hides any."""
+        """Which of the n tokens that a stack reads are text; all, if no layer hides any."""
         if (role, n) not in self._known:
             self._known[role, n] = _real(self._masks(role, n), n)
         return self._known[role, n]
@@ -63,13 +62,13 @@ class Texts:
 
 
 def span_of(real: Bool[Tensor, " n"]) -> range:
-    """From the first to the last token of a text; what lies outside is padding."""
+    """The range from the first to the last token of a text; tokens outside are padding."""
     places = real.nonzero().flatten()
     return range(int(places[0]), int(places[-1]) + 1) if len(places) else range(len(real))
 
 
 def rows_of_text(mask: Mask | None, batch: int, n: int) -> Bool[Tensor, "batch n"] | None:
-    """Which of the n tokens of every text are no padding, under the mask of a layer; None where all are."""
+    """Which of the n tokens of every text are text, by the mask of a layer; None if all are."""
     if mask is None:
         return None
     real = torch.stack([_real([mask.select(row)], n) for row in range(batch if mask.batch else 1)])
@@ -77,7 +76,7 @@ def rows_of_text(mask: Mask | None, batch: int, n: int) -> Bool[Tensor, "batch n
 
 
 def without_padding(seen: AttentionMap, real: Bool[Tensor, "#batch q"]) -> AttentionMap:
-    """The map in which only queries that are text see anything: the others are in no statistic."""
+    """The map in which padding queries see nothing, so that no statistic includes them."""
     p = seen.problem
     live = LiveQueries(real, p.offset)
     lse = seen.lse.masked_fill(~real.to(seen.device)[:, None], -torch.inf)
@@ -92,7 +91,7 @@ def _real(masks: Sequence[Mask], n: int) -> Bool[Tensor, " n"]:
 
 
 def _parts(masks: Iterable[Mask]) -> list[Mask]:
-    """What the masks of one text are joined of by `&`, each once: layers share most of it."""
+    """The distinct terms of the masks of one text, which are joined by `&`: layers share most of them."""
     found: list[Mask] = []
     for mask in masks:
         for part in mask.parts if isinstance(mask, And) else (mask,):
@@ -102,11 +101,11 @@ def _parts(masks: Iterable[Mask]) -> list[Mask]:
 
 
 def _own(mask: Mask, n: int) -> Bool[Tensor, " n"]:
-    """Which of n tokens may see themselves. A mask under which none may does not speak of padding."""
+    """Which of n tokens may see themselves. If none may, the mask says nothing about padding."""
     position = torch.arange(n)
     seen = mask.allows(position, position).reshape(-1, n).any(0).cpu()
     if isinstance(mask, Dense):
-        # It has no rows for tokens that are keys only.
+        # The mask has no rows for tokens that are only keys.
         seen[: n - mask.allowed.shape[-2]] = True
     return seen if bool(seen.any()) else torch.ones_like(seen)
 

@@ -1,8 +1,8 @@
-"""One recording written by many processes: each writes a part of its own, and a reader joins them.
+"""Recordings written by several processes: each writes a part, and a reader joins the parts.
 
-Under tensor parallelism every process has some of the heads; of a sequence that is cut over processes it has
-some of the tokens. A part is an ordinary recording in the folder `part-N`; `parts.json` beside them, written
-last, says how they fit together.
+Under tensor parallelism every process has some of the heads; with a sharded sequence it has some of the
+tokens. A part is an ordinary recording in the folder `part-N`. The file `parts.json` is written last and says
+how to join them.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ KINDS = ("heads", "sequence")
 
 @dataclass
 class Parts:
-    """This process's part of a recording that all processes of a group write together.
+    """This process's part of a recording that all processes of a group write.
 
-    Leaving the block waits for the others: all of them raise if one has failed, and nothing is joined then.
+    Leaving the block waits for the other processes. If one of them has failed, all raise, and the parts are
+    not joined.
     """
 
     path: Path
     group: ProcessGroup | None
     kind: str
     places: dict[str, str]
-    """Of each statistic whether it has one entry per row, per key (`columns`), or is of the whole map."""
+    """For each statistic, whether it has one entry per row, per key (`columns`), or one per map."""
 
     @property
     def rank(self) -> int:
@@ -51,11 +52,11 @@ class Parts:
 
     @property
     def own(self) -> Path:
-        """Where this process writes."""
+        """The folder that this process writes to."""
         return self.path / f"part-{self.rank}"
 
     def begin(self, overwrite: bool) -> None:
-        """Check the folder before anything is written; what one rank finds wrong, all raise."""
+        """Check the folder before anything is written. If one rank finds a fault, all ranks raise."""
         faults = [fault for fault in self._told(self._fault(overwrite)) if fault is not None]
         if faults:
             raise RecordingError(faults[0])
@@ -76,13 +77,13 @@ class Parts:
         return None
 
     def _told(self, own: str | None) -> list[str | None]:
-        """What every rank says."""
+        """The messages of all ranks."""
         told: list[str | None] = [None] * dist.get_world_size(self.group)
         dist.all_gather_object(told, own, group=self.group)
         return told
 
     def finish(self, error: BaseException | None) -> None:
-        """Tell the others how it went; the first rank says how the parts fit together."""
+        """Exchange errors with the other ranks; if there are none, the first rank writes `parts.json`."""
         told = self._told(None if error is None else repr(error))
         failed = {rank: said for rank, said in enumerate(told) if said is not None}
         if failed and error is None:
@@ -94,7 +95,7 @@ class Parts:
 
 
 def joined_parts(path: Path, read: Callable[[Path], Recording]) -> Recording:
-    """The recording that the parts in a folder are, layer by layer when one is looked at."""
+    """The recording that is joined from the parts in a folder; each layer is joined on first access."""
     about = read_manifest(path / PARTS)
     with believing(path / PARTS, RecordingError, "Record again."):
         count, kind, places = int(about["parts"]), about["kind"], dict(about["places"])
@@ -116,13 +117,13 @@ def joined_parts(path: Path, read: Callable[[Path], Recording]) -> Recording:
 
 @dataclass(frozen=True)
 class _Join:
-    """How parts fit together."""
+    """Joins the parts of a recording."""
 
     kind: str
     places: dict[str, str]
 
     def layer(self, parts: Sequence[Layer]) -> Layer:
-        """One layer, whose tensors are read and joined when they are first looked at."""
+        """One layer; its tensors are read and joined on first access."""
         first, layer = parts[0], Layer(parts[0].site)
         layer.mask, layer.first_mask, layer.described = first.mask, first.first_mask, first.described
         layer.whole, layer.unwritten = first.whole, first.unwritten
@@ -142,7 +143,7 @@ class _Join:
         return layer
 
     def segment(self, parts: Sequence[Segment]) -> Segment:
-        """The rows of one call, of all heads or of all tokens."""
+        """The rows of one call, joined over heads or over tokens."""
         axis = 1 if self.kind == "heads" else 2
         tensors: dict[str, Any] = {}
         for name in ("q", "k", "v", "lse", "bias"):
@@ -153,7 +154,7 @@ class _Join:
         return Segment(stats=stats, **tensors)
 
     def tokens(self, whole: Recording, parts: Sequence[Recording]) -> None:
-        """Who has heads has all tokens; who has tokens has its own."""
+        """The tokens: with parts by heads, every part has all; with parts by tokens, each has its own."""
         some = parts[:1] if self.kind == "heads" else parts
         whole.token_ids = {
             role: torch.cat([part.token_ids[role] for part in some], 1) for role in parts[0].token_ids
@@ -163,7 +164,7 @@ class _Join:
         rows: list[list[Token]] = [[] for _ in some[0].batch_tokens]
         for part in some:
             for row, tokens in zip(rows, part.batch_tokens, strict=True):
-                # Each part counts characters from its own beginning.
+                # Character spans count from the beginning of each part.
                 start = row[-1].stop if row else 0
                 row += [
                     token._replace(start=token.start + start, stop=token.stop + start) for token in tokens

@@ -1,4 +1,4 @@
-"""Named runs of tokens: what each speaker of a chat said, which tokens stand for an image or a sound."""
+"""Named ranges of tokens: the messages of a chat, the tokens of an image or a sound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from regard.errors import ModelError
 from regard.models.tokens import Token
 
-# A character that no text has.
+# A character that does not occur in texts.
 OTHER = "\ue000"
 Message = Mapping[str, Any]
 
@@ -19,9 +19,9 @@ __all__ = ["Passage", "chat_passages", "is_chat", "load_chat"]
 
 
 class Passage(NamedTuple):
-    """Tokens `start` to `stop` under one name, such as "user" or "image 1".
+    """Tokens `start` to `stop` with a name, such as "user" or "image 1".
 
-    The tokens of an image lie on `rows` × `columns`, row by row; both are 0 for everything else.
+    The tokens of an image form a grid of `rows` × `columns`, row by row; for other passages both are 0.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Passage(NamedTuple):
 
     @property
     def tokens(self) -> range:
-        """Its tokens, as `SegmentMass` takes them.
+        """The range of its tokens, as `SegmentMass` takes it.
 
         >>> Passage("user", 3, 7).tokens
         range(3, 7)
@@ -41,7 +41,7 @@ class Passage(NamedTuple):
 
 
 def is_chat(given: Any) -> bool:
-    """Whether something is a list of messages; ModelError if one of them has no role or content."""
+    """Whether the value is a list of messages; ModelError if one of them has no role or content."""
     if isinstance(given, str | Mapping) or not isinstance(given, Sequence) or not given:
         return False
     messages = [each for each in given if isinstance(each, Mapping)]
@@ -75,10 +75,10 @@ def load_chat(path: str | Path) -> list[dict[str, Any]]:
 def chat_passages(
     messages: Sequence[Message], written: Callable[[Sequence[Message]], str], tokens: Sequence[Token]
 ) -> list[Passage]:
-    """Which tokens are what each message said, in order, named by its role.
+    """The passage of each message's content, in order, named by the message's role.
 
-    `written` is the chat as its template writes it. What changes in there when a message says something else
-    is what it said; the rest is the template's and has no name.
+    `written` is the chat as rendered by the template. To find a message's content in it, the chat is rendered
+    again with other content: the characters that change are the content, the rest belongs to the template.
     """
     text = written(messages)
     found: list[Passage] = []
@@ -90,25 +90,25 @@ def chat_passages(
         ]
         other = written(others)
         if OTHER not in other:
-            # The template leaves this message out, or its content is no text.
+            # The template leaves this message out, or its content is not text.
             continue
         start = _shared(text, other)
         stop = len(text) - _shared(text[start:][::-1], other[start:][::-1])
         inside = [i for i, token in enumerate(tokens) if token.stop > start and token.start < stop]
         if inside:
-            # A token may hold the end of one message and the beginning of the next; it is the first one's.
+            # A token that spans two messages belongs to the first.
             first = max(inside[0], found[-1].stop if found else 0)
             found.append(Passage(str(message["role"]), first, inside[-1] + 1))
     return [passage for passage in found if passage.tokens]
 
 
 def _shared(one: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
+    """The length of the common prefix of two texts."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _other(content: Any) -> Any:
-    """Content of the same form that says something else."""
+    """Different content of the same form."""
     if isinstance(content, str):
         return OTHER
     parts = [dict(part) if isinstance(part, Mapping) else part for part in content or ()]

@@ -1,4 +1,4 @@
-"""The forward passes of a watched model: when one begins, what it continues, which tokens it reads."""
+"""Follows the forward passes of a watched model: their tokens, and which pass continues which."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ __all__ = ["Passes"]
 
 
 class Passes:
-    """Follows the passes of a model through hooks on it and on its parts: `generate()` may call a part."""
+    """Follows the passes of a model through hooks on the model and its parts: `generate()` may call a
+    part."""
 
     def __init__(
         self, model: Any, recording: Recording, progress: Callable[[int, int], None] | None = None
     ) -> None:
         self.model, self.recording, self.progress = model, recording, progress
         self.past = 0
-        """How many tokens of the text earlier passes have read."""
+        """The number of tokens of the text that earlier passes have read."""
         self.ran = False
         """Whether a pass has begun."""
         self._inside = 0
@@ -33,12 +34,13 @@ class Passes:
 
     @property
     def running(self) -> bool:
-        """Outside a pass nothing is recorded: gradient checkpointing attends again while it goes back."""
+        """Whether a pass is running. Only then attention is recorded: gradient checkpointing runs the forward
+        again during the backward."""
         return self._inside > 0
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Hook into the model and its parts for the time of a block."""
+        """Within the block, hook into the model and its parts."""
         from transformers import PreTrainedModel
 
         hooks = []
@@ -58,17 +60,17 @@ class Passes:
         return bool(getattr(getattr(self.model, "config", None), "is_encoder_decoder", False))
 
     def turn(self, module: int) -> int:
-        """How often a module has attended in this pass; some models use one layer several times."""
+        """The number of times that a module has attended in this pass; some models reuse layers."""
         self._turns[module] += 1
         return self._turns[module] - 1
 
     def attended(self) -> None:
-        """Count one layer of the pass as done, and say so."""
+        """Count one layer of the pass as done, and report progress."""
         self._attended += 1
         self._tell()
 
     def depth(self, role: str) -> int:
-        """How many layers a stack has according to the config; 1 if it does not say."""
+        """The number of layers of a stack, from the config; 1 if the config doesn't have it."""
         if not hasattr(getattr(self.model, "config", None), "get_text_config"):
             return 1
         config = self.model.config.get_text_config(decoder=role != "encoder")
@@ -77,7 +79,7 @@ class Passes:
         return next((count for count in counts if isinstance(count, int)), 1) if names else 1
 
     def _enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # Ctrl-C leaves a pass without a word; the model itself is never part of another pass.
+        # Ctrl-C may end a pass without its exit hook; a call of the model itself always starts a new pass.
         self.ran = True
         self._inside = 1 if module is self.model else self._inside + 1
         if self._inside > 1:
@@ -97,7 +99,8 @@ class Passes:
 
     def _tell(self) -> None:
         if self.progress is not None:
-            # A config may count fewer layers than attend: then the end moves, and is never passed.
+            # A config may have fewer layers than attend; then raise the total, so that `done` never exceeds
+            # it.
             self.progress(self._attended, max(self._expected(), self._attended))
 
     def _expected(self) -> int:

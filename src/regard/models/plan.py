@@ -1,4 +1,4 @@
-"""What stands where transformers expects a mask: a description, never a matrix."""
+"""The object that takes the place of transformers' mask tensor: a description instead of a matrix."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ __all__ = ["MaskPlan", "plan_mask"]
 
 @dataclass(frozen=True, eq=False)
 class MaskPlan:
-    """The mask of one forward pass as transformers describes it: a function of indices, and where they start.
+    """The mask of one forward pass as transformers describes it: a function of indices, and their offsets.
 
-    Models hand it from layer to layer as if it were their mask tensor. It answers to what they do with one:
-    `shape`, `to`, and slices that start at the beginning; anything else is refused with a word, because it
-    would need the matrix.
+    Models pass it from layer to layer in place of their mask tensor. It supports what they do with a mask:
+    `shape`, `to`, and slices from the start. Everything else would need the matrix, and raises MaskError.
 
     >>> from transformers.masking_utils import causal_mask_function
     >>> lengths = {"batch_size": 1, "q_length": 2, "kv_length": 5, "q_offset": 3}
@@ -62,14 +61,14 @@ class MaskPlan:
         return self
 
     def mask(self, q: int, k: int) -> Mask | None:
-        """The mask for the first q queries and k keys of the plan; None if they all see each other."""
+        """The mask for the first q queries and k keys of the plan; None if all pairs are allowed."""
         frame = replace(self.frame, q=q, k=k)
         if frame not in self._made:
             self._made[frame] = translate(self.function, frame)
         return self._made[frame]
 
     def over(self, frame: Frame) -> Mask | None:
-        """The mask of other queries and keys of the same text, as generation needs it once it is over."""
+        """The mask of other queries and keys of the same text; used after generation for all rows."""
         return translate(self.function, frame)
 
     @classmethod
@@ -111,10 +110,10 @@ def plan_mask(
     device: torch.device | str = "cpu",
     **unused: Any,
 ) -> MaskPlan:
-    """The mask builder registered with transformers; its signature is the registry's."""
+    """The mask builder registered with transformers; the registry prescribes its signature."""
     from transformers import masking_utils as made
 
-    # A static cache lets `generate` prepare masks ahead; models then ask for the mask of a mask.
+    # With a static cache, `generate` prepares masks in advance, and models then call this with a plan.
     if isinstance(attention_mask, MaskPlan):
         return attention_mask
     function = made.causal_mask_function if mask_function is None else mask_function

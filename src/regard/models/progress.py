@@ -1,4 +1,4 @@
-"""A bar for long runs, in the terminal."""
+"""A progress bar for long runs in the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def progress(
 ) -> Iterator[Callable[[int, int], None]]:
     """Show progress and the remaining time; returns a function for any `progress=` argument.
 
-    The bar is written to stderr, or to `file`, and only where that is a terminal: a log stays readable.
+    The bar is written to stderr, or to `file`, but only if that is a terminal, so that logs stay readable.
 
     >>> import io
     >>> with progress("recording", file=io.StringIO()) as tell:

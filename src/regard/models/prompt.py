@@ -1,4 +1,4 @@
-"""What a model is given to read: token ids, and where they stand in the text."""
+"""The input of a model: token ids and their positions in the text."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from regard.models.tokens import Token
 
 __all__ = ["Prompt", "Read", "prompt_of", "written_chat"]
 
-# What a model is given instead of token ids, and how people call it.
+# Inputs that models take instead of token ids, and words for them in messages.
 SENSES = {"pixel_values": "images", "input_features": "sounds", "input_values": "sounds"}
 
 
 @dataclass(frozen=True)
 class Read:
-    """One text as token ids, with its characters and the passages in it where these are known."""
+    """One text as token ids, with its characters and passages, if known."""
 
     ids: Sequence[int]
     text: str | None = None
@@ -35,10 +35,10 @@ class Read:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids on the model's device; `window` where they are read in pieces of that length.
+    """Token ids on the model's device; `window` is the length of the pieces in which they are read, if any.
 
-    `real` says which tokens of a batch are no padding. `beside` are the arguments that the model takes with
-    them: the pixels of an image, the features of a sound; `pictures` are what these show.
+    `real` says which tokens of a batch are not padding. `beside` are further arguments of the model: the
+    pixels of an image, the features of a sound; `pictures` are the images that these show.
     """
 
     ids: Int[Tensor, "batch n"]
@@ -52,7 +52,7 @@ class Prompt:
 
     @property
     def positions(self) -> Int[Tensor, "batch n"]:
-        """The place of each token, counted from the beginning of its text or its window."""
+        """The position of each token in its text or its window."""
         if self.real is not None:
             return (self.real.long().cumsum(-1) - 1).clamp(min=0)
         places = torch.arange(self.ids.shape[1], device=self.ids.device)
@@ -60,7 +60,7 @@ class Prompt:
 
 
 def prompt_of(model: Any, tokenizer: Any, given: Any, too_long: str) -> Prompt:
-    """A text, several, a chat or token ids, cut to what the model can read as `too_long` says."""
+    """Tokenize a text, several texts or a chat, or take token ids; shorten the result as `too_long` says."""
     _check_reads_text(model)
     if isinstance(given, Mapping):
         prompt = _as_tokenized(model, given)
@@ -80,7 +80,7 @@ def prompt_of(model: Any, tokenizer: Any, given: Any, too_long: str) -> Prompt:
 
 
 def _placed(model: Any, prompt: Prompt, too_long: str) -> Prompt:
-    """On the model's device, cut as `too_long` says."""
+    """Move the prompt to the model's device, and shorten it as `too_long` says."""
     pieces = fit(model, prompt.ids, too_long)
     if len(pieces) > 1 and prompt.real is not None:
         if too_long != "truncate":
@@ -109,7 +109,7 @@ def _truncated(prompt: Prompt, ids: Int[Tensor, "batch n"]) -> Prompt:
 
 
 def _is_texts(given: Any) -> bool:
-    """Whether something is a text, a chat, or a list of either."""
+    """Whether the value is a text, a chat, or a list of them."""
     if isinstance(given, str) or is_chat(given):
         return True
     if isinstance(given, Tensor) or not isinstance(given, Sequence) or not given:
@@ -122,7 +122,7 @@ def _is_texts(given: Any) -> bool:
 
 
 def _read(tokenizer: Any, given: str | Sequence[Mapping[str, Any]]) -> Read:
-    """The tokens of a text or a chat, and in a chat who said what."""
+    """The tokens of a text or a chat; for a chat also the passages of its messages."""
     chat = None if isinstance(given, str) else given
     text = given if isinstance(given, str) else written_chat(tokenizer, given)
     fast = bool(getattr(tokenizer, "is_fast", False))
@@ -139,12 +139,12 @@ def _read(tokenizer: Any, given: str | Sequence[Mapping[str, Any]]) -> Read:
 
 
 def written_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
-    """A chat as one text. The model's turn begins where the chat ends, unless it spoke last."""
+    """A chat as one text; unless the last message is the model's, the text ends where its turn begins."""
     return chat_text(tokenizer, messages, answer=messages[-1]["role"] != "assistant")
 
 
 def _side_by_side(reads: Sequence[Read], tokenizer: Any) -> Prompt:
-    """Texts as rows of one batch, shorter ones filled up at the end: so every token keeps its position."""
+    """Texts as rows of one batch, padded at the end, so that every token keeps its position."""
     n = max(len(read.ids) for read in reads)
     if n and not all(read.ids for read in reads):
         raise ModelError("one of the texts has no tokens; give at least one word in each.")
@@ -155,14 +155,14 @@ def _side_by_side(reads: Sequence[Read], tokenizer: Any) -> Prompt:
     texts = [read.text for read in reads if read.text is not None]
     if len(texts) < len(reads):
         return Prompt(ids, real=real)
-    # Padding stands at the end of the text and has no characters.
+    # The span of a padding token is empty, at the end of the text.
     rows = zip(texts, (read.spans for read in reads), strict=True)
     spans = [[*found, *[(len(text), len(text))] * (n - len(found))] for text, found in rows]
     return Prompt(ids, texts, spans, real=real, passages=[read.passages for read in reads])
 
 
 def _as_tokenized(model: Any, given: Mapping[str, Any]) -> Prompt:
-    """What a tokenizer returned: ids and, for a batch, which of them are padding, on whichever side."""
+    """Take a tokenizer's output: ids and, for a batch, the attention mask; padding may be on either side."""
     if "input_ids" not in given:
         raise ModelError(f"record got {', '.join(map(str, given)) or 'nothing'}; wanted input_ids.")
     ids = _checked(model, given["input_ids"])
@@ -178,7 +178,7 @@ def _as_tokenized(model: Any, given: Mapping[str, Any]) -> Prompt:
 
 
 def _check_reads_text(model: Any) -> None:
-    """Refuse, in a sentence, what would end in a traceback of the library."""
+    """Raise ModelError if the model doesn't read plain text, instead of a traceback from transformers."""
     known = inspect.signature(model.forward).parameters
     sense = SENSES.get(getattr(model, "main_input_name", "input_ids"))
     name = type(model).__name__

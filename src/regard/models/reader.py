@@ -1,4 +1,4 @@
-"""Opening a recording: everything is checked before it is believed."""
+"""Opens a recording and checks all of its contents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["read_recording"]
 
 @implements(Recording.open)
 def read_recording(path: str | Path) -> Recording:
-    """Read the manifest, and see that its files have their sizes; contents are checked when first read."""
+    """Read the manifest and check file sizes; the contents of files are checked when they are first read."""
     path = Path(path)
     if path.is_file():
         raise RecordingError(f"{path} is a file; a recording is a folder. Make one with regard record.")

@@ -1,4 +1,4 @@
-"""`record`: a model reads a text once, and everything it attended to is kept."""
+"""`record`: run a model on a text, and return a recording of its attention."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from regard.stats import Statistic
 
 __all__ = ["record"]
 
-# A text, a chat, several of either, token ids, or what a tokenizer returned.
+# A text, a chat, a list of either, token ids, or the output of a tokenizer.
 Given = str | Int[Tensor, "..."] | Sequence[Any] | Mapping[str, Any]
 
 
@@ -47,26 +47,25 @@ def record(
 ) -> Recording:
     """Run a model on a text, images or a sound, and return the recording.
 
-    `model` is what `load_model` or `bundled` returned, a pair of a model and its tokenizer; a model alone
-    reads token ids. `text` is a text, token ids, or a chat: messages with role and content, which go through
-    the tokenizer's template, and `recording.passages` says which tokens are whose. The model's turn begins
-    where the chat ends, unless it spoke last.
+    `model` is a pair of a model and its tokenizer, as `load_model` and `bundled` return it, or a model alone,
+    which then reads token ids. `text` is a text, token ids, or a chat: messages with role and content,
+    rendered with the tokenizer's template; `recording.passages` gives the tokens of each message. Unless the
+    model spoke last, the rendered chat ends where its turn begins.
 
-    A list of texts, or of chats, is one batch; so is what a tokenizer returned for several, padded on either
-    side. It gives one recording, in which maps and statistics have a row for each text and shorter texts end
-    in padding; `recording.alone(i)` is what recording text i by itself gives.
+    A list of texts or chats is one batch, and so is a tokenizer's output for several texts, padded on either
+    side. The result is one recording whose maps and statistics have a row for each text; `recording.alone(i)`
+    equals a recording of text i by itself.
 
-    `images` are one or several files, PIL images or arrays, `audio` is a WAV file or samples, alone or as a
-    pair with their rate; both need the model's processor in place of the tokenizer. Beside a text
-    `recording.passages` says which tokens stand for each image; where they cannot be found, `image_spans`
-    and `grid`, rows and columns of patches, say it. A model that writes what it hears is given what was
-    said as `text`, or writes itself.
+    `images` are one or several files, PIL images or arrays; `audio` is a WAV file, samples, or a pair of
+    samples and their rate. Both need the model's processor in place of the tokenizer. With a text,
+    `recording.passages` gives the tokens of each image; if they cannot be found, pass `image_spans`, and
+    `grid` for the rows and columns of patches. A speech model takes the transcript as `text`, or writes its
+    own.
 
-    A text longer than the model's context is read whole, with a warning, up to four times
-    the context. Beyond that, and where the model has a table of positions that ends, it is read in windows:
-    each piece of the context's length as if it stood alone, and the recording is still one, of the whole
-    text. `too_long` is "extend" for this, "windows" for windows from the start, "truncate" for the beginning
-    alone, or "refuse".
+    By default, `too_long="extend"`, a text longer than the model's context is read whole, with a warning, up
+    to four times the context. Beyond that, and if the model has a position table that ends, the text is read
+    in windows: pieces of the context's length, each as if it were a text of its own, in one recording.
+    "windows" uses windows from the start, "truncate" reads only the beginning, "refuse" raises ModelError.
 
     The model runs without gradients and without a cache, and computes the logits of the last token only, so
     that memory grows with the length. With `store` each layer goes to disk while the next is computed. Ctrl-C
@@ -81,7 +80,7 @@ def record(
     ' cat'
     """
     runner, processor = _parts(model)
-    # What wraps a model has neither its config nor its arguments, and is what must be run.
+    # Run the wrapper, if there is one, but read config and arguments from the model inside.
     inner = unwrapped(runner)
     if not hasattr(inner, "main_input_name"):
         raise ModelError(
@@ -124,17 +123,17 @@ def record(
 
 
 def _listens(model: Any) -> bool:
-    """Whether a model is given a sound alone; others read a text with a sound in it."""
+    """Whether a model takes only a sound; others take a text with a sound in it."""
     return getattr(model, "main_input_name", "input_ids") in ("input_features", "input_values")
 
 
 def _reader(model: Any) -> str:
-    """Which side of a model reads the text."""
+    """The side of a model that reads the text: "encoder" or "decoder"."""
     return "encoder" if model.config.is_encoder_decoder else "decoder"
 
 
 def _parts(model: Any) -> tuple[Any, Any]:
-    """The model and, where it was given, its tokenizer."""
+    """The model and its tokenizer, if given."""
     if not isinstance(model, tuple):
         return model, None
     if len(model) != 2:
@@ -143,7 +142,7 @@ def _parts(model: Any) -> tuple[Any, Any]:
 
 
 def _arguments(model: Any, prompt: Prompt) -> dict[str, Any]:
-    """What to call the model with: the tokens, and what spares memory where the model knows of it."""
+    """The arguments of the forward pass: the tokens, and options that save memory if the model has them."""
     known = inspect.signature(model.forward).parameters
     given: dict[str, Any] = {"input_ids": prompt.ids, **prompt.beside}
     if prompt.real is not None:
@@ -162,7 +161,7 @@ def _arguments(model: Any, prompt: Prompt) -> dict[str, Any]:
 
 
 def _check_windows(model: Any, runner: Any) -> None:
-    """See, with two windows of two tokens, whether a model keeps them apart when positions start anew."""
+    """Test with two windows of two tokens whether a model keeps windows apart when positions restart."""
     refusal = (
         f"{type(model).__name__} cannot read a long text in windows: tokens of one window would attend to "
         "another. Use too_long='truncate', or record the pieces one by one."

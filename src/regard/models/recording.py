@@ -1,4 +1,4 @@
-"""`Recording`: the maps, tokens and statistics of one run of one model over one text."""
+"""`Recording`: the attention maps, tokens and statistics of one run of a model over a text."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Recording"]
 
-# Which stack `recording.maps` means where a model has several.
+# The stack that `recording.maps` returns if a model has several, by preference.
 MAIN = ("decoder", "encoder", "vision", "audio", "cross")
 
 
 class Recording:
-    """What a model did with one text: maps, statistics, tokens. `watch` makes it, `Recording.open` reads it.
+    """The maps, statistics and tokens of one run of a model. `watch` makes it, `Recording.open` reads it.
 
-    `layers` and `maps` are those of the main stack; a model with several has `encoder`, `decoder`, `cross`,
-    `vision` or `audio` as well. `complete` is False for what a run that was cut short left on disk.
+    `layers` and `maps` belong to the main stack; a model with several stacks also has `encoder`, `decoder`,
+    `cross`, `vision` or `audio`. `complete` is False for a recording on disk that was cut short.
     """
 
     def __init__(self, model: ModelIdentity) -> None:
         self.model = model
         self.tokenizer: str | None = None
         self.texts: list[str] | None = None
-        """What each row of the batch read, where that is known."""
+        """The text of each row of the batch, if known."""
         self.complete = True
         self.path: Path | None = None
         self.token_ids: dict[str, Int[Tensor, "batch n"]] = {}
         self.pictures: list[Picture] = []
         """The images that `record` was given, and the spectrogram of the sound; small."""
         self.cleared: Callable[[], None] | None = None
-        """Called when a new text begins, so that what is being written begins anew too."""
+        """Called when a new text begins, so that the writer starts over too."""
         self._layers: list[Layer] = []
         self._tokenizer: Any = None
         self._spans: Sequence[Sequence[tuple[int, int]]] | None = None
@@ -62,32 +62,33 @@ class Recording:
 
     @classmethod
     def of(cls, model: Any, within: Any = None) -> Recording:
-        """An empty recording of a model; `within` is what wraps it, if anything does."""
+        """An empty recording of a model; `within` is its wrapper, if any."""
         return cls(ModelIdentity.of(model, within))
 
     @staticmethod
     @extension_point
     def open(path: str | Path) -> Recording:
-        """Read a recording; its tensors stay on disk until they are looked at, and are checked then.
+        """Read a recording. Its tensors are read, and their checksums verified, on first access.
 
-        A recording that was cut short opens too, with the layers it has: `recording.complete` is False.
+        A recording that was cut short opens with the layers it has; then `recording.complete` is False.
         """
         ...
 
     @extension_point
     def save(self, path: str | Path, *, resume: bool = False, overwrite: bool = False) -> None:
-        """Write it as a folder; a crash leaves a partial one that `resume` completes.
+        """Write the recording to a folder; after a crash `resume=True` completes a partial one.
 
-        A recording that is there already is refused, unless `overwrite` replaces it: the old one stands until
-        the new one is complete.
+        If the folder holds a recording already, this raises; with `overwrite=True` the old one is replaced
+        once the new one is complete.
 
-        How much will be written is `recording.nbytes`; where it does not fit on the disk, nothing is.
+        Before writing, `recording.nbytes` is compared with the free disk space; if it doesn't fit, this
+        raises.
         """
         ...
 
     @property
     def text(self) -> str | None:
-        """The text that was read, the first of a batch; None where only token ids are known."""
+        """The text that was read, the first of a batch; None if only token ids are known."""
         return self.texts[0] if self.texts else None
 
     @text.setter
@@ -96,7 +97,7 @@ class Recording:
 
     @property
     def stacks(self) -> dict[str, Stack]:
-        """Every stack that was seen, by its role."""
+        """Every recorded stack, by its role."""
         return {role: self.stack(role) for role in MAIN if any(layer.role == role for layer in self._layers)}
 
     @property
@@ -133,22 +134,22 @@ class Recording:
 
     @property
     def all_layers(self) -> list[Layer]:
-        """Every layer of every stack, in the order in which they ran."""
+        """All layers of all stacks, in the order in which they ran."""
         return list(self._layers)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors: what saving will write, but for a little text."""
+        """The size of all tensors in bytes; saving writes this and a small manifest."""
         return sum(layer.nbytes for layer in self._layers)
 
     @property
     def tokens(self) -> list[Token]:
-        """The tokens of the first text of the batch; attach a tokenizer to have them."""
+        """The tokens of the first text of the batch; this needs a tokenizer, see `attach`."""
         return self.batch_tokens[0]
 
     @property
     def batch_tokens(self) -> list[list[Token]]:
-        """The tokens of every text of the batch; of an encoder-decoder, those of the decoder."""
+        """The tokens of every text of the batch; for an encoder-decoder, those of the decoder."""
         return self.tokens_of("decoder" if "decoder" in self.token_ids else "encoder")
 
     def tokens_of(self, role: str) -> list[list[Token]]:
@@ -159,26 +160,26 @@ class Recording:
 
     @property
     def passages(self) -> list[Passage]:
-        """Named runs among `tokens`: what each speaker of a chat said, which tokens stand for an image.
+        """Named ranges of `tokens`: the messages of a chat, the tokens of an image.
 
-        `passage.tokens` is a range, as `SegmentMass` and knock-outs take it.
+        `SegmentMass` and knock-outs take `passage.tokens`, a range.
         """
         return next(iter(self.passages_of("decoder" if "decoder" in self.token_ids else "encoder")), [])
 
     def passages_of(self, role: str) -> list[list[Passage]]:
-        """The passages of every text that one side read; those of a sound are the encoder's."""
+        """The passages of every text that one side read; those of a sound belong to the encoder."""
         return self._passages.get(role, [])
 
     def note_passages(self, role: str, passages: Sequence[Sequence[Passage]]) -> None:
-        """Keep the passages of every text that one side reads."""
+        """Store the passages of every text that one side reads."""
         if any(passages):
             self._passages[role] = [list(row) for row in passages]
 
     @extension_point
     def alone(self, row: int = 0, stack: str | None = None) -> Recording:
-        """One text of the batch as if the model had read nothing else: without the others, without padding.
+        """The recording of one text of the batch, without other texts and padding.
 
-        `stack` leaves out the other stacks. docs/atlas.md says how padding is recognised.
+        `stack` restricts it to one stack. docs/atlas.md says how padding is recognised.
         """
         ...
 
@@ -189,11 +190,10 @@ class Recording:
     def attach(
         self, tokenizer: Any, text: str | Sequence[str] | None = None, spans: Sequence[Any] | None = None
     ) -> Recording:
-        """Say how token ids read, and which text they came from; then `recording.tokens` knows both.
+        """Attach a tokenizer, and the text that the token ids came from; `recording.tokens` uses both.
 
-        Of an encoder-decoder, `text` is what the encoder read; of a batch, one text for each row. `spans`
-        says where each token begins and ends in the text, for each text of several; without it the text is
-        tokenized once more.
+        For an encoder-decoder, `text` is the encoder's; for a batch, one text per row. `spans` gives the
+        start and stop of each token in the text, per text of a batch; without it the text is tokenized again.
         """
         if isinstance(text, str):
             text, spans = [text], None if spans is None else [spans]
@@ -204,7 +204,7 @@ class Recording:
 
     @extension_point
     def atlas(self, progress: Callable[[int, int], None] | None = None) -> Atlas:
-        """What every head does: its statistics, and how much it is of each kind.
+        """The atlas of all heads: their statistics, and a score for each kind of head.
 
         `progress(done, total)` is called after every layer.
         """
@@ -220,16 +220,16 @@ class Recording:
         image: int = 1,
         ax: Any = None,
     ) -> Figure:
-        """The image that was seen, with the weights that one token gives to its patches laid over it.
+        """Plot the image that was read, overlaid with the weights from one token to its patches.
 
-        `query` is a word of the text beside the image, a patch or a token's number; without a layer or a
-        head, the mean over them. The options are those of `regard.models.plot_image`.
+        `query` is a word of the text, a patch, or a token's number; without a layer or a head, the mean over
+        them. The options are those of `regard.models.plot_image`.
         """
         ...
 
     @extension_point
     def show(self, **options: Any) -> Any:
-        """Look at it: the deep-zoom map and the text, as a widget in a notebook.
+        """Show the deep-zoom map and the text, as a widget in a notebook.
 
         The options are those of `regard.viewer.show`; `regard view x.regard` opens a saved recording in a
         browser.
@@ -243,7 +243,7 @@ class Recording:
 
     @extension_point
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each layer, batch row, head and query: its token, and every statistic of rows."""
+        """One row for each layer, batch row, head and query: its token, and every row statistic."""
         ...
 
     @extension_point
@@ -263,19 +263,19 @@ class Recording:
 
     @extension_point
     def to_attentions(self, stack: str | None = None) -> tuple[Tensor, ...]:
-        """The maps as tensors (batch, heads, q, k), one a layer, as `outputs.attentions` of transformers.
+        """The maps as tensors (batch, heads, q, k), one per layer, like `outputs.attentions` of transformers.
 
-        BertViz and CircuitsVis draw these. A map that is long is refused: it is not kept, it is computed.
+        BertViz and CircuitsVis can draw them. Long maps are refused, because all of their cells are computed.
         """
         ...
 
     @extension_point
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook shows."""
         ...
 
     def check_model(self, model: Any) -> None:
-        """Raise RecordingError unless this is the model that was recorded, weights included."""
+        """Raise RecordingError unless this is the model that was recorded, with the same weights."""
         now = ModelIdentity.of(model)
         if now.fingerprint != self.model.fingerprint:
             raise RecordingError(
@@ -285,7 +285,7 @@ class Recording:
             )
 
     def stack(self, role: str) -> Stack:
-        """The layers of one role; empty where the model has none."""
+        """The layers of one role; empty if the model has none."""
         return Stack(role, {layer.index: layer for layer in self._layers if layer.role == role})
 
     def find(self, site: Site) -> Layer | None:
@@ -293,7 +293,7 @@ class Recording:
         return next((layer for layer in self._layers if layer.site == site), None)
 
     def put(self, layer: Layer) -> None:
-        """Keep a layer, in place of the one its site had."""
+        """Store a layer, replacing the one at the same site."""
         for place, other in enumerate(self._layers):
             if other.site == layer.site:
                 self._layers[place] = layer
@@ -301,29 +301,29 @@ class Recording:
         self._layers.append(layer)
 
     def clear(self) -> None:
-        """Forget the text: another one begins."""
+        """Drop everything about the text: a new one begins."""
         self._layers, self.token_ids, self._tokens = [], {}, {}
         if self.cleared is not None:
             self.cleared()
 
     def note_tokens(self, role: str, ids: Any, past: int) -> None:
-        """Remember the ids a pass reads, after the `past` it has read before."""
+        """Store the ids that a pass reads, after the `past` ids of earlier passes."""
         if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
             return
         ids, before = ids.detach().cpu(), self.token_ids.get(role)
         if past and before is not None and before.shape[0] == ids.shape[0] and before.shape[1] >= past:
-            # Without a cache a pass reads everything again; with one, only what is new.
+            # Without a cache a pass reads all tokens again; with a cache, only new ones.
             ids = torch.cat([before[:, :past], ids], 1)
         self.token_ids[role] = ids
         self._tokens = {}
 
     def restore_tokens(self, tokens: list[list[Token]], role: str = "decoder") -> None:
-        """Take tokens that were read from disk."""
+        """Set the tokens that were read from disk."""
         self._tokens[role] = tokens
 
     @property
     def reader(self) -> str:
-        """Which side read `text`: the encoder where there is one, else the decoder."""
+        """The side that read `text`: the encoder if there is one, else the decoder."""
         return "encoder" if "encoder" in self.token_ids else "decoder"
 
     def _tokenized(self, role: str) -> list[list[Token]]:

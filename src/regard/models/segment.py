@@ -1,4 +1,4 @@
-"""What one attention call leaves behind: the recipe of its rows, and their statistics."""
+"""The record of one attention call: what its map is computed from, and its statistics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Segment:
-    """The rows of one call. `k` and `v` hold only the keys that earlier segments do not; None if not kept."""
+    """The rows of one call. `k` and `v` hold only keys that earlier segments don't; None if not stored."""
 
     lse: Float[Tensor, "batch heads q"]
     stats: dict[str, Any]
@@ -54,7 +54,8 @@ class Segment:
         return self.lse.shape[2]
 
     def crop(self, rows: int, keys: int, row_stats: frozenset[str]) -> Segment:
-        """The first rows and keys only; of the statistics, those that have one value per row."""
+        """The segment restricted to the first rows and keys, with the statistics that have one value per
+        row."""
         shorter: dict[str, Any] = {"lse": self.lse[:, :, :rows]}
         for name, size in (("q", rows), ("k", keys), ("v", keys), ("bias", rows)):
             x = getattr(self, name)
@@ -68,16 +69,16 @@ class Segment:
 
 
 def rows_only(statistics: tuple[Statistic, ...]) -> tuple[Statistic, ...]:
-    """Those with one answer per query: what a generated token adds to them can be appended."""
+    """The statistics with one value per query, to which the values of generated tokens can be appended."""
     kinds = (ColumnStatistic, Entropy, MaxScore, MeanDistance, TopK)
     return tuple(s for s in statistics if isinstance(s, kinds))
 
 
 def in_text(statistic: Statistic, first: int, k: int, later: bool = False) -> Statistic:
-    """The statistic for k keys of which the first stands at position `first` of the text.
+    """The statistic adapted to k keys, of which the first is key `first` of the text.
 
-    A short text has fewer keys than a top-k wants, sliding caches drop old keys, and `later`, when tokens
-    are generated, there are keys that no segment of the prompt holds.
+    A text may have fewer keys than a top-k wants, sliding caches drop old keys, and with `later`, during
+    generation, there are keys that the prompt did not have.
     """
     name = statistic.name
     if isinstance(statistic, TopK) and statistic.k > k:
@@ -90,7 +91,7 @@ def in_text(statistic: Statistic, first: int, k: int, later: bool = False) -> St
 
 @dataclass(frozen=True)
 class _Shifted(ColumnStatistic):
-    """A statistic of keys by their place in the text, over the last of them only."""
+    """A statistic whose columns are numbered by the text, computed over the text's last keys only."""
 
     of: ColumnStatistic
     first: int
@@ -103,7 +104,7 @@ class _Shifted(ColumnStatistic):
 
 
 def join_rows(values: list[Any]) -> Any:
-    """One statistic of several segments, as if it had been one call."""
+    """Join the values of one row statistic over several segments."""
     if isinstance(values[0], Tensor):
         return torch.cat(values, 2)
     if isinstance(values[0], TopKeys):
@@ -113,7 +114,7 @@ def join_rows(values: list[Any]) -> Any:
 
 
 def joined(segments: list[Segment]) -> Segment:
-    """Several segments in a row as one."""
+    """Join consecutive segments into one."""
     if len(segments) == 1:
         return segments[0]
     stats = {
@@ -133,7 +134,8 @@ def joined(segments: list[Segment]) -> Segment:
 
 
 def join_biases(biases: list[Tensor | None], k: int) -> Tensor | None:
-    """Biases of later rows know more keys than those before; what a row cannot see may hold anything."""
+    """Join biases row-wise, padded to k keys: later rows have more keys, and cells that a row can't see may
+    hold anything."""
     known = [bias for bias in biases if bias is not None]
     if len(known) < len(biases):
         return None
@@ -142,26 +144,27 @@ def join_biases(biases: list[Tensor | None], k: int) -> Tensor | None:
 
 
 def placed(value: Any, first: int) -> Any:
-    """A statistic that names keys, with the keys counted from the beginning of the text."""
+    """The statistic with its key numbers counted from the beginning of the text."""
     if first and isinstance(value, TopKeys | RowMaximum):
         return value._replace(key=torch.where(value.key >= 0, value.key + first, value.key))
     return value
 
 
 def row_of(value: Any, row: int) -> Any:
-    """A statistic of one row of the batch; what all rows share, such as distances, stays as it is."""
+    """The statistic of one row of the batch; tensors that all rows share, such as distances, are
+    unchanged."""
     if isinstance(value, Tensor):
         return value[row : row + 1]
     return type(value)(*(x if x.ndim == 1 else x[row : row + 1] for x in value))
 
 
 def tensors_of(value: Any) -> list[Tensor]:
-    """The tensors a statistic is made of."""
+    """The tensors of a statistic's value."""
     return [value] if isinstance(value, Tensor) else [x for x in value if isinstance(x, Tensor)]
 
 
 def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A statistic with each of its tensors changed."""
+    """The statistic's value with `change` applied to each of its tensors."""
     return change(value) if isinstance(value, Tensor) else type(value)(*(change(x) for x in value))
 
 

@@ -1,4 +1,4 @@
-"""Texts with images and sounds: what the processor makes of them, and which tokens stand for what."""
+"""Prepares texts with images and sounds by the model's processor, and finds the tokens of each image."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ Span = tuple[int, int]
 
 
 def tokenizer_of(processor: Any) -> Any:
-    """The tokenizer in a processor; what has none, and tokenizers, are given back."""
+    """The tokenizer of a processor; the argument itself if it has none."""
     return getattr(processor, "tokenizer", None) or processor
 
 
 def listed(given: Any) -> list[Any]:
-    """One or several images as a list."""
+    """Return one or several images as a list."""
     if given is None:
         return []
     return list(given) if isinstance(given, list) else [given]
 
 
 def images_in(messages: Any) -> list[Any]:
-    """The images among the parts of a chat's messages: files, PIL images or arrays."""
+    """The images in a chat's messages: files, PIL images or arrays."""
     found: list[Any] = []
     for message in messages if is_chat(messages) else ():
         for part in message["content"] if not isinstance(message["content"], str) else ():
@@ -56,10 +56,10 @@ def prompt_with(
     spans: Sequence[Span] | None = None,
     grid: tuple[int, int] | None = None,
 ) -> Prompt:
-    """A text or a chat with images, or with a sound, as the processor prepares it.
+    """Prepare a text or a chat with images, or with a sound, by the processor.
 
-    A text without a place for them has them in front. `spans` says which tokens stand for the images, where
-    the config has no token for them; `grid` how many rows and columns each has.
+    If the text has no placeholders, images are put in front of it. `spans` gives the tokens of the images, if
+    the config has no image token; `grid` gives the rows and columns of each image.
     """
     tokenizer = tokenizer_of(processor)
     if tokenizer is processor or tokenizer is None:
@@ -78,7 +78,7 @@ def prompt_with(
         given |= {"audio": [sound.samples.numpy()], "sampling_rate": sound.rate}
     try:
         made = processor(**given, return_tensors="pt")
-    except Exception as error:  # processors check little, and raise what comes
+    except Exception as error:  # processors may raise any exception
         raise ModelError(f"{type(processor).__name__} refuses this: {error}") from error
     ids = made.pop("input_ids")
     beside = {name: _moved(value, model) for name, value in made.items() if name != "offset_mapping"}
@@ -95,7 +95,7 @@ def prompt_with(
 
 
 def _written(processor: Any, text: Any, images: int, sound: bool) -> str:
-    """The text with a place for each image and sound."""
+    """The text with a placeholder for each image and sound."""
     if is_chat(text):
         return written_chat(processor, text)
     places = [("image_token", "image", images), ("audio_token", "audio", int(sound))]
@@ -119,7 +119,7 @@ def _moved(value: Any, model: Any) -> Any:
 
 
 def _chat(processor: Any, text: Any, ids: Int[Tensor, "1 n"], image: int | None) -> list[Passage]:
-    """Who said what: found in the text as written, where each image is one token, and moved from there."""
+    """The passages of a chat: found in the rendered text, where each image is one token, then shifted."""
     if not is_chat(text):
         return []
     tokenizer = tokenizer_of(processor)
@@ -137,7 +137,8 @@ def _chat(processor: Any, text: Any, ids: Int[Tensor, "1 n"], image: int | None)
 
 
 def _places(written: Sequence[int], read: Sequence[int], image: int | None) -> list[int] | None:
-    """Where each token that was written is among those that are read; None where they differ otherwise.
+    """The index of each rendered token among the ids that the model reads; None if they differ in more than
+    repeated image tokens.
 
     >>> _places([5, 9, 6], [1, 5, 9, 9, 9, 6], image=9)
     [1, 4, 5]
@@ -163,7 +164,7 @@ def _places(written: Sequence[int], read: Sequence[int], image: int | None) -> l
 
 
 def _runs(ids: Int[Tensor, "1 n"], token: int | None, name: str) -> list[Passage]:
-    """Where one token is repeated."""
+    """The runs of one repeated token, as passages."""
     if token is None:
         return []
     there = (ids[0] == token).long()
@@ -186,7 +187,7 @@ def _image_passages(
     else:
         found = [Passage(f"image {number}", *span) for number, span in enumerate(spans, 1)]
     if not found and not model.can_generate():
-        # Texts are compared with images, which have no place in them.
+        # The model compares texts with images; the text has no image tokens.
         return []
     n = ids.shape[1]
     if not found or any(not 0 <= p.start < p.stop <= n for p in found):
@@ -208,19 +209,19 @@ def _image_passages(
 
 
 def _image_token(model: Any) -> int | None:
-    """The token that stands for a part of an image."""
+    """The token id that represents a part of an image."""
     named = (getattr(model.config, name, None) for name in ("image_token_id", "image_token_index"))
     return next((token for token in named if isinstance(token, int)), None)
 
 
 def _split(runs: list[Passage], count: int) -> list[Passage]:
-    """One passage for each image; images in a row that follow each other directly are told apart."""
+    """One passage per image; runs of adjacent images are split evenly."""
     if len(runs) == 1 < count and len(runs[0].tokens) % count == 0:
         size = len(runs[0].tokens) // count
         starts = [runs[0].start + size * number for number in range(count)]
         return [Passage(f"image {number}", start, start + size) for number, start in enumerate(starts, 1)]
     if len(runs) != count:
-        # Some models cut an image into several, each with tokens of its own.
+        # Some models cut an image into several crops, each with tokens of its own.
         return [run._replace(name=f"image part {number}") for number, run in enumerate(runs, 1)]
     return runs
 
@@ -228,10 +229,8 @@ def _split(runs: list[Passage], count: int) -> list[Passage]:
 def _grids(
     model: Any, processor: Any, made: Mapping[str, Any], found: Sequence[Passage], count: int
 ) -> list[tuple[int, int]]:
-    """How many rows and columns the tokens of each image lie on: as the processor says, else a square.
-
-    (0, 0) where neither fits.
-    """
+    """The rows and columns of each image's token grid: from the processor, else a square; (0, 0) if neither
+    fits."""
     sizes = made.get("image_grid_thw")
     if sizes is not None and len(sizes) == len(found) == count:
         vision = getattr(model.config, "vision_config", None)

@@ -1,4 +1,4 @@
-"""A model whose inputs are cut along the sequence: ranks exchange keys, and each records its own rows."""
+"""Records a model whose input sequence is sharded: ranks exchange keys, and each records its own rows."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["ShardedSequence"]
 
 
 class ShardedSequence:
-    """How one sequence is cut over the ranks of a group, in one forward pass of a model.
+    """One sequence sharded over the ranks of a group, in one forward pass of a model.
 
-    Rank r holds a run of tokens that follows that of rank r - 1; lengths may differ. Attention knows the
-    whole sequence. Positions are given to the model unless its caller gives them.
+    Rank r holds the tokens that follow those of rank r - 1; lengths may differ. Attention covers the whole
+    sequence. The model gets position ids, unless its caller passes them.
     """
 
     def __init__(self, model: Any, group: ProcessGroup | None) -> None:
@@ -40,7 +40,7 @@ class ShardedSequence:
 
     @contextmanager
     def entered(self) -> Iterator[ShardedSequence]:
-        """Hook into the model for the time of a block."""
+        """Within the block, hook into the model."""
         hook = self.model.register_forward_pre_hook(self.enter, with_kwargs=True, prepend=True)
         try:
             yield self
@@ -48,7 +48,7 @@ class ShardedSequence:
             hook.remove()
 
     def enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Before a pass: ask the ranks how many tokens each holds, and give the model its positions."""
+        """Before a pass: exchange the number of tokens of each rank, and pass position ids to the model."""
         given = kwargs.get("input_ids", args[0] if args else kwargs.get("inputs_embeds"))
         past = kwargs.get("past_key_values")
         fault = None
@@ -78,7 +78,7 @@ class ShardedSequence:
         return attention(call.q, call.k, call.v, self._mask(call), **self._options(call))
 
     def observe(self, call: AttentionCall, stats: Sequence[Statistic]) -> ShardedObservation:
-        """What a call did, of this rank's rows and keys."""
+        """Observe a call: its output, and the statistics of this rank's rows and keys."""
         return observe(call.q, call.k, call.v, self._mask(call), stats=stats, **self._options(call))
 
     def fill(self, layer: Layer, call: AttentionCall, seen: ShardedObservation, keep: bool) -> None:
@@ -96,7 +96,7 @@ class ShardedSequence:
         return {**options, "group": self.group, "sharding": self.sharding}
 
     def _mask(self, call: AttentionCall) -> Mask | None:
-        """The mask of the whole sequence, from what the model says of this rank's part."""
+        """The mask of the whole sequence, derived from the model's mask for this rank's part."""
         if call.bias is not None:
             raise DistributedError(
                 "this model adds a bias that it makes from one rank's positions (ALiBi, T5), so it cannot be "

@@ -1,4 +1,4 @@
-"""Where a model attends: which stack, which layer."""
+"""The sites of a model's attention: stack and layer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["ROLES", "Site", "index_of", "role_of"]
 
-# Found by words in a module's path, the first that fits; cross-attention often says "encoder" too.
+# Words in a module's path, in order of precedence; paths of cross-attention often contain "encoder" too.
 ROLES = {
     "cross": r"cross|encoder_attn|encdec|enc_dec|multihead_attn|src_attn",
     "vision": r"vision|visual|image|vit\b|pixel",
@@ -20,7 +20,7 @@ ROLES = {
 
 @dataclass(frozen=True)
 class Site:
-    """One place where a model attends; `turn` numbers the calls of a module that is used repeatedly."""
+    """One attention of a model; `turn` numbers the calls of a module that is used repeatedly."""
 
     name: str
     role: str
@@ -32,7 +32,7 @@ class Site:
 
 
 def role_of(name: str, module: Any) -> str:
-    """Which stack a module belongs to: encoder, decoder, cross, vision or audio.
+    """The stack that a module belongs to: encoder, decoder, cross, vision or audio.
 
     >>> role_of("model.decoder.layers.0.encoder_attn", None), role_of("bert.encoder.layer.3.attention", None)
     ('cross', 'encoder')
@@ -46,7 +46,7 @@ def role_of(name: str, module: Any) -> str:
 
 
 def index_of(name: str, module: Any) -> int:
-    """The number of a module's layer: what the module says, else the first number in its path, else 0."""
+    """The layer number of a module: its own attribute, else the first number in its path, else 0."""
     index = getattr(module, "layer_idx", None)
     if isinstance(index, int):
         return index

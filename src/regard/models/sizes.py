@@ -1,4 +1,4 @@
-"""Sizes as people say them."""
+"""Sizes in human-readable units."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["spoken"]
 
 
 def spoken(size: float) -> str:
-    """Bytes in words.
+    """A number of bytes in bytes, KB, MB or GB.
 
     >>> spoken(512), spoken(46_912), spoken(3.2e9)
     ('512 bytes', '45.8 KB', '3.0 GB')

@@ -1,4 +1,4 @@
-"""Sounds as models take them: samples from a WAV file or an array, features from the processor."""
+"""Reads sounds: samples from a WAV file or an array, features from the processor."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Sound", "features_of", "sound_of"]
 
 
 class Sound(NamedTuple):
-    """Samples of one channel, from -1 to 1, and how many of them make a second."""
+    """Samples of one channel, from -1 to 1, and their rate per second."""
 
     samples: Float[Tensor, " n"]
     rate: int
 
     @property
     def seconds(self) -> float:
-        """How long it is.
+        """The length in seconds.
 
         >>> Sound(torch.zeros(8000), 16000).seconds
         0.5
@@ -33,7 +33,7 @@ class Sound(NamedTuple):
 
 
 def sound_of(given: Any, extractor: Any) -> Sound:
-    """A WAV file, samples at the rate that the processor wants, or a pair of samples and their rate."""
+    """Read a WAV file, samples at the processor's rate, or a pair of samples and their rate."""
     wanted = getattr(extractor, "sampling_rate", None)
     if isinstance(given, str | Path):
         sound, name = _read(Path(given)), str(given)
@@ -62,7 +62,7 @@ def sound_of(given: Any, extractor: Any) -> Sound:
 
 
 def features_of(model: Any, extractor: Any, sound: Sound) -> dict[str, Any]:
-    """What the model takes of a sound, by name, on its device and in its precision."""
+    """The input features of a sound, by argument name, on the model's device and in its dtype."""
     made = extractor(sound.samples.numpy(), sampling_rate=sound.rate, return_tensors="pt")
     name = getattr(model, "main_input_name", "input_features")
     if name not in made:
@@ -98,7 +98,7 @@ def _read(path: Path) -> Sound:
     if not raw:
         raise ModelError(f"{path} holds no samples.")
     numbers = torch.frombuffer(raw, dtype=kinds[width]).double()
-    # Samples of one byte count from 128.
+    # 8-bit samples are unsigned, with 128 for silence.
     numbers = (numbers - 128) / 128 if width == 1 else numbers / 2 ** (8 * width - 1)
     return Sound(_channels(numbers, channels), rate)
 
@@ -109,7 +109,7 @@ def _channels(numbers: Tensor, channels: int) -> Tensor:
 
 
 def frame_names(count: int, seconds: float) -> Sequence[str]:
-    """When each of the frames that a model hears begins.
+    """The start time of each audio frame, as names.
 
     >>> list(frame_names(2, 0.5))
     ['0.00 s', '0.25 s']

@@ -1,4 +1,4 @@
-"""Whether a model runs on many processes, and what that means for its recording."""
+"""Recording of models that run on several processes: tensor parallelism and sharded sequences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Spread", "spread_of"]
 
 @dataclass(frozen=True)
 class Spread:
-    """What each process of a group has: some of the `heads`, or some of the tokens of a `sequence`."""
+    """How a model is spread over processes: each has some of the `heads`, or some tokens of a `sequence`."""
 
     kind: str
     group: ProcessGroup | None
@@ -31,7 +31,7 @@ class Spread:
 
     @contextmanager
     def sequence(self, model: Any) -> Iterator[ShardedSequence | None]:
-        """Within the block attention is exchanged, where it is the sequence that is cut."""
+        """Within the block, attention exchanges keys over ranks if the sequence is sharded."""
         if self.kind == "heads":
             yield None
             return
@@ -40,7 +40,7 @@ class Spread:
 
     @contextmanager
     def written(self, path: Path, overwrite: bool) -> Iterator[Path]:
-        """Within the block a process writes to the folder yielded; at its end all wait for each other."""
+        """Yield the folder that this process writes to; at the end of the block all processes synchronise."""
         places = {s.name: place_of(s) for s in self.stats}
         parts, error = Parts(path, self.group, self.kind, places), None
         parts.begin(overwrite)

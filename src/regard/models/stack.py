@@ -16,7 +16,7 @@ __all__ = ["Maps", "Stack"]
 
 
 class Stack(Mapping[int, Layer]):
-    """The watched layers of one stack, by their number: `stack[3].entropy`, `stack.maps[3]`."""
+    """The watched layers of one stack, by number: `stack[3].entropy`, `stack.maps[3]`."""
 
     def __init__(self, role: str, layers: dict[int, Layer]) -> None:
         self.role, self._layers = role, layers

@@ -1,4 +1,4 @@
-"""Layers of a recording as safetensors files, and back."""
+"""Writes layers of a recording to safetensors files, and reads them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from regard.models.translate import Frame
 
 __all__ = ["Draft", "check_file", "draft_of", "layer_from"]
 
-# A mask that only a function knows is written as its matrix, if that has at most so many cells.
+# A mask that is a Python function is written as a matrix if it has at most this many cells.
 CELLS = 1 << 24
 Built = TypeVar("Built", Site, Frame)
 TENSORS = ("q", "k", "v", "bias", "lse")
@@ -32,13 +32,14 @@ TENSORS = ("q", "k", "v", "bias", "lse")
 
 @dataclass(frozen=True)
 class Draft:
-    """A layer that is ready to be written: tensors that nothing changes any more, and what its entry says."""
+    """A layer that is ready to be written: its tensors, which don't change any more, and its manifest
+    entry."""
 
     layer: Layer
     segments: tuple[Segment, ...]
     """The layer's segments when the draft was made."""
     files: tuple[tuple[str, dict[str, Tensor], dict[str, str]], ...]
-    """Name, tensors and layout of statistics, by file; a file that is there already is in `entry`."""
+    """The files to write: name, tensors and layout of statistics. Files written before are in `entry`."""
     entry: dict[str, Any]
 
     def write(self, folder: Path) -> dict[str, Any]:
@@ -48,10 +49,10 @@ class Draft:
 
 
 def draft_of(layer: Layer, stem: str, known: dict[str, Any] | None = None, *, copy: bool = False) -> Draft:
-    """A layer as it is to be written, all generated rows in one file beside those of the prompt.
+    """Prepare a layer for writing: one file for the prompt's rows, one for all generated rows.
 
-    Rows of the prompt that `known`, an earlier entry, holds already are not written again. With `copy` no
-    tensor shares memory with the model's, which may write to it before the draft is written.
+    Rows of the prompt that are in `known`, an earlier entry, are not written again. `copy` copies all
+    tensors, because the model may overwrite its memory before the draft is written.
     """
     first, *later = layer.segments
     files = [] if known else [(f"{stem}-0.safetensors", *_plain(first, copy))]
@@ -73,7 +74,7 @@ def draft_of(layer: Layer, stem: str, known: dict[str, Any] | None = None, *, co
 
 
 def layer_from(entry: dict[str, Any], folder: Path) -> Layer:
-    """A layer whose tensors are mapped from its files when they are first looked at, and checked then."""
+    """A layer whose tensors are mapped from its files, and checked, on first access."""
     layer = Layer(_built(Site, entry["site"]))
     layer.frame = _built(Frame, entry["frame"])
     written = entry["mask"]
@@ -94,7 +95,7 @@ def layer_from(entry: dict[str, Any], folder: Path) -> Layer:
 
 
 def _built(kind: type[Built], said: dict[str, Any]) -> Built:
-    """One of our small records from what a manifest says, each field of its type."""
+    """Build a dataclass from the values in a manifest, and check the type of each field."""
     made = kind(**said)
     for field in dataclasses.fields(made):  # pyright: ignore[reportArgumentType]
         value = getattr(made, field.name)
@@ -107,7 +108,7 @@ def _built(kind: type[Built], said: dict[str, Any]) -> Built:
 
 
 def check_file(entry: dict[str, Any], folder: Path, *, content: bool) -> Path:
-    """Raise RecordingError, with the file's name, unless it is there and whole."""
+    """Raise RecordingError, with the file's name, unless the file exists and is intact."""
     name, wanted, digest = entry["file"], entry["bytes"], entry["sha256"]
     path = folder / name
     if path.name != name:
@@ -130,7 +131,7 @@ def check_file(entry: dict[str, Any], folder: Path, *, content: bool) -> Path:
 
 
 def _is_replaced(entry: dict[str, Any], folder: Path) -> bool:
-    """Whether the folder holds a whole recording now, and it does not name this file."""
+    """Whether the folder now holds another complete recording, whose manifest doesn't list this file."""
     try:
         about = read_manifest(folder / COMPLETE)
     except RecordingError:
@@ -140,7 +141,7 @@ def _is_replaced(entry: dict[str, Any], folder: Path) -> bool:
 
 
 def _plain(segment: Segment, copy: bool) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a segment by name, each contiguous, and how its statistics are laid out."""
+    """The tensors of a segment by name, each contiguous, and the layout of its statistics."""
     tensors = {name: x for name in TENSORS if (x := getattr(segment, name)) is not None}
     layout: dict[str, str] = {}
     for name, value in segment.stats.items():
@@ -154,7 +155,7 @@ def _plain(segment: Segment, copy: bool) -> tuple[dict[str, Tensor], dict[str, s
 
 
 def _write_segment(tensors: dict[str, Tensor], path: Path, layout: dict[str, str]) -> dict[str, Any]:
-    """Write a file in one go; returns how a manifest names it."""
+    """Write one file; returns its manifest entry."""
     draft = path.with_name(f"{path.name}.tmp")
     size, digest = write_tensors(tensors, draft)
     draft.replace(path)
@@ -175,7 +176,7 @@ def _read_segment(entry: dict[str, Any], folder: Path) -> Segment:
 
 
 def _check_segment(segment: Segment) -> None:
-    """Raise ShapeError unless the tensors of a segment go together."""
+    """Raise ShapeError unless the shapes of a segment's tensors are consistent."""
     batch, heads, rows = segment.lse.shape
     found = {name: tuple(x.shape) for name in TENSORS if (x := getattr(segment, name)) is not None}
     q, k, v = (found.get(name) for name in ("q", "k", "v"))
@@ -187,7 +188,7 @@ def _check_segment(segment: Segment) -> None:
 
 
 def _flatten(name: str, value: Any, tensors: dict[str, Tensor]) -> str:
-    """Put a statistic's tensors among the others; what it returns says how to build it again."""
+    """Add a statistic's tensors to `tensors`; returns the layout that rebuilds the statistic."""
     if isinstance(value, Tensor):
         tensors[f"stats.{name}"] = value
         return "tensor"
@@ -207,7 +208,7 @@ def _unflatten(name: str, layout: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _mask_json(layer: Layer) -> dict[str, Any] | str | None:
-    """The mask as data; a function's matrix where it is small; else the reason why it is not there."""
+    """The mask as JSON; a function's matrix if it is small; otherwise the reason why it can't be written."""
     mask = layer.mask if layer.whole else layer.first_mask
     if mask is None:
         return None

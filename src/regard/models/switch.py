@@ -1,4 +1,4 @@
-"""Putting regard's attention into a model, and taking it out again."""
+"""Switches a model to regard's attention, and back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["asks_registry", "check_model", "switched", "unwrapped"]
 
 @contextmanager
 def switched(model: Any) -> Iterator[None]:
-    """Run a transformers model on regard's attention within a block; afterwards it is as it was.
+    """Within the block, run a transformers model on regard's attention; afterwards restore its own.
 
     >>> from transformers import LlamaConfig, LlamaModel
     >>> config = LlamaConfig(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2)
@@ -43,7 +43,7 @@ def switched(model: Any) -> Iterator[None]:
     compiles = getattr(generation, "disable_compile", None)
     try:
         if generation is not None:
-            # With a static cache `generate` compiles the model, and a compiled model calls no Python.
+            # With a static cache `generate` compiles the model, and compiled code would not call the watcher.
             generation.disable_compile = True
         try:
             model.set_attn_implementation(NAME)
@@ -60,10 +60,10 @@ def switched(model: Any) -> Iterator[None]:
 
 
 def unwrapped(model: Any) -> Any:
-    """The model that is to be watched: the transformers model itself, or the one that others wrap.
+    """The model to watch: a transformers model itself, or the one inside a wrapper.
 
-    PEFT, torch.compile, DistributedDataParallel and modules of your own hold one as a part; libraries that
-    trace models hold it beside them. A module that holds none is a model of its own.
+    PEFT, torch.compile, DistributedDataParallel and your own modules hold it as a submodule; some tracing
+    libraries hold it as an attribute that is not a submodule. A module without one is watched itself.
     """
     from transformers import PreTrainedModel
 
@@ -93,7 +93,7 @@ def unwrapped(model: Any) -> Any:
 
 
 def check_model(model: Any) -> None:
-    """Raise ModelError, and say what is missing, unless this model's attention can be replaced."""
+    """Raise ModelError, with the reason, unless this model's attention can be replaced."""
     inner = unwrapped(model)
     if inner is not model:
         raise ModelError(f"{type(model).__name__} wraps a {type(inner).__name__}; give that one itself.")
@@ -102,7 +102,7 @@ def check_model(model: Any) -> None:
 
 
 def asks_registry(model: Any) -> bool:
-    """Whether the model's layers ask transformers' registry, and nothing else, for what they attend with."""
+    """Whether all of the model's layers get their attention function from transformers' registry."""
     from transformers import PreTrainedModel
 
     if not isinstance(model, PreTrainedModel):
@@ -130,7 +130,7 @@ def _outside(model: Any) -> str:
 
 
 def _configs(model: Any) -> list[Any]:
-    """Every config that says which attention some part of the model uses, each once."""
+    """The distinct configs that select the attention implementation of the model's parts."""
     from transformers import PreTrainedModel
 
     waiting = [module.config for module in model.modules() if isinstance(module, PreTrainedModel)]

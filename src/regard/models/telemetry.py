@@ -1,6 +1,6 @@
-"""Attention while a model trains: per-head max score and entropy, every so many steps.
+"""Attention telemetry during training: max score and entropy per head, every k-th step.
 
-Entropy that collapses and scores that grow announce a divergence before the loss does.
+Collapsing entropy and growing scores are earlier signals of divergence than the loss.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STATS = (Entropy(), MaxScore())
 
 
 class Reading(NamedTuple):
-    """What telemetry measured at one step, for each head of each layer, in the order of the layers."""
+    """The measurements of one step, per layer and head."""
 
     step: int
     max_score: Float[Tensor, "layers heads"]
@@ -34,10 +34,10 @@ class Reading(NamedTuple):
 
 
 class Telemetry:
-    """Measures a model's attention on every k-th step; on the other steps the model runs unchanged.
+    """Measures a model's attention on every k-th step; on other steps the model runs unchanged.
 
-    A step that is read runs on regard's attention, with gradients, and takes two row statistics along; all
-    other steps cost nothing. With `every=100` a step that took even twice as long would cost one per cent.
+    A measured step runs on regard's attention, with gradients, and computes two row statistics; other steps
+    cost nothing. With `every=100`, even a measured step of double length would cost one per cent.
 
     >>> import torch
     >>> from transformers import LlamaConfig, LlamaForCausalLM
@@ -64,7 +64,7 @@ class Telemetry:
 
     @contextmanager
     def step(self, step: int) -> Iterator[None]:
-        """Around one step of training, forward and backward."""
+        """The context of one training step, forward and backward."""
         self.begin(step)
         try:
             yield
@@ -72,7 +72,7 @@ class Telemetry:
             self.end(step)
 
     def begin(self, step: int) -> None:
-        """Before a step; does nothing unless it is one to read."""
+        """Call before a step; does nothing unless the step is measured."""
         if step % self.every or self._open is not None:
             return
         self._seen = {}
@@ -86,7 +86,7 @@ class Telemetry:
             self._open = stack.pop_all()
 
     def end(self, step: int) -> None:
-        """After a step; what was read joins `history` and goes to `log`."""
+        """Call after a step; appends the reading to `history` and passes it to `log`."""
         if self._open is None:
             return
         self._open.close()
@@ -98,11 +98,11 @@ class Telemetry:
                 self.log(reading)
 
     def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, None]:
-        """One attention call of a step that is read."""
+        """Observe one attention call of a measured step."""
         seen = observe(call.q, call.k, call.v, stats=STATS, **call.options)
         with torch.no_grad():
             peaks, entropy = seen.max_score.value.amax((0, 2)), seen.entropy.mean((0, 2))
-        # One module, many calls: gradient checkpointing attends again, accumulation reads several batches.
+        # A module may be called several times: by gradient checkpointing, and for accumulated batches.
         self._seen.setdefault(id(module), []).append((peaks, entropy))
         return seen.out, None
 
@@ -136,7 +136,7 @@ class TrainerCallback:
         if self.telemetry is None:
             return
         before = len(self.telemetry.history)
-        # The trainer counts a step when it is done.
+        # The trainer increments its step counter after the step.
         self.telemetry.end(state.global_step - 1)
         for reading in self.telemetry.history[before:]:
             state.log_history.append(
@@ -152,14 +152,15 @@ class TrainerCallback:
             self.telemetry.end(state.global_step)
 
     def __getattr__(self, name: str) -> Any:
-        # The trainer calls every event on every callback; importing transformers to inherit them is slow.
+        # The trainer calls every event on every callback. Inheriting the events would import transformers,
+        # which is slow.
         if name.startswith("on_"):
             return lambda *args, **kwargs: None
         raise AttributeError(name)
 
 
 def _stacked(rows: list[Tensor]) -> Tensor:
-    """One row per layer; layers with fewer heads than others are filled up with NaN."""
+    """Stack rows, one per layer, padded with NaN if layers have different numbers of heads."""
     heads = max(len(row) for row in rows)
     wide = [torch.nn.functional.pad(row.float(), (0, heads - len(row)), value=torch.nan) for row in rows]
     return torch.stack(wide).cpu()

@@ -1,6 +1,6 @@
-"""Tensors to a safetensors file at the speed of the disk, with a checksum that is known when it is written.
+"""Writes tensors to a safetensors file at the speed of the disk, and computes its checksum meanwhile.
 
-One thread writes large pieces, another computes the checksum of the same memory; neither holds Python's lock.
+One thread writes large pieces, another computes the checksum of the same memory; neither holds the GIL.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from regard.errors import RecordingError
 
 __all__ = ["write_tensors"]
 
-# What the format calls them.
+# The names of dtypes in the format.
 DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -37,12 +37,12 @@ DTYPES = {
 PIECE = 16 << 20
 # Bytes: how PyTorch aligns tensors in memory.
 UNIT = 64
-# The checksum of less than this is there before a thread would be.
+# Below this size, computing the checksum is faster than starting a thread.
 SMALL = 1 << 20
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> tuple[int, str]:
-    """Write contiguous tensors and wait for the disk; returns the file's size and SHA-256.
+    """Write contiguous tensors and sync to disk; returns the file's size and SHA-256.
 
     >>> import tempfile
     >>> from safetensors.torch import load_file
@@ -73,7 +73,7 @@ def _order(name: str, x: Tensor) -> tuple[bool, int, str]:
 
 
 def _header(tensors: dict[str, Tensor], names: list[str]) -> memoryview:
-    """The length of the JSON that follows, and the JSON, filled up with spaces to a whole unit."""
+    """The JSON header, preceded by its length and padded with spaces to a whole unit."""
     about: dict[str, object] = {}
     start = 0
     for name in names:

@@ -1,4 +1,4 @@
-"""Getting a text into a model: from a file, stdin or a string; as a chat; cut to what the model can read."""
+"""Reads texts and chats, and shortens them to the model's context."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from regard.errors import ModelError
 __all__ = ["chat_text", "context_length", "encode", "fit", "load_text"]
 
 TOO_LONG = ("extend", "windows", "truncate", "refuse")
-# Beyond so many times the length it was trained at, a model is not asked to read a text whole.
+# Up to this many times the training length, a model reads a text whole.
 FARTHEST = 4
 
 
 def load_text(source: str | Path) -> str:
     """A text from a file, from stdin (`"-"`), or the string itself.
 
-    A string is a file's name if there is such a file. One that can only be a name, because it has an ending
-    and no space, must be there. A byte order mark at the beginning is left out.
+    A string is a file name if that file exists. A string that looks like a file name, with a suffix and
+    without spaces, must exist. A byte order mark is removed.
 
     >>> load_text("Alice was beginning to get very tired.")
     'Alice was beginning to get very tired.'
@@ -46,10 +46,10 @@ def load_text(source: str | Path) -> str:
 
 
 def chat_text(tokenizer: Any, messages: str | Sequence[Mapping[str, Any]], *, answer: bool = True) -> str:
-    """A conversation as the one text its model was trained to read.
+    """Render a chat with the template of a tokenizer or processor.
 
-    `messages` are dicts of role and content; a string is what the user says. With `answer` the text ends
-    where the model's turn begins. A tokenizer or the processor of a model that reads images too.
+    `messages` are dicts of role and content; a string is one user message. With `answer` the text ends where
+    the model's turn begins.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise ModelError(
@@ -59,12 +59,12 @@ def chat_text(tokenizer: Any, messages: str | Sequence[Mapping[str, Any]], *, an
     said = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
     try:
         return tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=answer)
-    except Exception as error:  # a template is a program: it may raise anything
+    except Exception as error:  # a template is a program and may raise any exception
         raise ModelError(f"the chat template refuses these messages: {error}.") from error
 
 
 def context_length(model: Any) -> int | None:
-    """How many tokens a model can read at once; None if its config sets no end."""
+    """The most tokens that a model can read at once; None if its config sets no limit."""
     config = model.config.get_text_config()
     names = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
     lengths = (getattr(config, name, None) for name in names)
@@ -72,11 +72,11 @@ def context_length(model: Any) -> int | None:
 
 
 def encode(model: Any, tokenizer: Any, text: str, *, too_long: str = "refuse") -> list[Int[Tensor, "1 n"]]:
-    """The token ids of a text, in as many pieces as the model needs: one, unless `too_long` is "windows".
+    """The token ids of a text, in one or several pieces.
 
-    A text longer than the model's context is refused; "truncate" keeps its beginning, "windows" reads all of
-    it in pieces that know nothing of each other, "extend" reads it whole and warns, up to four times the
-    context and where the model can, and in windows otherwise.
+    A text longer than the model's context is refused, unless `too_long` is "truncate", which keeps the
+    beginning; "windows", which returns independent pieces; or "extend", which returns one piece with a
+    warning, up to four times the context if the model's positions allow it, and windows otherwise.
     """
     ids = tokenizer(text, return_tensors="pt", verbose=False)["input_ids"]
     pieces = fit(model, ids, too_long)
@@ -84,7 +84,7 @@ def encode(model: Any, tokenizer: Any, text: str, *, too_long: str = "refuse") -
 
 
 def fit(model: Any, ids: Int[Tensor, "batch n"], too_long: str) -> list[Int[Tensor, "batch piece"]]:
-    """Token ids in pieces that a model can read; more than one only if `too_long` allows that."""
+    """Token ids in pieces that a model can read, as `encode` describes."""
     if too_long not in TOO_LONG:
         raise ModelError(f"too_long is {too_long!r}; wanted one of {', '.join(map(repr, TOO_LONG))}.")
     n, context = ids.shape[1], context_length(model)
@@ -121,14 +121,14 @@ def fit(model: Any, ids: Int[Tensor, "batch n"], too_long: str) -> list[Int[Tens
 
 
 def _reads_beyond(model: Any) -> bool:
-    """Whether positions are computed, and not looked up in a table that ends: rotary ones, or none."""
+    """Whether a model can read beyond its context: positions are rotary or absent, not from a table."""
     config = model.config.get_text_config()
     rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_theta", None)
     return bool(rotary or getattr(config, "alibi", False))
 
 
 def _known_beyond(model: Any) -> str:
-    """What is known of a model's loss beyond its context."""
+    """The known loss of a model beyond its context, as text."""
     from regard.models.bundled import BEYOND, DATA
 
     return BEYOND if getattr(model.config, "name_or_path", "") == str(DATA) else "is not known"
@@ -138,7 +138,7 @@ def _is_file(source: str) -> bool:
     try:
         return Path(source).is_file()
     except (OSError, ValueError):
-        # A long text is no file name, and some systems say so with an error.
+        # A long text is not a file name; some systems raise an error for it.
         return False
 
 

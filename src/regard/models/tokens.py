@@ -1,4 +1,4 @@
-"""Tokens and where they stand in the text."""
+"""Tokens and their spans in the text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from regard.errors import RecordingError
 
 __all__ = ["Token", "tokens_of"]
 
-# Byte-level tokens become characters only together; so many before a token settle what it adds.
+# Several byte-level tokens may form one character; decoding this many before a token gives its characters.
 CONTEXT = 8
 
 
 class Token(NamedTuple):
-    """One token: its id, its own characters, and where they stand in the text."""
+    """One token: its id, its characters, and their span in the text."""
 
     id: int
     text: str
@@ -28,10 +28,10 @@ def tokens_of(
     text: str | None = None,
     spans: Sequence[tuple[int, int]] | None = None,
 ) -> list[Token]:
-    """The tokens of one row of ids, with their places in `text`, or else in the decoded text.
+    """The tokens of one row of ids, with their spans in `text`, or else in the decoded text.
 
-    Where the first of them stand may be known, as `spans`; otherwise the tokenizer finds them again. Ids
-    beyond the text, as generation appends them, follow it.
+    `spans` are the spans of the first tokens, if known; otherwise `text` is tokenized again. Generated ids
+    follow the text.
     """
     if text is None:
         return _decoded(tokenizer, ids, 0, "")
@@ -41,7 +41,7 @@ def tokens_of(
 
 
 def _spans(tokenizer: Any, ids: Sequence[int], text: str) -> list[tuple[int, int]]:
-    """Where the tokenizer finds each id in the text; raises unless it finds these ids."""
+    """The span of each id, by tokenizing the text again; raises if the ids differ."""
     if not getattr(tokenizer, "is_fast", False):
         raise RecordingError(
             f"{type(tokenizer).__name__} cannot say where tokens stand in a text (it is not a fast "

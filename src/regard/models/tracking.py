@@ -1,6 +1,6 @@
-"""Readings of attention while a model trains, in the trackers that people have, and alarms about them.
+"""Logs telemetry readings to experiment trackers, and raises alarms.
 
-Each function returns what `Telemetry` and `TrainerCallback` take as `log`: a function of a reading.
+Each function returns a function of a reading, for the `log` argument of `Telemetry` and `TrainerCallback`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Log = Callable[[Reading], None]
 
 
 def scalars(reading: Reading, prefix: str = "attention") -> dict[str, float]:
-    """A reading as numbers by name: over all heads, and for each layer its most extreme head.
+    """A reading as named numbers: over all heads, and for each layer its most extreme head.
 
     >>> reading = Reading(0, torch.tensor([[3.0, 5.0]]), torch.tensor([[0.5, 2.0]]))
     >>> scalars(reading)["attention/entropy/min"], scalars(reading)["attention/max_score/layer_00"]
     (0.5, 5.0)
     """
     peaks, entropy = reading.max_score, reading.entropy
-    # Layers with fewer heads than others are filled up with NaN.
+    # Layers with fewer heads than others are padded with NaN.
     found = {
         "max_score/max": peaks.nan_to_num(-torch.inf).max(),
         "entropy/min": entropy.nan_to_num(torch.inf).min(),
@@ -50,7 +50,7 @@ def scalars(reading: Reading, prefix: str = "attention") -> dict[str, float]:
 
 
 def to_all(*logs: Log) -> Log:
-    """Several logs as one, called in order."""
+    """Combine several logs, called in order."""
 
     def log(reading: Reading) -> None:
         for one in logs:
@@ -60,7 +60,7 @@ def to_all(*logs: Log) -> Log:
 
 
 def to_tensorboard(writer: Any, prefix: str = "attention") -> Log:
-    """Into TensorBoard, with histograms over heads: `writer` is a SummaryWriter, or the folder for one."""
+    """Log to TensorBoard, with histograms over heads; `writer` is a SummaryWriter or its folder."""
     if not hasattr(writer, "add_scalar"):
         writer = _needed("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(writer))
 
@@ -74,7 +74,7 @@ def to_tensorboard(writer: Any, prefix: str = "attention") -> Log:
 
 
 def to_wandb(run: Any = None, prefix: str = "attention") -> Log:
-    """Into Weights & Biases: a run, or the one that `wandb.init` began."""
+    """Log to Weights & Biases: to `run`, or to the run that `wandb.init` started."""
     wandb = None if run is not None else _needed("wandb", "wandb")
 
     def log(reading: Reading) -> None:
@@ -87,7 +87,7 @@ def to_wandb(run: Any = None, prefix: str = "attention") -> Log:
 
 
 def to_trackio(run: Any = None, prefix: str = "attention") -> Log:
-    """Into trackio: a run, or the one that `trackio.init` began."""
+    """Log to trackio: to `run`, or to the run that `trackio.init` started."""
     target = _needed("trackio", "trackio") if run is None else run
 
     def log(reading: Reading) -> None:
@@ -97,7 +97,7 @@ def to_trackio(run: Any = None, prefix: str = "attention") -> Log:
 
 
 class Alarm(NamedTuple):
-    """One head that left the range of the measured run: its entropy or its max score, and the limit."""
+    """One head that left the range of the measured run: the quantity, its value and the limit."""
 
     step: int
     layer: int
@@ -115,11 +115,11 @@ class Alarm(NamedTuple):
 
 
 class Alarms:
-    """Reports when a head's entropy collapses or its scores grow, by limits from a run that was measured.
+    """Reports heads whose entropy collapses or whose scores grow beyond limits from a healthy run.
 
     `measured` are readings of a healthy run, or of the first steps of this one. A head's entropy may fall to
-    `entropy` times the least it had there, and its max score may rise to `growth` times the largest. Each
-    head raises one alarm for each of the two, and another only after it has been back in range.
+    `entropy` times its minimum there, and its max score may rise to `growth` times its maximum. Each head
+    raises one alarm per quantity, and another one only after it was back in range.
 
     >>> healthy = [Reading(0, torch.tensor([[4.0, 4.0]]), torch.tensor([[2.0, 2.0]]))]
     >>> alarms = Alarms(healthy, act=print)
@@ -146,7 +146,7 @@ class Alarms:
             )
         self.floor = torch.stack([reading.entropy for reading in measured]).amin(0) * entropy
         peaks = torch.stack([reading.max_score for reading in measured]).amax(0)
-        # A limit for a head whose largest score is negative, or nearly nothing, still has to lie above it.
+        # If the largest score of a head is negative or near 0, the limit must still be above it.
         self.ceiling = peaks + (growth - 1) * peaks.abs().clamp_min(1.0)
         self.act = act
         self.alarms: list[Alarm] = []
@@ -171,7 +171,7 @@ class Alarms:
 def lightning_callback(every: int = 100, log: Log | None = None) -> Any:
     """`Telemetry` for Lightning: `Trainer(callbacks=[lightning_callback(log=to_wandb())])`.
 
-    Readings are in its `history` and, through `self.log`, where Lightning logs.
+    Readings are in its `history`, and are logged by Lightning's `self.log`.
     """
     try:
         lightning = import_module("lightning.pytorch")
@@ -210,7 +210,7 @@ def lightning_callback(every: int = 100, log: Log | None = None) -> Any:
 
 
 def _transformer(module: Any) -> Any:
-    """The transformers model in a LightningModule: the outermost part that has a config of one."""
+    """The transformers model in a LightningModule: the outermost submodule with a transformers config."""
     for part in module.modules():
         if hasattr(getattr(part, "config", None), "_attn_implementation"):
             return part

@@ -1,14 +1,14 @@
-"""What a transformers mask function says, in regard's masks.
+"""Translates transformers' mask functions into regard's masks.
 
 Transformers composes a mask from small functions of (batch, head, query, key): causal, a window, chunks,
-packed documents, padding, joined by `and_masks` and `or_masks`. They are closures, so a composition can be
-taken apart again: a function made by `sliding_window_overlay` has that factory's code and holds the window in
-its closure. What is recognised becomes a shape that knows its empty tiles; what is not stays a function, as
-`Where`.
+packed documents, padding, joined by `and_masks` and `or_masks`. These functions are closures, so a
+composition can be inspected: a function made by `sliding_window_overlay` has that factory's code, and its
+closure holds the window. Recognised functions become masks that know their empty tiles; others stay
+functions, as `Where`.
 
-Where several texts are packed into one row, newer releases ask their functions about positions within each
-text. Within one text these are as far apart as the indices are, so what speaks of distances alone stays what
-it is.
+If several texts are packed into one row, newer releases call these functions with positions within each text.
+Within one text, distances between positions equal distances between indices, so masks that depend on
+distances only are translated unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from regard.masks import Causal, Chunk, Documents, Mask, Padding, Where, Window
 __all__ = ["Frame", "translate"]
 
 MaskFunction = Callable[..., Any]
-# A rule that cannot say a function in this frame answers None; one that allows every pair answers ALL.
+# A rule returns None if it can't translate a function in this frame, and ALL if every pair is allowed.
 ALL = "all"
 Answer = Mask | str | None
 
@@ -37,8 +37,8 @@ Answer = Mask | str | None
 class Frame:
     """How transformers' indices map to regard's positions: q queries from `q_start`, k keys from `k_start`.
 
-    Transformers counts both from the beginning of the text; regard counts keys from the first key at hand and
-    puts the last query on the last key.
+    Transformers counts queries and keys from the beginning of the text. regard counts keys from the first key
+    in the cache, and the last query sits on the last key.
     """
 
     q: int
@@ -48,17 +48,18 @@ class Frame:
 
     @property
     def q_shift(self) -> int:
-        """What to add to a query's position to get transformers' index."""
+        """The number to add to a query's position to get transformers' index."""
         return self.q_start - (self.k - self.q)
 
     @property
     def shift(self) -> int:
-        """How much further apart query and key are for transformers than for regard: 0 without spare keys."""
+        """The query-key distance in transformers' indices minus that in regard's positions; 0 without spare
+        keys."""
         return self.q_shift - self.k_start
 
 
 def translate(function: MaskFunction, frame: Frame) -> Mask | None:
-    """The mask that a mask function describes for the queries and keys of a frame; None if it allows all.
+    """The mask that equals a mask function for the queries and keys of a frame; None if it allows all pairs.
 
     >>> from transformers.masking_utils import sliding_window_causal_mask_function
     >>> translate(sliding_window_causal_mask_function(4), Frame(q=3, k=9, q_start=6))
@@ -79,7 +80,7 @@ def _code(function: MaskFunction) -> CodeType | None:
 
 
 def _held(function: MaskFunction) -> dict[str, Any]:
-    """What a closure captured, by name."""
+    """The variables captured by a closure, by name."""
     cells = getattr(function, "__closure__", None) or ()
     names = getattr(_code(function), "co_freevars", ())
     return {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
@@ -87,7 +88,7 @@ def _held(function: MaskFunction) -> dict[str, Any]:
 
 @cache
 def _rules() -> dict[CodeType | None, Callable[[dict[str, Any], Frame], Answer]]:
-    """The rule for each function transformers makes, by its code: equal code, equal meaning."""
+    """The rule for each function that transformers makes, by its code object: equal code, equal meaning."""
     from transformers import masking_utils as made
 
     nothing = torch.zeros(0)
@@ -123,7 +124,8 @@ def _all_of(held: dict[str, Any], frame: Frame) -> Answer:
 
 @cache
 def _remapping() -> CodeType | None:
-    """The code of functions that ask another one about positions within each text; None in older releases."""
+    """The code object of functions that call another one with positions within each text; None in older
+    releases."""
     from transformers import masking_utils as made
 
     make = getattr(made, "remap_positions_for_packed_sequence", None)
@@ -131,7 +133,7 @@ def _remapping() -> CodeType | None:
 
 
 def _unpacked(functions: Sequence[MaskFunction]) -> list[MaskFunction]:
-    """The same as these functions together, with as few as possible that ask about positions in texts."""
+    """Equivalent functions, with as few as possible that use positions within texts."""
     packed = (each for each in functions if _rules().get(_code(each)) is _documents)
     texts = next((_held(each)["packed_sequence_mask"] for each in packed), None)
     told: list[MaskFunction] = []
@@ -145,13 +147,13 @@ def _unpacked(functions: Sequence[MaskFunction]) -> list[MaskFunction]:
 
 
 def _one_by_one(texts: Tensor, remapped: MaskFunction) -> bool:
-    """Whether every text lies in one piece and its positions go up by one."""
+    """Whether every text is contiguous and its positions increase by one."""
     places, next_text = _held(remapped)["position_ids"], texts.diff()
     return bool(((next_text > 0) | ((next_text == 0) & (places.diff() == 1))).all())
 
 
 def _of_indices(remapped: MaskFunction, texts: Tensor) -> list[MaskFunction]:
-    """What a function says of pairs within one text, each part in terms of indices where that can be."""
+    """Rewrite a function of positions within texts in terms of indices, as far as possible."""
     from transformers import masking_utils as made
 
     inner, places = _held(remapped)["mask_function"], _held(remapped)["position_ids"]
@@ -181,7 +183,7 @@ def _any_of(held: dict[str, Any], frame: Frame) -> Answer:
 
 
 def _tidied(parts: list[Mask], frame: Frame) -> list[Mask]:
-    """Under a causal mask the right side of a window says nothing; say it as people do, Window(w)."""
+    """Under a causal mask the right side of a window has no effect: simplify it to Window(w)."""
     causal = any(isinstance(part, Causal) for part in parts)
     return [
         Window(part.left) if causal and isinstance(part, Window) and part.left > frame.shift else part
@@ -218,7 +220,8 @@ def _chunks(held: dict[str, Any], frame: Frame) -> Answer:
 
 
 def _chunk_of(places: Tensor, held: dict[str, Any]) -> Tensor:
-    """The chunk of each place. Every row starts its chunks where its padding ends: one layout per row."""
+    """The chunk number of each position. Chunks start where a row's padding ends, so each row has a layout of
+    its own."""
     pad = torch.as_tensor(held["left_padding"]).view(-1, 1)
     return (places - pad).div(held["chunk_size"], rounding_mode="floor")
 
@@ -242,6 +245,6 @@ def _blocks(held: dict[str, Any], frame: Frame) -> Answer:
 
 
 def _cut(table: Tensor, frame: Frame) -> Tensor | None:
-    """The part of a (batch, text) table that belongs to the keys; None where it ends before they do."""
+    """The part of a (batch, text) table that belongs to the keys; None if the table ends before they do."""
     part = table[:, frame.k_start : frame.k_start + frame.k]
     return part if part.shape[1] == frame.k else None

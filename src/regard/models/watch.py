@@ -1,4 +1,4 @@
-"""`watch`: what a transformers model attends to, while it runs as usual."""
+"""`watch`: record the attention of a transformers model while it runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["watch"]
 
 ROWS: tuple[Statistic, ...] = (Entropy(), MaxScore(), MeanDistance(), SinkMass())
-# Cheap for one query, so generated tokens get it unasked.
+# Computed for every generated token: for one query it is cheap.
 HEAVIEST = TopK(8)
 
 
@@ -60,28 +60,29 @@ def watch(
 ) -> Iterator[Recording]:
     """Record every forward pass and `generate()` of a model within the block.
 
-    The model computes what it always computes, on regard's attention, in memory that grows with the length;
-    afterwards it is as it was, also after an exception. `layers` chooses by number or by module name. The
-    recording is of the last text: a pass that does not continue the one before starts it anew. Tokens of
-    `generate()` are appended, each with its row statistics and its heaviest keys (`layer.trace`).
+    Within the block the model's outputs are the same, but regard computes its attention, in memory that grows
+    linearly with the length. Leaving the block restores the model, also after an exception. `layers` selects
+    layers by number or module name. The recording holds the last text: a pass that does not continue the
+    previous one starts over. Tokens of `generate()` are appended, each with its row statistics and its
+    heaviest keys (`layer.trace`).
 
-    With `store`, each layer goes to disk while the next is computed, and leaves memory; the recording is
-    there under that name when the block ends, a partial one if it ends early, which `resume=True` completes.
-    Where a recording is already, `store` is refused unless `overwrite=True` replaces that one.
-    `max_bytes` refuses a recording that would grow larger, before it does. `progress(done, total)` is called
-    after every layer of a pass; each generated token is a pass of its own.
+    With `store`, each layer is written to disk while the next is computed, and its memory is freed. When the
+    block ends, `store` holds the recording; if it ends early, a partial one, which `resume=True` completes.
+    An existing recording is refused unless `overwrite=True` replaces it. `max_bytes` refuses a recording that
+    would grow larger, after the first layer. `progress(done, total)` is called after every layer of a pass;
+    each generated token is a pass of its own.
 
-    Layers that ask transformers' registry for their attention run on regard's. A model whose layers compute
-    attention themselves (BLOOM, DeBERTa, GPT-J, MPNet, XLNet and others, or a `torch.nn.Module` of your own)
-    runs its own code, of which fused calls and softmaxes are observed in modules named after attention;
-    `own_code=True` does so with any model. Scores are kept whole then, n × n, and statistics that read
-    values are refused.
+    Layers that use transformers' attention registry run on regard's attention. Models whose layers compute
+    attention themselves (BLOOM, DeBERTa, GPT-J, MPNet, XLNet and others, or your own `torch.nn.Module`) run
+    their own code, and regard observes fused attention calls and softmaxes in modules named after attention;
+    `own_code=True` does so with any model. Then all n × n scores are stored, and statistics that read values
+    are refused.
 
-    With `mesh`, a process group or a mesh of one dimension, the model's inputs are cut along the sequence:
-    rank r holds the tokens after those of rank r - 1, attention is exchanged, and each rank writes its part
-    to `store`. A model that was loaded with `tp_plan="auto"` has some of its heads on each rank, and is
-    recorded likewise. `Recording.open(store)` then sees one recording. Without `store` a rank's recording of
-    a tensor-parallel model has its own heads.
+    With `mesh`, a process group or a mesh of one dimension, the model's inputs are sharded along the
+    sequence: rank r holds the tokens after those of rank r - 1, ranks exchange keys, and each rank writes its
+    part to `store`. With a model loaded with `tp_plan="auto"`, each rank records its own heads.
+    `Recording.open(store)` joins the parts to one recording. Without `store`, the recording of a rank of a
+    tensor-parallel model has that rank's heads only.
 
     >>> import torch, regard
     >>> from transformers import LlamaConfig, LlamaForCausalLM
@@ -106,7 +107,7 @@ def watch(
         recording.attach(tokenizer, text)
     with ExitStack() as stack:
         if mesh is not None or (getattr(model, "_tp_size", None) or 1) > 1:
-            # Here, because most models run in one process and need none of it.
+            # Imported here, because most models run in one process and don't need it.
             from regard.models.spread import spread_of
 
             spread = spread_of(model, mesh, store, tuple(stats), resume)
@@ -124,7 +125,7 @@ def watch(
 
 
 class _Watcher:
-    """Sees every attention call of one model, and keeps the recording."""
+    """Observes every attention call of one model, and fills the recording."""
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class _Watcher:
         self.sequence: ShardedSequence | None = None
         self.sites: dict[tuple[int, int], Site] = {}
         self.decoder_text: Tensor | None = None
-        """Which queries of the decoder are text, (batch, q), if statistics of whole maps want to know."""
+        """Which queries of the decoder are text, (batch, q), if statistics of whole maps need it."""
 
     def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, AttentionMap | None]:
         if not self.passes.running:
@@ -165,7 +166,7 @@ class _Watcher:
         return out, seen
 
     def _attend_sharded(self, site: Site, call: AttentionCall, sequence: ShardedSequence) -> Tensor:
-        """A call of which this rank has some of the rows and keys."""
+        """Observe a call of a sharded sequence: this rank has some of its rows and keys."""
         if not self._wanted(site):
             out = sequence.attend(call)
         else:
@@ -186,7 +187,7 @@ class _Watcher:
             watchers.pop(module, None)
 
     def check_seen(self, own_code: bool) -> None:
-        """Say so if there was attention and none of it was chosen, or if none was found."""
+        """Raise ModelError if no attention was observed, or if `layers` matched none of it."""
         if own_code and self.passes.ran and not self.sites:
             raise ModelError(
                 f"no attention was seen: {self.recording.model.name} calls neither softmax nor "
@@ -200,7 +201,7 @@ class _Watcher:
             raise ModelError(f"no layer is called {chosen}; layers are: {known}.")
 
     def _seen(self, site: Site, call: AttentionCall) -> tuple[Tensor, AttentionMap]:
-        """Compute a call, and keep what was seen of it."""
+        """Observe a call and store the result."""
         layer = self.recording.find(site)
         later = layer is not None and self._later(layer, call)
         stats = self._asked(call, later)
@@ -218,7 +219,7 @@ class _Watcher:
         return seen.out, seen.map
 
     def _observed(self, site: Site, call: AttentionCall, stats: list[Statistic]) -> Observation:
-        """What a call did. Padding queries are no queries: statistics of whole maps leave them out."""
+        """The observation of a call, without padding queries in statistics of whole maps."""
         rows = rows_only(tuple(stats))
         whole = [statistic for statistic in stats if statistic not in rows]
         real = self._real_queries(site, call) if whole else None
@@ -229,10 +230,10 @@ class _Watcher:
         return replace(seen, stats={statistic.name: found[statistic.name] for statistic in stats})
 
     def _real_queries(self, site: Site, call: AttentionCall) -> Tensor | None:
-        """Which queries are text, (batch, q); None where all are."""
+        """Which queries are text, (batch, q); None if all are."""
         batch, q, k = call.q.shape[0], call.q.shape[2], call.k.shape[2]
         if site.role == "cross":
-            # The decoder's queries here are those of its own attention just before.
+            # In cross-attention, the queries are those of the decoder's self-attention just before.
             return self.decoder_text
         mask = None if call.mask is None else call.mask.bind(batch, call.q.shape[1])
         real = rows_of_text(mask, batch, k)
@@ -256,7 +257,7 @@ class _Watcher:
         return self.writer is None or not self.writer.has(site)
 
     def _later(self, layer: Layer, call: AttentionCall) -> bool:
-        """Whether a call goes on with the text of a layer; takes back rows it replaces."""
+        """Whether a call continues the text of a layer; drops rows that the call replaces."""
         if not layer.segments or layer.segments[0].lse.shape[0] != call.q.shape[0]:
             return False
         crossing = layer.role == "cross" or call.plan is None
@@ -277,7 +278,7 @@ class _Watcher:
         return [in_text(statistic, frame.k_start, frame.k, later) for statistic in stats]
 
     def _check_size(self, layer: Layer) -> None:
-        """Refuse before it is too late: after the first layer the size of all is known."""
+        """Refuse a recording over `max_bytes`; after the first layer the size of all layers is known."""
         if self.max_bytes is None and self.writer is None:
             return
         held = self.recording.nbytes + layer.nbytes

@@ -1,4 +1,4 @@
-"""A few numbers of every weight of a model, however its weights are spread over processes."""
+"""Samples a few numbers of every weight of a model, also if the weights are sharded over processes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from regard.errors import ModelError
 
 __all__ = ["samples_of"]
 
-# So many numbers of each weight are read: enough to notice training, cheap for any size.
+# Numbers read per weight: enough to notice training, cheap for any model size.
 SAMPLES = 64
 
 
 def samples_of(model: Module, within: Module | None = None) -> Iterator[tuple[str, Tensor, Tensor]]:
     """For each weight, in the order of the state dict, its name, the weight and its sample.
 
-    Weights that FSDP or DTensor spread are gathered one part at a time, so all processes must ask at once.
-    `within` is what wraps the model, if anything does.
+    Weights sharded by FSDP or DTensor are gathered one module at a time, so all processes must call this.
+    `within` is the model's wrapper, if any.
     """
     within = model if within is None else within
     weights = _gathered(model, within) if _units(within) else _tensors(model.state_dict())
@@ -32,7 +32,7 @@ def samples_of(model: Module, within: Module | None = None) -> Iterator[tuple[st
 
 
 def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """The weights of a model; quantised layers hold some in tuples, beside what are no weights."""
+    """The tensors of a state dict; quantised layers hold some in tuples, beside other values."""
     for name, value in state.items():
         if isinstance(value, Tensor):
             yield name, value
@@ -41,23 +41,24 @@ def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
 
 
 def _sample(weight: Tensor) -> Tensor:
-    """A few numbers of a weight, spread over it; a weight that is not there has none."""
+    """Numbers spread over a weight; empty for a weight on the meta device."""
     if weight.is_meta or not weight.numel():
         return torch.empty(0)
     whole = getattr(weight, "full_tensor", None)
     if whole is not None:
-        # A DTensor: the model is the same however its weights are spread, and all processes ask at once.
+        # A DTensor: gather it, so that the fingerprint doesn't depend on the sharding. All processes take
+        # part.
         weight = whole()
     if weight.is_quantized or type(weight) not in (Tensor, Parameter):
-        # Quantised weights of libraries slice in ways of their own, or not at all.
+        # Quantised weights may not support slicing.
         weight = getattr(weight, "dequantize", lambda: weight)()
     flat = weight.detach().reshape(-1)
-    # A copy: a view would keep gathered weights in memory, all of the model in the end.
+    # Copy, because views would keep all gathered weights in memory.
     return flat[:: -(-flat.numel() // SAMPLES)].clone()
 
 
 def _units(model: Module) -> list[Any]:
-    """The parts that torch's FullyShardedDataParallel wraps, outermost first."""
+    """The modules wrapped by torch's FullyShardedDataParallel, outermost first."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     return (
         [] if fsdp is None else [m for m in model.modules() if isinstance(m, fsdp.FullyShardedDataParallel)]
@@ -65,9 +66,9 @@ def _units(model: Module) -> list[Any]:
 
 
 def _gathered(model: Module, within: Module) -> Iterator[tuple[str, Tensor]]:
-    """The weights of a model in FullyShardedDataParallel, one wrapped part after another."""
+    """The weights of a model in FullyShardedDataParallel, gathered one wrapped module at a time."""
     if within is model and any(unit._is_root is None for unit in _units(model)):
-        # The first part to be gathered takes itself for the outermost, and the model no longer runs.
+        # Before the first run, FSDP would take the first gathered module for the root, and break the model.
         kind = type(model).__name__
         raise ModelError(
             f"the {kind} holds FullyShardedDataParallel parts that have not run yet, and its weights cannot "
@@ -81,7 +82,7 @@ def _gathered(model: Module, within: Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _walk(module: Module, name: str) -> Iterator[tuple[str, Tensor]]:
-    """What a state dict has, in its order, without the names that FSDP adds."""
+    """The entries of a state dict, in its order, without the name prefixes that FSDP adds."""
     for own, weight in module._parameters.items():
         if weight is not None:
             yield f"{name}{own}", weight
@@ -95,5 +96,5 @@ def _walk(module: Module, name: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def _whole(unit: Any) -> AbstractContextManager[None]:
-    """One part with its weights gathered, until the block ends."""
+    """Gather the weights of one module within the block."""
     return unit.summon_full_params(unit, recurse=False, writeback=False)

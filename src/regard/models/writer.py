@@ -1,8 +1,8 @@
-"""Writing a recording: layer by layer, so that a crash costs at most the layer being written.
+"""Writes a recording layer by layer, so that a crash loses at most the layer being written.
 
-A recording is a folder. Its files have names of their own for every writing, and the manifest that names them
-is replaced in one step at the end: until then the old recording stands, and `partial.json` says what is
-there of the new one.
+A recording is a folder. Every writing uses new file names, and the manifest that lists them is replaced
+atomically at the end. Until then the old recording stays valid, and `partial.json` lists what has been
+written of the new one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Writer", "check_target", "save_recording"]
 
 log = logging.getLogger("regard")
 
-# Files that are being written; a kill leaves them. The second is what safetensors calls its own.
+# Names of temporary files, which a killed process leaves behind. The second is safetensors' own.
 DRAFTS = ("*.tmp", ".tmp??????")
 
 
@@ -44,7 +44,7 @@ DRAFTS = ("*.tmp", ".tmp??????")
 def save_recording(
     recording: Recording, path: str | Path, *, resume: bool = False, overwrite: bool = False
 ) -> None:
-    """Write a whole recording that is in memory."""
+    """Write a complete recording from memory."""
     path, layers = Path(path), recording.all_layers
     if not layers:
         raise RecordingError("there is nothing to save: no layer was recorded.")
@@ -60,8 +60,8 @@ def save_recording(
 class Writer:
     """Writes the layers of a recording as they come; leaving its block completes the recording.
 
-    A thread writes a layer while the model computes the next one. What fails there is raised at the next
-    layer, or at the end of the block.
+    A thread writes a layer while the model computes the next one. An error in the thread is raised at the
+    next layer, or at the end of the block.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Writer:
                 self._clean_up()
 
     def has(self, site: Site) -> bool:
-        """Whether an earlier, interrupted writing of the same text has left this layer."""
+        """Whether this layer was written before, by an interrupted writing of the same text."""
         if site not in self._resumed:
             return False
         if self._text != _text_of(self.recording):
@@ -125,7 +125,7 @@ class Writer:
         return True
 
     def write(self, layer: Layer) -> None:
-        """Begin to write one layer, once the one before is written and the manifest says so."""
+        """Wait until the previous layer is in the manifest, then start to write this one."""
         self._settle()
         stem = f"{self.stem}-{layer.role}-{layer.index:03d}"
         with self._explained():
@@ -135,14 +135,14 @@ class Writer:
             self._pending = draft, self._pool.submit(self._written, draft, self._about())
 
     def _written(self, draft: Draft, about: dict[str, Any]) -> dict[str, Any]:
-        """Write a layer's files and then the manifest that names them; in the thread."""
+        """Write a layer's files, then the manifest that lists them; runs in the thread."""
         entry = draft.write(self.path)
         others = [each for each in about["layers"] if each["site"] != entry["site"]]
         write_manifest(self.path / PARTIAL, about | {"layers": [*others, entry]})
         return entry
 
     def _settle(self) -> None:
-        """Wait for the layer that is being written, and let go of its memory."""
+        """Wait for the layer that is being written, and free its memory."""
         if self._pending is None:
             return
         (draft, written), self._pending = self._pending, None
@@ -153,12 +153,12 @@ class Writer:
             map(operator.is_, layer.segments, draft.segments)
         )
         if self.streaming and same:
-            # From here on the tensors are the file's pages, not memory.
+            # From now on the layer's tensors are mapped from the file.
             layer.drop(layer_from(self.entries[layer.site], self.path))
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """What the system says of a disk, with the sizes and the remedy."""
+        """Turn errors of the disk into RecordingError, with sizes and a remedy."""
         try:
             yield
         except OSError as error:
@@ -166,16 +166,16 @@ class Writer:
         except Exception as error:
             if "os error" not in str(error):
                 raise
-            raise self._failed(error) from error  # safetensors wraps what the system says
+            raise self._failed(error) from error  # safetensors wraps the error of the system
 
     def check_room(self, size: int) -> None:
-        """Refuse, before it is too late, what will not fit on the disk; say how much will be written."""
+        """Raise RecordingError, with the size, if the recording won't fit on the disk."""
         _check_room(self.path, size)
         if not self.entries:
             log.info("writing about %s to %s", spoken(size), self.path)
 
     def _take_over(self) -> None:
-        """Continue a partial recording: its layers count, if they are of this model and whole."""
+        """Continue a partial recording: keep its layers if they belong to this model and are intact."""
         about = read_manifest(self.path / PARTIAL)
         if about["model"]["fingerprint"] != self.recording.model.fingerprint:
             raise RecordingError(
@@ -195,7 +195,7 @@ class Writer:
         self.entries = dict(self._resumed)
 
     def _found(self) -> None:
-        """Make the folder together with its first manifest, in one step."""
+        """Create the folder and its first manifest atomically."""
         draft = self.path.with_name(f".{self.path.name}.{self.stem}.tmp")
         try:
             draft.mkdir(parents=True)
@@ -206,7 +206,7 @@ class Writer:
             raise self._failed(error) from error
 
     def _restart(self) -> None:
-        """Another text begins: what was written of the one before goes, what was taken over stays."""
+        """Start over for a new text: remove what was written of the previous one, keep resumed layers."""
         self._settle()
         fresh = {site: entry for site, entry in self.entries.items() if site not in self._resumed}
         if fresh:
@@ -224,9 +224,9 @@ class Writer:
             if self.streaming and known is not None and layer.loaded and len(layer.segments) > 1:
                 stem = f"{self.stem}-{layer.role}-{layer.index:03d}"
                 self.entries[layer.site] = draft_of(layer, stem, known).write(self.path)
-        # What was opened as a partial recording is one wherever it is copied to.
+        # A copy of a recording that was opened as partial is partial too.
         complete = self.streaming or self.recording.complete
-        # A new name, because the partial manifest still vouches for the old one.
+        # A new name, because the partial manifest still lists the old file.
         about = self._about() | {"complete": complete, "tokens": self._write_tokens("1")}
         write_manifest(self.path / COMPLETE, about)
         _remove_others(self.path, about)
@@ -257,7 +257,7 @@ class Writer:
                 for picture in recording.pictures
             ]
         with suppress(RecordingError):
-            # Without a tokenizer there are ids and no text.
+            # Without a tokenizer there are only ids.
             ids |= {"text": recording.text, "tokens": _bare(recording.batch_tokens)}
             if len(recording.texts or ()) > 1:
                 ids["texts"] = recording.texts
@@ -281,7 +281,7 @@ class Writer:
         )
 
     def _clean_up(self) -> None:
-        """Leave no half recording of this writing; one that was there to be resumed stays as it is."""
+        """Remove the unfinished files of this writing; a partial recording that was resumed stays."""
         drafts = [file for pattern in DRAFTS for file in self.path.glob(pattern)]
         own = [] if self._taken_over else [*self.path.glob(f"{self.stem}-*"), self.path / PARTIAL]
         for file in [*drafts, *own]:
@@ -292,12 +292,12 @@ class Writer:
 
 
 def _bare(rows: list[list[Token]]) -> list[list[tuple[str, int, int]]]:
-    """Tokens without their ids, which are written beside them."""
+    """Tokens without their ids, which are stored separately."""
     return [[token[1:] for token in row] for row in rows]
 
 
 def _text_of(recording: Recording) -> str | None:
-    """A short name of the tokens being recorded."""
+    """A hash of the tokens being recorded."""
     if not recording.token_ids:
         return None
     found = hashlib.sha256()
@@ -308,7 +308,7 @@ def _text_of(recording: Recording) -> str | None:
 
 
 def check_target(path: Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuse to write where something is that the caller did not say may go."""
+    """Raise RecordingError if the path exists and the caller did not allow replacing or resuming it."""
     if path.exists() and not path.is_dir():
         raise RecordingError(f"{path} is a file; a recording is a folder. Choose another name.")
     if (
@@ -359,7 +359,7 @@ def _remove(path: Path, entry: dict[str, Any]) -> None:
 
 
 def _remove_others(path: Path, about: dict[str, Any]) -> None:
-    """Take away what the manifest does not name: the recording that was there before, and drafts."""
+    """Remove the files that the manifest doesn't list: an earlier recording, and temporary files."""
     named = {part["file"] for entry in about["layers"] for part in entry["segments"]}
     named |= {COMPLETE, about["tokens"]["file"]}
     for draft in path.parent.glob(f".{path.name}.*.tmp"):

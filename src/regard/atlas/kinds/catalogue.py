@@ -11,7 +11,7 @@ from regard.atlas.kinds.tokens import DELIMITER, DUPLICATE, INDUCTION
 
 __all__ = ["KINDS", "OF_ONE_TEXT"]
 
-# Those of attention within one text, which is all that an atlas of a corpus has.
+# The kinds of self-attention, the only ones in an atlas of a corpus.
 OF_ONE_TEXT: tuple[Kind, ...] = (
     PREVIOUS,
     SELF,

@@ -1,4 +1,4 @@
-"""The kind of head that finds something far away: where a passage stood before, or one key of its own."""
+"""The kind of head that retrieves from far away: a repeated passage, or a single key per query."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def _retrieval(tally: Tally, kind: Kind) -> list[Finding]:
     """The better of two findings: weight on the passage that comes again, or on single far keys."""
     found = []
     for passages, keys in zip(_passages(tally, kind), _keys(tally, kind), strict=True):
-        # Without passages the reason is that of keys; if both are 0, passages are what the text asks for.
+        # Without repeated passages, report the finding for keys; if both scores are 0, the one for passages.
         better = passages.score is not None and passages.score >= (keys.score or 0.0)
         found.append(passages if better else keys)
     return found
 
 
 def _passages(tally: Tally, kind: Kind) -> list[Finding]:
-    """Mean weight on the token that comes next, where the passage that leads to it stood far back.
+    """Mean weight on the earlier occurrence of the next token, for queries whose passage occurred far back.
 
-    A text with a planted sentence and a question about it has such queries: those that predict the answer,
-    whose weights `regard needle` reads. So has a long story, wherever it says something again.
+    In a text with a planted sentence and a question, these are the queries that predict the answer, whose
+    weights `regard needle` reads. In a long story they are at repeated passages.
     """
     again = tally.words.repeating(tally.far) if tally.role == "decoder" else None
     if again is None or again.q_ids is None or again.k_ids is None:
@@ -61,10 +61,10 @@ def _passages(tally: Tally, kind: Kind) -> list[Finding]:
 
 
 def _keys(tally: Tally, kind: Kind) -> list[Finding]:
-    """Mean weight of each query's heaviest key if it is far away and no simpler rule explains it.
+    """Mean weight of each query's heaviest key, if it is far away and no simpler rule explains it.
 
-    Sharp rows at random places, as random weights produce them, are no finding: each heaviest weight is also
-    placed on a random key that its query may see, and the head must have more weight on far keys than that.
+    Random models have sharp rows at random keys, which are not a finding: so each heaviest weight is also
+    placed on a random visible key, and the head must have more weight on far keys than that.
     """
     if tally.role == "cross":
         return [unfit(kind, NO_DISTANCE)] * tally.heads

@@ -1,4 +1,4 @@
-"""What is found about a head for one kind."""
+"""Findings: the score of a head for one kind, corrected for chance."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BAR = 0.25
 QUERIES = 16
 # If an even spread has more weight than this on the keys, the remainder is mostly noise.
 MOST_CHANCE = 0.5
-# How much float32 sums of an even spread may be off.
+# The tolerance for float32 sums of an even spread.
 ROUNDING = 1e-3
-# Standard errors that a shuffled map exceeds once in 30,000 findings, that is, eleven kinds of some thousand
-# heads.
+# The number of standard errors that a shuffled map exceeds once in 30,000 findings: eleven kinds of a few
+# thousand heads.
 ERRORS = 4.0
 
 
@@ -98,5 +98,5 @@ def _reach(mean: Tensor, queries: Tensor, sharpness: Tensor, tries: int) -> Tens
 
 
 def unfit(kind: Kind, reason: str) -> Finding:
-    """A finding without a score, and why."""
+    """A finding without a score, with the reason."""
     return Finding(kind.name, None, kind.bar, reason)

@@ -1,4 +1,4 @@
-"""The head whose queries go through the keys in order: word by word through a sound, or a source text."""
+"""The alignment kind: queries that follow the keys in order, through a sound or a source text."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from regard.cards import Finding
 
 __all__ = ["ALIGNMENT", "CELLS", "NEAR", "stretches"]
 
-# Frames of a sound on either side that count as the same place; a token of a text has its own place only.
+# Frames of a sound on either side that count as the same position; in a text, only the token itself counts.
 NEAR = 2
-# How often the rows are shuffled to see what their best way is worth in any order.
+# The number of shuffles of the rows that the best path is compared with.
 SHUFFLES = 4
-# Cells of a head that are aligned, and those that are aligned at once.
+# The most cells of a head to align, and the most cells to align at once.
 CELLS, AT_ONCE = 1 << 20, 1 << 24
 
 
 def _alignment(tally: Tally, kind: Kind) -> list[Finding]:
-    """Mean weight of a query on its own stretch of the keys, on the best way that goes through both in order.
+    """Mean weight of a query on its own stretch of the keys, along the best monotonic path.
 
-    The way is chosen for each head, so that any map has one: the same rows in random orders have theirs too,
-    and the head must do better than they.
+    Every map has a best path, so the head must have more weight along it than the same rows in random orders.
     """
     if tally.role != "cross":
         return [unfit(kind, "only cross-attention follows another text or a sound")] * tally.heads
@@ -61,7 +60,7 @@ def _alignment(tally: Tally, kind: Kind) -> list[Finding]:
 def _along(
     weights: Float[Tensor, "heads q k"], visible: Int64[Tensor, "#heads q"], near: int
 ) -> tuple[Float[Tensor, " heads"], Float[Tensor, " heads"]]:
-    """The mean weight on the best way of each head, and what an even spread has there."""
+    """The mean weight along the best path of each head, and that of an even spread."""
     first, last = stretches(weights, near)
     sums = torch.nn.functional.pad(weights.double().cumsum(-1), (1, 0))
     on = sums.gather(-1, last[..., None] + 1) - sums.gather(-1, first[..., None])
@@ -71,15 +70,15 @@ def _along(
 def stretches(
     weights: Float[Tensor, "heads q k"], near: int
 ) -> tuple[Int64[Tensor, "heads q"], Int64[Tensor, "heads q"]]:
-    """The first and the last key of each query's own stretch, on the best way through each head."""
+    """The first and the last key of each query's own stretch, along the best path of each head."""
     heads, q, k = weights.shape
-    # Single frames of a sound flicker; a token of a text may be all there is to look at.
+    # Smooth over frames of a sound, whose weights are noisy, but not over tokens of a text.
     even = smooth(weights, 7 if near else 1)
     step = max(1, AT_ONCE // (q * k))
     starts = torch.cat([warped(part) for part in even.split(step)])
     ends = torch.cat([starts[:, 1:], starts.new_full((heads, 1), k - 1)], 1)
     if not near:
-        # Of a text a token ends before the next begins, unless both are of one place.
+        # In a text, a stretch ends before the next begins, unless both have the same key.
         ends = torch.maximum(starts, torch.cat([ends[:, :-1] - 1, ends[:, -1:]], 1))
     return (starts - near).clamp(min=0), (ends + near).clamp(max=k - 1)
 

@@ -1,4 +1,4 @@
-"""Kinds of heads that attend to a place: the previous token, itself, the first, near ones, every n-th."""
+"""Positional kinds: heads that attend to the previous token, itself, the first, near ones, every n-th."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _local(tally: Tally, kind: Kind) -> list[Finding]:
 
 
 def _strided(tally: Tally, kind: Kind) -> list[Finding]:
-    """The weight on one distance, or on every s-th, whichever scores most; distances 0 and 1 are left out."""
+    """The weight at one distance, or at every s-th, whichever scores most; distances 0 and 1 are left out."""
     if tally.role == "cross":
         return [unfit(kind, NO_DISTANCE)] * tally.heads
     best, strides = _combs(tally)
@@ -138,7 +138,7 @@ class _Best:
         self.stride, self.place = (torch.zeros_like(self.score, dtype=torch.long) for _ in range(2))
 
     def offer(self, both: Tensor, stride: int) -> None:
-        """Take the best comb where it beats the best so far; `both` are shares of weight and of chance."""
+        """Replace the best combs that this stride beats; `both` are shares of weight and of chance."""
         weight, chance = both
         score, place = ((weight - chance) / (1 - chance).clamp(min=1e-9)).max(-1)
         better = score > self.score

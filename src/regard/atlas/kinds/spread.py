@@ -8,7 +8,8 @@ from regard.cards import Finding
 
 __all__ = ["UNIFORM"]
 
-# A hundredth of the weight. Scores that vary by a fiftieth of a nat, as with random weights, exceed it.
+# The score from which the kind is found: at most a hundredth of the weight differs from an even spread.
+# Random weights, whose scores vary by a fiftieth of a nat, exceed that.
 BAR = 0.99
 
 

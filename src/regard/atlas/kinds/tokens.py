@@ -12,9 +12,10 @@ from regard.cards import Finding
 
 __all__ = ["DELIMITER", "DUPLICATE", "INDUCTION"]
 
-# Where a token counts as the same: a decoder looks back, an encoder both ways, cross-attention anywhere.
+# Which occurrences of a token count: earlier ones in a decoder, all others in an encoder, any in
+# cross-attention.
 PLACES = {"decoder": "before", "cross": "any"}
-# Rows whose own keys are read together.
+# Rows that are read at once for their weights on themselves.
 ROWS = 128
 
 
@@ -44,7 +45,8 @@ def _by_token(shift: int, what: str):
 
 
 def _delimiter(tally: Tally, kind: Kind) -> list[Finding]:
-    """Mean weight on delimiters, except the first key, which is a sink, and a delimiter's own place."""
+    """Mean weight on delimiters, except the first key, which is a sink, and a delimiter's weight on
+    itself."""
     flags = tally.words.delimiters
     if flags is None:
         return [unfit(kind, tally.words.no_delimiters)] * tally.heads
