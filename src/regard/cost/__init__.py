@@ -1,4 +1,4 @@
-"""What a model costs: parameters, FLOPs, bytes, cache, time and the longest context that fits."""
+"""The cost of a model: parameters, FLOPs, bytes, cache, time and the longest context that fits."""
 
 from regard.cost.attention import Attention, LatentAttention
 from regard.cost.config import from_config

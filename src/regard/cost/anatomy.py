@@ -1,4 +1,4 @@
-"""Which part of a model each of its modules is: attention or feed-forward part of a layer, head, or other."""
+"""Assigns each module of a model to a part: attention or feed-forward of a layer, head, or other."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Anatomy", "Part", "anatomy", "depth_of"]
 NORM = re.compile(r"norm|(^|_)ln(_|\d|$)|layer_?norm", re.IGNORECASE)
 MIXER = re.compile(r"att(n|ention)|mamba|mixer|ssm|conv|temporal|retention|recurrent", re.IGNORECASE)
 EXPERTS = re.compile(r"^experts?$")
-# Attributes that number a layer and do not change what it does.
+# Attributes that hold a layer's number and don't affect its computation.
 NUMBERING = re.compile(r"(^|_)(layer_)?(idx|index|id|number)$|layer_depth$")
 
 
 @dataclass(frozen=True)
 class Part:
-    """Where a module belongs: `layer` is None outside the layers; `kind` names the part of it."""
+    """The part that a module belongs to; `layer` is None outside the layers."""
 
     layer: int | None
     kind: str
@@ -29,7 +29,7 @@ class Part:
 
 @dataclass
 class Anatomy:
-    """A model's modules by part, its layers, and for each layer the first one that is built alike."""
+    """A model's modules by part, its layers, and for each layer the first layer with the same structure."""
 
     labels: dict[nn.Module, Part]
     stack: nn.ModuleList
@@ -38,7 +38,7 @@ class Anatomy:
 
 
 def depth_of(config: Any) -> int:
-    """How many layers a config announces."""
+    """The number of layers in a config."""
     for name in ("num_hidden_layers", "n_layer", "num_layers", "n_layers"):
         found = getattr(config, name, None)
         if isinstance(found, int) and not isinstance(found, bool) and found > 0:
@@ -49,7 +49,7 @@ def depth_of(config: Any) -> int:
 
 
 def anatomy(model: nn.Module, config: Any) -> Anatomy:
-    """Sorts the modules of a transformers model.
+    """Assign the modules of a transformers model to parts.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> gpt2 = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=8, n_head=2, vocab_size=9, n_positions=4))
@@ -97,7 +97,7 @@ def _part(name: str, module: nn.Module, prefix: str, model: nn.Module) -> Part:
 
 
 def _signature(layer: nn.Module) -> str:
-    """What distinguishes a layer: its modules, the shapes of its parameters, its settings."""
+    """The signature of a layer's structure: its modules, the shapes of its parameters, its settings."""
     shapes = [(name, tuple(p.shape)) for name, p in layer.named_parameters()]
     settings = [
         (name, key, repr(value))

@@ -11,10 +11,10 @@ __all__ = ["Attention", "LatentAttention"]
 
 @dataclass(frozen=True)
 class Attention:
-    """Multi-head attention with fewer key and value heads where `kv_heads` says so.
+    """Multi-head attention with `kv_heads` key and value heads.
 
-    `qk_norm` is "head" where one norm serves every head, "all" where it spans them; `sinks` is one learned
-    logit per head.
+    `qk_norm` is "head" for one norm shared by all heads, "all" for a norm that spans them; `sinks` adds one
+    learned logit per head.
 
     >>> maverick = Attention(heads=40, kv_heads=8, head_dim=128)
     >>> maverick.weights(5120)
@@ -49,64 +49,64 @@ class Attention:
         return {"w_q": d_model * query, "w_k": d_model * key, "w_v": d_model * key, "w_o": query * d_model}
 
     def parameters(self, d_model: int) -> int:
-        """Everything that attention learns: projections, biases, norms of queries and keys, sinks."""
+        """The number of parameters: projections, biases, norms of queries and keys, sinks."""
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         found = sum(self.weights(d_model).values())
         found += (query + 2 * key) * self.qkv_bias + d_model * self.out_bias + self.heads * self.sinks
         return found + {"": 0, "head": 2 * self.head_dim, "all": query + key}[self.qk_norm]
 
     def source_weights(self, d_model: int) -> int:
-        """The part of the projections that makes keys and values: in cross-attention, of the source."""
+        """The numbers in the key and value projections; cross-attention applies them to the source."""
         found = self.weights(d_model)
         return found["w_k"] + found["w_v"]
 
     def pair_flops(self, decoding: bool = False) -> tuple[int, int]:
-        """FLOPs for one pair of a query and a key in all heads: for its score, for mixing its value in."""
+        """FLOPs per pair of a query and a key in all heads: for its score, and for weighting its value."""
         return 2 * self.heads * self.head_dim, 2 * self.heads * self.head_dim
 
     @property
     def cached(self) -> int:
-        """Numbers the cache holds for one token."""
+        """The numbers per token in the cache."""
         return 2 * self.kv_heads * self.head_dim
 
     @property
     def attends(self) -> bool:
-        """Whether queries are scored against keys; a recurrent layer keeps a state instead."""
+        """Whether queries are scored against keys; recurrent layers keep a state instead."""
         return True
 
     @property
     def state(self) -> int:
-        """Numbers the cache holds at any length: those of a recurrent state."""
+        """The numbers of a recurrent state, whose size doesn't depend on the length."""
         return 0
 
     @property
     def wide_state(self) -> int:
-        """How many of the state's numbers are in float32, whatever the dtype of the rest."""
+        """The numbers of the state that are always in float32."""
         return 0
 
     @property
     def state_flops(self) -> int:
-        """FLOPs that one token takes to update that state and to read it."""
+        """FLOPs per token to update and read the state."""
         return 0
 
     @property
     def index_flops(self) -> int:
-        """FLOPs for one pair of a query and an earlier key, to choose which keys are attended to."""
+        """FLOPs per pair of a query and an earlier key for an index that selects keys."""
         return 0
 
     def streamed(self, d_model: int) -> int:
-        """Numbers one token moves through projections and a fused kernel: each one's in- and output."""
+        """The numbers per token that projections and a fused kernel read and write."""
         inner = 2 * self.heads * self.head_dim + 2 * self.kv_heads * self.head_dim
         return 2 * d_model + 2 * inner
 
 
 @dataclass(frozen=True)
 class LatentAttention(Attention):
-    """Attention whose keys and values are kept as one short vector per token (MLA of DeepSeek-V2).
+    """Attention that caches one short latent vector per token (MLA of DeepSeek-V2).
 
-    `head_dim` is the part of a query without positions, `rotary` the part with, `value_dim` the size of a
-    value. `q_rank` of 0 makes queries directly. In decoding, W_UK and W_UV are folded into query and output,
-    so pairs are scored on the cached vectors themselves: fewer bytes, more FLOPs.
+    `head_dim` is the part of a query without positions, `rotary` the part with positions, `value_dim` the
+    size of a value. With `q_rank` 0, queries are projected directly. In decoding, W_UK and W_UV are folded
+    into query and output, and scores use the cached vectors: fewer bytes, more FLOPs.
 
     >>> v3 = LatentAttention(128, 128, 128, rotary=64, value_dim=128, q_rank=1536, kv_rank=512)
     >>> v3.cached, v3.parameters(7168)

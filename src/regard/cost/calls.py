@@ -1,4 +1,4 @@
-"""What a model asks of its attention function: heads, sizes, and which keys its mask allows."""
+"""Records the attention calls of a model: heads, sizes, and the keys that its mask allows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from regard.cost.reach import FULL, Reach
 __all__ = ["Call", "Calls", "listening", "reach_of"]
 
 NAME = "regard_cost"
-# Longer than any window or chunk that models have: a mask that allows every key up to here is full.
+# Longer than any window or chunk of models: a mask that allows every key up to here counts as full.
 FAR = 1 << 18
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of attention; `reach` is None where the mask that came with it is not known."""
+    """One attention call; `reach` is None if its mask is unknown."""
 
     label: Hashable
     heads: int
@@ -40,11 +40,11 @@ class Calls:
 
     label: Callable[[], Hashable]
     made: list[Call] = field(default_factory=list)
-    # The tensor is kept beside what it means, so that its id stays its own.
+    # Keep the tensor alive, so that its id stays unique.
     masks: dict[int, tuple[Tensor, tuple[Reach, bool] | None]] = field(default_factory=dict)
 
     def reach(self, mask: Tensor | None, window: int | None) -> tuple[Reach | None, bool]:
-        """What a mask allows: as it was made, or as the only mask of the pass was."""
+        """The reach of a mask: from its construction, or that of the pass's only mask."""
         meanings = {found for _, found in self.masks.values()}
         known = self.masks.get(id(mask), (mask, None))[1] if mask is not None else None
         if known is None and len(meanings) == 1:
@@ -60,7 +60,7 @@ _listeners: list[Calls] = []
 
 @contextmanager
 def listening(label: Callable[[], Hashable]) -> Iterator[Calls]:
-    """Collects the calls of models whose attention implementation is `NAME`."""
+    """Within the block, collect the calls of models whose attention implementation is `NAME`."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
@@ -76,7 +76,7 @@ def listening(label: Callable[[], Hashable]) -> Iterator[Calls]:
 def _attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **more: Any
 ) -> tuple[Tensor, None]:
-    """Notes the sizes and returns an output of the right shape; nothing is multiplied."""
+    """Record the sizes; returns an output of the right shape without computing it."""
     calls = _listeners[-1]
     reach, causal = calls.reach(attention_mask, more.get("sliding_window"))
     batch, heads, queries, dim = query.shape
@@ -113,9 +113,9 @@ def _mask(
 
 
 def reach_of(mask_function: Callable[..., Tensor]) -> tuple[Reach, bool] | None:
-    """The reach that a mask function of transformers has, and whether it is causal; None if it has none.
+    """The reach of a mask function of transformers, and whether it is causal; None if it is no known reach.
 
-    `mask_function(batch, head, query, key)` answers for tensors of positions.
+    `mask_function(batch, head, query, key)` takes tensors of positions.
 
     >>> reach_of(lambda b, h, q, k: (k <= q) & (q - k < 4))
     (window:4, True)

@@ -1,4 +1,4 @@
-"""A model's config.json as a shape."""
+"""Converts a model's config.json to a shape."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ __all__ = ["by_formula", "from_config"]
 def from_config(source: Any, *, name: str | None = None, remote: bool = False) -> ModelShape:
     """The shape of a model from its config: a dict, a config.json or its folder, or a transformers config.
 
-    A name is looked up on the Hugging Face hub only with `remote=True`. Missing fields are named, all at
-    once. Parameters are compared with the model that transformers builds for the config, without weights;
-    where they differ, and for families that have no formula here, the shape is read off that model.
+    A name is looked up on the Hugging Face hub only with `remote=True`. The error for missing fields names
+    all of them. The number of parameters is compared with the model that transformers builds for the config,
+    without weights; if they differ, and for families without a formula here, the shape is measured on that
+    model.
 
     >>> shape = from_config({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
     ...                      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176,
@@ -48,7 +49,7 @@ def from_config(source: Any, *, name: str | None = None, remote: bool = False) -
 
 
 def _agree(formula: ModelShape, measured: ModelShape) -> bool:
-    """Whether a formula counts what transformers builds and runs."""
+    """Whether the shape from a formula has the same counts as the model that transformers builds."""
     counts = (
         lambda shape: parameters(shape).total,
         lambda shape: shape.kinds,
@@ -177,7 +178,7 @@ def _feed_forward(fields: Fields, family: Family, kind: str, index: int) -> Feed
 
 
 def _has_experts(fields: Fields, index: int) -> bool:
-    """Whether the layer of this index has experts; every family says it in its own way."""
+    """Whether the layer of this index has experts; families use different fields for it."""
     listed = fields.get("moe_layers")
     if listed is not None:
         return index in listed
@@ -209,7 +210,7 @@ def _reaches(fields: Fields, family: Family, count: int) -> list[Reach]:
 
 
 def _bert(shape: ModelShape, fields: Fields) -> ModelShape:
-    """With the head of its pre-training if the config says so, else with its pooler."""
+    """Add the pre-training head if the config has it, else the pooler."""
     d, types = shape.d_model, fields.get("type_vocab_size", 2)
     if any("MaskedLM" in name for name in fields.get("architectures", ())):
         transform = Extra("head's transform", d * d + 3 * d, d * d, with_head=True)
@@ -240,7 +241,7 @@ def _encoder_decoder(fields: Fields, family: Family) -> ModelShape:
         d,
         (encoder,) * count + (decoder,) * fields.get("num_decoder_layers", count),
         vocab,
-        # Positions are relative and the buckets end in "further": no length is the last.
+        # Positions are relative, with a last bucket for all larger distances, so there is no maximum length.
         context=fields.get("context"),
         tied=fields.get("tie_word_embeddings", family.tied),
         final_norms=2,

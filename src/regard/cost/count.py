@@ -1,4 +1,4 @@
-"""FLOPs and bytes of reading a context and of writing one more token."""
+"""FLOPs and bytes of a prefill and of a decoding step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FLOPS: tuple[str, ...] = ("projections", "scores", "mix", "index", "state", "fee
 
 @dataclass(frozen=True)
 class Work:
-    """What a pass computes and moves: FLOPs of its matrix products, bytes to and from memory, by part.
+    """The work of a pass by part: FLOPs of matrix products, bytes to and from memory.
 
     >>> from regard.cost import preset
     >>> work = decode(preset("llama-7b"), 2048)
@@ -41,23 +41,23 @@ class Work:
 
     @property
     def flops(self) -> int:
-        """FLOPs in all."""
+        """The total FLOPs."""
         return sum(self.flops_by_part.values())
 
     @property
     def bytes(self) -> int:
-        """Bytes in all."""
+        """The total bytes."""
         return sum(self.bytes_by_part.values())
 
     @property
     def intensity(self) -> float:
-        """FLOPs for each byte moved."""
+        """FLOPs per byte."""
         return self.flops / self.bytes
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The score matrix of one head, if it were made: its entries, its bytes, and the FLOPs of Q·Kᵀ."""
+    """The full score matrix of one head: its entries, its bytes, and the FLOPs of Q·Kᵀ."""
 
     entries: int
     bytes: int
@@ -65,7 +65,7 @@ class Scores:
 
 
 def scores(context: int, *, head_dim: int = 128, dtype: str = "float32") -> Scores:
-    """What the whole matrix of scores of one head costs, which a fused kernel never makes.
+    """The cost of one head's full score matrix, which fused kernels never store.
 
     >>> scores(1000, dtype="float16")
     Scores(entries=1000000, bytes=2000000, flops=256000000)
@@ -85,7 +85,7 @@ def weight_bytes(shape: ModelShape, dtype: str = "bfloat16") -> int:
 
 
 def cache_bytes(shape: ModelShape, context: int, *, dtype: str = "bfloat16", batch: int = 1) -> int:
-    """The bytes of keys and values that are kept for the next token; 0 for a model that writes none.
+    """The bytes of the key–value cache; 0 for a model that doesn't decode.
 
     >>> from regard.cost import preset
     >>> cache_bytes(preset("llama-7b"), 2048)
@@ -97,7 +97,7 @@ def cache_bytes(shape: ModelShape, context: int, *, dtype: str = "bfloat16", bat
 
 
 def kept_bytes(numbers: int, wide: int, dtype: str) -> int:
-    """The bytes of so many cached numbers, of which `wide` are kept in float32.
+    """The bytes of cached numbers, of which `wide` are in float32.
 
     >>> kept_bytes(10, 4, "bfloat16"), kept_bytes(10, 4, "float32")
     (28, 40)
@@ -106,12 +106,12 @@ def kept_bytes(numbers: int, wide: int, dtype: str) -> int:
 
 
 def layer_wide(layer: Layer) -> int:
-    """How many of the numbers that one layer keeps are in float32 whatever the dtype."""
+    """The numbers in one layer's cache that are always in float32."""
     return layer.attention.wide_state if layer.causal and not layer.encoder else 0
 
 
 def layer_cache(layer: Layer, context: int) -> int:
-    """The numbers one layer keeps of a context."""
+    """The numbers in one layer's cache for a context."""
     if layer.encoder or not layer.causal:
         return 0
     attention = layer.attention
@@ -129,11 +129,11 @@ def prefill(
     logits: str = "last",
     dense: bool = False,
 ) -> Work:
-    """The work of reading a context at once.
+    """The work of a prefill of a context.
 
-    An encoder–decoder reads `context` tokens and writes `target`, as many unless given. `logits="all"` makes
-    logits at every position, as in training; a model that does not decode always does. `dense` counts every
-    pair of a query and a key, allowed or not, as PyTorch's counter does.
+    An encoder–decoder reads `context` tokens and writes `target` tokens, by default as many. `logits="all"`
+    computes logits at every position, as in training; a model that doesn't decode always does. `dense` counts
+    all pairs of a query and a key, allowed or not, as PyTorch's counter does.
 
     >>> from regard.cost import preset
     >>> llama = preset("llama-7b")
@@ -167,7 +167,7 @@ def decode(
     dtype: str = "bfloat16",
     cache_dtype: str | None = None,
 ) -> Work:
-    """The work of one new token, the last of `context`; all before it are in the cache.
+    """The work of decoding one token, the last of `context`, with all earlier ones in the cache.
 
     >>> from regard.cost import preset
     >>> decode(preset("llama-7b"), 2048).bytes_by_part["cache"] > 2048 * 2 * 2 * 32 * 4096
@@ -181,7 +181,7 @@ def decode(
         if layer.encoder:
             continue
         pairs = layer.reach.pairs(1, context, layer.causal)
-        # A state is read and written whole.
+        # The whole state is read and written.
         kept = layer.attention.cached * (pairs + 1) + 2 * layer.attention.state
         total.attend(layer, 1, pairs, FULL.pairs(1, context, layer.causal), kept=kept)
         if layer.cross:
@@ -203,7 +203,7 @@ class _Tally:
         self.wide = 0
 
     def attend(self, layer: Layer, length: int, pairs: int, every: int, kept: int) -> None:
-        """`pairs` are attended to; where keys are chosen by an index, `every` pair has a score in it."""
+        """Add self-attention over `pairs`; an index that selects keys scores `every` pair."""
         d, attention = self.shape.d_model, layer.attention
         self._pairs(layer, pairs)
         self.flops["index"] += attention.index_flops * every * self.batch
@@ -216,20 +216,20 @@ class _Tally:
         self.wide += layer_wide(layer) * (2 if self.decoding else 1) * self.batch
 
     def cross(self, layer: Layer, length: int, new: int, source: int) -> None:
-        """Queries of the target, keys of the source, which are projected when they are `new`."""
+        """Add cross-attention from the target to the source; `new` source keys are projected."""
         d, attention = self.shape.d_model, layer.attention
         ours = sum(attention.weights(d).values()) - attention.source_weights(d)
         self._pairs(layer, length * source)
         self.flops["projections"] += 2 * (ours * length + attention.source_weights(d) * new) * self.batch
         self.numbers["weights"] += attention.parameters(d) if new else ours
         self.numbers["activations"] += attention.streamed(d) * length * self.batch
-        # Of a prefill the kept keys are counted with the layer's own; here they are read again.
+        # In a prefill, writing the keys is counted with the layer's own; here they are read again.
         self.numbers["cache"] += (0 if new else source * attention.cached) * self.batch
 
     def feed(self, layer: Layer, length: int) -> None:
         d, ffn, tokens = self.shape.d_model, layer.ffn, length * self.batch
         self.flops["feed_forward"] += 2 * ffn.weights(d, ffn.active) * tokens
-        # Tokens need not agree on experts: as many are read as there can be.
+        # Tokens may choose different experts: count the most that can be read.
         touched = min(ffn.experts, ffn.active * tokens)
         self.numbers["weights"] += ffn.parameters(d) if touched == ffn.experts else ffn.weights(d, touched)
         self.numbers["weights"] += layer.norm_parameters(d, self.shape.norm_parameters)

@@ -1,4 +1,4 @@
-"""Layers whose sizes were read off a model's own modules, whatever its family."""
+"""Layers whose counts were measured on a model's modules, for any family."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ __all__ = ["CountedAttention", "CountedFeedForward"]
 
 @dataclass(frozen=True)
 class CountedAttention(Attention):
-    """What mixes tokens in a layer, by its counts: attention, a linear or state-space layer, or both.
+    """The token mixer of a layer by its counts: attention, a linear or state-space layer, or both.
 
-    `learned` counts its parameters, `matrices` the numbers in the matrices that each token is multiplied
-    by, `moved` the numbers that go in and out of those products. A pair of a query and a key takes `score`
-    and `mix` FLOPs where the reach allows it, and `index` FLOPs are taken for every earlier key, to choose
-    among them. The cache holds `kept` numbers for each token, and `fixed` numbers at any length, of which
-    `wide` are in float32 whatever the dtype of the rest; updating and reading those takes `token_flops` for
-    each token. `decoding` replaces `score` and `mix` where one token is written on keys and values that are
-    kept as short vectors.
+    `learned` is the number of parameters, `matrices` the numbers in the matrices that each token is
+    multiplied with, `moved` the numbers that these products read and write. An allowed pair of a query and a
+    key takes `score` and `mix` FLOPs; an index takes `index` FLOPs per earlier key. The cache holds `kept`
+    numbers per token and a state of `fixed` numbers, of which `wide` are always in float32; updating and
+    reading the state takes `token_flops` per token. `decoding` replaces `score` and `mix` in decoding steps
+    on latent vectors.
 
     >>> mamba = CountedAttention(1, 1, 1, learned=100, matrices=90, fixed=64, token_flops=256)
     >>> mamba.cached, mamba.state, mamba.parameters(8), mamba.attends
@@ -78,10 +77,10 @@ class CountedAttention(Attention):
 
 @dataclass(frozen=True)
 class CountedFeedForward(FeedForward):
-    """A feed-forward part by its counts; 0 everywhere for a layer that has none.
+    """A feed-forward part by its counts, all 0 for a layer without one.
 
-    `learned` counts all parameters, `dense` the numbers in the matrices that every token is multiplied by,
-    `expert` the numbers in the matrices of one expert, `idle` the parameters that a token does not use.
+    `learned` is the number of parameters, `dense` the numbers in the matrices that every token is multiplied
+    with, `expert` the numbers in the matrices of one expert, `idle` the parameters that a token doesn't use.
 
     >>> feed = CountedFeedForward(1, learned=75, dense=10, experts=6, active=2, expert=10, idle=40)
     >>> feed.weights(8, 2), feed.active_parameters(8)

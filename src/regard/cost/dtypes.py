@@ -1,4 +1,4 @@
-"""How many bits a number takes."""
+"""The size of numbers by dtype."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bits_of(dtype: str) -> int:
 
 
 def bytes_of(numbers: int, dtype: str) -> int:
-    """The bytes that so many numbers take; a last odd half byte counts as a whole one.
+    """The bytes of a count of numbers, rounded up to whole bytes.
 
     >>> bytes_of(3, "float16"), bytes_of(3, "int4")
     (6, 2)

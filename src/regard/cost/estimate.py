@@ -1,4 +1,4 @@
-"""A model's cost at several contexts, all together."""
+"""`estimate`: the cost of a model at several context lengths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ USUAL = (1 << 10, 1 << 12, 1 << 15, 1 << 17, 1 << 20)
 
 @dataclass(frozen=True)
 class Estimate(Figures):
-    """The cost of a model; `longest` is the longest context within the budget, None where there is no end.
+    """The cost of a model; `longest` is the longest context within the budget, None if there is no limit.
 
     >>> found = estimate("llama-7b", [2048])
     >>> found.at[0].cache["bfloat16"], found.parameters.total
@@ -47,7 +47,7 @@ class Estimate(Figures):
         return report.figure(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values, numbers in full."""
+        """Plain data with unrounded numbers."""
         shape = self.shape
         return {
             "model": shape.name,
@@ -81,9 +81,9 @@ def estimate(
     processor: str | Gpu | None = None,
     budget: int | None = None,
 ) -> Estimate:
-    """What a model, by preset or shape, costs at these contexts; some usual ones up to its own unless given.
+    """The cost of a model, a preset or a shape, at these contexts; by default, usual lengths up to its own.
 
-    A context longer than the model was trained for is counted all the same, with a warning.
+    Contexts longer than the model's training length are counted with a warning.
 
     >>> estimate("mistral-7b", [4096], processor="H100", budget=24 * 10**9).longest is None
     True

@@ -1,4 +1,4 @@
-"""What a family of models fixes and its config files leave unsaid."""
+"""Traits of model families that their config files don't contain."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["FAMILIES", "Family"]
 class Family:
     """The traits of a family of models.
 
-    The `…_field`s name the switch of the config that overrides what is said of biases here. `full_every` is
-    the pattern of layers where the config lists none: every so many-th is full, the others are local.
-    `ffn_default` is the width in multiples of d_model where the config gives none.
+    The `…_field`s name config fields that override the biases given here. `full_every` is the layer pattern
+    if the config lists none: every n-th layer is full, the others are local. `ffn_default` is the
+    feed-forward width in multiples of d_model if the config gives none.
     """
 
     gated: bool = True

@@ -1,4 +1,4 @@
-"""Reading a model's config: one name for what every family calls differently."""
+"""Reads a model's config by common names for fields that families name differently."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ NAMES = {
 
 
 class Fields:
-    """A config that answers by regard's names and by its own, and remembers what it lacked.
+    """A config that can be read by regard's names or its own, and records missing fields.
 
-    `whole` is the config that it is the text part of, if it is one. `complete` says that a config object
-    gave the values, which knows the defaults of its family.
+    `whole` is the config that contains it, if it is the text part of one. `complete` says that the values
+    come from a config object, which includes the defaults of its family.
 
     >>> fields = Fields({"n_embd": 768, "vocab_size": 50257}, "gpt2")
     >>> fields.need("d_model"), fields.get("experts", 0)
@@ -48,14 +48,14 @@ class Fields:
         self.missing: list[str] = []
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value under any of its names; the default where it is absent or null."""
+        """The value under any of its names; the default if it is absent or null."""
         for field in NAMES.get(name, (name,)):
             if self.values.get(field) is not None:
                 return self.values[field]
         return default
 
     def need(self, name: str) -> int:
-        """A whole number that must be there; 1 stands in for it until `check` says what is missing."""
+        """A required whole number; if it is missing, returns 1 and records it for `check`."""
         found = self.get(name)
         first, *others = NAMES.get(name, (name,))
         if found is None:
@@ -69,11 +69,11 @@ class Fields:
         return found
 
     def given(self, name: str) -> int | None:
-        """A whole number if it is there, else None."""
+        """A whole number, or None if it is absent."""
         return None if self.get(name) is None else self.need(name)
 
     def check(self) -> None:
-        """Raise, naming everything that was needed and missing."""
+        """Raise ModelError with all missing fields."""
         if self.missing:
             lacks = ", ".join(dict.fromkeys(self.missing))
             raise ModelError(
@@ -95,7 +95,7 @@ def read_fields(
         renamed = () if kinds[0] == kinds[1] else (f"{kinds[0]} is counted as {kinds[1]} of transformers",)
         return Fields(family, name, complete=hasattr(source, "to_dict")), renamed
     notes = ("only the text part of this model is counted",)
-    # Older files do not repeat in the part what its whole says.
+    # In older files, some fields of the text part are only in the containing config.
     kind = inner.get("model_type") or f"{values.get('model_type')}_text"
     config, defaulted = config_of(translated({**inner, "model_type": kind}), name, nested=True)
     if defaulted:
@@ -106,7 +106,7 @@ def read_fields(
 
 
 def _plain(config: Any) -> Mapping[str, Any]:
-    """A transformers config as a dict; not every version writes down that embeddings are tied."""
+    """A transformers config as a dict, including tied embeddings, which not every version writes."""
     tied = getattr(config, "tie_word_embeddings", None)
     return {**({} if tied is None else {"tie_word_embeddings": tied}), **config.to_dict()}
 

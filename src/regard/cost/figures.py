@@ -1,4 +1,4 @@
-"""The figures of an estimate, by context: plain data that `report` draws."""
+"""The numbers of an estimate by context, as plain data for `report`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ __all__ = ["AtContext", "Figures"]
 
 @dataclass(frozen=True)
 class AtContext:
-    """What one context costs; no `decode` for a model that writes no tokens, no times without a GPU.
-
-    `scores` is None for a model without attention.
+    """The cost of one context. `decode` is None for a model that doesn't decode, times are None without a
+    GPU, `scores` is None for a model without attention.
     """
 
     context: int

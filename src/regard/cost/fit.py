@@ -1,4 +1,4 @@
-"""The longest context that fits."""
+"""The longest context that fits into memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from regard.errors import RegardError
 
 __all__ = ["longest_context", "memory_bytes"]
 
-# Longer than anything: what fits here fits always, because nothing that is kept grows any more.
+# If this context fits, every context fits, because the cache no longer grows.
 ENDLESS = 1 << 48
 
 
@@ -22,7 +22,7 @@ def memory_bytes(
     batch: int = 1,
     eager: bool = False,
 ) -> int:
-    """The bytes of weights and cache, and if `eager` of one layer's score matrices.
+    """The bytes of weights and cache, and with `eager` of one layer's score matrices.
 
     >>> from regard.cost import preset
     >>> memory_bytes(preset("llama-7b"), 2048) == 2 * 6738415616 + 1073741824
@@ -45,8 +45,8 @@ def longest_context(
 ) -> int | None:
     """The most tokens for which weights and cache stay within a budget of bytes.
 
-    None means that every length fits, because nothing kept grows with it; 0 that not even one token does.
-    The model's own trained length is not regarded.
+    None means that every length fits, because the cache doesn't grow with it; 0 means that not even one token
+    fits. The model's training length is ignored.
 
     >>> from regard.cost import preset
     >>> longest_context(preset("llama-7b"), 24 * 10**9)

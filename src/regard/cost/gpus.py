@@ -1,4 +1,4 @@
-"""What a processor can do at best, as its maker says or as it was measured here."""
+"""Peak FLOP/s and bandwidth of processors, from data sheets or measured on this machine."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def gpu(name: str) -> Gpu:
 
 
 def this_machine(seconds: float = 0.3) -> Gpu:
-    """This machine as it measures: a matrix product in bfloat16 and a copy, each for at least so long.
+    """Measure this machine: a bfloat16 matrix product and a copy, each for at least `seconds`.
 
-    What is measured is less than a maker's peak, and includes whatever else the machine is doing.
+    The result is below a data sheet's peak, and other work on the machine lowers it.
 
     >>> found = this_machine(0.01)
     >>> found.flops > 1e6 and found.bandwidth > 1e6
@@ -98,7 +98,7 @@ def this_machine(seconds: float = 0.3) -> Gpu:
 
     cuda = torch.cuda.is_available()
     device, side, numbers = ("cuda", 8192, 1 << 28) if cuda else ("cpu", 512, 1 << 23)
-    # A processor that only emulates bfloat16 is faster in float32, and people would use that.
+    # A processor that emulates bfloat16 is faster in float32, so measure that too.
     dtypes = (torch.bfloat16,) if cuda else (torch.bfloat16, torch.float32)
     wait = torch.cuda.synchronize if cuda else lambda: None
     best = 0.0
@@ -115,7 +115,7 @@ def this_machine(seconds: float = 0.3) -> Gpu:
 
 
 def _fastest(call: Callable[[], object], wait: Callable[[], object], seconds: float) -> float:
-    """The shortest time of one call: what else runs can only lengthen it."""
+    """The shortest time of one call; other work on the machine can only lengthen it."""
     best, stop = float("inf"), time.perf_counter() + seconds
     call()
     while True:

@@ -1,4 +1,5 @@
-"""Published models whose families have no formula here: they are counted on the model transformers builds."""
+"""Published models of families without a formula here: they are counted on the model that transformers
+builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the installed transformers knows of a model type: its config class, its defaults, its model class."""
+"""Looks up a model type in the installed transformers: config class, defaults, model class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.errors import ModelError, NotCountedError
 
 __all__ = ["config_of", "model_class_of", "translated", "whole_class_of"]
 
-# Sizes that a config must give, and what families call them.
+# Sizes that a config must give, and their names in families.
 SIZES = {
     "hidden_size": ("n_embd", "d_model"),
     "num_hidden_layers": ("n_layer", "num_layers", "n_layers", "decoder_layers"),
@@ -21,9 +21,9 @@ SIZES = {
 
 
 def translated(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A config of a model that ships with code of its own, as the family of transformers that it is of.
+    """The config of a model with its own code, converted to the equivalent family of transformers.
 
-    Either the families are known to be the same, or the config names a class of transformers as its own.
+    Either the two families are known to be equal, or the config names a class of transformers.
 
     >>> translated({"model_type": "minimax_m1", "attn_type_list": [0, 1]})["layer_types"]
     ['linear_attention', 'full_attention']
@@ -38,7 +38,7 @@ def translated(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _family_of_class(values: Mapping[str, Any]) -> str | None:
-    """The model type of the class of transformers that a config of an unknown type names."""
+    """The model type of the transformers class that a config of unknown type names."""
     import transformers
 
     if not values.get("model_type") or values["model_type"] in transformers.CONFIG_MAPPING:
@@ -51,10 +51,11 @@ def _family_of_class(values: Mapping[str, Any]) -> str | None:
 
 
 def config_of(values: Mapping[str, Any], name: str, *, nested: bool = False) -> tuple[Any, tuple[str, ...]]:
-    """The config object of a model type, with its class's defaults, and the sizes that are such defaults.
+    """The config object of a model type, with its class's defaults, and the sizes that come from the
+    defaults.
 
-    A part of a larger config is stored as its difference from those defaults, and a config object knows
-    them, so that sizes may be missing there (`nested`) and nowhere else.
+    A part of a larger config is stored as its difference from the defaults, so sizes may be missing there
+    (`nested`) and nowhere else.
     """
     import transformers
 
@@ -84,7 +85,7 @@ def config_of(values: Mapping[str, Any], name: str, *, nested: bool = False) -> 
 
 
 def _missing(values: Mapping[str, Any], family: Any) -> list[str]:
-    """The sizes that a family has, written as its configs do, and that are not given."""
+    """The family's sizes that are not given, by their names in its configs."""
     try:
         usual = family()
     except Exception:
@@ -106,12 +107,12 @@ def _missing(values: Mapping[str, Any], family: Any) -> list[str]:
 
 
 def _is_whole(family: Any) -> bool:
-    """Whether a config of this family holds another for its text."""
+    """Whether a config of this family contains another config for its text part."""
     return "text_config" in getattr(family, "sub_configs", {})
 
 
 def _said_otherwise(size: str, values: Mapping[str, Any], family: Any) -> bool:
-    """Whether a family reads this size from a field of another name: if that is one more, so is the size."""
+    """Whether a family reads this size from a given field of another name: tested by changing that field."""
 
     def read(more: Mapping[str, Any]) -> Any:
         try:
@@ -125,7 +126,7 @@ def _said_otherwise(size: str, values: Mapping[str, Any], family: Any) -> bool:
 
 
 def _keeps_key_heads(family: Any) -> bool:
-    """Whether a family's default of key heads is a number, and not as many as there are query heads."""
+    """Whether a family's default number of key heads is fixed, instead of equal to the query heads."""
     if "num_key_value_heads" not in inspect.signature(family).parameters:
         return False
     try:
@@ -135,9 +136,9 @@ def _keeps_key_heads(family: Any) -> bool:
 
 
 def model_class_of(config: Any, architectures: list[str] | None = None) -> Any:
-    """The class of transformers whose parameters are meant: the one named, else with the head of its family.
+    """The transformers class to count: the one named in the config, else the family's class with a head.
 
-    An encoder that names none is counted without a head. None where the family has no head of its own,
+    An encoder that names no class is counted without a head. None if the family has no class with a head,
     because it is part of a larger model.
     """
     import transformers
@@ -165,7 +166,7 @@ def model_class_of(config: Any, architectures: list[str] | None = None) -> Any:
 
 
 def whole_class_of(config: Any) -> Any:
-    """The class of a model that reads text and more, such as images; None where there is none."""
+    """The class of a multimodal model; None if there is none."""
     from transformers.models.auto import modeling_auto as auto
 
     for mapping in (auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, auto.MODEL_FOR_MULTIMODAL_LM_MAPPING):

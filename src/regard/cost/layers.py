@@ -1,4 +1,4 @@
-"""What each layer costs by itself."""
+"""The cost of each layer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LayerCost:
 
 
 def layers_of(shape: ModelShape, context: int, *, dtype: str = "bfloat16", batch: int = 1) -> list[LayerCost]:
-    """Every layer of a model when it reads a context.
+    """The cost of every layer of a model in a prefill.
 
     >>> from regard.cost import preset
     >>> [layer.cache_bytes for layer in layers_of(preset("llama-4-maverick"), 131072)[2:4]]

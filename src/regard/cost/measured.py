@@ -1,4 +1,4 @@
-"""The shape of a model of any family, read off what transformers builds for its config."""
+"""Measures the shape of a model of any family on the model that transformers builds for its config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regard.errors import NotCountedError
 
 __all__ = ["measured_shape"]
 
-# Settings of attention that does not see every key; where calls were not seen, such a model is refused.
+# Config fields of sparse attention. A model with one is refused if its attention calls were not recorded.
 LOCAL = (
     "sliding_window",
     "attention_window",
@@ -34,7 +34,7 @@ LOCAL = (
 
 
 class Growth(NamedTuple):
-    """What a count is at n tokens: fixed + token · n + pair · n²."""
+    """A count as a function of the number of tokens n: fixed + token · n + pair · n²."""
 
     fixed: int
     token: int
@@ -42,7 +42,7 @@ class Growth(NamedTuple):
 
     @classmethod
     def of(cls, counts: list[int]) -> Growth:
-        """Fitted to the counts at three lengths that follow each other.
+        """Fit the counts at three consecutive lengths.
 
         >>> Growth.of([2 + 3 * n + 5 * n * n for n in LENGTHS])
         Growth(fixed=2, token=3, pair=5)
@@ -54,13 +54,13 @@ class Growth(NamedTuple):
 
 
 def measured_shape(found: Probe, name: str) -> ModelShape:
-    """A model's shape from its modules, its cache and the products of its passes."""
+    """Derive a model's shape from its modules, its cache and the matrix products of its passes."""
     reader = _Reader(found)
     layers = tuple(reader.layer(index) for index in range(len(found.anatomy.layers)))
     model: Any = found.model
     learned = reader.learned
     head, table = model.get_output_embeddings(), model.get_input_embeddings().weight
-    # A head of the embedding's shape is the shape's own; any other is something beside the layers.
+    # A head of the embedding's shape is part of `ModelShape`; any other is an extra.
     plain = head is not None and head.weight.shape == table.shape
     tied = head is not None and head.weight is table
     bias = plain and getattr(head, "bias", None) is not None
@@ -85,7 +85,7 @@ def measured_shape(found: Probe, name: str) -> ModelShape:
 
 
 def _extras(reader: _Reader, numbers: int, of_head: int) -> tuple[Extra, ...]:
-    """What is neither in layers nor the embedding nor a head of its shape."""
+    """The parts outside the layers, other than the embedding and a head of its shape."""
     beside, head = (reader.growth(Part(None, kind)) for kind in ("other", "head"))
     found = (
         Extra("beside the layers", numbers - of_head, beside.token // 2),
@@ -112,14 +112,14 @@ class _Reader:
         )
 
     def _counted(self) -> set[nn.Module]:
-        """The modules that count: all, or where text is only a part, those that a pass over text visits."""
+        """The modules to count: all, or for a multimodal model those that a pass over text visits."""
         if not self.found.partial:
             return set(self.found.model.modules())
         layers = {module for layer in self.found.anatomy.layers for module in layer.modules()}
         return layers | self.found.passes[LENGTHS[0]].products.visited
 
     def growth(self, part: Part, count: str = "flops") -> Growth:
-        """How a count of one part grows with the length."""
+        """The growth of one part's count with the length."""
         counts = [getattr(self.found.passes[n].products, count)[part] for n in LENGTHS]
         return Growth.of(counts)
 
@@ -128,7 +128,7 @@ class _Reader:
         attention, reach, causal = self.attention(index, first)
         feed = self.feed_forward(index, first)
         if not (attention.attends or attention.cached or attention.state):
-            # What is called a mixer here mixes nothing: it is a feed-forward part.
+            # This module is called a mixer but doesn't mix tokens: it is a feed-forward part.
             feed = replace(
                 feed,
                 learned=feed.learned + attention.learned,
@@ -173,7 +173,7 @@ class _Reader:
         return made, reach, causal
 
     def pairs(self, calls: list[Call], counted: int) -> tuple[int, int, tuple[Reach, bool]]:
-        """FLOPs of a pair for its score and its mixing, and which pairs there are."""
+        """FLOPs per pair for its score and its weighted value, and the reach."""
         if not calls:
             if counted:
                 self._check_full()
@@ -197,7 +197,7 @@ class _Reader:
         return score, sum(2 * call.heads * call.value_dim for call in calls), (reach, causal)
 
     def kept(self, index: int) -> tuple[int, dict[str, int]]:
-        """What the cache holds of a layer: numbers for each token, and the numbers of its state."""
+        """A layer's part of the cache: numbers per token, and numbers of its state."""
         caches = [self.found.passes[n].kept for n in LENGTHS]
         if None in caches:
             if self.causal:
@@ -231,7 +231,7 @@ class _Reader:
         )
 
     def _experts(self, index: int) -> tuple[int, int, int]:
-        """How many experts a layer has, the numbers of one, and those in its matrices."""
+        """The number of experts of a layer, the parameters of one, and the numbers in its matrices."""
         labels = self.found.anatomy.labels
         modules = [
             m for m in self.found.anatomy.layers[index].modules() if labels.get(m) == Part(index, "experts")
@@ -245,18 +245,18 @@ class _Reader:
         return count, sum(p.numel() for p in parameters) // count, matrices // count
 
     def _readings(self, index: int) -> int:
-        """How often a token goes over a recurrent state: once to add to it, once to read it.
+        """The number of passes over a recurrent state per token: one to update it, one to read it.
 
-        The delta rule also reads it before it adds, to take away what is there already.
+        The delta rule also reads the state before the update, to subtract the current value.
         """
         names = {type(module).__name__.lower() for module in self.found.anatomy.layers[index].modules()}
         return 3 if any("delta" in name or "kda" in name for name in names) else 2
 
     def _on_latents(self, heads: int, kept: int) -> tuple[int, int] | None:
-        """FLOPs of a pair on the short vectors that latent attention keeps, if that is what is kept."""
+        """FLOPs per pair on latent vectors, if the cache holds these."""
         rank, rotary = (getattr(self.config, name, None) for name in ("kv_lora_rank", "qk_rope_head_dim"))
         size = (rank or 0) + (rotary or 0)
-        # Keys and values of all heads would be many times as long; an index adds less than as much again.
+        # Keys and values of all heads would be many times as long; an index at most doubles the size.
         if not rank or rotary is None or not size <= kept < 2 * size:
             return None
         return 2 * heads * size, 2 * heads * rank
@@ -268,7 +268,7 @@ class _Reader:
         raise NotCountedError(f"the config of {self.kind} lacks num_attention_heads (or n_head, num_heads).")
 
     def _masked(self) -> bool:
-        """Whether the model made masks in any way that could be seen."""
+        """Whether masks that the model made were recorded."""
         return any(call.reach is not None for call in self.found.passes[LENGTHS[-1]].calls)
 
     def _check_full(self) -> None:

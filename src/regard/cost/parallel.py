@@ -1,4 +1,4 @@
-"""The planner: what reading a long context costs on several ranks, by strategy."""
+"""The planner: the cost of a long prefill on several ranks, by strategy."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from regard.errors import RegardError
 __all__ = ["EXCHANGES", "Link", "RankPlan", "link_of", "plan_ranks", "sweep_ranks"]
 
 EXCHANGES = ("gather", "ring", "heads")
-# GPUs of one node, joined by NVLink; beyond them traffic goes over the network.
+# GPUs per node, connected by NVLink; nodes are connected by a network.
 NODE = 8
 
 
 @dataclass(frozen=True)
 class Link:
-    """What joins the ranks: bytes per second that one rank can send, and seconds before the first byte."""
+    """The link between ranks: bytes per second that one rank can send, and the latency in seconds."""
 
     name: str
     bandwidth: float
@@ -38,12 +38,12 @@ NETWORK = Link("InfiniBand, 50 GB/s", 50e9)
 
 @dataclass(frozen=True)
 class RankPlan:
-    """One strategy: which exchange over which layout, and what the busiest rank does for one prefill.
+    """One strategy, an exchange and a layout, with the work of the busiest rank in one prefill.
 
-    `compute` is the time of its matrix products at the GPU's best; `attention` the part of it that keys and
-    values are waited for. `sending` is the time of the bytes at the link's best. A ring sends while it
-    attends, so of the two only the longer counts; gathering and dealing out heads wait. `refusal` says why a
-    strategy cannot be used; its numbers are then 0.
+    `compute` is the time of its matrix products at the GPU's peak; `attention` is the part that needs keys
+    and values of other ranks. `sending` is the time of the bytes at the link's peak. A ring sends while it
+    attends, so the longer of the two counts; with gathering and with exchange of heads, attention waits for
+    the data. `refusal` says why a strategy can't be used; its numbers are then 0.
     """
 
     exchange: str
@@ -66,7 +66,7 @@ class RankPlan:
 
     @property
     def seconds(self) -> float:
-        """The least that one prefill can take."""
+        """The lower bound for one prefill."""
         if self.exchange == "ring":
             return self.compute - self.attention + max(self.attention, self.sending)
         return self.compute + self.sending
@@ -77,7 +77,7 @@ class RankPlan:
 
 
 def link_of(ranks: int, gigabytes: float | None = None) -> Link:
-    """NVLink within a node of 8, InfiniBand beyond; or a link of so many GB/s.
+    """NVLink within a node of 8, InfiniBand beyond; or a link of the given GB/s.
 
     >>> link_of(8).name, link_of(16).name, link_of(2, 12.5).bandwidth
     ('NVLink, 450 GB/s', 'InfiniBand, 50 GB/s', 12500000000.0)
@@ -120,7 +120,7 @@ def plan_ranks(
 def sweep_ranks(
     shape: ModelShape, context: int, processor: Gpu, *, most: int = 4096, gigabytes: float | None = None
 ) -> dict[str, list[RankPlan]]:
-    """Every strategy at 1, 2, 4 … ranks, up to where it is refused."""
+    """Every strategy at 1, 2, 4 … ranks, until it is refused."""
     found: dict[str, list[RankPlan]] = {}
     ranks = 1
     while ranks <= min(most, context):
@@ -159,7 +159,7 @@ def _plan(
         seen = _traffic(context, ranks, layout, layer.reach, layer.causal)
         rows, pairs = int(seen.rows.max()), int(seen.pairs.max())
         if exchange == "heads":
-            # Each rank computes some heads over the whole sequence.
+            # Each rank computes some of the heads over the whole sequence.
             share = -(-layer.attention.kv_heads // ranks) / layer.attention.kv_heads
             pairs = int(int(seen.pairs.sum()) * share)
         own = cost.pair_flops * pairs // max(1, int(seen.pairs.sum()))
@@ -200,7 +200,7 @@ def _refusal(shape: ModelShape, ranks: int, exchange: str) -> str | None:
 
 
 def _sent(layer: Layer, seen: Traffic, ranks: int, exchange: str, dtype: str) -> int:
-    """Bytes that the rank which sends most sends in one layer, forward."""
+    """The most bytes that a rank sends in one layer, forward."""
     a = layer.attention
     if exchange != "heads":
         return bytes_of(int(seen.sent.max()) * 2 * a.kv_heads * a.head_dim, dtype)
@@ -216,7 +216,8 @@ def _sent(layer: Layer, seen: Traffic, ranks: int, exchange: str, dtype: str) ->
 
 
 def _held(layer: Layer, seen: Traffic, ranks: int, exchange: str, dtype: str, context: int) -> int:
-    """Bytes of what others sent, of one layer: all at once, two shards of a ring, or whole heads."""
+    """The bytes of received keys and values in one layer: all shards, two shards of a ring, or whole
+    heads."""
     a = layer.attention
     each = 2 * a.kv_heads * a.head_dim
     if exchange == "gather":

@@ -1,4 +1,4 @@
-"""Plans over ranks as a table and as a figure."""
+"""Tables and a figure of plans over ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["plans_table", "sweep_figure", "sweep_table"]
 
 
 def plans_table(title: str, plans: Sequence[RankPlan]) -> Table:
-    """One line per strategy, fastest first: what the busiest rank computes, sends and holds."""
+    """One row per strategy, fastest first: compute, traffic and memory of the busiest rank."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -41,7 +41,7 @@ def plans_table(title: str, plans: Sequence[RankPlan]) -> Table:
 
 
 def sweep_table(title: str, sweep: Mapping[str, Sequence[RankPlan]]) -> Table:
-    """The time of every strategy by the number of ranks; – where it is refused."""
+    """The time of every strategy by the number of ranks; – if it is refused."""
     from rich.table import Table
 
     ranks = sorted({plan.ranks for plans in sweep.values() for plan in plans})
@@ -56,7 +56,7 @@ def sweep_table(title: str, sweep: Mapping[str, Sequence[RankPlan]]) -> Table:
 
 
 def sweep_figure(sweep: Mapping[str, Sequence[RankPlan]], title: str) -> Figure:
-    """The speed-up over one rank, by strategy: where a line bends, that strategy stops scaling."""
+    """The speed-up over one rank, by strategy; a strategy stops scaling at the bend of its line."""
     from regard.plots import panels
 
     one = next(iter(sweep.values()))[0]

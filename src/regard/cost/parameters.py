@@ -1,4 +1,4 @@
-"""What a model learns, counted part by part."""
+"""The parameters of a model, counted by part."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["Parameters", "layer_parameters", "parameters"]
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters by part; `active` is what one token uses, less than `total` where there are experts.
+    """Parameters by part; `active` are those that one token uses, less than `total` in models with experts.
 
-    Model cards count active parameters either way: with the embedding, or without, because a token reads
+    Some model cards count active parameters with the embedding, others without, because a token reads only
     one row of it.
 
     >>> from regard.cost import preset
@@ -32,17 +32,17 @@ class Parameters:
 
     @property
     def active_without_embedding(self) -> int:
-        """What one token uses, leaving out the embedding; one that is tied to the head counts as the head."""
+        """The active parameters without the embedding; an embedding tied to the head counts as the head."""
         return self.active if self.tied else self.active - self.embeddings
 
     @property
     def total(self) -> int:
-        """All of them; a head tied to the embedding counts once."""
+        """The total number; a head tied to the embedding counts once."""
         return self.attention + self.feed_forward + self.norms + self.embeddings + self.head + self.other
 
 
 def parameters(shape: ModelShape) -> Parameters:
-    """The parameters of a model, exactly as its module holds them.
+    """The parameters of a model, exactly those of its module.
 
     >>> from regard.cost import preset
     >>> found = parameters(preset("llama-7b"))

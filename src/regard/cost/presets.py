@@ -1,4 +1,4 @@
-"""Models by name, each with where its numbers were published."""
+"""Presets: models by name, each with the source of its numbers."""
 
 from __future__ import annotations
 
@@ -228,6 +228,6 @@ def preset(name: str) -> ModelShape:
         )
     if isinstance(found, ModelShape):
         return replace(found, name=key)
-    # Tests hold these to the modules of transformers; nothing needs to be built to use them.
+    # Tests compare these with the modules of transformers; using them builds no model.
     made = by_formula(Fields(found, key))
     return replace(made, notes=(*made.notes, GPT3)) if key == "gpt3-175b" else made

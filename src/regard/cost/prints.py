@@ -1,4 +1,4 @@
-"""Numbers as textbooks print them, beside the same numbers counted."""
+"""Numbers printed in textbooks, compared with exact counts."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Print:
 
 
 def verdict(printed: str, exact: int | Decimal) -> str:
-    """How a printed number stands to the exact one, as `regard check` judges it.
+    """Judge a printed number by the exact one, as `regard check` does.
 
-    Rounded means within half of the last printed digit, either way at the half. Binary means that it is
-    right if the prefix is read as a power of 1024 and not if it is read as a power of 1000.
+    Rounded means within half of the last printed digit; at exactly half, both neighbours are right. Binary
+    means that the number is right if its prefix is a power of 1024, and wrong if it is a power of 1000.
 
     >>> [verdict("4 MB", size) for size in (4000000, 4194304, 4400000, 5400000)]
     ['exact', 'binary', 'rounded', 'wrong']
@@ -46,7 +46,7 @@ def verdict(printed: str, exact: int | Decimal) -> str:
 
 
 def prints() -> list[Print]:
-    """Every printed number that regard has been held to.
+    """All printed numbers in the collection.
 
     >>> sorted({found.verdict for found in prints()})
     ['binary', 'exact', 'rounded', 'wrong']

@@ -1,4 +1,4 @@
-"""What transformers builds for a config: run on the meta device, where tensors have shapes and no numbers."""
+"""Builds the model of a config on the meta device, and runs it to record products, calls and the cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regard.errors import NotCountedError
 
 __all__ = ["Pass", "Probe", "build", "kept_numbers", "numbers_in", "probe"]
 
-# Three lengths tell what grows with tokens from what grows with pairs of them.
+# Three lengths distinguish counts that grow with tokens from those that grow with pairs of tokens.
 LENGTHS = (2, 3, 4)
 STATES = ("recurrent_states", "conv_states")
 WIDE = "float32"
@@ -26,7 +26,8 @@ WIDE = "float32"
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass over so many tokens: its products, its attention calls, the numbers each layer keeps."""
+    """One pass over `length` tokens: its products, its attention calls, the numbers that each layer
+    caches."""
 
     products: Products
     calls: list[Call]
@@ -35,9 +36,9 @@ class Pass:
 
 @dataclass(frozen=True)
 class Probe:
-    """A model that was built without weights, and a pass at each of `LENGTHS`.
+    """A model built without weights, and a pass at each of `LENGTHS`.
 
-    `config` is that of its text part, where `partial` says that there is more to it.
+    `config` is the config of its text part; `partial` says whether the model has other parts.
     """
 
     model: nn.Module
@@ -48,7 +49,7 @@ class Probe:
 
 
 def probe(config: Any, model_class: Any) -> Probe:
-    """Build the model of a config and run it, without a single number being computed."""
+    """Build the model of a config and run it on the meta device."""
     config = deepcopy(config)  # building sets how attention and experts run
     with _quiet():
         model = build(config, model_class)
@@ -58,7 +59,7 @@ def probe(config: Any, model_class: Any) -> Probe:
             with _shortened(parts):
                 passes = {length: _pass(model, parts, length) for length in LENGTHS}
         except Exception:
-            # A layer that reads what another keeps needs that other one.
+            # Skipping layers fails if a layer reads another one's cache; then run all layers.
             parts.alike = list(range(len(parts.layers)))
             passes = {length: _tried(model, parts, length) for length in LENGTHS}
     return Probe(model, text, text is not config, parts, passes)
@@ -66,7 +67,7 @@ def probe(config: Any, model_class: Any) -> Probe:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Inside, transformers does not warn of slow kernels: nothing is computed."""
+    """Within the block, silence transformers' warnings about slow kernels: nothing is computed."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()
@@ -89,7 +90,7 @@ def _tried(model: nn.Module, parts: Anatomy, length: int) -> Pass:
 
 
 def build(config: Any, model_class: Any) -> nn.Module:
-    """The model of a config on the meta device; its attention calls can be listened to where it allows it."""
+    """The model of a config on the meta device, with recordable attention calls if it supports them."""
     for each in (config, getattr(config, "text_config", None)):
         if each is not None:
             each._experts_implementation = "batched_mm"
@@ -98,7 +99,8 @@ def build(config: Any, model_class: Any) -> nn.Module:
         for implementation in (NAME, "eager"):
             try:
                 with torch.device("meta"):
-                    # Not in float32: a state that is kept so all the same is to show.
+                    # Use a dtype other than float32, so that states that are always in float32 can be
+                    # recognised.
                     return model_class._from_config(
                         config, attn_implementation=implementation, dtype=torch.bfloat16
                     ).eval()
@@ -111,11 +113,11 @@ def build(config: Any, model_class: Any) -> nn.Module:
 
 
 class _Skipped(nn.Module):
-    """Stands in for a layer that is built like an earlier one: it returns what that one returned."""
+    """Replaces a layer that has the same structure as an earlier one: returns that one's output."""
 
     def __init__(self, layer: nn.Module, outputs: dict[nn.Module, Any], like: nn.Module) -> None:
         super().__init__()
-        # Not as modules: this one would then own their parameters.
+        # Stored in __dict__: as a submodule, its parameters would be counted here.
         self.__dict__.update(layer=layer, outputs=outputs, like=like)
 
     def __getattr__(self, name: str) -> Any:
@@ -127,7 +129,7 @@ class _Skipped(nn.Module):
 
 @contextmanager
 def _shortened(parts: Anatomy) -> Iterator[None]:
-    """Inside, of layers that are built alike only the first is run."""
+    """Within the block, run only the first of layers with the same structure."""
     outputs: dict[nn.Module, Any] = {}
     runs = {parts.layers[first] for first in set(parts.alike)}
     hooks = [layer.register_forward_hook(lambda m, _, out: outputs.update({m: out})) for layer in runs]
@@ -155,16 +157,16 @@ def _pass(model: nn.Module, parts: Anatomy, length: int) -> Pass:
         products,
     ):
         out = model(input_ids=tokens, **more)
-    # Models without any attention call their cache otherwise.
+    # Models without attention have another name for their cache.
     cache = getattr(out, "past_key_values", None) or getattr(out, "cache_params", None)
     return Pass(products, calls.made, kept_numbers(cache))
 
 
 def kept_numbers(cache: Any) -> list[dict[str, int]] | None:
-    """The numbers each layer of a cache of transformers holds: with tokens, and in a recurrent state.
+    """The numbers in each layer of a transformers cache: per-token tensors, and a recurrent state.
 
-    `float32` says how many of those in states are kept in float32, whatever the model's dtype.
-    None where there is no cache, or where it holds numbers that no layer of it accounts for.
+    `float32` is the number of state entries in float32. None if there is no cache, or if it holds numbers
+    that belong to no layer.
     """
     layers = getattr(cache, "layers", None)
     if layers is None:
@@ -188,7 +190,7 @@ def _parts(layer: Any) -> dict[str, int]:
 
 
 def _wide(found: Any) -> int:
-    """How many of the numbers are in float32."""
+    """The count of numbers in float32."""
     if isinstance(found, Tensor):
         return found.numel() if found.dtype == torch.float32 else 0
     if isinstance(found, dict):
@@ -197,7 +199,7 @@ def _wide(found: Any) -> int:
 
 
 def numbers_in(found: Any) -> int:
-    """How many floating-point numbers are in tensors, in lists and dicts of them, and in a cache.
+    """The count of floating-point numbers in tensors, lists, dicts and caches.
 
     >>> numbers_in({"keys": [torch.ones(2, 3)], "length": torch.tensor(5)})
     6

@@ -1,4 +1,4 @@
-"""The matrix products of one pass through a model, by the module that computes them."""
+"""Counts the matrix products of one pass through a model, by module."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BATCHED = ("bmm", "baddbmm")
 
 
 class Products(TorchDispatchMode):
-    """Counts FLOPs of matrix products, and the numbers they read and write, under each label.
+    """Counts the FLOPs of matrix products, and the numbers that they read and write, per label.
 
-    `flops[label]` counts products of every kind; `weighted[label]` only those of one matrix with one matrix,
-    as a linear layer's; `moved[label]` the numbers that go in and out of these, without the matrix itself.
-    A module without a label counts for the module that called it.
+    `flops[label]` counts all products; `weighted[label]` only products of two matrices, as in linear layers;
+    `moved[label]` the numbers that these read and write, without the weight matrix. A module without a label
+    counts for the module that called it.
 
     >>> layer = nn.Linear(4, 3)
     >>> with Products({layer: "mine"}) as found:
@@ -78,6 +78,6 @@ class Products(TorchDispatchMode):
 
 @contextmanager
 def on_meta() -> Iterator[None]:
-    """Inside, tensors have shapes and no numbers, and nothing is recorded for gradients."""
+    """Within the block, create tensors on the meta device, without gradients."""
     with torch.no_grad(), torch.device("meta"):
         yield

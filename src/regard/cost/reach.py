@@ -1,4 +1,4 @@
-"""Which keys the queries of a layer see, as far as the cost of it goes."""
+"""The reach of a layer: which keys its queries see, as needed to count cost."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from regard.masks import Causal, Chunk, Mask, Window
 __all__ = ["FULL", "Reach"]
 
 KINDS = ("full", "window", "chunk", "sparse", "mask")
-# A mask that cannot say its intervals is counted cell by cell; beyond this it would take minutes.
+# The most cells to count one by one, for masks without intervals; more would take minutes.
 COUNTED = 1 << 28
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What a layer's queries see: every key, a window, a chunk, some chosen keys, or what a mask allows.
+    """The keys that a layer's queries see.
 
-    - `full`: all keys (up to its own, in a causal layer).
+    - `full`: all keys (in a causal layer, up to its own).
     - `window`: the `size` nearest keys, its own included; in a layer that is not causal, on either side.
-    - `chunk`: the keys of its own piece of `size` positions.
-    - `sparse`: at most `size` keys chosen anew for each query, so that all of them must be kept.
-    - `mask`: any mask of `regard.masks`; it decides alone, causal or not.
+    - `chunk`: the keys of its own chunk of `size` positions.
+    - `sparse`: at most `size` keys, selected per query, so that the cache must hold all keys.
+    - `mask`: the pairs of a mask of `regard.masks`, whether the layer is causal or not.
 
     >>> Reach("window", 2).pairs(3, 3), Reach("chunk", 2).pairs(3, 3), Reach().pairs(3, 3)
     (5, 4, 6)
@@ -48,7 +48,7 @@ class Reach:
 
     @classmethod
     def parse(cls, text: str) -> Reach:
-        """The reach written as on the command line.
+        """Parse a reach as written on the command line.
 
         >>> Reach.parse("chunk:8k")
         chunk:8192
@@ -65,7 +65,7 @@ class Reach:
         return self.kind if shown is None else f"{self.kind}:{shown}"
 
     def pairs(self, queries: int, keys: int, causal: bool = True) -> int:
-        """How many pairs may attend, exactly; the last query sits on the last key.
+        """The exact number of pairs that may attend; the last query sits on the last key.
 
         >>> Reach().pairs(1, 1000), Reach("window", 64).pairs(1, 1000), Reach("chunk", 64).pairs(1, 1000)
         (1000, 64, 40)
@@ -79,7 +79,7 @@ class Reach:
         return self._both_sides(queries, keys)
 
     def kept(self, keys: int) -> int:
-        """Of so many tokens, how many keys and values a cache has to hold for the next one.
+        """The number of tokens, out of `keys`, that a cache must hold for the next query.
 
         >>> Reach("window", 64).kept(1000), Reach("sparse", 64).kept(1000)
         (64, 1000)
@@ -87,7 +87,7 @@ class Reach:
         return min(keys, self.size) if self.kind in ("window", "chunk") and self.size else keys
 
     def as_mask(self, causal: bool = True) -> Mask | None:
-        """The mask of `regard.masks` with the same pairs; None where every pair may attend.
+        """The mask of `regard.masks` with the same pairs; None if every pair may attend.
 
         >>> Reach("chunk", 4).as_mask()
         Causal() & Chunk(size=4)
@@ -129,7 +129,7 @@ def _triangle(n: int) -> int:
 
 
 def _ramp(n: int, cap: int) -> int:
-    """1 + 2 + … + n, with no term above the cap."""
+    """1 + 2 + … + n, with each term limited to `cap`."""
     if n <= 0:
         return 0
     low = min(n, cap)

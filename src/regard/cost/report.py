@@ -1,4 +1,4 @@
-"""An estimate as tables and as a figure."""
+"""Tables and a figure of an estimate."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["figure", "presets_table", "prints_table", "table"]
 
-# From here to the longest context asked for, a point for every doubling.
+# The figure's first context; it has a point per doubling up to the longest.
 SHORTEST = 256
-# Columns of words; the others hold numbers.
+# Columns of text; the others hold numbers.
 LEFT = ("attends to", "layers", "verdict")
 
 
 def table(found: Figures, *, layers: bool = False) -> Group:
-    """The model, its cost by context, its cache by dtype, and its layers: by kind, or each where asked for.
+    """The model, its cost by context, its cache by dtype, and its layers: by kind, or with `layers` each.
 
     >>> from regard.cost import estimate
     >>> len(table(estimate("gpt2", [1024])).renderables)
@@ -42,7 +42,7 @@ def table(found: Figures, *, layers: bool = False) -> Group:
 
 
 def figure(found: Figures) -> Figure:
-    """What grows with the context, on logarithmic axes: FLOPs in one panel, bytes in the other.
+    """Cost over the context length, on logarithmic axes: FLOPs in one panel, bytes in the other.
 
     >>> from regard.cost import estimate
     >>> [axes.get_ylabel() for axes in figure(estimate("gpt2", [1024])).axes]
@@ -74,7 +74,7 @@ def figure(found: Figures) -> Figure:
 
 
 def prints_table() -> Table:
-    """Numbers as textbooks print them, and how each stands to the exact one.
+    """Numbers printed in textbooks, with a verdict for each.
 
     >>> prints_table().row_count
     31
@@ -89,7 +89,7 @@ def prints_table() -> Table:
 
 
 def presets_table(shapes: Sequence[ModelShape]) -> Table:
-    """Models by name: parameters, what their layers see, and the length they were trained for.
+    """Presets: parameters, the reach of their layers, and their training length.
 
     >>> from regard.cost import preset
     >>> presets_table([preset("gpt2")]).row_count

@@ -1,4 +1,4 @@
-"""The least time that work can take on a processor."""
+"""The roofline: a lower bound for the time of work on a processor."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ __all__ = ["Time", "roofline"]
 
 @dataclass(frozen=True)
 class Time:
-    """Seconds at best, for arithmetic and for memory; the longer of the two is the roofline."""
+    """Lower bounds in seconds for arithmetic and for memory; the longer of the two is the roofline."""
 
     compute: float
     memory: float
 
     @property
     def seconds(self) -> float:
-        """The least it can take, if arithmetic and memory overlap wholly."""
+        """The lower bound, if arithmetic and memory overlap completely."""
         return max(self.compute, self.memory)
 
     @property
     def bound(self) -> str:
-        """What holds it up."""
+        """The bottleneck: "compute" or "memory"."""
         return "compute" if self.compute >= self.memory else "memory"
 
 
 def roofline(work: Work, processor: Gpu) -> Time:
-    """The time of work on a processor at its best: a bound from below, which no kernel quite reaches.
+    """The lower bound for the time of work on a processor; real kernels take longer.
 
-    Arithmetic is taken to run at the bfloat16 rate whatever the weights are stored in.
+    Arithmetic is assumed to run at the bfloat16 rate, for any dtype of the weights.
 
     >>> from regard.cost import decode, gpu, preset
     >>> time = roofline(decode(preset("llama-7b"), 2048), gpu("H100"))

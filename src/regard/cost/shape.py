@@ -1,4 +1,4 @@
-"""The shape of a model: all that its cost depends on, and nothing else."""
+"""The shape of a model: the sizes that its cost depends on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Extra", "FeedForward", "Layer", "ModelShape"]
 
 @dataclass(frozen=True)
 class FeedForward:
-    """The feed-forward part of a layer; with `experts`, `active` of them and `shared` serve each token.
+    """The feed-forward part of a layer; with `experts`, each token uses `active` of them, and all `shared`.
 
     >>> FeedForward(11008, gated=True).parameters(4096)
     135266304
@@ -41,24 +41,24 @@ class FeedForward:
 
     @property
     def matrices(self) -> int:
-        """Matrices in one expert: a gate makes three of two."""
+        """The matrices of one expert: three with a gate, else two."""
         return 3 if self.gated else 2
 
     def weights(self, d_model: int, experts: int) -> int:
-        """Numbers in the matrices that serve a token, if so many experts do."""
+        """The numbers in the matrices that a token uses, with this many experts."""
         widths = self.width * (experts if self.experts else 1) + self.shared
         return self.matrices * d_model * widths + d_model * (self.experts + self.shared_gate)
 
     def parameters(self, d_model: int) -> int:
-        """All that is learned here, every expert included."""
+        """The number of parameters, including all experts."""
         return self._with_biases(d_model, self.experts)
 
     def active_parameters(self, d_model: int) -> int:
-        """What one token uses of it."""
+        """The parameters that one token uses."""
         return self._with_biases(d_model, self.active)
 
     def streamed(self, d_model: int) -> int:
-        """Numbers one token moves through these products, each one's in- and output."""
+        """The numbers per token that these products read and write."""
         used = (self.active if self.experts else 1) + bool(self.shared)
         widths = self.width * (self.active if self.experts else 1) + self.shared
         return used * 2 * d_model + self.matrices * widths
@@ -71,10 +71,11 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: what its queries see, its attention, its feed-forward part and its norms.
+    """One layer: its attention, its feed-forward part, its reach and its norms.
 
-    `cross` adds attention to the encoder's output, of the same sizes; `encoder` layers run once, over the
-    source. `norm_numbers`, where given, counts the parameters of norms that are not of the model's width.
+    `cross` adds cross-attention to the encoder's output, of the same sizes; `encoder` layers run once, over
+    the source. `norm_numbers`, if given, is the number of parameters of norms that don't have the model's
+    width.
 
     >>> layer = Layer(Attention(12, 12, 64), FeedForward(3072), Reach("window", 256))
     >>> layer.reach
@@ -92,7 +93,7 @@ class Layer:
 
     @property
     def attends(self) -> str:
-        """What it sees in words: its reach, a recurrent state, both, or no other token.
+        """Its reach as text: the reach of attention, a recurrent state, both, or none.
 
         >>> Layer(Attention(12, 12, 64), FeedForward(3072)).attends
         'full'
@@ -101,21 +102,21 @@ class Layer:
         return " and ".join(parts + ["state"] * bool(self.attention.state)) or "none"
 
     def norm_parameters(self, d_model: int, each: int) -> int:
-        """Parameters of its norms, of which every number of the width has `each`."""
+        """The parameters of its norms, with `each` parameters per number of the width."""
         return self.norms * d_model * each if self.norm_numbers is None else self.norm_numbers
 
     @property
     def attentions(self) -> int:
-        """How many attentions the layer holds."""
+        """The number of attentions in the layer."""
         return 2 if self.cross else 1
 
 
 @dataclass(frozen=True)
 class Extra:
-    """Something a family has beside its layers: a pooler, a table of relative positions.
+    """A part of a model outside its layers: a pooler, a table of relative positions.
 
-    `weights` are the numbers in matrices that every token is multiplied by, or one token where `once`; and
-    like the head, they are applied where logits are made if `with_head`.
+    `weights` are the numbers in matrices that every token is multiplied with, or with `once` only one token.
+    With `with_head` they are applied only at positions with logits, like the head.
     """
 
     name: str
@@ -127,12 +128,12 @@ class Extra:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A model as the cost of it sees it.
+    """The sizes of a model that its cost depends on.
 
-    `context` is the length it was trained for, None where there is no limit to name. `positions` and `types`
-    are rows of learned embeddings. `norm_parameters` is 1 for a scale alone and 2 for scale and shift.
-    `tied` shares the embedding with the head. `embedding_dim` is the width of an embedding that is projected
-    to `d_model`.
+    `context` is its training length, None if it has no limit. `positions` and `types` are numbers of learned
+    embedding rows. `norm_parameters` is 1 for norms with a scale, 2 with scale and shift. With `tied`, head
+    and embedding share their matrix. `embedding_dim` is the width of an embedding that is projected to
+    `d_model`.
 
     >>> gpt2 = ModelShape.uniform("gpt2", layers=12, d_model=768, heads=12, ffn=3072, vocab=50257)
     >>> len(gpt2.layers), gpt2.layers[0].attention.head_dim
@@ -179,7 +180,7 @@ class ModelShape:
         causal: bool = True,
         **more,
     ) -> ModelShape:
-        """A model of equal layers, whose reach follows a pattern over and over.
+        """A model of equal layers, whose reach repeats a pattern.
 
         >>> interleaved = ModelShape.uniform("x", layers=5, d_model=64, heads=4, ffn=256, vocab=100,
         ...                                  pattern=(Reach("window", 8), Reach()))
@@ -205,22 +206,22 @@ class ModelShape:
 
     @property
     def heads(self) -> int:
-        """The most query heads that a layer has; 0 where no layer attends."""
+        """The most query heads of a layer; 0 if no layer attends."""
         return max(layer.attention.heads * layer.attention.attends for layer in self.layers)
 
     @property
     def decodes(self) -> bool:
-        """Whether it writes token by token, and so has a cache."""
+        """Whether it decodes token by token, and so has a cache."""
         return any(layer.causal for layer in self.layers)
 
     @property
     def has_encoder(self) -> bool:
-        """Whether a source is read before the first token is written."""
+        """Whether it has an encoder, which reads a source first."""
         return any(layer.cross for layer in self.layers)
 
     @property
     def kinds(self) -> dict[str, int]:
-        """How many layers see what.
+        """The number of layers per reach.
 
         >>> from regard.cost import preset
         >>> preset("llama-4-maverick").kinds

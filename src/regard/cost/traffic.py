@@ -1,4 +1,4 @@
-"""How many keys each rank sends when a sequence is cut over ranks, and how many pairs each computes."""
+"""The keys that each rank sends and the pairs that it computes, if a sequence is sharded over ranks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from regard.errors import RegardError
 __all__ = ["LAYOUTS", "Traffic", "traffic"]
 
 LAYOUTS = ("contiguous", "head-tail")
-# Pairs of a piece and a rank looked at together: so much memory, whatever the number of ranks.
+# The most (run, rank) pairs to process at once, which bounds memory for any number of ranks.
 BLOCK = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """By rank: the queries it holds, the allowed pairs it computes, the keys it sends and receives.
+    """Per rank: its queries, the allowed pairs that it computes, the keys that it sends and receives.
 
-    A key that goes to two ranks is counted twice.
+    A key that is sent to two ranks counts twice.
     """
 
     rows: Int64[Tensor, " ranks"]
@@ -33,10 +33,10 @@ class Traffic:
 
 
 def traffic(length: int, ranks: int, layout: str, reach: Reach, causal: bool = True) -> Traffic:
-    """Counted from the mask: a key travels where some query of another rank may see it.
+    """Count from the mask: a key is sent to a rank if one of that rank's queries may see it.
 
-    `contiguous` gives each rank one run of positions, `head-tail` one near the start and its mirror near the
-    end. Of a run of keys, a rank is sent what lies between the first and the last that it needs.
+    `contiguous` gives each rank one run of positions; `head-tail`, one run near the start and its mirror
+    image near the end. A rank gets, of each run, all keys from the first to the last that it needs.
 
     >>> found = traffic(1000, 4, "contiguous", Reach())
     >>> found.sent.tolist(), found.pairs.tolist()
@@ -70,7 +70,7 @@ def _pairs(reach: Reach, run: range, causal: bool, length: int) -> int:
         return 0
     if causal:
         return reach.pairs(len(run), run.stop)
-    # Of queries up to a position, less those before the run.
+    # Pairs of the queries up to the end of the run, minus those of the queries before it.
     if reach.kind == "full":
         return len(run) * length
     raise RegardError(
@@ -81,7 +81,7 @@ def _pairs(reach: Reach, run: range, causal: bool, length: int) -> int:
 def _sent(
     runs: list[list[range]], reach: Reach, causal: bool, length: int
 ) -> tuple[Int64[Tensor, " ranks"], Int64[Tensor, " ranks"]]:
-    """Over all runs of keys and all ranks: the keys between the first and the last that the rank needs."""
+    """For all runs of keys and all ranks: the keys from the first to the last that the rank needs."""
     ranks = len(runs)
     keys = torch.tensor([[run.start, run.stop] for own in runs for run in own])
     owner = torch.arange(ranks).repeat_interleave(torch.tensor([len(own) for own in runs]))
@@ -105,7 +105,7 @@ def _sent(
 
 
 def _seen(reach: Reach, causal: bool, start: Tensor, stop: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """The first key that some query of start … stop - 1 may see, and the one after the last."""
+    """The start and stop of the keys that queries start … stop - 1 may see."""
     end = stop if causal else torch.full_like(stop, length)
     if reach.kind in ("full", "sparse"):
         return torch.zeros_like(start), end

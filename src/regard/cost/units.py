@@ -1,4 +1,4 @@
-"""Sizes and lengths as people write and read them."""
+"""Parses and formats sizes, lengths and times with units."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LENGTHS = {"": 1, "k": 2**10, "m": 2**20}
 
 
 def size_of(text: str) -> int:
-    """Bytes written with a unit: GB is 10⁹, GiB is 2³⁰.
+    """Parse bytes with a unit: GB is 10⁹, GiB is 2³⁰.
 
     >>> size_of("80GB"), size_of("1.5 GiB")
     (80000000000, 1610612736)
@@ -32,7 +32,7 @@ def size_of(text: str) -> int:
 
 
 def context_of(text: str) -> int:
-    """Tokens; k is 1024, as in the names of context lengths.
+    """Parse a number of tokens; k is 1024, as in the names of context lengths.
 
     >>> context_of("128k"), context_of("1000"), context_of("1M")
     (131072, 1000, 1048576)
@@ -66,7 +66,7 @@ def in_count(number: int) -> str:
 
 
 def in_tokens(number: int) -> str:
-    """Tokens, by k of 1024 where it comes out even.
+    """Tokens, with k for 1024 if the number is a multiple of it.
 
     >>> in_tokens(131072), in_tokens(1000), in_tokens(1048576)
     ('128k', '1000', '1M')
@@ -78,7 +78,7 @@ def in_tokens(number: int) -> str:
 
 
 def in_seconds(seconds: float) -> str:
-    """A time with three digits.
+    """A time with up to three digits.
 
     >>> in_seconds(0.0043), in_seconds(12.34), in_seconds(7200)
     ('4.3 ms', '12.3 s', '2 h')

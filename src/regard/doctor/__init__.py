@@ -12,11 +12,11 @@ __all__ = ["Diagnosis", "Finding", "Mistake", "examine", "mistakes"]
 
 
 def __getattr__(name: str):
-    # The command line reads a diagnosis that another process made: only that one needs PyTorch.
+    # The command line reads a diagnosis from a subprocess, and only the subprocess needs PyTorch.
     if name == "examine":
         from regard.doctor.examination import examine
 
-        # Found at once the next time.
+        # Cache the attribute for the next access.
         globals()[name] = examine
         return examine
     raise AttributeError(f"module 'regard.doctor' has no attribute {name!r}")

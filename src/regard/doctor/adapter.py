@@ -1,4 +1,4 @@
-"""A user's function of q, k and v, whatever its argument names, its layout and its masks."""
+"""Adapts a user's function of q, k and v with any argument names, layout and masks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from regard.errors import RegardError
 
 __all__ = ["FunctionSubject"]
 
-# A width whose 1/d no code uses as a constant.
+# A head width whose 1/d doesn't occur as a constant in code.
 HEAD_COUNT, WIDTH = 4, 12
 # PyTorch's own function is built in and has no signature to read.
 BUILT_IN = {"scaled_dot_product_attention": ("query", "key", "value", "attn_mask", "is_causal", "enable_gqa")}
@@ -58,19 +58,19 @@ class FunctionSubject(Subject):
         self.width = self.options.dim or width_of(fn) or WIDTH
         self.runnable: list[dict[str, str]] = [{}]
         self.plan: dict[str, str] = {}
-        # Of a mask that must be passed, the forms to try for one that allows everything.
+        # If a mask is required: the forms to try for a mask that allows everything.
         self.meanings: list[MaskForm] = []
         self.layout = self._find_layout()
         self._find_masks()
         self.causal = self.options.causal
         if self.causal is None and not self.flag and declares_causal(fn):
             self.causal = True
-        # What belongs to PyTorch follows PyTorch's documentation, which may differ from ours.
+        # PyTorch's own functions follow PyTorch's documentation, whose rules may differ from regard's.
         self.own = (getattr(fn, "__module__", "") or "").split(".")[0] in ("torch", "regard")
         self.own |= self.name in BUILT_IN and not inspect.isfunction(fn)
 
     def reading(self) -> dict[str, Any]:
-        """The layout, and what its mask means."""
+        """The layout, and the meaning of the mask."""
         found: dict[str, Any] = {"layout": self.layout}
         if self.mask:
             found["mask"] = self.mask.words
@@ -126,7 +126,7 @@ class FunctionSubject(Subject):
         if not outs:
             raise TypeError(f"it returned {type(found).__name__} and no tensor")
         if self.layout in ("bnhd", "nbhd"):
-            # Heads that come back side by side.
+            # The output has the heads side by side.
             outs = [x.unflatten(-1, q.shape[2:]) if x.shape == q.flatten(2).shape else x for x in outs]
         return next((x for x in outs if x.shape == q.shape), outs[0])
 
@@ -183,7 +183,7 @@ class FunctionSubject(Subject):
         raise not_callable(self._refusal(wanted, failures), said)
 
     def _others(self, choices: list[dict[str, str]], state: Any, out: Tensor) -> list[dict[str, str]]:
-        """More plans that can be called, up to the number worth trying."""
+        """Further ways to fill in arguments with which it can be called, up to a maximum."""
         first, found = self.plan, []
         for self.plan in choices[choices.index(first) + 1 :]:
             try:
@@ -204,7 +204,7 @@ class FunctionSubject(Subject):
         )
 
     def _keeps_apart(self, state: Any, out: Tensor) -> bool:
-        """Whether a value moves other tokens of its own head and sequence, and no other head or sequence."""
+        """Whether a value affects outputs of its own head and sequence only, at more than one token."""
         q, k, v = state
         other = v.clone()
         other[0, 0, 1] += 1
@@ -213,7 +213,7 @@ class FunctionSubject(Subject):
         return bool(mine[2:].any() or mine[0]) and not bool(moved[1:].any()) and not bool(moved[0, 1:].any())
 
     def _find_masks(self) -> None:
-        """The form of masks under which the values that reach a query are those allowed."""
+        """Find the mask form under which exactly the allowed values affect each query's output."""
         state, name = self.sample(), self._mask_name()
         if name is None:
             return
@@ -221,7 +221,7 @@ class FunctionSubject(Subject):
 
         def sees(form: MaskForm, allowed: Tensor, tolerance: float) -> Tensor:
             self.mask = form
-            # Every query may see a key: what gives NaN was not meant in this form.
+            # Every query may see a key, so NaN means that the mask has another form.
             if not bool(self.run(state, allowed=allowed).isfinite().all()):
                 return torch.zeros(LENGTH, LENGTH, dtype=torch.bool)
             run = lambda s: self.run(s, allowed=allowed)  # noqa: E731
@@ -258,7 +258,7 @@ class FunctionSubject(Subject):
         return out.transpose(1, 2).reshape(out.shape[0], out.shape[2], -1)
 
     def scenarios(self, n: int | None = None) -> Sequence[Scenario]:
-        """Plainly; with its causal flag; with its mask."""
+        """A plain call; a call with the causal flag; a call with the mask."""
         n = n or LENGTH
         exempt = bool(self.options.causal and (self.flag or (self.mask and not self.mask.by_key)))
         found = [Scenario("plain", {}, causal=self.causal is True and not exempt)]
@@ -271,7 +271,7 @@ class FunctionSubject(Subject):
         return found
 
     def plans(self) -> int:
-        """How many ways of filling in unknown arguments can be called."""
+        """The number of ways to fill in unknown arguments with which it can be called."""
         return len(self.runnable) * max(len(self.meanings), 1)
 
     def use_plan(self, index: int) -> None:
@@ -281,7 +281,7 @@ class FunctionSubject(Subject):
             self.mask = self.meanings[index // len(self.runnable)]
 
     def conventions(self) -> Sequence[Any]:
-        """One reading only."""
+        """The single reading of a function."""
         return ("",)
 
     def expected(self, inside: Any, convention: Any, allowed: Tensor, recipe: Recipe) -> Tensor | None:
@@ -296,7 +296,7 @@ class FunctionSubject(Subject):
         return compute(flat[0], flat[1], flat[2], (q.shape[1], k.shape[1]), allowed, recipe)
 
     def grouped(self) -> FunctionSubject | None:
-        """The same function with half as many key heads, if it takes that."""
+        """The same function with half as many key heads, if it accepts that."""
         if self.layout not in ("bhnd", "bnhd", "hnd", "nbhd") or self.heads % 2:
             return None
         self.key_heads = self.heads // 2

@@ -1,4 +1,4 @@
-"""Which columns of which products are the queries, keys and values of a module, found by changing them."""
+"""Finds the columns of a module's products that are queries, keys and values, by perturbing them."""
 
 from __future__ import annotations
 
@@ -15,44 +15,45 @@ from regard.doctor.watch import Product, Watch
 __all__ = ["Anatomy", "Column", "Roles", "at_length", "dissect"]
 
 Column = tuple[int, int]
-# Columns looked at one by one in each product; of wider products, every so many and then the borders.
+# The most columns per product to test one by one; in wider products, sampled columns and the borders between
+# them.
 CLOSE = 96
 # Columns that fit into one large batch.
 MANY = 512
-# A second difference below this part of the first is that of a straight line in float32.
+# If the second difference is below this fraction of the first, the response is linear in float32.
 STRAIGHT = 2e-3
 
 
 @dataclass
 class Roles:
-    """The columns by what they do."""
+    """The columns by role."""
 
     query: list[Column] = field(default_factory=list)
     key: list[Column] = field(default_factory=list)
     value: list[Column] = field(default_factory=list)
     dead: list[Column] = field(default_factory=list)
-    # Each multiplies one number of what its own token's heads give.
+    # Each multiplies one number of its own token's head outputs.
     gate: list[Column] = field(default_factory=list)
 
     def add(self, role: str, column: Column) -> None:
-        """Put a column where it belongs."""
+        """Add a column to its role."""
         getattr(self, role).append(column)
 
 
 @dataclass
 class Anatomy:
-    """The products of one module: which are projections of tokens, and which come after tokens have met."""
+    """The products of one module: projections of single tokens, and products after attention."""
 
     products: list[Product]
     places: dict[int, Tensor]
     after: list[int]
     roles: Roles
     used: set[str]
-    # Products after the tokens have met whose rows run over tokens first and sequences second.
+    # Products after attention whose rows run over tokens first and sequences second.
     length_first: set[int] = field(default_factory=set)
-    # The columns of what the heads give, in the order of the values they come from.
+    # The columns of the head outputs, in the order of the values that they come from.
     order: list[int] | None = None
-    # How many heads there are, by which columns of the output each query moves.
+    # The number of heads, from the columns of the output that each query affects.
     heads: int | None = None
 
     def value(self, products: list[Product], columns: Sequence[Column]) -> Tensor:
@@ -65,7 +66,7 @@ class Anatomy:
         return torch.cat(parts, -1)
 
     def core(self, products: list[Product], out: Tensor) -> Tensor:
-        """What the heads give: the input of the output projection, or the output where there is none."""
+        """The head outputs: the input of the output projection, or the output if there is none."""
         batch, n = out.shape[:2]
         parts = [_rows(products[i].operand, batch, n, i in self.length_first) for i in self.after]
         if not parts or any(part is None for part in parts):
@@ -74,7 +75,7 @@ class Anatomy:
         return core if self.order is None else core[..., self.order]
 
     def change(self, index: int, tokens: Any, columns: Any, size: Any) -> Tensor:
-        """Something to add to a product: `size` at some tokens and columns."""
+        """A perturbation to add to a product: `size` at some tokens and columns."""
         change = torch.zeros(self.products[index].value.numel())
         places = self.places[index][:, tokens][..., columns]
         change[places.flatten()] = size if not isinstance(size, Tensor) else size.flatten()
@@ -87,7 +88,7 @@ Run = Callable[[Any, dict[int, Tensor]], tuple[Tensor, Watch]]
 def dissect(
     run: Run, state: Any, change: Callable[[Any, int, int], Any], n: int, classify: bool = True
 ) -> Anatomy:
-    """Find the projections of a module and what they are for."""
+    """Find the projections of a module and their roles."""
     batch = len(state)
     _, base = run(state, {})
     products = base.products
@@ -113,7 +114,7 @@ def dissect(
     roots: list[int] = []
     for i in after:
         first = not any(j in products[i].parents for j in after)
-        # Two weights of one output projection, as in LoRA, take the same input.
+        # In LoRA, two weights of one output projection have the same input.
         if first and not any(torch.equal(products[i].operand, products[j].operand) for j in roots):
             roots.append(i)
     upstream = {j for i in places for j in products[i].parents} | {i for i in places if products[i].absorbed}
@@ -137,7 +138,7 @@ def _rows(operand: Tensor, batch: int, n: int, length_first: bool) -> Tensor | N
 
 
 def _places(sets: list[Tensor], batch: int, n: int) -> Tensor | None:
-    """Where each token's numbers lie in a product, if every number is of one token."""
+    """The indices of each token's numbers in a product, if every number belongs to one token."""
     counts = [int(one.sum()) for one in sets]
     if not counts[0] or len(set(counts)) > 1 or sum(counts) != len(sets[0]):
         return None
@@ -147,11 +148,12 @@ def _places(sets: list[Tensor], batch: int, n: int) -> Tensor | None:
 
 
 def _classify(anatomy: Anatomy, run: Run, state: Any, n: int) -> None:
-    """Queries act on their own row, keys and values on others too; only values act in a straight line."""
+    """Assign roles: queries affect only their own row, keys and values also others; only values act
+    linearly."""
     feeds: dict[Column, list[int]] = {}
     width = 0
     for index, places in anatomy.places.items():
-        lookup = _together(anatomy, run, state, index, n) or _one_by_one(anatomy, run, state, index, n)
+        lookup = _in_one_batch(anatomy, run, state, index, n) or _one_by_one(anatomy, run, state, index, n)
 
         width = lookup(0)[0].shape[-1]
 
@@ -172,7 +174,7 @@ def _classify(anatomy: Anatomy, run: Run, state: Any, n: int) -> None:
 
 
 def _role_of(before: Tensor, up: Tensor, down: Tensor, n: int) -> tuple[str, list[int]]:
-    """The role of a column from the output without a change, with one and with its opposite."""
+    """The role of a column, from the outputs without a perturbation, with one, and with its negative."""
     size = max(float(before.abs().max()), 1e-12)
     step = float((up - before).abs().max())
     if not step > 1e-6 * size:
@@ -191,13 +193,13 @@ def _role_of(before: Tensor, up: Tensor, down: Tensor, n: int) -> tuple[str, lis
 
 
 def _parallel(change: Tensor, before: Tensor) -> bool:
-    """Whether a change only makes what is there longer or shorter, as a gate does."""
+    """Whether a perturbation only scales the output vectors, as a gate does."""
     along = (change * before).sum(-1, keepdim=True) / before.square().sum(-1, keepdim=True).clamp_min(1e-30)
     return float((change - along * before).abs().max()) < 1e-3 * float(change.abs().max())
 
 
 def _gates(roles: Roles, feeds: dict[Column, list[int]]) -> None:
-    """Columns that move one number each, beside queries, which move all numbers of their head."""
+    """The columns that affect one number each; queries affect all numbers of their head."""
     alone = [column for column in roles.query if len(feeds.get(column, [])) == 1]
     if len(alone) < len(roles.query):
         roles.gate += alone
@@ -205,7 +207,7 @@ def _gates(roles: Roles, feeds: dict[Column, list[int]]) -> None:
 
 
 def _heads(moved: list[list[int]], width: int) -> int | None:
-    """The number of heads, if the columns that queries move fall into several groups of one size."""
+    """The number of heads, if the columns that queries affect form several groups of equal size."""
     groups = {tuple(columns) for columns in moved}
     sizes = {len(columns) for columns in groups}
     return len(groups) if len(sizes) == 1 < len(groups) and sum(map(len, groups)) == width else None
@@ -215,7 +217,7 @@ Lookup = Callable[[int], tuple[Tensor, Tensor, Tensor]]
 
 
 def _one_by_one(anatomy: Anatomy, run: Run, state: Any, index: int, n: int) -> Lookup:
-    """Change a column in a call of its own."""
+    """Perturb each column in a call of its own."""
     out, seen = run(state, {})
     before = anatomy.core(seen.products, out).nan_to_num(0.0)
     spread = float(anatomy.products[index].value.std()) or 1.0
@@ -231,8 +233,8 @@ def _one_by_one(anatomy: Anatomy, run: Run, state: Any, index: int, n: int) -> L
     return lookup
 
 
-def _together(anatomy: Anatomy, run: Run, state: Any, index: int, n: int) -> Lookup | None:
-    """Change every column in a sequence of its own of one large batch, where sequences do not meet."""
+def _in_one_batch(anatomy: Anatomy, run: Run, state: Any, index: int, n: int) -> Lookup | None:
+    """Perturb each column in its own sequence of one large batch, if sequences don't affect each other."""
     places = anatomy.places[index]
     count = places.shape[-1]
     many = _more(places, count + 1)
@@ -251,7 +253,7 @@ def _together(anatomy: Anatomy, run: Run, state: Any, index: int, n: int) -> Loo
             return None
         core = anatomy.core(seen.products, out).nan_to_num(0.0)
         moved.append(core)
-    # The first sequence was not changed: it must be what it is in any company.
+    # The first sequence was not perturbed, so its output must not depend on the others.
     out, seen = run(state, {})
     alone = anatomy.core(seen.products, out).nan_to_num(0.0)[:1]
     if float((moved[0][:1] - alone).abs().max()) > 1e-4 * max(float(alone.abs().max()), 1e-12):
@@ -260,7 +262,7 @@ def _together(anatomy: Anatomy, run: Run, state: Any, index: int, n: int) -> Loo
 
 
 def _more(places: Tensor, batch: int) -> Tensor | None:
-    """Where the same numbers lie in a larger batch, for the layouts that products come in."""
+    """The indices of the same numbers in a larger batch, for the known layouts of products."""
     small, n, columns = places.shape
     b, j, c = torch.meshgrid(*(torch.arange(size) for size in places.shape), indexing="ij")
     layouts = (
@@ -278,7 +280,7 @@ def _more(places: Tensor, batch: int) -> Tensor | None:
 
 
 def at_length(places: Tensor, n: int) -> Tensor | None:
-    """Where the same numbers lie in a call with n tokens, for the layouts that products come in."""
+    """The indices of the same numbers in a call with n tokens, for the known layouts of products."""
     batch, small, columns = places.shape
 
     def laid(length: int) -> list[Tensor]:
@@ -293,7 +295,7 @@ def at_length(places: Tensor, n: int) -> Tensor | None:
 
 
 def _scan(role: Callable[[int], str], count: int) -> list[str]:
-    """The role of every column; in wide products, runs between equal ones are taken to be like their ends."""
+    """The role of every column; in wide products, columns between two of equal role get that role."""
     if count <= CLOSE:
         return [role(column) for column in range(count)]
     step = count // CLOSE

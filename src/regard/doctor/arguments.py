@@ -1,4 +1,4 @@
-"""What the parameters of a user's function are for, by their names, and what to pass for them."""
+"""The roles of the parameters of a user's function, from their names, and arguments to pass for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 __all__ = ["Parameters", "Sizes", "fill", "fillers", "parameters_of"]
 
-# By what a name means; the first that matches is taken.
+# Name patterns by role; the first match counts.
 ROLES: tuple[tuple[str, str], ...] = (
     ("flag", r"(is_|use_)?causal(_mask)?"),
     (
@@ -72,23 +72,23 @@ class Sizes:
 
 @dataclass
 class Parameters:
-    """The parameters of a function by what they are for."""
+    """The parameters of a function by role."""
 
     names: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     positional: tuple[str, ...] = ()
     roles: dict[str, str] = field(default_factory=dict)
     loose: bool = False
-    # Masks that its code never reads.
+    # Masks that the function's code never reads.
     unread: tuple[str, ...] = ()
 
     def without_unread(self) -> Parameters:
-        """The same without the masks that may be left out and are never read: they are no part of it."""
+        """The parameters without optional masks that the code never reads."""
         idle = {name: "unread" for name in self.unread if name not in self.required}
         return replace(self, roles={**self.roles, **idle})
 
     def with_rotary(self) -> Parameters:
-        """The same, with cosines and sines among what must be given: some fail on their default of None."""
+        """The parameters with cosines and sines as required: some functions fail on their default of None."""
         angles = [name for name in self.names if self.roles[name] in ROTARY and name not in self.required]
         return replace(self, required=(*self.required, *angles))
 
@@ -102,13 +102,13 @@ class Parameters:
 
     @property
     def triple(self) -> tuple[str, ...]:
-        """The parameters for q, k and v, or () if it has not all three."""
+        """The parameters for q, k and v, or () if one is missing."""
         found = tuple(self.of(role) for role in INPUTS)
         return tuple(name for name in found if name) if all(found) else ()
 
 
 def parameters_of(fn: Callable[..., Any], known: Sequence[str] = ()) -> Parameters:
-    """Read a signature; `known` are the names where there is none to read.
+    """Read a signature; `known` are the names for a function without one.
 
     >>> parameters_of(lambda x, *, attn_mask=None, cos, sin: x).roles
     {'x': 'other', 'attn_mask': 'mask', 'cos': 'cos', 'sin': 'sin'}
@@ -132,7 +132,7 @@ def parameters_of(fn: Callable[..., Any], known: Sequence[str] = ()) -> Paramete
 
 
 def _reads(fn: Callable[..., Any], name: str) -> bool:
-    """Whether the code of a function loads a parameter at all; yes where there is no code to look at."""
+    """Whether the code of a function loads a parameter; True if there is no code to read."""
     code = getattr(inspect.unwrap(fn), "__code__", None)
     if code is None or "locals" in code.co_names or name in code.co_cellvars:
         return True
@@ -160,7 +160,7 @@ def _role_of(parameter: inspect.Parameter) -> str:
 
 
 def fillers(parameters: Parameters, skip: Sequence[str]) -> list[dict[str, str]]:
-    """Every sensible choice of what to pass for the required parameters that are no input.
+    """All sensible choices of arguments for the required parameters other than inputs.
 
     >>> fillers(parameters_of(lambda x, start_pos: x), ["x"])
     [{'start_pos': 'zero'}]
@@ -203,7 +203,7 @@ def _choices(role: str) -> tuple[str, ...]:
 
 
 def fill(choice: str, sizes: Sizes, x: Tensor | None = None) -> Any:
-    """The argument that a choice stands for.
+    """The argument for a choice.
 
     >>> fill("zero", Sizes(2, 6, 4, 12))
     0

@@ -1,4 +1,4 @@
-"""What of a library's model or module is no longer as its config builds it."""
+"""Finds settings of a library's model or module that differ from those its config builds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Setting = bool | int | float | str | None
 def changed_settings(module: nn.Module) -> dict[str, str]:
     """The settings of modules, by path, that differ from those of a new module of the same config.
 
-    The new one is built without memory for its weights. What cannot be built again has none.
+    The new module is built on the meta device. If it can't be built, the result is empty.
 
     >>> from transformers import LlamaConfig, LlamaModel
     >>> sizes = {"vocab_size": 8, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
@@ -44,7 +44,7 @@ def changed_settings(module: nn.Module) -> dict[str, str]:
 def _built_again(module: nn.Module) -> nn.Module | None:
     """A new module of the same class, from the config that it or a part of it holds.
 
-    What else its constructor takes is taken from the module; a change to just that cannot be seen.
+    Other constructor arguments are taken from the module, so changes of these are not found.
     """
     parts = list(module.modules())
     config = next((part.config for part in parts if hasattr(part, "config")), None)
@@ -59,7 +59,7 @@ def _built_again(module: nn.Module) -> nn.Module | None:
 
 
 def _settings(module: nn.Module) -> dict[str, Setting]:
-    """Numbers, words and switches that a module holds; whether it trains is no setting."""
+    """The numbers, strings and flags of a module, except its training flag."""
     return {
         name: value
         for name, value in vars(module).items()

@@ -1,4 +1,4 @@
-"""The axes in which modules take tokens and return them: b batch, n tokens, d width; c, h, w of an image."""
+"""The axes of a module's inputs and outputs: b batch, n tokens, d width; c, h, w for images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_VECTORS = "which has no vector for each token"
 
 
 def arranged(state: Tensor, shape: str) -> Tensor:
-    """Tokens (batch, length, width) in the axes that a module takes."""
+    """Rearrange tokens (batch, length, width) into the axes that a module takes."""
     if shape == "bchw":
         return state.transpose(1, 2).unflatten(-1, (2, -1))
     if shape == "bdn":
@@ -24,7 +24,7 @@ def arranged(state: Tensor, shape: str) -> Tensor:
 
 
 def token_vectors(found: Any, x: Tensor, shape: str) -> Tensor:
-    """The tensor with a vector for each token, as (batch, length, width)."""
+    """The first tensor of an output that has a vector per token, as (batch, length, width)."""
     outs = [y for y in tensors_in(found) if y.is_floating_point()]
     if not outs:
         raise TypeError(f"it returned {type(found).__name__} and no tensor")

@@ -1,4 +1,4 @@
-"""What one examination has learnt so far, handed from probe to probe."""
+"""The state of one examination, passed from probe to probe."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Case", "larger"]
 
 @dataclass
 class Case:
-    """The subject, the options, and findings, notes and fits as they come."""
+    """The subject, the options, and the findings, notes and fits so far."""
 
     subject: Subject
     options: Options
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     fits: dict[str, Fit | None] = field(default_factory=dict)
-    # Why there is no clean bill, although nothing was found.
+    # Reasons why the subject can't be called healthy although nothing was found.
     unexamined: list[str] = field(default_factory=list)
     shown: dict[str, tuple[Scenario | None, Fit | None]] = field(default_factory=dict)
     _seen: dict[tuple[str, str, float], Tensor] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Case:
     def find(
         self, code: str, evidence: str, scenario: Scenario | None = None, fit: Fit | None = None
     ) -> None:
-        """Add a finding, once for each code, with what is needed to show it on a small input."""
+        """Add a finding, once per code; scenario and fit are used to show it on a small input."""
         if code not in self.codes:
             self.findings.append(Finding(code, evidence))
             self.shown[code] = (scenario, fit)
@@ -43,13 +43,13 @@ class Case:
             self.notes.append(text)
 
     def leave(self, why: str) -> None:
-        """Say what could not be examined, and what to do about it."""
+        """Note that something could not be examined, and the remedy."""
         if why not in self.unexamined:
             self.unexamined.append(why)
 
     @property
     def codes(self) -> list[str]:
-        """What was found up to now."""
+        """The codes of the findings so far."""
         return [finding.code for finding in self.findings]
 
     def run(self, state: Any, scenario: Scenario) -> Tensor:
@@ -57,7 +57,7 @@ class Case:
         return self.subject.run(state, **scenario.how)
 
     def seen(self, scenario: Scenario, part: str = "v", size: float = 1.0) -> Tensor:
-        """Which tokens reach which outputs in one scenario, with inputs `size` times as large as usual."""
+        """Which tokens affect which outputs in one scenario, with inputs `size` times as large as usual."""
         key = (scenario.label, part, size)
         if key not in self._seen:
             state = larger(self.subject.sample(), size)
@@ -68,7 +68,7 @@ class Case:
 
 
 def larger(state: Any, size: float) -> Any:
-    """Inputs whose scores are larger by the square of a factor; a function's values stay as they are."""
+    """Scale the inputs by a factor, and so the scores by its square; a function's values are unchanged."""
     if size == 1.0:
         return state
     if isinstance(state, tuple):

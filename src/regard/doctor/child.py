@@ -1,4 +1,4 @@
-"""The process in which a file's code runs: `python -m regard.doctor.child ORDER`."""
+"""The subprocess that runs a file's code: `python -m regard.doctor.child ORDER`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["work"]
 
 
 def work(order: dict[str, Any]) -> None:
-    """Examine what the order names and write what was found to a file: standard output is the subject's."""
+    """Examine the object that the order names, and write the result to a file, because the subject may
+    print."""
     path, result = Path(order["path"]), Path(order["result"])
     found: dict[str, Any] = {}
     try:
@@ -38,7 +39,7 @@ def _said(error: BaseException, path: Path) -> str:
 
 
 def _load(path: Path, order: dict[str, Any]) -> dict[str, Any]:
-    """Run the file and find what it calls by the name, which may go on: model.layers.0.attn."""
+    """Run the file and find the object by its name, which may be dotted: model.layers.0.attn."""
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:

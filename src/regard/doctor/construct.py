@@ -1,4 +1,4 @@
-"""Make a module from its class, with small sizes for the arguments that it needs."""
+"""Makes a module from its class, with small sizes for the required arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regard.errors import RegardError
 __all__ = ["construct"]
 
 WIDTH, HEAD_COUNT, LONGEST = 32, 4, 64
-# By name; the first that matches is taken.
+# Values by name pattern; the first match counts.
 GUESSES: tuple[tuple[str, Any], ...] = (
     (r".*(drop|prob).*|(.*_)?rate", 0.0),
     (r".*(kv|key_value|query).*(heads?|groups?).*|n_groups|num_groups", HEAD_COUNT),
@@ -45,7 +45,7 @@ CONFIGS = r"config|cfg|args|params|hparams|c|conf|opt|options|model_args"
 
 
 class Sketch:
-    """A configuration that answers every question with a small size, by attribute or by key."""
+    """A configuration object that returns a small size for every attribute or key."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.__dict__.update(given)
@@ -59,12 +59,12 @@ class Sketch:
         return getattr(self, name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As a dictionary has it."""
+        """Like `dict.get`."""
         return self.__dict__.get(name, default)
 
 
 def construct(kind: Callable[..., Any], given: Mapping[str, Any] | None = None) -> Any:
-    """An instance, with what is given and small guesses for the rest.
+    """Make an instance from the given arguments and small guesses for the others.
 
     >>> construct(dict)
     {}
@@ -91,7 +91,7 @@ def construct(kind: Callable[..., Any], given: Mapping[str, Any] | None = None) 
         else:
             chosen[parameter.name] = _guess(parameter.name, hint)
     unknown = [name for name, value in chosen.items() if value is None and name not in given]
-    # What no name says is most often nothing, or else a size.
+    # An argument of unknown meaning is usually None, or else a size.
     for value in (None, WIDTH) if unknown else ():
         chosen |= dict.fromkeys(unknown, value)
         with suppress(Exception):
@@ -133,7 +133,7 @@ def _guess(name: str, hint: Any) -> Any:
 
 
 def _configuration(hint: Any, given: Mapping[str, Any]) -> Any:
-    """A configuration of the annotated class with small sizes, or one that answers every question."""
+    """A configuration of the annotated class with small sizes, or a `Sketch`."""
     if not dataclasses.is_dataclass(hint) or not isinstance(hint, type):
         return Sketch(given)
     chosen = dict(given)

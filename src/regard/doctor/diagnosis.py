@@ -1,4 +1,4 @@
-"""What an examination came to."""
+"""The result of an examination."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Diagnosis"]
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings about one attention, how it was read, and remarks that are not findings.
+    """The findings about one attention, how it was interpreted, and remarks that are not findings.
 
-    `unexamined` says what could not be examined: then there is no clean bill, although nothing was found.
+    `unexamined` lists what could not be examined; if it is not empty, the verdict is never `healthy`.
 
     >>> print(Diagnosis("attention", reading={"layout": "bhnd"}))
     attention: nothing found.
@@ -34,7 +34,7 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Whether it was examined and nothing was found."""
+        """Whether everything was examined and nothing was found."""
         return self.verdict == "healthy"
 
     @property
@@ -43,7 +43,7 @@ class Diagnosis:
         return tuple(finding.code for finding in self.findings)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """The diagnosis as plain data for JSON."""
         return {
             "name": self.name,
             "verdict": self.verdict,

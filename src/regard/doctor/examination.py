@@ -1,4 +1,4 @@
-"""Examine an attention implementation."""
+"""`examine`: run all probes on an attention implementation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from regard.errors import NotCallableError, RegardError, SubjectError
 
 __all__ = ["examine"]
 
-# Findings about single pairs would only repeat what a formula that fits has said.
+# If a formula fits, findings of the order probe would only repeat it.
 CONSEQUENCES = (probes.order, probes.padding, probes.dead_rows, probes.finite_mask, probes.precision)
 LATER = (probes.cache, probes.gradients, probes.memory)
 
@@ -44,10 +44,10 @@ def examine(
 ) -> Diagnosis:
     """Find what is wrong with an attention: a function of q, k and v, a module of tokens, or a whole model.
 
-    Everything is found out by calling it. What cannot be found out is asked for: the `layout` of a function
-    (bhnd, bnhd, hnd, bnd, nd, or bnm for heads side by side), the `heads` and the width of one (`dim`) where
-    they are fixed, whether it is meant to be `causal`, what its `mask` means (allowed, blocked, additive),
-    whether it is used with a `cache`, and whether its memory is meant to grow only with the length.
+    The doctor works by calling it. If something can't be found out that way, pass it: the `layout` of a
+    function (bhnd, bnhd, hnd, bnd, nd, or bnm for heads side by side), the number of `heads` and the width of
+    one (`dim`) if they are fixed, whether it is meant to be `causal`, the meaning of its `mask` (allowed,
+    blocked, additive), whether it is used with a `cache`, and whether its memory should grow linearly.
 
     >>> def attention(q, k, v):
     ...     return (q @ k.mT).softmax(-1) @ v
@@ -55,7 +55,7 @@ def examine(
     ('missing-scale',)
     """
     if inspect.isclass(subject):
-        # Made with small sizes, as the command makes it.
+        # Construct a class with small sizes, as the command does.
         from regard.doctor.construct import construct
 
         subject = construct(subject)
@@ -79,7 +79,7 @@ def examine(
 
 
 def _examine(case: Case) -> None:
-    """The probes in their order; what makes numbers worthless ends the examination."""
+    """Run the probes in order; a finding that makes further numbers worthless ends the examination."""
     for probe in (probes.sane, probes.repeatable):
         probe(case)
         if case.findings:
@@ -96,9 +96,10 @@ def _examine(case: Case) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No gradients, the caller's seed kept, no warnings, and PyTorch's modules computed step by step."""
+    """Without gradients and warnings, with the caller's random state restored, and without PyTorch's fused
+    encoder."""
     fast = torch.backends.mha.get_fastpath_enabled()
-    # What a subject warns about is its own affair, and a filter that raises would end the probe.
+    # Ignore warnings of the subject: a filter that turns them into errors would end the probe.
     with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.backends.mha.set_fastpath_enabled(False)
@@ -160,7 +161,7 @@ def _probe(case: Case) -> None:
 
 
 def _safely(probe: Callable[[Case], None], case: Case) -> None:
-    """What the subject raises ends one probe, not the examination."""
+    """Run a probe; an exception of the subject ends this probe only."""
     try:
         probe(case)
     except SubjectError as error:
@@ -189,7 +190,7 @@ def _designed(finding: Finding) -> str:
 
 
 def _inside(case: Case, model: ModelSubject) -> None:
-    """The attention modules of a model, one of each kind, called as the model calls them."""
+    """Examine one attention module of each kind in a model, called as the model calls it."""
     found, examined, compared = model.layers(), [], False
     for path, module, fixed in found:
         try:

@@ -1,4 +1,4 @@
-"""The smallest input that shows a finding, with what was expected and what was got."""
+"""The smallest input that shows a finding, with the expected and the actual output."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from regard.doctor.subject import Scenario, Subject
 
 __all__ = ["example_of"]
 
-# Two answers that differ by less look the same as they are printed.
+# Smaller differences don't show in the printed numbers.
 VISIBLE = 5e-3
 
 
 def example_of(subject: Subject, scenario: Scenario, fit: Fit | None) -> dict[str, str]:
-    """Input, expected and got, in words and numbers; empty where no small input shows it."""
+    """Input, expected and actual output as text; empty if no small input shows the finding."""
     try:
         if fit is None:
             return _leak(subject, scenario)
@@ -31,7 +31,7 @@ def example_of(subject: Subject, scenario: Scenario, fit: Fit | None) -> dict[st
         if isinstance(subject, ModuleSubject):
             return _of_module(subject, scenario, fit)
     except Exception:
-        # A subject may refuse a small input; the finding stands without it.
+        # A subject may refuse a small input; then the finding has no example.
         return {}
     return {}
 
@@ -84,7 +84,7 @@ def _of_module(subject: ModuleSubject, scenario: Scenario, fit: Fit) -> dict[str
         visible = away > VISIBLE * float(wanted.abs().max())
         if bool(visible.any()):
             row = int(visible.int().argmax())
-            # The first numbers may be the same in both, as those of the first head are where heads are mixed.
+            # The first numbers may be equal, for example those of the first head if heads are mixed up.
             far = (got - wanted)[0, row].abs().nan_to_num(float("inf")) > VISIBLE * float(wanted.abs().max())
             start = int(far.int().argmax()) // 4 * 4
             shown = slice(start, start + 4)
@@ -99,7 +99,7 @@ def _of_module(subject: ModuleSubject, scenario: Scenario, fit: Fit) -> dict[str
 
 
 def _leak(subject: Subject, scenario: Scenario) -> dict[str, str]:
-    """The fewest tokens of which one notices another that it must not see."""
+    """The fewest tokens with which one affects another that must not see it."""
     for n in range(2, subject.length + 1):
         again: Any = next((one for one in subject.scenarios(n) if one.label == scenario.label), None)
         if again is None:

@@ -1,4 +1,4 @@
-"""One thing that is wrong with an attention, with the numbers that show it."""
+"""A mistake in an attention implementation, with its evidence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Finding", "Mistake", "mistakes"]
 
 @dataclass(frozen=True)
 class Mistake:
-    """A known mistake: what it is, why it matters, and the smallest code that has it and has it not."""
+    """A known mistake: what it is, why it matters, and minimal code with and without it."""
 
     code: str
     title: str
@@ -25,7 +25,7 @@ class Mistake:
 
 @cache
 def mistakes() -> dict[str, Mistake]:
-    """Every mistake the doctor knows, by its code.
+    """All known mistakes, by code.
 
     >>> mistakes()["missing-scale"].title
     'The scores are not divided by √d_k'
@@ -38,8 +38,8 @@ def mistakes() -> dict[str, Mistake]:
 class Finding:
     """A mistake that was found, and the evidence.
 
-    `example` is the smallest input that shows it, with what was expected and what was got; `line` is the
-    line of the user's code that it comes from; `fix` is the mended code in the user's own names.
+    `example` is the smallest input that shows it, with the expected and the actual output; `line` is the line
+    of the user's code that causes it; `fix` is corrected code with the user's names.
 
     >>> print(Finding("missing-scale", "equals the formula with scale 1 to 3e-08").title)
     The scores are not divided by √d_k
@@ -53,7 +53,7 @@ class Finding:
 
     @property
     def mistake(self) -> Mistake:
-        """What is known about this mistake."""
+        """The known mistake of this finding."""
         return mistakes()[self.code]
 
     @property
@@ -62,7 +62,7 @@ class Finding:
         return self.mistake.title
 
     def as_dict(self) -> dict[str, Any]:
-        """The finding and all that is known about its mistake, as JSON can hold it."""
+        """The finding and its mistake as plain data for JSON."""
         own = {"evidence": self.evidence, "example": dict(self.example), "line": self.line, "fix": self.fix}
         return {**own, **asdict(self.mistake)}
 

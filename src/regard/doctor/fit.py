@@ -1,4 +1,4 @@
-"""Which recipe computes what the subject computes: a healthy one, or a known mistake."""
+"""Fits recipes to a subject: finds the one that computes its output, healthy or with a known mistake."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from regard.doctor.subject import Scenario, Subject
 __all__ = ["TOLERANCE", "Fit", "Fitting"]
 
 TOLERANCE = 5e-5
-# Unusual forms that single mistakes are tried with.
+# Unusual healthy forms to combine with single mistakes.
 RARE = 48
 Setting = tuple[Any, Recipe, tuple[str, Tensor]]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A recipe that gives the subject's output, its mistakes, and how far it and the healthy one are off."""
+    """A recipe that gives the subject's output, its mistakes, and the errors of this and the healthy
+    recipe."""
 
     recipe: Recipe
     convention: Any
@@ -33,14 +34,14 @@ class Fit:
     error: float
     healthy_error: float
     pattern: str = ""
-    # The same without its mistakes, and the pairs that may attend then.
+    # The recipe without its mistakes, and the pairs that may attend then.
     base: Recipe = field(default_factory=Recipe)
     allowed: Tensor | None = None
 
 
 @dataclass
 class Fitting:
-    """One scenario of one subject, compared with recipe after recipe."""
+    """Compares one scenario of a subject with recipes."""
 
     subject: Subject
     scenario: Scenario
@@ -67,7 +68,7 @@ class Fitting:
         ]
 
     def like(self, other: Fit) -> Fitting:
-        """The same, read as another scenario was that fits."""
+        """This fitting with the reading of another scenario that fits."""
         mine = [item for item in self._settings if item[1] == Recipe() and item[0] == other.convention]
         self._settings = [(convention, other.recipe, item) for convention, _, item in mine]
         return self
@@ -93,12 +94,13 @@ class Fitting:
         )
 
     def _usual(self) -> list[Setting]:
-        """The settings worth trying two mistakes with: the commonest forms, the first readings."""
+        """The settings to try pairs of mistakes with: the most common forms and readings."""
         plain = [s for s in self._settings if s[1].base == 1e4 and s[1].part == 1 and s[1].turn == 1]
         return [s for s in plain if s[1].norm is None][:24]
 
     def _turned(self) -> list[Setting]:
-        """Rotary positions of every kind: one side alone does not show in the order of keys."""
+        """Mistakes with rotary positions: if only q or only k is rotated, the order of keys doesn't show
+        it."""
         forms = [base for base in healthy_forms(True, False) if base.rotary]
         known = [(convention, item) for convention, base, item in self._settings if base == Recipe()]
         return [(convention, base, item) for base in forms for convention, item in known[:4]]
@@ -143,12 +145,12 @@ class Fitting:
         return found
 
     def error(self, convention: Any, allowed: Tensor, recipe: Recipe) -> float:
-        """How far a recipe is off, as a part of the largest number; infinite where it cannot be computed."""
+        """The error of a recipe, relative to the largest number; infinite if it can't be computed."""
         theirs, out = self.subject.expected(self.inside, convention, allowed, recipe), self.out
         if theirs is None or theirs.shape != out.shape:
             return math.inf
         rows = allowed.any(-1)
-        # Rows with nothing to attend to mean nothing and are judged elsewhere.
+        # Leave out rows with nothing to attend to; the `dead_rows` probe judges them.
         rows = (
             rows.expand(out.shape[0], -1)
             if rows.dim() == 1
@@ -156,20 +158,20 @@ class Fitting:
         )
         if self.scenario.rows is not None:
             rows = rows & self.scenario.rows
-        # NaN equals NaN, so an output without a number would equal anything.
+        # `difference` treats NaN as equal to NaN, so an output of only NaN would match everything.
         if not bool(rows.any()) or not bool(out[rows].isfinite().any()):
             return math.inf
         return difference(out[rows], theirs[rows])
 
     def _scale(self, scale: float) -> tuple[str, str]:
-        """The code and the words for a scale: that of d_model, where it is not the width of q, or another."""
+        """The code and the description of a scale mistake: d_model instead of the width of q, or another."""
         width = self.subject.token_width
         if width and abs(scale * width**0.5 - 1) < 1e-3:
             return "scale-d-model", "scale 1/√d_model"
         return "wrong-scale", f"scale {scale:.4g}"
 
     def _other_scale(self) -> Fit | None:
-        """A scale that is none of the known ones, found by bisection along its logarithm."""
+        """Find an unknown scale by bisection of its logarithm."""
         for convention, base, (name, allowed) in self._usual():
 
             def error(log: float) -> float:

@@ -1,4 +1,4 @@
-"""Which tokens reach which outputs, found by changing one token at a time."""
+"""Finds which tokens affect which outputs, by changing one token at a time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 __all__ = ["CLOSE", "difference", "influence", "rows_changed"]
 
-# Smaller changes, as parts of the largest number, are rounding.
+# Changes below this, relative to the largest number, are rounding errors.
 CLOSE = 1e-5
 
 
 def difference(ours: Tensor, theirs: Tensor) -> float:
-    """The largest difference, as a part of the largest number; NaN equals NaN and nothing else.
+    """The largest difference, relative to the largest number; NaN equals NaN only.
 
     >>> difference(torch.tensor([2.0, torch.nan]), torch.tensor([4.0, torch.nan]))
     0.5
@@ -43,7 +43,7 @@ def influence(
     keys: int,
     tolerance: float = CLOSE,
 ) -> Tensor:
-    """A `(q, k)` matrix: does output q move when token k is changed?
+    """A `(q, k)` matrix: whether output q changes when token k is changed.
 
     >>> x = torch.randn(1, 3, 2)
     >>> def change(x, j):

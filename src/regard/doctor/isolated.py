@@ -1,4 +1,4 @@
-"""A file and a name, examined in a process of its own that may raise, hang or print as it likes."""
+"""Examines an object of a file in a subprocess, which may crash, hang or print."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SHOWN = 200
 def examine_file(
     path: Path, name: str, *, timeout: float = 60.0, given: dict[str, Any] | None = None, **options: Any
 ) -> Diagnosis:
-    """Examine what a file calls `name`: a function, a module, or a class of modules.
+    """Examine the object `name` of a file: a function, a module, or a module class.
 
-    The file's code runs in a subprocess, which is ended after `timeout` seconds. A class is made with the
-    arguments in `given` and small guesses for the others.
+    The file's code runs in a subprocess, which is killed after `timeout` seconds. A class is instantiated
+    with the arguments in `given` and small guesses for the others.
     """
     if not path.is_file():
         raise RegardError(
@@ -66,7 +66,7 @@ def examine_file(
 
 
 def _run(command: list[str], timeout: float) -> tuple[int | None, str, str]:
-    """The exit status (None: out of time), and what was printed."""
+    """The exit status (None after a timeout), and the printed output."""
     started = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         encoding="utf-8", errors="replace", start_new_session=True, env=_environment(),
@@ -79,14 +79,14 @@ def _run(command: list[str], timeout: float) -> tuple[int | None, str, str]:
         printed, said = started.communicate()
         return None, printed, said
     except BaseException:
-        # Ctrl-C is for this process: the child has a session of its own, and would go on.
+        # Ctrl-C reaches only this process: the child has its own session, so it must be killed.
         _kill(started)
         started.communicate()
         raise
 
 
 def _ended(code: int) -> str:
-    """How a process ended that wrote no result and said nothing."""
+    """A message about a process that ended without a result."""
     if code >= 0:
         return f"it ended the process with exit status {code}"
     try:
@@ -97,7 +97,7 @@ def _ended(code: int) -> str:
 
 
 def _kill(started: subprocess.Popen[str]) -> None:
-    """End the child and its own children: a pool of workers would hold the pipe open."""
+    """Kill the child and its children: a pool of workers would keep the pipe open."""
     if hasattr(os, "killpg"):
         os.killpg(started.pid, signal.SIGKILL)
     else:
@@ -105,9 +105,9 @@ def _kill(started: subprocess.Popen[str]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The same regard for the child, wherever it was imported from."""
+    """The environment of the child, in which it imports this copy of regard."""
     source = str(Path(__file__).parents[2])
-    # More threads than one only wait for each other on tensors this small.
+    # One thread: for tensors this small, more threads would only wait for each other.
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     return {
         **os.environ,

@@ -1,4 +1,4 @@
-"""Which line of the user's code a mistake is in, found by watching which line makes which operation."""
+"""Finds the line of the user's code that contains a mistake, from the operations that each line runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["line_of"]
 SOFTMAX = ("softmax", "scaled_dot_product", "exp")
 PRODUCT = ("bmm", "mm", "scaled_dot_product")
 MASK = ("masked_fill", "where", "tril", "triu")
-# By code: operations to look for, the first kind that is there.
+# By code: the operations to search for; the first that occurs counts.
 PLACES: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("missing-scale", "scale-twice", "scale-d-model", "wrong-scale"), (SOFTMAX,)),
     **dict.fromkeys(("softmax-axis", "softmax-twice", "scale-after-softmax", "softmax-dtype"), (SOFTMAX,)),
@@ -32,7 +32,7 @@ PLACES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 class _Lines(TorchDispatchMode):
-    """Remembers the line of one file that each operation comes from."""
+    """Records which line of one file runs each operation."""
 
     def __init__(self, file: str) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ light(_Lines)
 
 
 def line_of(subject: Subject, code: str, scenario: Scenario | None) -> str:
-    """File, number and text of the line, or nothing if it is unknown."""
+    """The file, number and text of the line; empty if unknown."""
     kinds, file = PLACES.get(code, ()), _file_of(subject)
     if not kinds or file is None:
         return ""
@@ -63,7 +63,7 @@ def line_of(subject: Subject, code: str, scenario: Scenario | None) -> str:
         return ""
     for kind in kinds:
         found = [number for name, number in lines.seen if any(word in name for word in kind)]
-        # A file that was edited meanwhile, or an interactive session, has no such line.
+        # The line may be missing if the file was edited meanwhile, or in an interactive session.
         text = linecache.getline(file, found[0]).strip() if found else ""
         if text:
             return f"{Path(file).name}:{found[0]}: {text}"

@@ -1,4 +1,4 @@
-"""The forms in which people pass masks, and which of them an attention takes."""
+"""The forms of mask arguments, and the search for the form that an attention takes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYS = ("bk", "b11k", "b1k", "k")
 
 @dataclass(frozen=True)
 class MaskForm:
-    """A parameter, the axes of its mask, and what its numbers mean."""
+    """A mask argument: the parameter, its axes, and the meaning of its values."""
 
     name: str
     axes: str
@@ -35,7 +35,7 @@ class MaskForm:
 
     @property
     def by_key(self) -> bool:
-        """Whether the mask says the same to all queries."""
+        """Whether the mask is the same for all queries."""
         return self.axes in KEYS or self.meaning == "lengths"
 
     @property
@@ -86,7 +86,8 @@ def forms(name: str, role: str, wanted: str | None) -> Iterator[MaskForm]:
 
 
 def holed(form: MaskForm, batch: int, q: int, k: int) -> Tensor:
-    """A mask that a form can say, alike for every sequence: causal with a hole, or without one key.
+    """A test mask that a form can express, the same for every sequence: causal with a hole, or without one
+    key.
 
     >>> holed(MaskForm("mask", "qk", "allowed"), 1, 4, 4)[0, 0].int().tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 1, 1]]
@@ -100,7 +101,7 @@ def holed(form: MaskForm, batch: int, q: int, k: int) -> Tensor:
     return allowed.expand(batch, 1, q, k).clone()
 
 
-# Of a mask of ones that is turned into -10, less than this is left.
+# A weight after adding -10 to its score is below this.
 WEAK = 1e-2
 Sees = Callable[[MaskForm, Tensor, float], Tensor]
 
@@ -108,9 +109,9 @@ Sees = Callable[[MaskForm, Tensor, float], Tensor]
 def find_form(
     candidates: Iterator[MaskForm], sees: Sees, batch: int, n: int, own: bool
 ) -> tuple[MaskForm | None, list[MaskForm]]:
-    """The form under which just the allowed keys reach each query, and all forms that can be passed.
+    """The form under which exactly the allowed keys affect each query, and all forms that can be passed.
 
-    `own` says whether a query's own row counts: in a module a token's query always moves it.
+    `own` says whether to test a query's effect on itself: in a module a token always affects its own output.
     """
     possible = []
     rows = torch.ones(n, n, dtype=torch.bool) if own else ~torch.eye(n, dtype=torch.bool)
@@ -131,7 +132,7 @@ def find_form(
 
 
 def _of_ones(form: MaskForm, holds: Callable[[MaskForm, float], bool]) -> MaskForm:
-    """(1 - mask) * -10 takes -inf as if it were added, and is meant for ones."""
+    """Whether the mask is of ones and zeros: code such as (1 - mask) * -10 also seems to work with -inf."""
     ones = replace(form, meaning="ones")
     try:
         return ones if form.meaning == "additive" and holds(ones, WEAK) else form

@@ -1,4 +1,4 @@
-"""A whole model, of token ids: causality, padding, dropout and determinism can be seen from outside."""
+"""Examines a whole model of token ids from outside: causality, padding, dropout and determinism."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Called = tuple[str, nn.Module, dict[str, Any]]
 
 
 def reads_tokens(module: nn.Module) -> bool:
-    """Whether a module takes token ids: by name, or because an embedding inside looks them up.
+    """Whether a module takes token ids: by its argument's name, or because an embedding inside reads them.
 
     >>> reads_tokens(nn.Linear(2, 2)), reads_tokens(nn.Embedding(9, 2))
     (False, True)
@@ -40,11 +40,11 @@ def reads_tokens(module: nn.Module) -> bool:
 
 
 def _vocabulary(module: nn.Module) -> int:
-    """How many ids the embedding knows that looks up what the module is given; 0 if there is none."""
+    """The size of the embedding that reads the module's input; 0 if there is none."""
     tables = [part for part in module.modules() if isinstance(part, nn.Embedding)]
     if not tables:
         return 0
-    # No text by itself: an embedding of positions would look up 0, 1, 2 …
+    # Use ids other than 0, 1, 2 …, which an embedding of positions would look up.
     ids = torch.arange(LENGTH).flip(0).expand(BATCH, LENGTH) % min(part.num_embeddings for part in tables)
     found: list[int] = []
 
@@ -64,7 +64,7 @@ def _vocabulary(module: nn.Module) -> int:
 
 
 class ModelSubject(Subject):
-    """A model that reads `input_ids`; of an encoder and a decoder, the decoder is watched."""
+    """A model that reads `input_ids`; for an encoder-decoder, the decoder is examined."""
 
     kind = "model"
     seeable = False
@@ -79,7 +79,7 @@ class ModelSubject(Subject):
             0 if "input_ids" in self.arguments else _vocabulary(model)
         )
         self.tokens = min(int(text), 90) if text and isinstance(text, int) else 64
-        # Special ids come first; of a small vocabulary all are used.
+        # Skip the first ids, which are often special, unless the vocabulary is small.
         self.edge = 5 if self.tokens > 20 else 0
         self.own = library_of(model) == "transformers"
         # Settings of a library's model that were changed after it was built, by the path of their module.
@@ -99,7 +99,7 @@ class ModelSubject(Subject):
             ) from error
 
     def reading(self) -> dict[str, Any]:
-        """That it was seen from outside."""
+        """A note that the model was examined from outside."""
         return {"kind": "a model of token ids, seen from outside"}
 
     def sample(self, n: int | None = None, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
@@ -115,11 +115,11 @@ class ModelSubject(Subject):
         return state
 
     def run(self, state: Any, *, keep: Tensor | None = None, **how: Any) -> Tensor:
-        """Hidden states or logits, whichever the model puts first."""
+        """Hidden states or logits, whichever the model returns first."""
         extra: dict[str, Any] = {"use_cache": False} if "use_cache" in self.arguments else {}
         ids = state
         if self.both:
-            # Padding is the encoder's affair and order the decoder's: the other reads one text throughout.
+            # Padding is examined in the encoder and order in the decoder; the other side reads a fixed text.
             other = self.sample(seed=1)
             ids, extra["decoder_input_ids"] = (other, state) if keep is None else (state, other)
         if self.padding:
@@ -138,9 +138,9 @@ class ModelSubject(Subject):
         return [Scenario("plain", {}, causal=self.causal is True)]
 
     def layers(self) -> list[Called]:
-        """One attention module of each kind and settings, by its path, with the arguments the model gives it.
+        """One attention module per kind and settings, by path, with the arguments that the model passes.
 
-        Where no class is called attention, those are taken that mix tokens and hold no other that does.
+        If no class name contains attention, these are the innermost modules that mix tokens.
         """
         found: dict[tuple[type, str | None], Called] = {}
         handles = []
@@ -171,7 +171,7 @@ class ModelSubject(Subject):
 
 
 def _mixers(called: list[Called]) -> list[Called]:
-    """Those whose output at one token changes with another, without those that only hold such a module."""
+    """The innermost modules whose output at one token changes with another token."""
     found = [one for one in called if _mixes(one[1])]
     return [
         one
@@ -196,6 +196,6 @@ def _mixes(module: nn.Module) -> bool:
 
 
 def _is_called_attention(module: nn.Module) -> bool:
-    """Whether its class has such a name, and none of a module inside it has."""
+    """Whether the class name contains attention, and that of no module inside does."""
     outer, *inner = (ATTENTION.search(type(part).__name__) for part in module.modules())
     return bool(outer) and not any(inner)

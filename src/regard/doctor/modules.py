@@ -1,4 +1,4 @@
-"""A user's attention module: of tokens as vectors, `(batch, length, d_model)`."""
+"""Adapts a user's attention module, which takes tokens as vectors, `(batch, length, d_model)`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["ModuleSubject"]
 
 
 class ModuleSubject(Subject):
-    """A module called on a copy of itself with random weights, in evaluation.
+    """A module; a copy with random weights, in evaluation mode, is examined.
 
     >>> subject = ModuleSubject(nn.MultiheadAttention(8, 2, batch_first=True))
     >>> subject.reading()["padding"]
@@ -53,10 +53,10 @@ class ModuleSubject(Subject):
         self, module: nn.Module, options: Options | None = None, fixed: Mapping[str, Any] | None = None
     ) -> None:
         self.options, self.fixed = options or Options(), dict(fixed or {})
-        # A function that a module holds may close over the original.
+        # A function stored in the module may close over the original module.
         self.original, self.name = module.eval(), type(module).__name__
         self.module = module if sizeless(module) else randomised(module)
-        # A library's part follows its library's rules: masks made elsewhere, flags that are only hints.
+        # A library's module follows that library's rules: masks are made elsewhere, flags are hints.
         self.library = library_of(module)
         self.own = self.library in ("torch", "transformers")
         self.parameters = signature_of(module)
@@ -69,20 +69,20 @@ class ModuleSubject(Subject):
         self.inputs = _inputs(self.parameters)
         self.plan: dict[str, str] = {}
         self.runnable: list[dict[str, str]] = []
-        # How many tensors its one argument lists; 0 where the argument is a tensor.
+        # The number of tensors if its argument is a list; 0 if it is a tensor.
         self.listed = 0
-        # Weights that are the identity, and whose products are no projections.
+        # Weights set to the identity; their products are not projections.
         self.unwatched: frozenset[str] = frozenset()
-        # Masks that can be passed and do not do what they should.
+        # Masks that can be passed but have the wrong effect.
         self.uncertain: list[MaskForm] = []
-        # Of a mask that must be passed, the forms to try for one that allows everything.
+        # If a mask is required: the forms to try for a mask that allows everything.
         self.meanings: list[MaskForm] = []
         self._find_call()
         self._find_masks()
         self.token_width = self.width
         self.anatomy = self._dissect()
         if odd(self.anatomy, self.heads):
-            # Softmax of large scores hides which columns are keys.
+            # Use small inputs: after softmax of large scores, the effect of keys vanishes.
             calm = self._dissect(size=0.25)
             self.anatomy = self.anatomy if odd(calm, self.heads) else calm
         self.levelled = self._level()
@@ -93,7 +93,7 @@ class ModuleSubject(Subject):
             self.causal = True
 
     def reading(self) -> dict[str, Any]:
-        """The sizes, the projections by the module's own names, and what its masks mean."""
+        """The sizes, the projections by the module's own names, and the meaning of its masks."""
         found: dict[str, Any] = {"d_model": self.width, "heads": self.heads or "unknown"}
         if self.shape != "bnd":
             found["layout"] = self.shape
@@ -123,7 +123,7 @@ class ModuleSubject(Subject):
     # Finding out how to call it
 
     def _find_call(self) -> None:
-        """The width, the length, the axes and the extra arguments with which it runs."""
+        """Find the width, the length, the axes and the extra arguments with which it runs."""
         failures: list[str] = []
         given = self.parameters
         if self._runs_with(given, failures):
@@ -133,7 +133,8 @@ class ModuleSubject(Subject):
         self._refuse(failures)
 
     def _runs_with(self, parameters: Parameters, failures: list[str]) -> bool:
-        """Whether it runs if what must be given is given; keep how, or else why not."""
+        """Whether it runs with the required arguments; stores the arguments, or the reason for the
+        failure."""
         known = [name for name in (*self.inputs, self.flag, *self.fixed) if name]
         choices = fillers(parameters, known)
         unmixed: tuple[Any, ...] | None = None
@@ -163,7 +164,7 @@ class ModuleSubject(Subject):
         return unmixed is not None
 
     def _refuse(self, failures: list[str]) -> None:
-        """Say why it could not be called."""
+        """Raise the error that says why it could not be called."""
         self.width = next(widths_of(self.module))
         weights = any(True for _ in self.module.parameters())
         if weights and failures and NO_VECTORS in failures[0]:
@@ -182,7 +183,7 @@ class ModuleSubject(Subject):
         )
 
     def _calls(self) -> Iterator[tuple[int, int, str]]:
-        """Lengths, widths and axes to try; odd lengths and axes only with the likeliest widths."""
+        """Lengths, widths and axes to try; unusual lengths and axes only with the likeliest widths."""
         lengths, widths = list(lengths_of(self.module, LENGTH)), list(widths_of(self.module))
         yield from ((LENGTH, width, shape) for width in widths for shape in AXES[:2])
         yield from ((LENGTH, width, shape) for width in widths for shape in AXES[2:])
@@ -190,7 +191,7 @@ class ModuleSubject(Subject):
 
     def _fails(self) -> str | None:
         if sizeless(self.original):
-            # Lazy layers keep the sizes of the first input they meet, even of one that does not fit.
+            # Lazy layers take their sizes from the first input, even if the call then fails.
             self.module = copy.deepcopy(self.original)
         try:
             self.run(self.sample())
@@ -201,7 +202,7 @@ class ModuleSubject(Subject):
         return None
 
     def _mixes(self) -> bool:
-        """Whether tokens reach other tokens of their sequence, and no other sequence."""
+        """Whether tokens affect other tokens of their sequence, but no other sequence."""
         state = self.sample()
         before, other = self.run(state), state.clone()
         other[0, 1] += 1.0
@@ -217,7 +218,8 @@ class ModuleSubject(Subject):
         return found
 
     def _find_masks(self) -> None:
-        """The form of its masks, by row and by key, under which just the allowed tokens reach each other."""
+        """Find the mask forms, per row and per key, under which exactly the allowed tokens affect each
+        other."""
         state = self.sample()
         for name in (*self.parameters.all("mask"), *self.parameters.all("lengths")):
             if name in self.fixed:
@@ -242,7 +244,7 @@ class ModuleSubject(Subject):
                     self.padding = form
 
     def _level(self) -> list[str]:
-        """The weights that mix heads before or after softmax, made the identity: they talk no more."""
+        """Set weights that mix heads before or after softmax (talking heads) to the identity."""
         held, found = dict(self.module.named_parameters()), []
         for index, product in enumerate(self.anatomy.products if self.heads else ()):
             for name in product.names - set(found) if index not in self.anatomy.places else ():
@@ -260,7 +262,7 @@ class ModuleSubject(Subject):
         return found
 
     def shorter(self, n: int) -> ModuleSubject:
-        """The same module on fewer tokens, read as it was read on the usual number."""
+        """The same module on fewer tokens, with the reading found at the usual length."""
         small = copy.copy(self)
         small.length = n
         found = small._dissect(classify=False)
@@ -268,7 +270,7 @@ class ModuleSubject(Subject):
         return small
 
     def longer(self, n: int) -> ModuleSubject | None:
-        """The same module on more tokens, where its numbers lie as they do on the usual number."""
+        """The same module on more tokens, if its products have the same layout as at the usual length."""
         large = copy.copy(self)
         large.length = n
         places = {index: at_length(found, n) for index, found in self.anatomy.places.items()}
@@ -292,7 +294,7 @@ class ModuleSubject(Subject):
     # Calling it
 
     def watched(self, state: Tensor, changes: dict[int, Tensor], **how: Any) -> tuple[Tensor, Watch]:
-        """The output, and the products with weights on the way to it."""
+        """The output, and the products with weights that were computed."""
         state = state.clone()
         held = {n: x for n, x in self.module.named_parameters() if n not in self.unwatched}
         with Watch([state], held, changes) as seen:
@@ -310,7 +312,7 @@ class ModuleSubject(Subject):
         raw: bool = False,
         **more: Any,
     ) -> Any:
-        """The output, whatever else the module returns."""
+        """The output, without other values that the module returns."""
         batch, n = state.shape[:2]
         extra: dict[str, Any] = {**self.fixed, **self._filled(state), **more}
         if self.flag and (causal is not None or self.flag in self.parameters.required):
@@ -326,7 +328,7 @@ class ModuleSubject(Subject):
         form = form or self.mask
         if allowed is not None and form is not None:
             extra[form.name] = form.build(allowed, self.heads or 1, state.dtype)
-        # A slice of a longer input is not contiguous, and a user's view() would fail on it.
+        # A slice of a longer input is not contiguous, and view() would fail on it.
         x = self.shaped(state)
         positional = [x] if self.parameters.loose or not self.inputs else []
         try:
@@ -337,7 +339,7 @@ class ModuleSubject(Subject):
         return found if raw else token_vectors(found, x, self.shape)
 
     def shaped(self, state: Tensor) -> Tensor:
-        """Tokens in the axes that the module takes."""
+        """The tokens in the axes that the module takes."""
         return arranged(state, self.shape).contiguous()
 
     def _filled(self, state: Tensor) -> dict[str, Any]:
@@ -361,7 +363,7 @@ class ModuleSubject(Subject):
         return state
 
     def scenarios(self, n: int | None = None) -> Sequence[Scenario]:
-        """Plainly; with its causal flag; with its mask."""
+        """A plain call; a call with the causal flag; a call with the mask."""
         n = n or self.length
         exempt = bool(self.options.causal and (self.flag or (self.mask and not self.mask.by_key)))
         found = [Scenario("plain", {}, causal=self.causal is True and not exempt)]
@@ -374,7 +376,7 @@ class ModuleSubject(Subject):
         return found
 
     def plans(self) -> int:
-        """How many ways of filling in unknown arguments can be called."""
+        """The number of ways to fill in unknown arguments with which it can be called."""
         return len(self.runnable) * max(len(self.meanings), 1)
 
     def use_plan(self, index: int) -> None:
@@ -389,7 +391,7 @@ class ModuleSubject(Subject):
         return self.readings
 
     def core(self, state: Any, scenario: Scenario) -> tuple[Tensor, Any]:
-        """What enters the output projection, and the products before it."""
+        """The input of the output projection, and the products before it."""
         out, seen = self.watched(state, {}, **scenario.how)
         if len(seen.products) != len(self.anatomy.products):
             return out, (state, None, {})
@@ -399,14 +401,14 @@ class ModuleSubject(Subject):
         return core, (state, seen.products, {})
 
     def _gate(self, state: Any, products: list[Product], scenario: Scenario) -> Tensor:
-        """What a gate multiplies the heads' results by: these results, where every value is 1."""
+        """The factor of a gate on the head outputs: the outputs when every value is 1."""
         columns = self.anatomy.roles.value
         changes = self.towards(columns, 1.0 - self.anatomy.value(products, columns))
         out, seen = self.watched(state, changes, **scenario.how)
         return self.anatomy.core(seen.products, out)
 
     def towards(self, columns: Sequence[Column], change: Tensor) -> dict[int, Tensor]:
-        """A change of some columns, as something to add to the products they are in."""
+        """A change of some columns, as terms to add to the products that contain them."""
         found, start = {}, 0
         for index in dict.fromkeys(index for index, _ in columns):
             mine = [column for i, column in columns if i == index]
@@ -436,13 +438,13 @@ class ModuleSubject(Subject):
         return None if parts is None else convention.expected(parts, allowed, recipe, queries)
 
     def named(self) -> bool:
-        """Whether the names of the projections say which is q, which k and which v."""
+        """Whether the names of the projections identify q, k and v."""
         said = {meant_for(self.anatomy.products[index].names) for index in self.anatomy.places}
-        # Columns that do nothing were meant for something.
+        # Columns without effect, which probably should have one.
         return {"query", "key", "value"} <= said or bool(self.anatomy.roles.dead)
 
     def unused(self) -> list[str]:
-        """Weights for q, k, v or the output that never take part."""
+        """The weights for q, k, v or the output that are never used."""
         held = dict(self.module.named_parameters())
         used = self.anatomy.used | self.unwatched
         idle = [n for n, x in held.items() if (is_lazy(x) or x.dim() > 1) and n not in used]
@@ -468,5 +470,5 @@ def _cache_name(parameters: Parameters) -> str | None:
 
 
 def _attribute(names: frozenset[str]) -> str:
-    """What a user calls a weight: the attribute it lives in."""
+    """The attribute name of a weight."""
     return " + ".join(sorted({name.removesuffix(".weight") for name in names}))

@@ -1,4 +1,4 @@
-"""How the projections of a module may be read as the q, k and v of some number of heads."""
+"""The possible readings of a module's projections as q, k and v of a number of heads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Reading:
     value: tuple[Column, ...] | None
     heads: int
     order: str = "hd"
-    # Whether the parts were identified by what they compute, not guessed.
+    # Whether the parts were identified by their effect, and not guessed.
     certain: bool = True
 
     def expected(
@@ -76,12 +76,12 @@ class Reading:
 
 
 def _turned(x: Tensor, heads: int) -> Tensor:
-    """Columns laid out by channel and then by head, laid out by head and then by channel."""
+    """Reorder columns from (channel, head) to (head, channel)."""
     return x.unflatten(-1, (-1, heads)).transpose(-1, -2).flatten(-2)
 
 
 def meant_for(names: Sequence[str] | frozenset[str]) -> str | None:
-    """What a weight is meant for, as far as its name says.
+    """The role that a weight's name suggests.
 
     >>> meant_for(["layers.0.W_query.weight"]), meant_for(["c_attn.weight"])
     ('query', None)
@@ -100,7 +100,7 @@ def meant_for(names: Sequence[str] | frozenset[str]) -> str | None:
 
 
 def readings(anatomy: Anatomy, heads: int | None) -> list[Reading]:
-    """Every reading worth comparing, the likeliest first."""
+    """All plausible readings, the likeliest first."""
     roles = anatomy.roles
     found = []
     if roles.query and roles.key and roles.value:
@@ -116,7 +116,7 @@ def readings(anatomy: Anatomy, heads: int | None) -> list[Reading]:
 
 
 def odd(anatomy: Anatomy, heads: int | None) -> bool:
-    """Whether the parts do not add up, so that what they do tells little about what they are."""
+    """Whether the sizes of the parts don't fit together, so that their effects don't identify them."""
     roles = anatomy.roles
     q, k, v = len(roles.query), len(roles.key), len(roles.value)
     return bool(not q or k > q or (heads and (q % heads or k % max(q // heads, 1))) or (k != v and k == q))
@@ -135,7 +135,7 @@ def _with_heads(
 
 
 def _guesses(anatomy: Anatomy, heads: int | None) -> Iterator[tuple[tuple[Column, ...], ...]]:
-    """Parts by name, by product or by thirds, where it cannot be seen what they do."""
+    """Parts guessed by name, by product or by thirds, if their effects don't identify them."""
     blocks = {
         index: tuple((index, column) for column in range(places.shape[-1]))
         for index, places in anatomy.places.items()

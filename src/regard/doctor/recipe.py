@@ -1,4 +1,4 @@
-"""The attention formula with every known mistake as a setting: what a probe compares with."""
+"""The attention formula with every known mistake as a setting, for probes to compare with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 __all__ = ["SCALES", "Recipe", "compute", "pattern", "rotate", "scores_of"]
 
-# By name: a function of the head's width, of d_model and of the number of keys.
+# Scales by name: functions of the head width, d_model and the number of keys.
 SCALES = {
     "d_k": lambda d, model, n: d**-0.5,
     "none": lambda d, model, n: 1.0,
@@ -21,9 +21,9 @@ SCALES = {
     "multiplied": lambda d, model, n: d**0.5,
     "length": lambda d, model, n: n**-0.5,
 }
-# Forbidden scores by the name of the mistake; None is added to, not filled in.
+# Values for forbidden scores by mistake; with None the value is added instead of filled in.
 FILLS = {"before": -torch.inf, "zero": 0.0, "one": 1.0, "minus one": -1.0}
-# What stands in place of softmax by mistake.
+# Functions used by mistake instead of softmax.
 PLAIN = {
     "none": lambda s: s,
     "exp": torch.exp,
@@ -35,10 +35,10 @@ PLAIN = {
 class Recipe:
     """One way to compute attention; the defaults are the healthy one.
 
-    `scale` names one of `SCALES` or is a number, `axis` is that of softmax over (batch, heads, q, k), `order`
-    says what is taken for q, k and v, `mixed` which of them (o: the output) a view cuts across tokens,
-    `turned` which of them rotary positions turn, `cap` bounds the scores by a tanh, and `restart` gives the
-    tokens after a cache of that length positions from zero.
+    `scale` names one of `SCALES` or is a number; `axis` is the softmax axis over (batch, heads, q, k);
+    `order` says which projections are used as q, k and v; `mixed`, which of them (o: the output) a wrong view
+    mixes across tokens; `turned`, which of them get rotary positions; `cap` bounds the scores by tanh; with
+    `restart`, tokens after a cache of that length get positions from zero.
     """
 
     scale: str | float = "d_k"
@@ -62,7 +62,7 @@ class Recipe:
 
 
 def pattern(name: str, q: int, k: int) -> Tensor:
-    """Which keys each query may attend to, by the name of the pattern.
+    """The pairs that may attend, by the name of the pattern.
 
     >>> pattern("causal", 2, 3).int().tolist()
     [[1, 1, 0], [1, 1, 1]]
@@ -73,7 +73,7 @@ def pattern(name: str, q: int, k: int) -> Tensor:
 
 
 def rotate(x: Tensor, positions: Tensor, recipe: Recipe) -> Tensor:
-    """Rotary positions in the layout a recipe names; "mixed" is the mistake of using both at once."""
+    """Apply rotary positions in the recipe's layout; "mixed" is the mistake of using both layouts at once."""
     width = int(x.shape[-1] * recipe.part) // 2 * 2
     if width < 2:
         return x
@@ -99,7 +99,7 @@ def _angles(
 
 
 def _split(x: Tensor, heads: int, how: bool = False) -> Tensor:
-    """One head after another; `how` makes the mistake of a view that cuts across tokens."""
+    """Split into heads; `how` selects a wrong view that mixes tokens."""
     batch, n, width = x.shape
     if how:
         return x.reshape(batch, heads, n, width // heads)
@@ -141,7 +141,7 @@ def _weights(scores: Tensor, allowed: Tensor, recipe: Recipe) -> Tensor:
     if recipe.weights == "log":
         return scores.log_softmax(-1).to(dtype)
     weights = _softmax(scores, recipe.axis).to(dtype)
-    # A row with nothing to attend to means nothing; zeros compare with everything.
+    # Rows with nothing to attend to are not compared: set them to 0.
     weights = weights.nan_to_num(0.0) if recipe.axis == -1 else weights
     return weights.softmax(-1) if recipe.weights == "twice" else weights
 
@@ -149,7 +149,7 @@ def _weights(scores: Tensor, allowed: Tensor, recipe: Recipe) -> Tensor:
 def compute(
     q: Tensor, k: Tensor, v: Tensor, heads: tuple[int, int], allowed: Tensor, recipe: Recipe
 ) -> Tensor:
-    """Attention over `(batch, length, heads × dim)` tensors as a recipe has it.
+    """Attention over `(batch, length, heads × dim)` tensors by a recipe.
 
     >>> x = torch.ones(1, 3, 8)
     >>> compute(x, x, x, (2, 2), pattern("causal", 3, 3), Recipe()).shape
@@ -181,7 +181,7 @@ def compute(
 
 
 def _turn(parts: dict[str, Tensor], n_q: int, n_k: int, recipe: Recipe) -> None:
-    """Rotary positions on the parts that a recipe turns."""
+    """Apply rotary positions to the parts that a recipe names."""
     if not recipe.rotary:
         return
     places = torch.arange(n_k)

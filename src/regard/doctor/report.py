@@ -1,4 +1,4 @@
-"""A diagnosis from what a case has learnt: findings with a small example, the user's line and names."""
+"""Makes a diagnosis from a case: findings with a small example, and the user's line and names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["diagnosis_of"]
 
 
 def diagnosis_of(case: Case) -> Diagnosis:
-    """The findings with their examples and fixes in the user's names, and the rest as it is."""
+    """The diagnosis of a case; findings get examples, and fixes in the user's names."""
     subject = case.subject
     findings = tuple(_shown(case, finding) for finding in case.findings)
     return Diagnosis(subject.name, findings, tuple(case.notes), subject.reading(), tuple(case.unexamined))
@@ -32,7 +32,7 @@ def _shown(case: Case, finding: Finding) -> Finding:
 
 
 def _fix(code: str, names: dict[str, str]) -> str:
-    """The mended code in the names of the user's function; of a module, with its projections beside it.
+    """The corrected code with the user's names; for a module, with its projections.
 
     >>> _fix("weights = (q @ k.mT).softmax(-1)", {"q": "Q", "k": "K", "v": "V"})
     'weights = (Q @ K.mT).softmax(-1)'

@@ -1,4 +1,4 @@
-"""Sizes that a module keeps as settings: heads, widths and lengths, by their usual names."""
+"""Reads sizes from a module's attributes by their usual names: heads, widths and lengths."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _whole(value: Any) -> int | None:
 
 
 def heads_of(module: nn.Module) -> int | None:
-    """The number of query heads, where a module says it.
+    """The number of query heads, if a module has it as an attribute.
 
     >>> heads_of(nn.MultiheadAttention(8, 2))
     2
@@ -58,7 +58,7 @@ def heads_of(module: nn.Module) -> int | None:
 
 
 def head_width(module: nn.Module) -> int | None:
-    """The width of one head, where a module says it."""
+    """The width of one head, if a module has it as an attribute."""
     return next((value for value in map(_whole, _values(module, HEAD_WIDTH)) if value), None)
 
 
@@ -84,7 +84,7 @@ def widths_of(module: nn.Module) -> Iterator[int]:
 
 
 def lengths_of(module: nn.Module, usual: int) -> Iterator[int]:
-    """Numbers of tokens to try: the usual one, and those a module may be made for."""
+    """Numbers of tokens to try: the usual one, and fixed lengths that the module names."""
     found = [usual]
     for value in _values(module, LENGTH):
         size = (

@@ -1,4 +1,4 @@
-"""The known mistakes as changes of the recipe, and the recipes that are healthy."""
+"""The known mistakes as changes of the recipe, and the healthy recipes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["ALONE", "SLIPS", "Slip", "healthy_forms", "pairs_of_slips"]
 
 @dataclass(frozen=True)
 class Slip:
-    """A code, what it does in words, and what it changes in the recipe or the mask."""
+    """A mistake: its code, its description, and its change of the recipe or the mask."""
 
     code: str
     words: str
     change: dict[str, Any] = field(default_factory=dict)
     pattern: str | None = None
-    # Needs to know which projection is meant for which part: by name, or by the order of arguments.
+    # Whether the roles of projections must be known, by name or by the order of arguments.
     named: bool = False
 
     def made(self, recipe: Recipe, allowed: Tensor) -> tuple[Recipe, Tensor] | None:
-        """The recipe and mask with the mistake made; None where it would change nothing."""
+        """The recipe and mask with the mistake; None if it would change nothing."""
         n = allowed.shape[-1]
         if self.pattern is not None:
             causal = bool((allowed == pattern("causal", allowed.shape[-2], n)).all())
@@ -42,7 +42,7 @@ class Slip:
         return replace(recipe, **self.change), allowed
 
 
-# The more specific first: the first that gives the output is the one that is reported.
+# More specific mistakes come first, because the first that gives the output is reported.
 SLIPS = (
     Slip("missing-scale", "scale 1", {"scale": "none"}),
     Slip("scale-d-model", "scale 1/√d_model", {"scale": "d_model"}),
@@ -107,7 +107,7 @@ SLIPS = (
         )
     ),
 )
-# Mistakes that people make together, and whose recipes do not hide one another.
+# Mistakes that often occur in pairs, and whose recipes don't hide each other.
 ALONE = {
     "softmax-dtype",
     "gqa-order",
@@ -119,7 +119,7 @@ ALONE = {
 
 
 def pairs_of_slips() -> Iterator[tuple[Slip, ...]]:
-    """Two mistakes at once, of different settings."""
+    """Pairs of mistakes that change different settings."""
     often = [slip for slip in SLIPS if slip.code not in ALONE]
     for pair in combinations(often, 2):
         if not pair[0].change.keys() & pair[1].change.keys() and not all(one.pattern for one in pair):
@@ -127,7 +127,7 @@ def pairs_of_slips() -> Iterator[tuple[Slip, ...]]:
 
 
 def healthy_forms(positional: bool, normed: bool) -> list[Recipe]:
-    """The recipes that are no mistake: with rotary positions of the usual kinds, or normalised q and k."""
+    """The healthy recipes: plain, with the usual rotary positions, or with normalised q and k."""
     bases = [Recipe(), Recipe(rotary="halves"), Recipe(rotary="interleaved")]
     if positional:
         bases += [

@@ -1,4 +1,4 @@
-"""What the probes ask of whatever is examined, be it a function, a module or a model."""
+"""The interface between the probes and the subject: a function, a module or a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 BATCH, LENGTH = 2, 6
-# Errors that no other shape of the input would mend.
+# Errors that don't depend on the shape of the input.
 FAULTS = (
     "NameError",
     "UnboundLocalError",
@@ -44,7 +44,7 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller knows and the doctor need not find out."""
+    """Facts that the caller passes, so that the doctor need not find them."""
 
     layout: str | None = None
     causal: bool | None = None
@@ -61,7 +61,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One way to call the subject, and which pairs may attend then (None: to be found out)."""
+    """One way to call the subject, and the pairs that may attend then (None: unknown)."""
 
     label: str
     how: dict[str, Any]
@@ -71,12 +71,12 @@ class Scenario:
 
 
 def raised_by(error: Exception) -> SubjectError:
-    """What the subject raised, with the kind of the error in its words."""
+    """Wrap an error of the subject; the message includes its type."""
     return SubjectError(f"{type(error).__name__}: {error}")
 
 
 def not_callable(message: str, failures: Sequence[str]) -> NotCallableError:
-    """The refusal to examine what cannot be called, and whether that is its own fault."""
+    """The error for a subject that can't be called; says whether the subject itself is at fault."""
     refusal, said = NotCallableError(message), set(failures)
     if len(said) == 1 and next(iter(said)).partition(":")[0] in FAULTS:
         refusal.raised = said.pop()
@@ -84,7 +84,7 @@ def not_callable(message: str, failures: Sequence[str]) -> NotCallableError:
 
 
 class Subject:
-    """The interface; a subject that cannot answer a question leaves the answer as it is here."""
+    """The interface of subjects; the defaults here mean that the question doesn't apply."""
 
     kind = "function"
     name: str = ""
@@ -106,7 +106,7 @@ class Subject:
         return {}
 
     def names(self) -> dict[str, str]:
-        """What the user calls q, k, v, the mask and so on."""
+        """The user's names for q, k, v, the mask and so on."""
         return {}
 
     def sample(self, n: int | None = None, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
@@ -114,7 +114,7 @@ class Subject:
         raise NotImplementedError
 
     def change(self, state: Any, j: int, part: str = "all") -> Any:
-        """The input with token j replaced; of a function, only its keys ("k") or values ("v")."""
+        """The input with token j replaced; for a function, optionally only its keys ("k") or values ("v")."""
         raise NotImplementedError
 
     def run(self, state: Any, **how: Any) -> Tensor:
@@ -122,18 +122,18 @@ class Subject:
         raise NotImplementedError
 
     def scenarios(self, n: int | None = None) -> Sequence[Scenario]:
-        """The ways to call it that the formula is compared in."""
+        """The ways to call it in which it is compared with the formula."""
         return ()
 
     def plans(self) -> int:
-        """How many ways there are to fill in arguments that are not known, for `use_plan`."""
+        """The number of ways to fill in unknown arguments, for `use_plan`."""
         return 1
 
     def use_plan(self, index: int) -> None:
         """Fill in unknown arguments in another way."""
 
     def core(self, state: Any, scenario: Scenario) -> tuple[Tensor, Any]:
-        """What the heads give in one scenario, and what `expected` needs to compute the same."""
+        """The head outputs in one scenario, and the inputs from which `expected` computes the same."""
         return self.run(state, **scenario.how), state
 
     def conventions(self) -> Sequence[Any]:
@@ -141,12 +141,12 @@ class Subject:
         return ()
 
     def expected(self, inside: Any, convention: Any, allowed: Tensor, recipe: Recipe) -> Tensor | None:
-        """What a recipe would give, under one reading of the subject."""
+        """The output of a recipe, under one reading of the subject."""
         return None
 
 
 def library_of(module: nn.Module) -> str:
-    """The top package that defines a module's class: torch, transformers, or somebody's own.
+    """The top-level package that defines a module's class: torch, transformers, or another.
 
     >>> library_of(nn.Linear(2, 2))
     'torch'
@@ -155,7 +155,7 @@ def library_of(module: nn.Module) -> str:
 
 
 def tensors_in(found: Any) -> list[Tensor]:
-    """Every tensor in what a call returned, in order; arrays are turned into tensors."""
+    """All tensors in a call's result, in order; arrays are converted to tensors."""
     if isinstance(found, Tensor):
         return [found]
     if type(found).__module__ == "numpy" and hasattr(found, "dtype"):
@@ -169,7 +169,7 @@ def tensors_in(found: Any) -> list[Tensor]:
 
 
 def declares_causal(thing: Any) -> bool:
-    """Whether a function or module says that it is causal: by name, docstring, setting or buffer."""
+    """Whether a function or module declares that it is causal: by name, docstring, setting or buffer."""
     kind = thing if inspect.isroutine(thing) else type(thing)
     # Only its first sentence: further down, a docstring may explain how to make it causal.
     doc = (thing.__doc__ if inspect.isroutine(thing) else vars(kind).get("__doc__")) or ""
@@ -193,7 +193,7 @@ def _keeps_order(module: torch.nn.Module) -> bool:
 
 
 def _is_triangle(mask: Tensor) -> bool:
-    """Whether a buffer is a causal mask, by what it allows or by what it forbids."""
+    """Whether a buffer is a causal mask, of allowed or of forbidden pairs."""
     marked = mask != 0
     lower = torch.ones_like(marked).tril()
     return bool((marked == lower).all()) or bool((marked == ~lower).all())

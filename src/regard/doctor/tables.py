@@ -1,4 +1,4 @@
-"""Weights that are looked up or added and never multiplied: tables of positions, learnt biases."""
+"""Weights that are looked up or added but never multiplied: position tables, learnt biases."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["neutral", "restore", "silence"]
 
 
 def silence(subject: ModuleSubject) -> dict[str, Tensor]:
-    """Set every table of a module to zero, and return what was in them.
+    """Set every table of a module to zero; returns the old values.
 
-    A copy with random weights is examined, and zero is as good a weight as any other: what remains is the
-    formula, or the mistake, that a table would hide.
+    The examined copy has random weights anyway. Without the tables, the formula or the mistake that they
+    would hide shows.
     """
     multiplied = frozenset().union(*(product.names for product in subject.anatomy.products))
     held = {}
@@ -31,7 +31,7 @@ def silence(subject: ModuleSubject) -> dict[str, Tensor]:
 
 
 def neutral(subject: ModuleSubject) -> dict[str, Tensor]:
-    """Set every factor of a head to one, and return what was in them."""
+    """Set every per-head factor to one; returns the old values."""
     multiplied = frozenset().union(*(product.names for product in subject.anatomy.products))
     held = {}
     with torch.no_grad():
@@ -45,7 +45,7 @@ def neutral(subject: ModuleSubject) -> dict[str, Tensor]:
 
 
 def restore(subject: ModuleSubject, held: dict[str, Tensor]) -> None:
-    """Put back what `silence` took out."""
+    """Restore the values that `silence` or `neutral` returned."""
     weights = dict(subject.module.named_parameters())
     with torch.no_grad():
         for name, values in held.items():

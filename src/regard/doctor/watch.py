@@ -1,4 +1,4 @@
-"""Watch which products with weights a module computes, whatever it calls them, and change their results."""
+"""Records the products of inputs with weights that a module computes, and perturbs their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 __all__ = ["Product", "Watch", "light"]
 
 aten = torch.ops.aten
-# The two factors of a product, by their places among the arguments.
+# The argument indices of the two factors, by operation.
 FACTORS = {
     aten.mm: (0, 1), aten.bmm: (0, 1), aten.mv: (0, 1), aten.addmm: (1, 2), aten.baddbmm: (1, 2),
     aten.addmv: (1, 2), aten.convolution: (0, 1), aten.linear: (0, 1),
@@ -29,20 +29,20 @@ MULTIPLES = (aten.mul, aten.div, aten.mul_, aten.div_)
 
 @dataclass
 class Product:
-    """One product of something that depends on the input with a weight."""
+    """One product of a tensor that depends on the input with a weight."""
 
     names: frozenset[str]
     value: Tensor
     operand: Tensor
     # Earlier products that the operand depends on.
     parents: frozenset[int]
-    # Another product it is only added to, as the two factors of LoRA are.
+    # The product that it is added to, as with LoRA.
     absorbed: bool = False
 
 
 @dataclass
 class _Seen:
-    """What is known about one storage."""
+    """Facts about one storage."""
 
     tainted: bool = False
     names: frozenset[str] = frozenset()
@@ -53,7 +53,7 @@ class _Seen:
 
 
 class Watch(TorchDispatchMode):
-    """Records every product of the input with a weight, in order; `changes` are added to their results.
+    """Records every product of the input with a weight, in order; adds `changes` to their results.
 
     >>> layer, x = torch.nn.Linear(3, 2), torch.ones(1, 3)
     >>> with torch.no_grad(), Watch([x], dict(layer.named_parameters())) as seen:
@@ -81,7 +81,7 @@ class Watch(TorchDispatchMode):
 
     def _of(self, x: Tensor) -> _Seen:
         seen = self._storages.setdefault(x.untyped_storage().data_ptr(), _Seen())
-        # Kept alive, so that no other tensor gets the same address.
+        # Keep the tensor alive, so that no other gets the same address.
         seen.keep.append(x)
         return seen
 
@@ -126,21 +126,22 @@ class Watch(TorchDispatchMode):
             out.add_(self.changes[index].reshape(out.shape))
         if source.whole is not None:
             self.products[source.whole].absorbed = True
-        # A convolution takes channels first: as everywhere else, keep a row for each token.
+        # A convolution has channels first: store a row per token, as for other products.
         rows = operand.movedim(1, -1) if convolved else operand
         self.products.append(Product(weight.names, out.clone(), rows.clone(), source.products))
         made = self._of(out)
         made.whole, made.products = index, made.products | {index}
 
     def _whole(self, x: Any) -> int | None:
-        """The product of which a tensor is all, not a part."""
+        """The product that a tensor contains entirely, not only a part of."""
         if not _holds(x):
             return None
         whole = self._of(x).whole
         return whole if whole is not None and self.products[whole].value.numel() == x.numel() else None
 
     def _part(self, out: Tensor, other: Tensor) -> None:
-        """Another product added in place to some columns of one, as LoRA on a fused projection does."""
+        """Note a product that is added in place to some columns of another, as LoRA does on a fused
+        projection."""
         whole, second = self._of(out).whole, self._whole(other)
         if whole is None or second is None or second == whole:
             return
@@ -153,7 +154,7 @@ class Watch(TorchDispatchMode):
             self.products[whole].value = out.as_strided(value.shape, value.stride(), 0).clone()
 
     def _sum(self, out: Tensor, args: Any) -> None:
-        """A bias, or a second product that is only added, makes one product with the first."""
+        """Merge a bias, or a second product that is added, with the first product."""
         wholes = [self._whole(x) for x in args[:2]]
         multiples = [self._of(x).multiple if _holds(x) else None for x in args[:2]]
         for mine, theirs in ((0, 1), (1, 0)):
@@ -177,7 +178,7 @@ def _holds(x: Any) -> bool:
 
 
 def light(kind: type[TorchDispatchMode]) -> None:
-    """Keep PyTorch from loading its compiler for a mode: that takes seconds, and nothing here is compiled."""
+    """Keep PyTorch from importing its compiler for a mode, which takes seconds."""
     inner = getattr(kind.__torch_dispatch__, "__wrapped__", None)
     if inner is not None:
         setattr(inner, "__dynamo_disable", inner)

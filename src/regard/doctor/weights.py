@@ -1,4 +1,4 @@
-"""The weights with which a module is examined."""
+"""The random weights with which a module is examined."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["randomised", "sizeless"]
 
 
 def sizeless(module: nn.Module) -> bool:
-    """Whether some weights get their shape from the first input, as those of nn.LazyLinear do."""
+    """Whether some weights get their shape from the first input, as in nn.LazyLinear."""
     return any(map(is_lazy, module.parameters()))
 
 
 def randomised(module: nn.Module) -> nn.Module:
-    """A copy in evaluation whose weights are random: nothing hides behind a zero initialisation."""
+    """A copy in evaluation mode with random weights, so that zero initialisation hides nothing."""
     try:
         module = copy.deepcopy(module).eval()
     except Exception:
@@ -34,7 +34,7 @@ def randomised(module: nn.Module) -> nn.Module:
         convolutions = (part for part in module.modules() if isinstance(part, nn.Conv1d | nn.Conv2d))
         convolved = {id(part.weight) for part in convolutions}
         for name, parameter in module.named_parameters():
-            # The gains of a norm stay as they are: the recipes have none.
+            # Don't change the gains of norms: the recipes have none.
             # A lazy layer that was never called has no weights yet.
             if is_lazy(parameter):
                 continue

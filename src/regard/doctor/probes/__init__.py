@@ -1,4 +1,4 @@
-"""The probes, one file for each family of mistakes."""
+"""The probes, one file per family of mistakes."""
 
 from regard.doctor.probes.cache import cache
 from regard.doctor.probes.dead_rows import dead_rows

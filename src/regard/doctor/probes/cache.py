@@ -1,4 +1,4 @@
-"""Steps with a cache against the whole sequence at once."""
+"""Compares steps with a cache with the whole sequence at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEW = (2, 1)
 
 
 def cache(case: Case) -> None:
-    """Give the last tokens after the others, as generation does."""
+    """Pass the last tokens after the others, as generation does."""
     if isinstance(case.subject, FunctionSubject):
         _function(case, case.subject)
     elif isinstance(case.subject, ModuleSubject) and case.subject.cache_name and not case.subject.own:
@@ -88,7 +88,7 @@ def _module(case: Case, subject: ModuleSubject) -> None:
 
 
 def _held(subject: ModuleSubject, x: Tensor, how: dict[str, Any]) -> Any:
-    """What a call returns beside its output, for the next one; None where that is no cache."""
+    """The cache that a call returns beside its output; None if it returns none."""
     found = subject.run(x, raw=True, **how)
     if not isinstance(found, tuple):
         return None
@@ -97,7 +97,8 @@ def _held(subject: ModuleSubject, x: Tensor, how: dict[str, Any]) -> Any:
 
 
 def _unmasked(case: Case, subject: ModuleSubject, x: Tensor, inner: Tensor, new: int) -> bool:
-    """Whether several tokens after a cache give the formula without a mask, where one alone is right."""
+    """Whether several tokens after a cache match the formula without a mask, while a single one is
+    correct."""
     fit = case.fits.get("plain")
     if fit is None:
         return False
@@ -108,12 +109,12 @@ def _unmasked(case: Case, subject: ModuleSubject, x: Tensor, inner: Tensor, new:
 
 
 def _is_map(held: Any) -> bool:
-    """Whether what is returned last is the scores or weights of every pair, and no keys and values."""
+    """Whether the last returned value is the scores or weights of all pairs, not keys and values."""
     return isinstance(held, Tensor) and held.dim() >= 3 and held.shape[-1] == held.shape[-2]
 
 
 def _name(case: Case, subject: ModuleSubject, x: Tensor, out: Tensor, new: int, error: float) -> None:
-    """Which mistake with the cache gives this output."""
+    """The cache mistake that gives this output."""
     fit = case.fits.get("plain")
     evidence = (
         f"{new} tokens after a cache of {subject.length - new} miss the same rows of the whole by {error:.1%}"

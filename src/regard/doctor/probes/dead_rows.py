@@ -14,7 +14,8 @@ __all__ = ["dead_rows"]
 
 
 def dead_rows(case: Case) -> None:
-    """Forbid one query (or one whole sequence) everything and look for NaN: a remark, not a mistake."""
+    """Mask all keys of one query (or one whole sequence) and check for NaN; this gives a remark, not a
+    finding."""
     subject, state, n = case.subject, case.subject.sample(), case.subject.length
     if isinstance(subject, FunctionSubject) and subject.mask:
         allowed = holed(subject.mask, BATCH, n, n)

@@ -1,4 +1,4 @@
-"""Masks that are numbers: do they hold against large scores?"""
+"""Checks finite additive masks against large scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZE, HUGE = 30.0, 300.0
 
 
 def finite_mask(case: Case) -> None:
-    """Probe causality and padding with large scores; what leaks now and did not before is a finite mask."""
+    """Probe causality and padding with large scores; a leak that small scores don't show is a finite mask."""
     if case.subject.kind == "model":
         return  # token ids cannot be made larger
     for size, words in ((SIZE, "1e3"), (HUGE, "1e5")):
@@ -27,7 +27,7 @@ def finite_mask(case: Case) -> None:
 
 
 def _overflows(case: Case, scenario: Scenario, size: float) -> bool:
-    """Whether large inputs alone give NaN, which then reaches every query."""
+    """Whether large inputs by themselves give NaN, which then affects every query."""
     state = case.subject.sample()
     usual, large = case.run(state, scenario), case.run(larger(state, size), scenario)
     return bool((usual.isfinite() & ~large.isfinite()).any())

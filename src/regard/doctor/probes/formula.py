@@ -1,4 +1,4 @@
-"""Scale, softmax, mask, heads, rotary: is the output the formula's, or that of a mistake?"""
+"""Compares the output with the formula and its known mistakes: scale, softmax, mask, heads, rotary."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCALES = {"missing-scale", "scale-twice", "scale-d-model", "wrong-scale"}
 
 
 def formula(case: Case) -> None:
-    """Compare each scenario with the healthy recipe and with that of each mistake, to the first mistake."""
+    """Compare each scenario with the healthy recipe and those of mistakes, up to the first mistake."""
     subject = case.subject
     if subject.kind == "model":
         return
@@ -73,13 +73,13 @@ def formula(case: Case) -> None:
 
 
 def _apart(case: Case, plain: Scenario) -> bool:
-    """Whether no token ever reaches another."""
+    """Whether no token affects another."""
     seen = case.seen(plain) | case.seen(plain, "k")
     return not bool((seen & ~torch.eye(len(seen), dtype=torch.bool)).any())
 
 
 def _uncertain(case: Case, plain: Fit) -> bool:
-    """A mask that does not do what it should in any form: is there a form in which a mistake explains it?"""
+    """For a mask that has no effect as intended in any form: whether a mistake explains it in some form."""
     subject = case.subject
     n, batch = subject.length, getattr(subject, "batch", BATCH)
     for form in subject.uncertain:
@@ -94,14 +94,14 @@ def _uncertain(case: Case, plain: Fit) -> bool:
 
 
 def _silently(case: Case, plain: Scenario) -> tuple[Fit, Fitting] | None:
-    """The fit with tables of positions and learnt biases at zero, where there are any and it helps."""
+    """The fit with position tables and learnt biases set to zero, if there are any and it helps."""
     subject = case.subject
     if not isinstance(subject, ModuleSubject) or subject.own:
         return None
     for words, held in (("zero", silence(subject)), ("one", {})):
         held = held or (neutral(subject) if words == "one" else {})
         found, fitting = _plain(case, plain, pairs=False) if held else (None, None)
-        # Where a table is a factor, zero leaves nothing to be examined; and a factor may be the scale.
+        # If a table is a factor, zero would remove everything; also, a factor may be the scale.
         spoilt = {"scores-unused"} | (SCALES if words == "one" else set())
         if found is not None and fitting is not None and not spoilt & set(found.codes):
             case.note(f"examined with {', '.join(held)} at {words}")
@@ -111,7 +111,7 @@ def _silently(case: Case, plain: Scenario) -> tuple[Fit, Fitting] | None:
 
 
 def _plain(case: Case, plain: Scenario, pairs: bool = True) -> tuple[Fit | None, Fitting]:
-    """The fit of the plain call, with the arguments filled in as it goes best."""
+    """The fit of the plain call, with the best way to fill in arguments."""
     tried: list[tuple[int, Fit | None, Fitting]] = []
     for index in range(case.subject.plans()):
         case.subject.use_plan(index)
@@ -138,11 +138,11 @@ def _fitting(case: Case, scenario: Scenario, like: Fit | None = None) -> Fitting
 
 
 def _caps(subject: Subject) -> tuple[float, ...]:
-    """Where its scores may be capped: the numbers that it, or its configuration, holds under such a name."""
+    """Candidates for a soft cap: numbers that it, or its configuration, has under such a name."""
     if isinstance(subject, FunctionSubject):
         try:
             given = inspect.signature(subject.fn).parameters
-        except ValueError:  # what is built in has none to read
+        except ValueError:  # built-in functions have no signature
             return ()
         held = [{name: parameter.default for name, parameter in given.items()}]
     elif isinstance(subject, ModuleSubject):
@@ -185,7 +185,7 @@ def _exchange(x, axis):  # type: ignore[no-untyped-def]
 
 
 def _grouped(case: Case) -> None:
-    """The same with fewer key heads than query heads, where a function takes that."""
+    """Probe with fewer key heads than query heads, if a function accepts that."""
     subject = case.subject
     if not isinstance(subject, FunctionSubject) or not subject.grouped():
         return

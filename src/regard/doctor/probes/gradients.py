@@ -1,4 +1,4 @@
-"""The gradients against measured slopes."""
+"""Compares gradients with finite differences."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from regard.doctor.modules import ModuleSubject
 
 __all__ = ["gradients"]
 
-# Exact in float64; coarse for code that computes in float32 inside. Wrong is what is wrong by both.
+# Steps: a fine one for float64, a coarse one for code that computes in float32 inside. A gradient is wrong if
+# it is wrong by both.
 STEPS = ((1e-6, 1e-4), (1e-3, 2e-2))
 
 
 def gradients(case: Case) -> None:
-    """Compare the gradient along a random direction with the slope measured there, in float64."""
+    """Compare the gradient along a random direction with a finite difference, in float64."""
     subject = case.subject
     if isinstance(subject, FunctionSubject) and not subject.numpy:
         inputs = dict(zip("qkv", subject.sample(dtype=torch.float64), strict=True))

@@ -1,4 +1,4 @@
-"""The formula again on many tokens: what holds on six may hold on six only."""
+"""Compares the formula on many tokens: a fit on six tokens may not hold on more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOLERANCE = 5e-4
 
 
 def longer(case: Case, plain: Scenario, found: Fit) -> None:
-    """Compare a long input with the recipe that fits a short one, under windows of every width too."""
+    """Compare a long input with the recipe that fits a short one, also under windows of all widths."""
     if case.subject.own or found.pattern not in ("full", "causal", "seen"):
         return
     for n in LENGTHS:
@@ -75,7 +75,7 @@ def _judge(case: Case, subject: Any, found: Fit, out: Tensor, inside: Any) -> No
 
 
 def _patterns(n: int, causal: bool) -> Iterator[tuple[str, Tensor]]:
-    """Everything, windows of every width, and blocks of every size."""
+    """The full pattern, windows of all widths, and blocks of all sizes."""
     ones = pattern("full", n, n)
     yield "", pattern("causal", n, n) if causal else ones
     if not causal:

@@ -1,4 +1,4 @@
-"""How the largest tensor grows with the length."""
+"""Checks how the largest tensor grows with the length."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = (128, 256)
 
 
 class _Largest(TorchDispatchMode):
-    """Remembers the largest tensor that any operation makes."""
+    """Records the largest tensor that any operation makes."""
 
     elements = 0
 
@@ -26,7 +26,7 @@ class _Largest(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         for x in tree_leaves(out):
             if isinstance(x, Tensor) and x.device.type != "meta":
-                # A view or an expanded tensor holds nothing of its own.
+                # Views and expanded tensors have no memory of their own.
                 self.elements = max(
                     self.elements, min(x.numel(), x.untyped_storage().nbytes() // x.element_size())
                 )
@@ -37,7 +37,7 @@ light(_Largest)
 
 
 def memory(case: Case) -> None:
-    """Double the length and see whether the largest tensor doubles or quadruples."""
+    """Double the length and check whether the largest tensor doubles or quadruples."""
     sizes = []
     for n in LENGTHS:
         state = case.subject.sample(n)

@@ -1,4 +1,4 @@
-"""Causality: which tokens reach which outputs."""
+"""Checks causality: which tokens affect which outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["order"]
 
 
 def order(case: Case) -> None:
-    """Change one token at a time and see whose output moves."""
+    """Change one token at a time and check which outputs change."""
     for scenario in case.subject.scenarios():
         seen = case.seen(scenario)
         if scenario.allowed is not None and not scenario.causal:

@@ -1,4 +1,4 @@
-"""Padding: does a sequence's result depend on what its padding holds?"""
+"""Checks whether a sequence's output depends on the contents of its padding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKENS = ("attention_mask",)
 
 
 def holes(subject: Subject) -> Tensor:
-    """Which tokens count: all but the first and the last, or all but the last where lengths are given."""
+    """Which tokens are real: all but the first and the last, or all but the last if lengths are passed."""
     keep = torch.ones(getattr(subject, "batch", 2), subject.length, dtype=torch.bool)
     lengths = subject.padding is not None and subject.padding.meaning == "lengths"
     keep[:, 0] = lengths
@@ -30,7 +30,7 @@ def holes(subject: Subject) -> Tensor:
 
 
 def leak(case: Case, size: float = 1.0, tolerance: float = CLOSE) -> tuple[Tensor, Tensor]:
-    """Which of the tokens that count notice a change of padding, and the output."""
+    """Which of the real tokens change with the padding, and the output."""
     subject = case.subject
     keep, state = holes(subject), larger(subject.sample(), size)
     before, other = subject.run(state, keep=keep), state
@@ -41,7 +41,7 @@ def leak(case: Case, size: float = 1.0, tolerance: float = CLOSE) -> tuple[Tenso
 
 
 def padding(case: Case) -> None:
-    """Change the padding and see whether a token notices."""
+    """Change the padding and check whether the output of a real token changes."""
     subject: Any = case.subject
     found = subject.padding
     if not found or subject.kind == "function":
@@ -74,7 +74,7 @@ def padding(case: Case) -> None:
 
 
 def _codes(case: Case) -> tuple[str, str] | None:
-    """The mistake with the mask that gives the padded output, as far as the formula can tell."""
+    """The mask mistake that gives the padded output, if the formula with one fits."""
     subject: Any = case.subject
     keep = holes(subject)
     n = subject.length

@@ -1,4 +1,4 @@
-"""Half precision and large scores."""
+"""Checks half precision and large scores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regard.doctor.watch import light
 __all__ = ["precision"]
 
 KEYS = 4096
-# Four units in the last place of float16 at 1: rounding once or twice stays below.
+# Four units in the last place of float16 at 1; rounding once or twice stays below this.
 TOLERANCE = 4e-3
 
 

@@ -1,4 +1,4 @@
-"""The projections of a module: is each used, for what its name says, and is there one for the output?"""
+"""Checks the projections of a module: each must be used, as its name says, and one must be for the output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["projections"]
 
 
 def projections(case: Case, found: Fit | None) -> None:
-    """Compare what each projection does with what its name says."""
+    """Compare the effect of each projection with its name."""
     subject = case.subject
     if not isinstance(subject, ModuleSubject) or subject.own:
         return
@@ -31,7 +31,7 @@ def projections(case: Case, found: Fit | None) -> None:
 
 
 def _dead(case: Case, subject: ModuleSubject) -> None:
-    """A product, or the third of a fused one, that moves nothing where one part is missing."""
+    """Report a product, or a third of a fused one, that has no effect if one part is missing."""
     roles = subject.anatomy.roles
     missing = [role for role in ("query", "key", "value") if not getattr(roles, role)]
     if len(missing) != 1 or case.findings:
@@ -50,7 +50,8 @@ def _dead(case: Case, subject: ModuleSubject) -> None:
 
 
 def _arguments(case: Case, subject: ModuleSubject) -> None:
-    """What is passed as key mixes in, and what is passed as value decides how much: they are exchanged."""
+    """Report exchanged arguments: the key argument acts linearly, as a value, and the value argument as a
+    key."""
     if not subject.parameters.triple or subject.listed:
         return
     _, key, value = subject.parameters.triple
@@ -60,7 +61,7 @@ def _arguments(case: Case, subject: ModuleSubject) -> None:
 
 
 def _straight(subject: ModuleSubject, name: str) -> bool | None:
-    """Whether the heads' results follow one argument in a straight line; None if they do not move."""
+    """Whether the head outputs are linear in one argument; None if they don't depend on it."""
     state, products = subject.sample(), len(subject.anatomy.products)
     step = torch.zeros_like(state)
     step[:, 1] = torch.randn(state.shape[-1], generator=torch.Generator().manual_seed(3))
@@ -78,7 +79,7 @@ def _straight(subject: ModuleSubject, name: str) -> bool | None:
 
 
 def _output(case: Case, subject: ModuleSubject, reading: Reading, error: float, idle: list[str]) -> None:
-    """The heads' results come out side by side, unmixed."""
+    """Report a missing output projection: the head outputs are returned side by side."""
     if subject.anatomy.after or reading.heads < 2 or reading.query is None:
         return
     outs = [name for name in idle if meant_for([name]) == "output"]
@@ -90,7 +91,7 @@ def _output(case: Case, subject: ModuleSubject, reading: Reading, error: float, 
 
 
 def _names(case: Case, subject: ModuleSubject, reading: Reading) -> None:
-    """A weight called key that computes values, and the like."""
+    """Report misnamed weights, such as a weight called key that computes values."""
     said = {}
     for role in ("query", "key", "value"):
         for index in {index for index, _ in getattr(reading, role) or ()}:

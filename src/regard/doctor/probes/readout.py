@@ -1,4 +1,4 @@
-"""What fits no recipe: the weights, read off by feeding chosen values, and what they are made of."""
+"""Analyses a subject that fits no recipe: reads its weights by passing chosen values."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from regard.doctor.subject import Scenario
 
 __all__ = ["readout"]
 
-# How exactly logarithms of weights in float32 follow the scores, and by how much they must at least.
+# The tolerance for logarithms of float32 weights that follow the scores, and the least slope.
 TOLERANCE, LEAST = 1e-3, 1e-3
-# A weight below this is none.
+# Weights below this count as 0.
 NOTHING = 1e-9
-# Cosines lie between -1 and 1: without a factor softmax of them is nearly flat.
+# The least factor for cosines, which lie between -1 and 1: softmax without a factor is nearly flat.
 FACTOR = 2.0
 
 
 def readout(case: Case, scenario: Scenario, fitting: Fitting) -> None:
-    """Is it softmax of the scores and a fixed bias? Else say how far the nearest known form is."""
+    """Check for softmax of the scores with a fixed bias; otherwise report the nearest known form."""
     others = _read(case, scenario, case.subject.sample(seed=1))
     for (weights, still, pairs), (again, _, _) in zip(_read(case, scenario), others, strict=False):
         if _chosen(case, weights, again):
@@ -54,13 +54,13 @@ def readout(case: Case, scenario: Scenario, fitting: Fitting) -> None:
 
 
 def _cosines(case: Case, scenario: Scenario, weights: Tensor, still: Tensor, pairs: Any) -> bool:
-    """Whether the weights are softmax of cosines: times a factor of each head, or, a mistake, without."""
+    """Whether the weights are softmax of cosines, times a per-head factor or, by mistake, without one."""
     q, k, heads = pairs
     scores = scores_of(q, k, heads, Recipe(norm="unit"))
     subject = case.subject
     parameters = _used(subject) if isinstance(subject, ModuleSubject) else []
     width = q.shape[-1] // heads[0]
-    # Norms with gains of their own are another form.
+    # Norms with gains are another form.
     if weights.shape != scores.shape or any(x.shape == (width,) for x in parameters):
         return False
     each = [slice(head, head + 1) for head in range(heads[0])]
@@ -81,7 +81,7 @@ def _cosines(case: Case, scenario: Scenario, weights: Tensor, still: Tensor, pai
 
 
 def _chosen(case: Case, weights: Tensor, again: Tensor) -> bool:
-    """Whether the scores choose which keys take part at all, as in top-k attention."""
+    """Whether the scores select which keys have weight at all, as in top-k attention."""
     one, two = weights.abs() > NOTHING, again.abs() > NOTHING
     if bool((one == one[:1]).all()) and bool((two == one).all()):
         return False
@@ -96,13 +96,13 @@ def _chosen(case: Case, weights: Tensor, again: Tensor) -> bool:
 
 
 def _summed(case: Case, scenario: Scenario, weights: Tensor, still: Tensor, scores: Tensor) -> bool:
-    """Whether the weights of a row sum to 1, but for a factor of each head or one more key."""
+    """Whether the weights of a row sum to 1, except for a per-head factor or an extra key."""
     sums = weights.sum(-1)
     if float((sums - sums[:1, :, :1]).abs().max()) < 1e-3 * float(sums.abs().max()):
         if float((sums - 1).abs().max()) > 1e-3:
             case.note("what each head gives is multiplied by a factor that does not depend on the input")
         return True
-    # One more logit of each head, with no value: its share is the same part of e^score in every row.
+    # A sink logit per head, without a value: its share is the same multiple of e^score in every row.
     total = still.sum(-1, keepdim=True)
     mass = (still / total * scores.exp()).sum(-1)
     share = (1 / total - 1)[..., 0]
@@ -124,13 +124,13 @@ def _summed(case: Case, scenario: Scenario, weights: Tensor, still: Tensor, scor
 
 
 def _used(subject: ModuleSubject) -> list[Tensor]:
-    """The weights that take part: a factor that is held and not applied is none."""
+    """The parameters that are used; a factor that is stored but not applied doesn't count."""
     held = subject.module.named_parameters()
     return [x for name, x in held if name in subject.anatomy.used]
 
 
 def _judge(case: Case, scenario: Scenario, base: Recipe, scale: float, width: int) -> None:
-    """The form is known; its scale must be the usual one, unless it is normalised or learnt."""
+    """Judge the scale of a known form: it must be the usual one, unless it is normalised or learnt."""
     case.note("its scores get a bias or a factor that does not depend on the input; the rest is the formula")
     learnt = base.norm is not None or case.subject.own
     if learnt or abs(scale * width**0.5 - 1) < 1e-2:
@@ -145,7 +145,7 @@ def _judge(case: Case, scenario: Scenario, base: Recipe, scale: float, width: in
 
 
 def _scale_code(case: Case, scale: float, width: int) -> str:
-    """Which mistake a scale is that is not 1/√d_k."""
+    """The code of the mistake for a scale other than 1/√d_k."""
     heads = getattr(case.subject, "heads", None) or 1
     models = {width * heads, case.subject.token_width or width * heads}
     if abs(scale - 1) < 1e-2:
@@ -173,13 +173,13 @@ def _slope(weights: Tensor, still: Tensor, scores: Tensor) -> float | None:
         return None
     slope = float((logs * scores).sum()) / power
     away = float((logs - slope * scores).abs().max())
-    # Where the weights do not move with the scores, as in AFT, any small slope would fit.
+    # If the weights don't depend on the scores, as in AFT, any small slope would fit.
     moved = float(logs.abs().max())
     return slope if moved > LEAST and slope > 0 and away < TOLERANCE * max(moved, 1e-2) else None
 
 
 def _read(case: Case, scenario: Scenario, state: Any = None) -> Any:
-    """Weights with the usual queries and with queries of zero, and q, k and the heads they come from."""
+    """The weights with the usual queries and with zero queries, and q, k and the heads."""
     subject = case.subject
     state = subject.sample() if state is None else state
     if isinstance(subject, FunctionSubject):
@@ -214,7 +214,7 @@ def _of_reading(subject: ModuleSubject, scenario: Scenario, state: Tensor, readi
     shown = []
     for still in (False, True):
         columns = []
-        # Without values first: what is left is a residual or a bias.
+        # First run with zero values: the output is then a residual or a bias.
         for j in (None, *range(subject.length)):
             wanted = torch.zeros_like(v)
             wanted[:, j] = 1.0 if j is not None else 0.0
@@ -233,7 +233,7 @@ def _merge(one: dict[int, Tensor], two: dict[int, Tensor]) -> dict[int, Tensor]:
 
 
 def _sums(case: Case, scenario: Scenario) -> str:
-    """What the weights of one query sum to, where it is not 1."""
+    """The sum of one query's weights, if it is not 1."""
     subject = case.subject
     if not isinstance(subject, FunctionSubject):
         return ""

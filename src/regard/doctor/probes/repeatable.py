@@ -1,4 +1,4 @@
-"""The same call twice."""
+"""Checks that the same call gives the same output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["repeatable"]
 
 
 def repeatable(case: Case) -> None:
-    """Call it with equal and with other seeds: dropout follows the seed, other randomness does not."""
+    """Call it with equal and with different seeds: dropout depends on the seed, other randomness doesn't."""
     state = case.subject.sample()
     with torch.random.fork_rng(devices=[]):
         outs = []

@@ -1,4 +1,4 @@
-"""Whether the output depends on the input, is finite, and whether the call leaves its input alone."""
+"""Checks that the output depends on the input and is finite, and that the input isn't overwritten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPPOSITE = {"allowed": "blocked", "blocked": "allowed", "ones": "zeros", "zeros"
 
 
 def sane(case: Case) -> None:
-    """Look for an output that never changes, and for inputs that were overwritten."""
+    """Check for an output that never changes, and for overwritten inputs."""
     subject = case.subject
     state = subject.sample()
     parts = list(state) if isinstance(state, tuple) else [state]
@@ -36,7 +36,7 @@ def sane(case: Case) -> None:
 
 
 def finite(case: Case) -> None:
-    """Look for NaN and infinity, once it is known that no other mistake explains them."""
+    """Check for NaN and infinity that no other finding explains."""
     out = case.subject.run(case.subject.sample())
     bad = int((~out.isfinite()).sum())
     if bad and not case.findings and _upside_down(case):
@@ -51,7 +51,7 @@ def finite(case: Case) -> None:
 
 
 def _upside_down(case: Case) -> bool:
-    """Whether a mask that must be passed, and whose meaning the caller named, works the other way round."""
+    """Whether a required mask, whose meaning the caller passed, works the other way round."""
     mask = case.subject.mask
     if mask is None or case.options.mask not in OPPOSITE or mask.name not in case.subject.parameters.required:
         return False

@@ -1,4 +1,4 @@
-"""Whether the sequences of a batch stay apart."""
+"""Checks that the sequences of a batch don't affect each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ __all__ = ["sequences"]
 
 
 def sequences(case: Case) -> None:
-    """Change the first sequence of a batch and see whether another notices, whichever axis comes first."""
+    """Change the first sequence of a batch and check whether the output of another changes, for any
+    layout."""
     subject = case.subject
     if not isinstance(subject, ModuleSubject) or subject.own or subject.batch < 2:
         return
