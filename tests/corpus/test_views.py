@@ -62,10 +62,10 @@ def test_merging_states_is_associative_for_counts_and_tops(made):
     parts = [State.empty(8) for _ in range(3)]
     for number, part in enumerate(parts):
         part.sums["documents"] += number
-        part.tops = [made.state.tops[head][number::3] for head in range(8)]
+        part.strongest = [made.state.strongest[head][number::3] for head in range(8)]
     a, b, c = parts
     left, right = a.merge(b).merge(c), a.merge(b.merge(c))
-    assert left.tops == right.tops == made.state.tops
+    assert left.strongest == right.strongest == made.state.strongest
     assert left.documents == right.documents == 3
 
 

@@ -1,4 +1,4 @@
-"""An atlas of a whole corpus: what every head does over many documents, on any number of workers."""
+"""An atlas of a whole corpus: surveys of every head over many documents, on any number of workers."""
 
 from regard.corpus.atlas import CorpusAtlas
 from regard.corpus.heads import CorpusHead

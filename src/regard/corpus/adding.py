@@ -1,4 +1,4 @@
-"""Adding one document to a state."""
+"""Adds one document to a state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["add"]
 
 
 def add(state: State, document: Windows, windows: list[Survey]) -> None:
-    """Add what the windows of one document showed, in place."""
+    """Add the surveys of one document's windows to a state, in place."""
     sums = state.sums
     tokens = len(document.ids)
     sums["documents"] += 1
@@ -41,7 +41,7 @@ def add(state: State, document: Windows, windows: list[Survey]) -> None:
         octave = min(tokens.bit_length() - 1, LENGTHS - 1)
         sums["lengths"][octave] += 1
         sums["profile_sum"][octave] += profile
-    _add_tops(state, document, windows)
+    _add_strongest(state, document, windows)
 
 
 def _add_distances(histogram: Tensor, distance: Tensor) -> None:
@@ -51,18 +51,18 @@ def _add_distances(histogram: Tensor, distance: Tensor) -> None:
     histogram.scatter_add_(1, octave[:, None], known[:, None].long())
 
 
-def _add_tops(state: State, document: Windows, windows: list[Survey]) -> None:
+def _add_strongest(state: State, document: Windows, windows: list[Survey]) -> None:
     for start, window in zip(document.starts, windows, strict=True):
         strongest = window.strength[:, 0].tolist()
         for head, strength in enumerate(strongest):
-            kept = state.tops[head]
+            kept = state.strongest[head]
             if strength <= 0 or (len(kept) >= TOPS and strength <= kept[-1]["strength"]):
                 continue
-            state.tops[head] = best([*kept, _entry(document, start, window, head)])
+            state.strongest[head] = best([*kept, _entry(document, start, window, head)])
 
 
 def _entry(document: Windows, start: int, window: Survey, head: int) -> dict[str, Any]:
-    """A document among those in which a head moves most: where it is, and its strongest cells."""
+    """The entry of a document in a head's list of strongest documents: its name and its strongest cells."""
     rows = (getattr(window, name)[head].tolist() for name in ("query", "key", "weight", "strength"))
     cells = [
         {"query": q, "key": k, "weight": w, "strength": s} for q, k, w, s in zip(*rows, strict=True) if s > 0

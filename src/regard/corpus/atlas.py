@@ -1,4 +1,4 @@
-"""`CorpusAtlas`: what every head of a model does, over all documents of a corpus."""
+"""`CorpusAtlas`: the atlas of every head of a model over all documents of a corpus."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["CorpusAtlas"]
 class CorpusAtlas:
     """The atlas of a corpus: `regard.corpus.run` makes it, `CorpusAtlas.open` reads it.
 
-    `failed` lists the documents that could not be read, each with the reason; they are in no number.
+    `failed` lists the documents that could not be read, with the reason; the statistics don't include them.
     """
 
     path: str
@@ -59,12 +59,12 @@ class CorpusAtlas:
 
     @property
     def documents(self) -> int:
-        """How many documents were read."""
+        """The number of documents that were read."""
         return self.state.documents
 
     @property
     def tokens(self) -> int:
-        """How many tokens they have."""
+        """The number of tokens in these documents."""
         return int(self.state.sums["tokens"])
 
     @property
@@ -74,7 +74,7 @@ class CorpusAtlas:
 
     @property
     def kinds(self) -> dict[str, tuple[CorpusHead, ...]]:
-        """The heads of each kind: those that are of it in most documents, largest share first."""
+        """The heads of each kind, that is, in most documents of that kind; largest share first."""
         found: dict[str, list[CorpusHead]] = {}
         for head in self.heads:
             if head.kind is not None:
@@ -137,7 +137,7 @@ class CorpusAtlas:
         )
 
     def firing(self, layer: int, head: int) -> Group:
-        """The texts where one head moves most, with the cell: `rich.print(atlas.firing(5, 2))`."""
+        """The texts with a head's strongest cells: `rich.print(atlas.firing(5, 2))`."""
         from regard.corpus.tables import firing
 
         return firing(self.of(layer, head))

@@ -1,4 +1,4 @@
-"""A corpus atlas as Parquet, and as a folder of JSON that a page can draw."""
+"""Writes a corpus atlas as Parquet, and as a folder of JSON for web pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMAT = 1
 
 
 def flat_rows(heads: Sequence[CorpusHead]) -> list[dict[str, Any]]:
-    """One flat dict per head; columns are identifiers, and None is no value."""
+    """One flat dict per head; keys are identifiers, and missing values are None."""
     rows = []
     for head in heads:
         row: dict[str, Any] = {"stack": head.stack, "layer": head.layer, "head": head.head, "kind": head.kind}

@@ -1,4 +1,4 @@
-"""A corpus atlas as figures: kinds with error bars, heads between two measures."""
+"""Figures of a corpus atlas: kinds with error bars, and heads between two measures."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["kinds_figure", "scatter"]
 
-# So many heads of each kind are drawn.
+# The number of heads to draw per kind.
 BEST = 8
 
 
 def kinds_figure(heads: Sequence[CorpusHead]) -> Figure:
-    """For each kind the heads that are of it in most documents: the share, with its 95 % interval."""
+    """For each kind, the heads with the largest share of documents, with 95 % intervals."""
     kinds = [name for name in heads[0].kinds if any(head.kinds[name].found for head in heads)]
     if not kinds:
         raise CorpusError("no head is of any kind in any document: there is nothing to draw.")

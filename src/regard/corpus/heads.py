@@ -11,20 +11,20 @@ from regard.errors import CorpusError
 
 __all__ = ["CorpusHead", "heads_of"]
 
-# A head is called a kind if it is one in most documents: the whole interval lies above a half.
+# A head has a kind if it is of that kind in most documents: the whole interval lies above a half.
 MOST = 0.5
 
 
 @dataclass(frozen=True)
 class CorpusHead:
-    """What one head does in the documents of a corpus.
+    """The statistics of one head over the documents of a corpus.
 
-    `kinds` has, for every kind, the share of documents in which the head is of it, among those in which the
-    kind makes sense; `scores` the mean score of each kind. `entropy` counts queries by the share that
-    their entropy has of the largest they could have; `distance` counts documents by the octave of the
-    head's mean distance; `decay` is the mean weight of a pair by the octave of its distance, None where
-    there is no pair. `profiles` holds, by octave of the document's length, what the last queries give to
-    each tenth of it. `top` are the documents in which the head moves most.
+    `kinds` is, for every kind, the share of documents in which the head is of that kind, among the documents
+    for which the kind is defined; `scores` is the mean score of each kind. `entropy` counts queries by their
+    entropy relative to its maximum; `distance` counts documents by the octave of the head's mean distance;
+    `decay` is the mean weight of a pair by the octave of its distance, None without pairs. `profiles` is, by
+    octave of the document's length, the weight of the last queries on each tenth of the document. `top` are
+    the documents with the head's strongest cells.
     """
 
     stack: str
@@ -41,12 +41,13 @@ class CorpusHead:
 
     @property
     def kind(self) -> str | None:
-        """The kind that it is of in most documents, with the largest share; None if there is none."""
+        """The kind with the largest share among those that it has in most documents; None if there is
+        none."""
         found = [(share.value or 0, name) for name, share in self.kinds.items() if share.low > MOST]
         return max(found)[1] if found else None
 
     def share(self, kind: str) -> Share:
-        """In how many documents it is of a kind."""
+        """The share of documents in which it is of a kind."""
         if kind not in self.kinds:
             raise CorpusError(f"there is no kind {kind!r}; kinds are: {', '.join(self.kinds)}.")
         return self.kinds[kind]
@@ -77,9 +78,9 @@ class CorpusHead:
 
 
 def heads_of(state: State, names: list[tuple[str, int, int]]) -> tuple[CorpusHead, ...]:
-    """Every head, out of the sums of a corpus."""
+    """The heads, from the sums over a corpus."""
     plain = {name: value.tolist() for name, value in state.sums.items()}
-    return tuple(_head(plain, state.tops[place], place, name) for place, name in enumerate(names))
+    return tuple(_head(plain, state.strongest[place], place, name) for place, name in enumerate(names))
 
 
 def _head(
@@ -109,6 +110,6 @@ def _head(
 
 
 def _trimmed(values: list[Any]) -> list[Any]:
-    """Without what is empty at the end."""
+    """The values without trailing zeros."""
     last = max((place for place, value in enumerate(values) if value), default=-1)
     return values[: last + 1]

@@ -1,4 +1,4 @@
-"""The maps of several layers of one document, held whole while they are small."""
+"""Dense maps of several layers of one short document, read together."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from regard.maps import AttentionMap
 
 __all__ = ["CELLS", "HeldMap", "row_blocks", "tallies"]
 
-# Cells of all maps held at once: 128 MiB in float32. A layer with more is streamed.
+# The most cells of all maps in memory: 128 MiB in float32. A larger layer is streamed.
 CELLS = 1 << 25
 
 
 class HeldMap:
-    """The weights of all heads of some layers as one dense map, read as an `AttentionMap` is.
+    """The weights of all heads of several layers as one dense map, with the interface of `AttentionMap`.
 
-    A survey costs hundreds of small operations, however short the text. With the heads of all layers side by
-    side they are done once, and not once per layer.
+    A survey takes hundreds of small operations, even for short texts. With the heads of all layers side by
+    side it runs them once instead of once per layer.
     """
 
     def __init__(self, maps: list[AttentionMap]) -> None:
@@ -47,7 +47,7 @@ class HeldMap:
     def __getitem__(self, index: Any) -> Tensor:
         _, heads, rows, columns = index
         if isinstance(rows, Tensor) and isinstance(columns, Tensor):
-            # One axis at a time: three times as fast as both at once.
+            # Index one axis at a time, which is three times as fast as both at once.
             rows, columns = rows.to(self.device), columns.to(self.device)
             return self.weights[heads].index_select(1, rows).index_select(2, columns)
         return self.weights[heads, rows, columns]
@@ -56,7 +56,7 @@ class HeldMap:
 def tallies(
     maps: list[AttentionMap], role: str, words: Words, flat: Flat, cells: int = CELLS
 ) -> Iterator[Tally]:
-    """The tallies of layers under one mask, in order: of as many layers at once as may be held."""
+    """The tallies of layers under one mask, in order; computed for as many layers at once as fit."""
     _, heads, q, k = maps[0].shape
     together = max(1, cells // max(1, heads * q * k))
     if heads * q * k > cells:
@@ -68,7 +68,7 @@ def tallies(
 
 
 def row_blocks(seen: Any, rows: range, cells: int = CELLS) -> Iterator[tuple[range, Tensor]]:
-    """The weights of some rows of a map, (heads, rows, k), in blocks of at most so many cells."""
+    """The weights of some rows of a map, (heads, rows, k), in blocks of at most `cells` cells."""
     _, heads, _, k = seen.shape
     step = max(1, cells // max(1, heads * k))
     for start in range(rows.start, rows.stop, step):
@@ -96,14 +96,14 @@ def _tally(held: HeldMap, role: str, words: Words, flat: Flat) -> Tally:
 def _by_distance(weights: Float[Tensor, "heads q k"]) -> Float[Tensor, "heads distances"]:
     """Sums over the pairs of each distance 1 - n … n - 1, the query's position minus the key's."""
     heads, n, _ = weights.shape
-    # With the keys turned around, and one more column than fits, each row begins one place further on: what
-    # has one distance stands in one column.
+    # Flip the keys, pad, and view with one more column: each row is then shifted by one, and cells of equal
+    # distance share a column.
     wide = torch.nn.functional.pad(weights.flip(-1), (0, n)).flatten(1)[:, : n * (2 * n - 1)]
     return wide.view(heads, n, 2 * n - 1).sum(-2).double()
 
 
 def _joined_sinks(sinks: list[Tensor | None], maps: list[AttentionMap]) -> Tensor | None:
-    """The sink logits of all heads; a layer without any has -inf, which takes nothing."""
+    """The sink logits of all heads; -inf, which takes no weight, for layers without a sink."""
     if all(sink is None for sink in sinks):
         return None
     filled = [

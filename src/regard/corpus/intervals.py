@@ -1,4 +1,4 @@
-"""How sure a share or a mean over documents is: 95 % intervals."""
+"""95 % confidence intervals of shares and means over documents."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Z = 1.959964
 
 @dataclass(frozen=True)
 class Share:
-    """In how many of some documents something was found, with Wilson's interval of the share.
+    """The share of documents in which something was found, with Wilson's interval.
 
-    Wilson's interval stays within 0 and 1 and is honest for few documents and for shares near 0
+    Wilson's interval stays within 0 and 1, and is accurate for few documents and for shares near 0
     (E. B. Wilson, 1927).
 
     >>> share = Share(8, 10)
@@ -50,7 +50,7 @@ class Share:
         p, square = self.found / n, Z * Z
         middle = (p + square / (2 * n)) / (1 + square / n)
         half = Z / (1 + square / n) * math.sqrt(p * (1 - p) / n + square / (4 * n * n))
-        # Rounding must not push an end beyond the share itself.
+        # Because of rounding, clamp the ends so that the share lies between them.
         return max(0.0, min(p, middle - half)), min(1.0, max(p, middle + half))
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean over documents, and its interval by the normal law: mean ± 1.96 s / √n.
+    """The mean over documents, with the normal interval: mean ± 1.96 s / √n.
 
     >>> mean = Mean.of(3, 6.0, 14.0)
     >>> mean.value, mean.deviation, round(mean.half_width, 3)
@@ -79,7 +79,7 @@ class Mean:
 
     @staticmethod
     def of(documents: int, total: float, squares: float) -> Mean:
-        """From how many documents there are, their sum and the sum of their squares."""
+        """From the number of documents, their sum and the sum of their squares."""
         if not documents:
             return Mean(0, None, None)
         mean = total / documents

@@ -1,4 +1,4 @@
-"""`Job`: what a worker needs to know to read shards, as plain data that any engine can send."""
+"""`Job`: the plain data that a worker needs to read shards."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Job:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Job:
-        """What `to_dict` gave."""
+        """The inverse of `to_dict`."""
         return Job(ModelSource(**data["model"]), data["texts"], data["field"], data["output"])
 
     def worker(self) -> ShardWorker:
-        """Load the model and get ready to read shards of the plan on disk."""
+        """Load the model, and return a worker for the plan on disk."""
         store = Store(self.output)
         plan = Plan.read(store)
         if plan is None:

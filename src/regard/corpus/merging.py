@@ -1,4 +1,4 @@
-"""Joining the states of all shards, always in the same order: the same bits for any number of workers."""
+"""Joins the states of all shards in a fixed order, so that the bits don't depend on the number of workers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ATLAS = "atlas"
 
 
 def missing(store: Store, plan: Plan) -> list[int]:
-    """The shards that were not read yet."""
+    """The shards that have not been read yet."""
     names = set(store.names("shards"))
     return [shard for shard in range(plan.shards) if not is_done(names, shard)]
 
 
 def merged(store: Store, plan: Plan) -> State:
-    """The state of the whole corpus: halves joined, each of them of two halves, down to single shards."""
+    """The state of the whole corpus, joined along a binary tree of shards."""
     lacking = missing(store, plan)
     if lacking:
         raise CorpusError(
@@ -34,7 +34,7 @@ def merged(store: Store, plan: Plan) -> State:
 
 
 def write_atlas(store: Store, plan: Plan, state: State) -> None:
-    """Write the merged state; the run is complete when its JSON is there."""
+    """Write the merged state; the run is complete once its JSON exists."""
     sums, about = state.to_bytes()
     store.write(f"{ATLAS}.safetensors", sums)
     entry: dict[str, Any] = {"bytes": len(sums), "sha256": hashlib.sha256(sums).hexdigest()}

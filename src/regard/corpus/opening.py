@@ -1,4 +1,4 @@
-"""From a line of the atlas back to its text: the window read again, alone, with the very cell."""
+"""Records the text of an atlas entry again: its window, with the cell that the entry names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Opened", "record_entry"]
 
 @dataclass(frozen=True)
 class Opened:
-    """A recording of one window, and the cell in it for which it was kept."""
+    """A recording of one window, and the entry's cell in it."""
 
     recording: Recording
     name: str

@@ -1,4 +1,4 @@
-"""`Plan`: everything that decides the result of a corpus run, and nothing that does not."""
+"""`Plan`: everything that determines the result of a corpus run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PLAN = "plan.json"
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run. Each changes the result, at least in its last bits, so each is in the plan.
+    """The settings of a run. Each affects the result, at least its last bits, so each is part of the plan.
 
-    A shard is `shard` documents in a row; a batch packs as many as have `batch` tokens together. `context`
-    is the longest window; the model's own if None. `threads` is how many each worker computes with.
-    `importance=10` cuts every head in every tenth document, which takes a run of the model for each head.
+    A shard is `shard` consecutive documents; a batch packs documents of up to `batch` tokens in total.
+    `context` is the longest window, by default the model's. `threads` is the number of threads per worker.
+    `importance=10` cuts every head in every tenth document, which takes one run of the model per head.
     """
 
     field: str = "text"
@@ -46,7 +46,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a corpus is cut into shards, and by what a later run recognises that it is the same one."""
+    """The shards of a corpus, and the data by which a later run recognises the same run."""
 
     about: dict[str, Any]
 
@@ -77,7 +77,7 @@ class Plan:
 
     @property
     def shards(self) -> int:
-        """How many shards there are: it depends on the documents and on nothing else."""
+        """The number of shards, which depends only on the documents and settings."""
         return -(-self.about["documents"] // self.settings.shard)
 
     @property
@@ -93,7 +93,7 @@ class Plan:
 
     @staticmethod
     def read(store: Store) -> Plan | None:
-        """The plan of a run that was begun; None where none was."""
+        """The plan of a run that was begun; None if there is none."""
         about = store.read_json(PLAN)
         if about is None:
             return None
@@ -106,9 +106,9 @@ class Plan:
 
 
 def agreed(store: Store, plan: Plan, *, resume: bool, part: bool = False) -> Plan:
-    """Begin a run, or go on with one that has the same plan; refuse another, with the difference.
+    """Begin a run, or resume one with the same plan; raises CorpusError with the differences otherwise.
 
-    Every part of an array job starts the run: the first one writes the plan, and all would write the same.
+    Every part of an array job begins the run: the first writes the plan, and all plans are equal.
     """
     known = Plan.read(store)
     if known is None:
@@ -137,7 +137,7 @@ def agreed(store: Store, plan: Plan, *, resume: bool, part: bool = False) -> Pla
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """In words, what of two plans is not the same."""
+    """The differences of two plans as text."""
     if isinstance(old, dict) and isinstance(new, dict):
         return [
             line

@@ -1,4 +1,4 @@
-"""`Reader`: a model that reads packed documents, and gives the map of each window as if it stood alone."""
+"""`Reader`: runs a model on packed documents, and returns the maps of each as if it had been read alone."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from regard.models import context_length, watch
 
 __all__ = ["Reader"]
 
-# The lengths of the texts that a model is tried with, and by how much its keys may differ there, relative to
-# the largest. A layer that mixes texts differs by its whole size.
+# The lengths of the test texts, and the tolerance for keys, relative to the largest. In a layer that mixes
+# texts the difference is as large as the keys.
 PROBE = (5, 7)
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 
 class Reader:
-    """Runs a model over several texts at once; positions start anew with each.
+    """Runs a model over several texts at once; positions restart with each text.
 
-    `packs` says whether the model keeps packed texts apart: tried once, with two short texts together and
-    each alone. A model that does not, reads one window at a time, and `refusal` says why.
+    `packs` says whether the model keeps packed texts apart; it is tested once, with two short texts together
+    and alone. A model that doesn't reads one window at a time, and `refusal` gives the reason.
     """
 
     def __init__(self, model: Any, context: int | None = None) -> None:
@@ -72,12 +72,12 @@ class Reader:
             yield [_cut(seen, range(start, stop)) for seen in maps]
 
     def importance(self, text: list[int]) -> Tensor:
-        """By how much the loss of a text grows when one head is cut, for every head: nats per token."""
+        """The increase of a text's loss when a head is cut, for every head, in nats per token."""
         found = importance(self.model, torch.tensor([text], device=self.model.device)).effects
         return torch.tensor([effect.loss_change for effect in found], dtype=torch.float64)
 
     def check_importance(self) -> None:
-        """Raise CorpusError where cutting a head changes no loss, because the model has none."""
+        """Raise CorpusError if the model has no next-token loss."""
         given = torch.tensor([list(range(PROBE[0]))], device=self.model.device)
         _, layer, head = self.heads[0]
         try:
@@ -113,7 +113,7 @@ class Reader:
         return [layer.map for layer in found]
 
     def _probe(self) -> None:
-        """Read two short texts together and alone, and see whether the maps are the same."""
+        """Read two short texts together and alone, and compare the maps."""
         size = self.model.get_input_embeddings().num_embeddings
         texts = [[(7 * i + 3 * n) % size for i in range(n)] for n in PROBE]
         alone = self._maps(texts[-1:])
@@ -141,7 +141,7 @@ class Reader:
 
 
 def _cut(seen: AttentionMap, text: range) -> AttentionMap:
-    """The map of one of the packed texts, as if it stood alone; a copy, so that the others can go."""
+    """The map of one packed text as if it had been read alone; a copy, so that the batch can be freed."""
     p = seen.problem
     if len(text) == p.k_len:
         return seen

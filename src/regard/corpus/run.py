@@ -45,10 +45,10 @@ def run(
     folder that `datasets` saved. `output` is a folder, on any file system that fsspec knows; a temporary
     one if None.
 
-    The corpus is cut into shards, and the state of each is written when it is done. So the result is
-    the same, byte for byte, with any engine and any number of `workers`, and after any crash; `resume=True`
-    goes on where a run stopped. `gpus` is the share of a GPU that each Ray actor takes. `part="3/64"` reads
-    the third of 64 parts and merges nothing: None is returned, and `merge` makes the atlas when all are done.
+    The corpus is cut into shards, and the state of each finished shard is written. The result is the same,
+    byte for byte, with any engine and any number of `workers`, and after a crash; `resume=True` continues a
+    run that stopped. `gpus` is the share of a GPU per Ray actor. `part="3/64"` reads the third of 64 parts
+    and returns None; when all parts are done, `merge` makes the atlas.
 
     >>> folder = Path(tempfile.mkdtemp())
     >>> for name in ("one", "two"):
@@ -83,7 +83,7 @@ def run(
 
 
 def merge(output: str | Path) -> CorpusAtlas:
-    """Join the shards of a run, all of which are there, into its atlas."""
+    """Join the shards of a run, all of which must be finished, into its atlas."""
     store = Store(output)
     plan = Plan.read(store)
     if plan is None:
@@ -124,7 +124,7 @@ def _source(model: Any) -> ModelSource | None:
 
 
 def _part(part: str | None, shards: int) -> range:
-    """The shards of one part of an array job; every part has some of the first and some of the last."""
+    """The shards of one part of an array job: every n-th, so that all parts take about the same time."""
     if part is None:
         return range(shards)
     match = re.fullmatch(r"(\d+)/(\d+)", part)
@@ -136,7 +136,7 @@ def _part(part: str | None, shards: int) -> range:
 def _teller(
     plan: Plan, shards: list[int], part: str | None, progress: Callable[[int, int], None] | None
 ) -> Callable[[int, int], None]:
-    """Turn what shards say into documents done and documents in all."""
+    """Convert progress per shard to documents done and total documents."""
     mine = _part(part, plan.shards)
     total = sum(len(plan.range_of(shard)) for shard in mine)
     before = total - sum(len(plan.range_of(shard)) for shard in shards)
@@ -151,5 +151,5 @@ def _teller(
 
 
 def _absolute(store: Store) -> str:
-    """Workers may start in another folder."""
+    """The store with an absolute path, because workers may start in another folder."""
     return store.root if store.local else store.where

@@ -1,4 +1,4 @@
-"""One shard: its documents are read, summed up, and the sums written."""
+"""Reads the documents of one shard, and writes their sums."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from regard.errors import CorpusError, RegardError
 
 __all__ = ["DEATHS", "ShardWorker", "is_done", "read_shard", "shard_name"]
 
-# A batch whose reader died so often is read document by document, and a document so often fatal is given up.
-# Workers die for other reasons too, so one death proves nothing about a text.
+# After this many deaths of its reader, a batch is read document by document; then, after as many, a document
+# is given up. One death is not enough, because workers die for other reasons too.
 DEATHS = 6
 
 
 @dataclass
 class ShardWorker:
-    """A loaded model that reads shards of one plan, one after another."""
+    """Reads shards of one plan with a loaded model, one after another."""
 
     reader: Reader
     tokenizer: Any
@@ -49,7 +49,7 @@ class ShardWorker:
                 if tell is not None:
                     tell(state.documents + len(state.failed))
         except KeyboardInterrupt:
-            # No process died: the next attempt starts with a clean count.
+            # The process survived, so the next attempt counts from zero.
             self.store.remove(_mark(shard))
             raise
         finally:
@@ -59,7 +59,7 @@ class ShardWorker:
         return state
 
     def _documents(self, shard: int, state: State) -> Iterator[Windows]:
-        """The readable documents of a shard in tokens; the others are noted."""
+        """The tokens of the readable documents of a shard; notes the unreadable ones in the state."""
         wanted = self.plan.range_of(shard)
         size = self.plan.settings.context or 1
         for found in self.texts.documents(wanted.start, wanted.stop):
@@ -72,7 +72,7 @@ class ShardWorker:
                 _note(state, found.number, found.name, str(error))
 
     def _read(self, shard: int, batch: list[Windows], state: State) -> None:
-        """Read a batch; one that takes too much memory, or killed its readers, document by document."""
+        """Read a batch; document by document if it takes too much memory or has killed its readers."""
         deaths = self._begin(shard, batch)
         if deaths < DEATHS:
             try:
@@ -96,13 +96,13 @@ class ShardWorker:
             _note(state, document.number, document.name, f"{reason} ({len(batch[0].ids)} tokens)")
 
     def _begin(self, shard: int, batch: list[Windows]) -> int:
-        """Note on disk what is being read; returns how often a reader died while reading just this."""
+        """Write to disk which batch is being read; returns how often a reader has died on this batch."""
         now = _name(batch)
         self.store.write_json(_mark(shard), {"reading": now, "deaths": self._deaths})
         return self._deaths.get(now, 0)
 
     def _died(self, shard: int) -> dict[str, int]:
-        """What earlier readers of a shard were reading when they died, and how often."""
+        """The batches that earlier readers of a shard died on, with the number of deaths."""
         mark = self.store.read_json(_mark(shard))
         if mark is None:
             return {}
@@ -121,7 +121,7 @@ class ShardWorker:
         return [found[document.document.number] for document in batch]
 
     def _cuts(self, document: Windows) -> bool:
-        """Whether heads are cut in a document; in a single token there is nothing to predict."""
+        """Whether heads are cut in a document, which must have more than one token."""
         every = self.plan.settings.importance
         return every > 0 and document.document.number % every == 0 and len(document.ids) > 1
 
@@ -129,7 +129,7 @@ class ShardWorker:
         sums, about = state.to_bytes()
         name = shard_name(shard)
         self.store.write(f"{name}.safetensors", sums)
-        # Written last: a shard is done when this is there.
+        # Written last: the shard is done once this file exists.
         entry = {"bytes": len(sums), "sha256": hashlib.sha256(sums).hexdigest()}
         self.store.write_json(f"{name}.json", {"shard": shard, "sums": entry, **about})
         self.store.remove(_mark(shard))
@@ -154,12 +154,12 @@ def read_shard(store: Store, shard: int) -> State:
 
 
 def shard_name(shard: int) -> str:
-    """Where the state of a shard stands, without an ending."""
+    """The path of a shard's state, without suffix."""
     return f"shards/{shard:06d}"
 
 
 def is_done(names: set[str], shard: int) -> bool:
-    """Whether a shard is among the names of the files in the folder of shards."""
+    """Whether a shard is done, given the names of the files in the folder of shards."""
     return f"{shard:06d}.json" in names
 
 
@@ -176,7 +176,7 @@ def _note(state: State, number: int, name: str, reason: str) -> None:
 
 
 def _no_memory(error: Exception) -> bool:
-    """Whether an error says that there is no more memory, on any device."""
+    """Whether an error means that memory ran out, on any device."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     said = str(error)

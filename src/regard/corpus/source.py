@@ -1,4 +1,4 @@
-"""`ModelSource`: a model by name, so that every worker can load it for itself."""
+"""`ModelSource`: a model by name, so that every worker can load it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUNDLED = "bundled"
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A folder, a .gguf file, a name on the hub or `bundled`, with the dtype and device it is to have."""
+    """A folder, a .gguf file, a name on the hub or `bundled`, with its dtype and device."""
 
     name: str
     dtype: str | None = None
@@ -28,7 +28,7 @@ class ModelSource:
 
 
 def tokenizer_digest(tokenizer: Any) -> str:
-    """A short name of a tokenizer: what it makes of texts, whatever folder it came from."""
+    """A hash of a tokenizer's behaviour, independent of its folder."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         said = backend.to_str()

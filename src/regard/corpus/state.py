@@ -1,4 +1,4 @@
-"""`State`: what a corpus run has summed up so far, and how two such states are joined."""
+"""`State`: the sums of a corpus run, and how to merge two of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "plain",
 ]
 
-# What is averaged over documents, beside the score of every kind.
+# The measures averaged over documents, besides the score of every kind.
 MEASURES = (
     "entropy",
     "relative_entropy",
@@ -45,7 +45,7 @@ OCTAVES = 32
 # Documents by length, in octaves: bin b is 2^b … 2^(b+1) - 1 tokens.
 LENGTHS = 32
 PROFILE_BINS = 10
-# So many texts are kept for each head.
+# The number of strongest texts to keep per head.
 TOPS = 16
 BINS = {"entropy": ENTROPY_BINS, "decay": OCTAVES, "lengths": LENGTHS, "profile": PROFILE_BINS}
 
@@ -54,12 +54,12 @@ BINS = {"entropy": ENTROPY_BINS, "decay": OCTAVES, "lengths": LENGTHS, "profile"
 class State:
     """Sums over documents, head by head: counts are whole numbers, other sums float64.
 
-    `tops` holds, for each head, the documents in which it moves most, best first. Joining two states adds
-    sums and merges these lists, so a state can be cut by documents anywhere.
+    `strongest` holds, for each head, the documents with its strongest cells, best first. Merging two states
+    adds sums and merges these lists, so documents can be divided among states in any way.
     """
 
     sums: dict[str, Tensor]
-    tops: list[list[dict[str, Any]]]
+    strongest: list[list[dict[str, Any]]]
     failed: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
@@ -98,18 +98,18 @@ class State:
         return int(self.sums["documents"])
 
     def merge(self, other: State) -> State:
-        """Both states as one; neither changes."""
+        """The sum of both states, as a new one."""
         sums = {name: value + other.sums[name] for name, value in self.sums.items()}
-        tops = [best([*a, *b]) for a, b in zip(self.tops, other.tops, strict=True)]
-        return State(sums, tops, [*self.failed, *other.failed])
+        strongest = [best([*a, *b]) for a, b in zip(self.strongest, other.strongest, strict=True)]
+        return State(sums, strongest, [*self.failed, *other.failed])
 
     def to_bytes(self) -> tuple[bytes, dict[str, Any]]:
         """The sums as a safetensors file, and the rest as plain data."""
-        return save(dict(self.sums)), {"tops": self.tops, "failed": self.failed}
+        return save(dict(self.sums)), {"tops": self.strongest, "failed": self.failed}
 
     @classmethod
     def from_bytes(cls, sums: bytes, about: dict[str, Any]) -> State:
-        """What `to_bytes` gave."""
+        """The inverse of `to_bytes`."""
         return cls(load(sums), about["tops"], about["failed"])
 
 
@@ -122,5 +122,5 @@ def best(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def plain(value: Any) -> bytes:
-    """Plain data as JSON, always in the same bytes."""
+    """Plain data as JSON with deterministic bytes."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, indent=1).encode()

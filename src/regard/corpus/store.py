@@ -16,9 +16,9 @@ __all__ = ["Store"]
 
 
 class Store:
-    """A folder in which every file is there whole or not at all.
+    """A folder with atomic writes: every file is complete or absent.
 
-    On a local disk a file is written beside its place and then renamed; an object store puts it in one step.
+    On a local disk, a file is written under a temporary name and renamed; object stores write atomically.
 
     >>> store = Store("memory://stories.corpus")
     >>> store.write_json("plan.json", {"documents": 3})
@@ -43,14 +43,14 @@ class Store:
         return f"Store({self.where})"
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of a file; None where there is none."""
+        """The bytes of a file; None if it doesn't exist."""
         try:
             return self.fs.cat_file(f"{self.root}/{name}")
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def read_json(self, name: str) -> Any:
-        """A JSON file as plain data; None where there is none."""
+        """A JSON file as plain data; None if it doesn't exist."""
         data = self.read(name)
         if data is None:
             return None
@@ -84,12 +84,12 @@ class Store:
         self.write(name, plain(value))
 
     def remove(self, name: str) -> None:
-        """Take a file away, if it is there."""
+        """Remove a file, if it exists."""
         with suppress(FileNotFoundError):
             self.fs.rm_file(f"{self.root}/{name}")
 
     def tidy(self) -> None:
-        """Take away what killed writers left: drafts, and notes of what they were reading."""
+        """Remove leftovers of killed workers: temporary files, and notes of the batches being read."""
         if self.local:
             for draft in Path(self.root).rglob(".*.tmp"):
                 draft.unlink(missing_ok=True)
@@ -97,7 +97,7 @@ class Store:
             self.remove(f"reading/{name}")
 
     def names(self, folder: str = "") -> list[str]:
-        """The names of the files in a folder of it, sorted; drafts of unfinished writes left out."""
+        """The sorted names of the files in a subfolder, without temporary files."""
         self.fs.invalidate_cache()
         path = f"{self.root}/{folder}".rstrip("/")
         try:

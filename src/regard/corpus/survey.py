@@ -1,4 +1,4 @@
-"""What every head does in one text: the scores of all kinds, its measures, and where it moves most."""
+"""Surveys one text: for every head the scores of all kinds, measures, and the strongest cells."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from regard.maps import AttentionMap
 
 __all__ = ["CELLS_KEPT", "Survey", "joined", "survey"]
 
-# Of each text so many cells are kept for each head.
+# The number of strongest cells to keep per text and head.
 CELLS_KEPT = 4
-# The last queries have all of the text before them; a few of them show what they prefer.
+# The number of last queries for the profile: they have the whole text before them.
 LAST = 64
 
 
 @dataclass(frozen=True)
 class Survey:
-    """One text, all heads. NaN is no value: a kind or a measure that makes no sense in this text."""
+    """The survey of all heads in one text. NaN means that a kind or a measure is undefined for this text."""
 
     tokens: int
     scores: Float[Tensor, "kinds heads"]
@@ -44,7 +44,7 @@ class Survey:
 
 
 def survey(maps: list[AttentionMap], role: str, words: Words) -> Survey:
-    """Survey the maps of all layers of one text; those under one mask side by side."""
+    """Survey the maps of all layers of one text; layers with the same mask are surveyed together."""
     parts: dict[int, Survey] = {}
     groups: list[tuple[Flat, list[int]]] = []
     for place, seen in enumerate(maps):
@@ -81,7 +81,7 @@ def joined(windows: list[Survey]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _mean(values: Tensor, weight: Tensor) -> Tensor:
-    """The mean over the first axis of what is no NaN."""
+    """The mean over the first axis, without NaN."""
     weight = weight.view(-1, *[1] * (values.ndim - 1)) * ~values.isnan()
     total = weight.sum(0)
     return torch.where(total > 0, (values.nan_to_num() * weight).sum(0) / total, torch.nan)
@@ -121,7 +121,7 @@ def _measures(tally: Tally, live: Tensor) -> Float[Tensor, "measures heads"]:
         "mean_distance": (tally.distance_sums * tally.distances.abs()).sum(-1) / total,
         "sink_share": tally.key_sums[:, first].sum(-1) / rows,
         "delimiter_share": _delimiters(tally, rows),
-        # Not a matter of the maps: a run that asks for it fills it in.
+        # Not computed from the maps: a run with importance fills it in.
         "importance": tally.key_sums.new_full((tally.heads,), torch.nan),
         "top_weight": tally.top_weight.sum(-1) / rows,
         **_spans(tally),
@@ -141,10 +141,10 @@ def _delimiters(tally: Tally, rows: Tensor) -> Tensor:
 
 
 def _spans(tally: Tally) -> dict[str, Tensor]:
-    """Of queries that end a span of two tokens seen before: weight on what followed, and hits on what comes.
+    """Two measures of queries that end a repeated span of two tokens.
 
-    `span_induction` is the mean weight on the tokens that followed the earlier spans; `span_copy` the share
-    of these queries whose heaviest key holds the very token that the text goes on with.
+    `span_induction` is the mean weight on the tokens that followed the earlier spans; `span_copy` is the
+    share of these queries whose heaviest key is the actual next token.
     """
     nothing = tally.key_sums.new_full((tally.heads,), torch.nan)
     ids = tally.words.q_ids
@@ -167,7 +167,7 @@ def _spans(tally: Tally) -> dict[str, Tensor]:
 
 
 def _entropies(tally: Tally, live: Tensor) -> Int64[Tensor, "heads bins"]:
-    """How many queries have which share of the largest entropy they could have."""
+    """A histogram of the queries' entropies, relative to the largest possible."""
     room = tally.flat.visible.expand(tally.heads, -1).double().log()
     chosen = live & (room > 0)
     share = (tally.entropy / room.clamp(min=1e-12)).clamp(0, 1)
@@ -176,7 +176,7 @@ def _entropies(tally: Tally, live: Tensor) -> Int64[Tensor, "heads bins"]:
 
 
 def _profile(tally: Tally) -> Float[Tensor, "heads bins"]:
-    """Which part of the text before them the last queries look at, in tenths."""
+    """The weight of the last queries on each tenth of the text before them."""
     if tally.q < PROFILE_BINS:
         return tally.key_sums.new_full((tally.heads, PROFILE_BINS), torch.nan)
     count = max(1, min(LAST, tally.q // 16))
@@ -223,12 +223,12 @@ _FIELDS.pop("tokens")
 
 
 def _split(found: Survey, layers: int) -> list[Survey]:
-    """The surveys of the layers that were surveyed side by side."""
+    """Split a survey of several layers into one per layer."""
     cut: dict[str, Any] = {n: getattr(found, n).chunk(layers, axis) for n, axis in _FIELDS.items()}
     return [Survey(found.tokens, *(cut[name][layer] for name in _FIELDS)) for layer in range(layers)]
 
 
 def _beside(parts: list[Survey]) -> Survey:
-    """The heads of all layers, one after another."""
+    """Concatenate the heads of all layers."""
     joint = [torch.cat([getattr(part, name) for part in parts], axis) for name, axis in _FIELDS.items()]
     return Survey(parts[0].tokens, *joint)

@@ -1,4 +1,4 @@
-"""A corpus atlas in the terminal, within 80 columns."""
+"""Tables of a corpus atlas for the terminal, at most 80 columns wide."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["failed_table", "firing", "heads_table"]
 
-# The columns of means, and the measure in each.
+# The columns of means, with their measures.
 MEANS = {"entropy": "entropy", "distance": "mean_distance", "sink": "sink_share", "delim.": "delimiter_share"}
 
 
 def heads_table(title: str, heads: Sequence[CorpusHead], kind: str | None = None) -> Table:
-    """One line per head; of one kind only, largest share first, where one is named.
+    """One row per head; with `kind`, only heads of that kind, largest share first.
 
-    A kind's share of the documents comes with its 95 % interval; the other numbers are means over documents.
+    A kind's share of the documents has its 95 % interval; the other numbers are means over documents.
     """
     from rich.table import Table
 
@@ -48,7 +48,7 @@ def heads_table(title: str, heads: Sequence[CorpusHead], kind: str | None = None
 
 
 def firing(head: CorpusHead) -> Group:
-    """The texts where a head moves most: where, from which token to which, and the words before it."""
+    """The texts with a head's strongest cells: the text, the two tokens, and the words before them."""
     from rich.console import Group
     from rich.text import Text
 
@@ -68,7 +68,7 @@ def firing(head: CorpusHead) -> Group:
 
 
 def failed_table(failed: Sequence[dict[str, Any]]) -> Table:
-    """The documents that could not be read, and why."""
+    """The documents that could not be read, with the reason."""
     from rich.table import Table
 
     table = Table(title=f"{len(failed)} not read", title_justify="left", box=None, pad_edge=False)
@@ -80,7 +80,7 @@ def failed_table(failed: Sequence[dict[str, Any]]) -> Table:
 
 
 def _leading(head: CorpusHead) -> str | None:
-    """The kind with the largest share, even if that is not most documents; None where it is of none."""
+    """The kind with the largest share, even if below a half; None if all shares are 0."""
     found = [(share.value or 0, name) for name, share in head.kinds.items() if share.found]
     return max(found)[1] if found else None
 

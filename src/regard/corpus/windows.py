@@ -1,4 +1,4 @@
-"""Documents as the model reads them: tokens, cut into windows, packed into batches."""
+"""Tokenizes documents, cuts them into windows, and packs windows into batches."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from regard.errors import CorpusError
 
 __all__ = ["Windows", "batches", "windows_of"]
 
-# So many tokens before a query are kept with it, to be shown.
+# The number of tokens before a query in an excerpt.
 BEFORE = 12
 
 
 @dataclass(frozen=True)
 class Windows:
-    """One document in tokens: each window is read as if it stood alone, and has at most `size` tokens."""
+    """One tokenized document, in windows of at most `size` tokens that are read independently."""
 
     document: Document
     ids: list[int]
@@ -30,7 +30,7 @@ class Windows:
 
     @property
     def starts(self) -> range:
-        """At which token each window begins."""
+        """The first token of each window."""
         return range(0, len(self.ids), self.size)
 
     def window(self, start: int) -> list[int]:
@@ -38,7 +38,7 @@ class Windows:
         return self.ids[start : start + self.size]
 
     def words(self, start: int) -> Words:
-        """What a survey wants to know of a window's tokens."""
+        """The tokens of a window, in the form that a survey needs."""
         ids = torch.tensor(self.window(start))
         flags = [_delimiter(text) for text in self.texts[start : start + self.size]]
         return Words(ids, ids, torch.tensor(flags))
@@ -50,7 +50,7 @@ class Windows:
 
 
 def windows_of(document: Document, tokenizer: Any, size: int) -> Windows:
-    """A document in tokens; raises CorpusError where it has none."""
+    """Tokenize a document; raises CorpusError if it has no tokens."""
     fast = bool(getattr(tokenizer, "is_fast", False))
     found = tokenizer(document.text, return_offsets_mapping=fast, verbose=False)
     ids = list(found["input_ids"])
@@ -64,7 +64,7 @@ def windows_of(document: Document, tokenizer: Any, size: int) -> Windows:
 
 
 def batches(documents: Iterable[Windows], tokens: int) -> Iterator[list[Windows]]:
-    """Documents in their order, as many at a time as have at most so many tokens; at least one."""
+    """Group documents, in order, into batches of at most `tokens` tokens, with at least one document each."""
     held: list[Windows] = []
     count = 0
     for document in documents:

@@ -1,4 +1,4 @@
-"""What a model loses when keys leave its cache: policies that choose them, and the loss, measured."""
+"""Cache eviction: policies that select keys to drop, and measurements of what a model loses."""
 
 from regard.eviction.evaluate import evaluate, evaluate_needle
 from regard.eviction.policies import (

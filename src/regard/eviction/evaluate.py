@@ -1,8 +1,8 @@
-"""Evicting keys and measuring what a model says afterwards.
+"""Evaluates eviction: evicts keys of a prompt, and measures the model's predictions of the continuation.
 
-The prompt is read once, with the model's own cache. Then its continuation is read from that cache, as it is
-and once for every policy and share of keys, where queries of the continuation cannot see the keys that were
-cut. That is what cutting rows out of the cache does, at the positions the keys had.
+The model reads the prompt once, with its own cache. Then it reads the continuation from that cache, once as
+it is and once for every policy and share of keys, with a mask that hides the evicted keys. This equals
+removing rows from the cache while the other keys keep their positions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from regard.models.text import context_length
 __all__ = ["evaluate", "evaluate_needle"]
 
 KEEP = (0.1, 0.25, 0.5)
-# Tokens of the continuation unless the prompt is given: enough for a mean, few enough to be quick.
+# Tokens of the continuation by default: enough for a mean, few enough to be fast.
 CONTINUATION = 128
 
 Progress = Callable[[int, int], None]
@@ -52,10 +52,10 @@ def evaluate(
     prompt: int | None = None,
     progress: Progress | None = None,
 ) -> Eviction:
-    """What each policy loses of a text's continuation when it keeps a share of the prompt's keys.
+    """Measure each policy's loss on a text's continuation when it keeps a share of the prompt's keys.
 
-    `prompt` is how many tokens come before the cut; unless given, all but the last 128 (or a quarter of a
-    short text). `tokens` are the ids of one text, or the text itself with a `tokenizer`.
+    `prompt` is the number of tokens of the prompt; by default all but the last 128 (or a quarter of a short
+    text). `tokens` are the ids of one text, or the text itself with a `tokenizer`.
 
     >>> from regard.eviction import SnapKV
     >>> from regard.models import bundled, sample_text
@@ -70,7 +70,7 @@ def evaluate(
     if not 1 <= prompt < n:
         raise ModelError(f"prompt is {prompt}; the text has {n} tokens, so wanted 1 to {n - 1}.")
     step = _Steps(progress, 1 + len(shares) * len(policies))
-    bench = _Bench(model, Anatomy.of_text(model, ids))
+    bench = _Evaluator(model, Anatomy.of_text(model, ids))
     losses, _ = bench.losses(_Text(ids, prompt), shares, policies, step)
     return Eviction(prompt, n - prompt, bench.layers, tuple(losses))
 
@@ -89,9 +89,9 @@ def evaluate_needle(
     policies: Sequence[Policy] = POLICIES,
     progress: Progress | None = None,
 ) -> Eviction:
-    """What each policy loses when a sentence is hidden in the prompt and asked for after eviction.
+    """Measure each policy's loss when a sentence is hidden in the prompt and asked for after eviction.
 
-    Policies do not see the question: it is part of the continuation. Figures are means over the depths.
+    Policies don't see the question, which is part of the continuation. Results are means over the depths.
     """
     hidden, shares = Needle.of(needle, question, answer), _shares(keep)
     hay = Haystack(model, tokenizer, sample_text() if haystack is None else haystack, hidden, length)
@@ -103,7 +103,7 @@ def evaluate_needle(
         found = hay.at(depth)
         texts.append(_Text(found.ids, found.reply.start - asked, found.reply))
     step = _Steps(progress, len(texts) * (1 + len(shares) * len(policies)))
-    bench = _Bench(model, Anatomy.of_text(model, texts[0].ids))
+    bench = _Evaluator(model, Anatomy.of_text(model, texts[0].ids))
     runs = [bench.losses(text, shares, policies, step) for text in texts]
     losses = tuple(_mean(alike) for alike in zip(*(losses for losses, _ in runs), strict=True))
     found = sum(found for _, found in runs) / len(runs)
@@ -113,7 +113,7 @@ def evaluate_needle(
 
 @dataclass(frozen=True)
 class _Text:
-    """Token ids, how many of them are the prompt, and where the answer stands if one is asked for."""
+    """Token ids, the number of prompt tokens, and the span of the answer for needle tests."""
 
     ids: Int[Tensor, "1 n"]
     prompt: int
@@ -121,7 +121,7 @@ class _Text:
 
 
 class _Steps:
-    """Counts what is done."""
+    """Counts finished steps, and reports progress."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self.progress, self.total, self.done = progress, total, 0
@@ -132,8 +132,8 @@ class _Steps:
             self.progress(self.done, self.total)
 
 
-class _Bench:
-    """A model on which caches are cut."""
+class _Evaluator:
+    """Runs a model with full and with cut caches."""
 
     def __init__(self, model: Any, anatomy: Anatomy) -> None:
         self.model, self.anatomy = model, anatomy
@@ -143,7 +143,7 @@ class _Bench:
     def losses(
         self, text: _Text, shares: Sequence[float], policies: Sequence[Policy], step: _Steps
     ) -> tuple[list[Loss], float]:
-        """What every policy loses at every share, and whether the full cache finds the answer."""
+        """The loss of every policy at every share, and whether the full cache finds the answer."""
         scorer = _Scorer(policies)
         cache = self._read_prompt(text, scorer, policies)
         judge = _Judge(self.anatomy, text)
@@ -160,7 +160,7 @@ class _Bench:
         return losses, _finds(whole, text)
 
     def _read_prompt(self, text: _Text, scorer: _Scorer, policies: Sequence[Policy]) -> Any:
-        """The model's cache after the prompt, and what policies ask about its maps."""
+        """The model's cache after the prompt, and the statistics of the prompt's maps for the policies."""
         prompt = text.ids[:, : text.prompt]
         if any(policy.reads_twice for policy in policies):
             context = context_length(self.model)
@@ -182,7 +182,7 @@ class _Bench:
         return cache
 
     def _continue(self, cache: Any, text: _Text, watcher: Any) -> Float[Tensor, "continuation vocabulary"]:
-        """The logits of the continuation, read from the cache under a watcher."""
+        """The logits of the continuation, which the model reads from the cache, with a watcher."""
         given = text.ids[:, text.prompt :]
         output = self._run(watcher, given, use_cache=True, past_key_values=deepcopy(cache))
         return output.logits[0].double().cpu()
@@ -193,13 +193,13 @@ class _Bench:
             options["logits_to_keep"] = 1
         self._callers.begin()
         options = {name: value for name, value in options.items() if name in wanted}
-        with attending(self.model, _Placed(self._callers, watcher)):
+        with attending(self.model, _LayerWatcher(self._callers, watcher)):
             return self.model(input_ids=ids, **options)
 
 
 @dataclass(frozen=True)
-class _Placed:
-    """Tells a watcher which layer a call comes from."""
+class _LayerWatcher:
+    """A watcher that knows which layer a call comes from."""
 
     callers: Callers
     watcher: Any
@@ -212,7 +212,7 @@ class _Placed:
 
 
 class _Scorer:
-    """Asks every layer's map of the prompt what policies want to know."""
+    """Computes the statistics that policies need from every layer's map of the prompt."""
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self.policies = policies
@@ -221,11 +221,11 @@ class _Scorer:
         self._kv_heads: dict[int, int] = {}
 
     def begin(self, prompt: int, twice: bool = False) -> None:
-        """Before the prompt is read, or read twice in one text."""
+        """Call before the prompt is read; `twice` if the text repeats it."""
         self._prompt, self._twice = prompt, twice
 
     def look(self, layer: int, call: AttentionCall) -> AttentionCall:
-        """Statistics of the prompt's rows, or of those of its second reading."""
+        """Compute statistics of the prompt's rows, or of the rows of its repetition."""
         asked = {
             f"{policy.name}_{statistic.name}": statistic
             for policy in self.policies
@@ -249,7 +249,7 @@ class _Scorer:
 
 
 class _Blinder:
-    """Hides the keys that were cut from the queries of the continuation."""
+    """Masks the evicted keys for the queries of the continuation."""
 
     def __init__(self, kept: Mapping[int, Bool[Tensor, "kv_heads keys"]], text: _Text) -> None:
         self._kept, self._n = kept, text.ids.shape[1]
@@ -264,7 +264,7 @@ class _Blinder:
 
 
 class _Judge:
-    """Watches the continuation with the full cache: how much attention each key of the prompt gets."""
+    """Measures the attention that each key of the prompt gets from the continuation, with the full cache."""
 
     def __init__(self, anatomy: Anatomy, text: _Text) -> None:
         self._heads, self._text = anatomy.heads, text
@@ -280,7 +280,7 @@ class _Judge:
     def loss(
         self, policy: str, share: float, keep: int, kept: Mapping[int, Tensor], whole: Tensor, cut: Tensor
     ) -> Loss:
-        """What the cut cost, from the logits with the full and with the cut cache."""
+        """The loss of a policy, from the logits with the full and with the cut cache."""
         most = max(self._heads.values())
         rows = []
         for layer, mass in self._mass.items():
@@ -300,7 +300,7 @@ class _Judge:
 
 
 def _finds(logits: Tensor, text: _Text) -> float:
-    """1 if each token of the answer is the likeliest after those before it."""
+    """1 if each token of the answer is the model's most likely next token."""
     if text.reply is None:
         return 0.0
     guesses, answer = _guesses(logits, text)
@@ -320,7 +320,7 @@ def _guesses(logits: Tensor, text: _Text) -> tuple[Tensor, Tensor]:
 
 
 def _mean(losses: Sequence[Loss]) -> Loss:
-    """One loss for several texts."""
+    """The mean of losses over several texts."""
 
     def mean(name: str) -> Any:
         values = [getattr(loss, name) for loss in losses]

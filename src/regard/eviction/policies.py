@@ -1,6 +1,6 @@
-"""Which keys of a prompt stay in the cache: each policy scores them from statistics of the prompt's map.
+"""Eviction policies: each scores the keys of a prompt from statistics of the prompt's map.
 
-None of these needs the n × n matrix, so they run at lengths where eager attention cannot.
+No policy needs the n × n matrix, so they run at lengths where eager attention can't.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Room:
-    """What a policy may keep in one layer: `keep` of the prompt's `keys`, for each key head."""
+    """The budget of a policy in one layer: `keep` of the prompt's `keys` for each key head."""
 
     layer: int
     kv_heads: int
@@ -47,17 +47,17 @@ class Room:
 class Policy(ABC):
     """Scores the keys of a prompt for each key head; those with the largest scores stay in the cache."""
 
-    # Set where the queries that score are those of a second reading of the prompt.
+    # Set if the scoring queries are those of a second reading of the prompt.
     reads_twice: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
-        """What it is called in tables and on the command line."""
+        """Its name in tables and on the command line."""
         return type(self).__name__.lower()
 
     @property
     def statistics(self) -> tuple[Statistic, ...]:
-        """What it asks about each layer's map of the prompt."""
+        """The statistics that it needs of each layer's map of the prompt."""
         return ()
 
     @abstractmethod
@@ -67,9 +67,9 @@ class Policy(ABC):
 
 @dataclass(frozen=True)
 class H2O(Policy):
-    """Heavy hitters: the keys of the largest mass so far, beside the most recent ones (Zhang et al., 2023).
+    """Heavy hitters: the keys with the largest mass, and the most recent keys (Zhang et al., 2023).
 
-    `recent` is the share of what is kept that goes to the most recent keys.
+    `recent` is the share of the budget for the most recent keys.
     """
 
     recent: float = 0.5
@@ -114,7 +114,7 @@ class SnapKV(Policy):
         window = min(self.window, room.keys)
         before = mass[:, : room.keys - window]
         if before.shape[1]:
-            # The average as torch takes it at the edges, zeros counted: keys there have fewer neighbours.
+            # At the edges, torch's average counts padding zeros, because keys there have fewer neighbours.
             before = torch.nn.functional.avg_pool1d(before[None], self.smooth, 1, self.smooth // 2)[0]
             mass = torch.cat([before[:, : room.keys - window], mass[:, room.keys - window :]], 1)
         return _protected(mass, last=min(window, room.keep))
@@ -151,10 +151,10 @@ class KeyMaximum(Policy):
 
 @dataclass(frozen=True)
 class KVzip(KeyMaximum):
-    """`KeyMaximum` while the model reads the prompt again: keys needed to repeat the prompt stay.
+    """`KeyMaximum` over a second reading of the prompt: keeps the keys needed to repeat the prompt.
 
-    The idea of Kim et al. (2025), with the whole prompt repeated at once. It takes twice the prompt's length
-    of context.
+    The idea of Kim et al. (2025), with the whole prompt repeated at once. It needs a context of twice the
+    prompt's length.
     """
 
     reads_twice: ClassVar[bool] = True
@@ -196,11 +196,11 @@ class RandomKeys(Policy):
 
 
 POLICIES: tuple[Policy, ...] = (SnapKV(), H2O(), TOVA(), KeyMaximum(), SinkWindow(), RandomKeys())
-"""The policies that are compared unless others are named, such as `mean` and `kvzip`."""
+"""The policies compared by default; others, such as `mean` and `kvzip`, must be named."""
 
 
 def policy_named(name: str) -> Policy:
-    """The policy of a name, as it is by default.
+    """The policy of a name, with its default settings.
 
     >>> policy_named("snapkv")
     SnapKV(window=32, smooth=5)
@@ -212,7 +212,8 @@ def policy_named(name: str) -> Policy:
 
 
 def kept_keys(policy: Policy, seen: Mapping[str, Any], room: Room) -> Bool[Tensor, "kv_heads keys"]:
-    """Which keys stay: the `room.keep` of the largest score in each key head, of equals the later ones."""
+    """The keys to keep: the `room.keep` keys with the largest scores in each key head, on ties the later
+    ones."""
     if not 1 <= room.keep <= room.keys:
         raise StatisticError(f"{room.keep} of {room.keys} keys cannot be kept; wanted 1 to {room.keys}.")
     scores = policy.scores(seen, room).float()
@@ -227,13 +228,13 @@ def kept_keys(policy: Policy, seen: Mapping[str, Any], room: Room) -> Bool[Tenso
 
 
 def _of_key_heads(x: Float[Tensor, "1 heads k"], room: Room, how: str) -> Float[Tensor, "kv_heads keys"]:
-    """A statistic of the query heads that share a key head, joined."""
+    """A statistic of the query heads that share a key head, combined."""
     grouped = x[0, :, : room.keys].unflatten(0, (room.kv_heads, -1))
     return grouped.mean(1) if how == "mean" else grouped.amax(1)
 
 
 def _protected(scores: Float[Tensor, "kv_heads keys"], last: int) -> Float[Tensor, "kv_heads keys"]:
-    """The same scores, infinite for the last keys."""
+    """The scores with infinity for the `last` keys."""
     scores = scores.clone()
     scores[:, scores.shape[1] - last :] = torch.inf
     return scores

@@ -1,9 +1,9 @@
 """Eviction policies as presses of NVIDIA's kvpress, without eager attention.
 
-kvpress cuts a model's cache layer by layer after the prompt is read. Presses that look at attention there
-want the whole matrix, or make rows of their own; this one asks the lazy map. kvpress pins transformers below
-5.3 and regard wants a newer one for `watch`, which presses do not use: in an environment of its own
-`pip install regard`, then `pip install kvpress`, which pip does and warns about.
+kvpress cuts a model's cache layer by layer after the prompt. Its own attention-based presses need the whole
+matrix, or compute some rows; this one reads the lazy map. kvpress pins transformers below 5.3, and regard
+needs a newer one for `watch`, which presses don't use. So, in a separate environment, run `pip install
+regard`, then `pip install kvpress`; pip installs it with a warning.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = ["PolicyPress"]
 class PolicyPress(ScorerPress):
     """Any policy as a press: `with PolicyPress(0.75, SnapKV())(model): model.generate(...)`.
 
-    Models with rotary positions and causal attention, as kvpress supports them. `kvzip` reads the prompt
-    twice and is refused; kvpress has its own.
+    This supports models with rotary positions and causal attention, like kvpress. `kvzip` is refused, because
+    it reads the prompt twice; kvpress has its own.
     """
 
     compression_ratio: float = 0.0
@@ -63,7 +63,7 @@ class PolicyPress(ScorerPress):
         attentions: Tensor | None,
         kwargs: dict[str, Any],
     ) -> Float[Tensor, "batch kv_heads k"]:
-        """The policy's scores of the keys of a prompt that has just been read."""
+        """The policy's scores for the keys of the prompt."""
         batch, kv_heads, k, dim = keys.shape
         window = getattr(module, "sliding_window", None)
         mask = Causal() if window is None else Causal() & Window(window)
@@ -78,7 +78,7 @@ class PolicyPress(ScorerPress):
 
 
 def _turned(q: Tensor, positions: tuple[Tensor, Tensor] | None) -> Tensor:
-    """Queries at their rotary positions."""
+    """Apply rotary positions to the queries."""
     if positions is None:
         raise ModelError("the model gives its layers no rotary positions; presses support no other kind.")
     cos, sin = (x[:, None] for x in positions)

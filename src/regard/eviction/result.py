@@ -1,4 +1,4 @@
-"""What was lost, by policy and by the share of keys that was kept."""
+"""Results of an evaluation: losses by policy and by the share of keys kept."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ __all__ = ["Eviction", "Loss"]
 
 @dataclass(frozen=True, repr=False)
 class Loss:
-    """What one policy loses with one share of keys kept.
+    """The loss of one policy with one share of keys kept.
 
-    `kl` is KL(full cache ‖ cut cache) of the next token in nats, the mean over the continuation;
-    `loss_change` what the continuation's own tokens lose, in nats per token, None if it is one token.
-    `mass_lost` is the share of each head's attention, in the continuation and with the full cache, that went
-    to keys no longer there: (layers, heads), NaN where a layer has fewer heads than others. For needles
-    `found` is the share of depths at which the answer comes out word for word, `answer` its mean
-    log-probability.
+    `kl` is KL(full cache ‖ cut cache) of the next token in nats, the mean over the continuation.
+    `loss_change` is the change of the loss on the continuation, in nats per token, None if that is one token.
+    `mass_lost` is the share of each head's attention, in the continuation with the full cache, on evicted
+    keys: (layers, heads), padded with NaN. For needles, `found` is the share of depths at which the model
+    gives the exact answer, and `answer` its mean log-probability.
     """
 
     policy: str
@@ -41,22 +40,22 @@ class Loss:
 
 @dataclass(frozen=True, repr=False)
 class Eviction:
-    """How much policies lose of what a model says after a prompt, at several shares of keys kept."""
+    """The losses of policies on a model's continuation, at several shares of keys kept."""
 
     prompt: int
     continuation: int
     layers: tuple[int, ...]
     losses: tuple[Loss, ...]
     found: float | None = None
-    """With the full cache: the share of depths at which the answer comes out; None without a needle."""
+    """The share of depths at which the full cache gives the exact answer; None without a needle."""
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The policies compared, in their order."""
+        """The compared policies, in order."""
         return tuple(dict.fromkeys(loss.policy for loss in self.losses))
 
     def best(self, keep: float) -> Loss:
-        """The policy of the smallest KL at a share of keys kept."""
+        """The policy with the smallest KL at a share of keys kept."""
         return min((loss for loss in self.losses if loss.keep == keep), key=lambda loss: loss.kl)
 
     def of(self, policy: str, keep: float) -> Loss:
@@ -68,7 +67,7 @@ class Eviction:
         return plain(self)
 
     def table(self) -> Table:
-        """One row per share and policy, the least loss first, for Rich."""
+        """One row per share and policy, smallest loss first, for Rich."""
         needles = any(loss.found is not None for loss in self.losses)
         columns = ["kept", "policy", "KL (nats)", "Δ loss", "mass lost", "worst head"]
         if needles:

@@ -14,7 +14,7 @@ __all__ = ["Settings", "create_app", "serve", "show"]
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    # The server's libraries load when a server or a widget is wanted.
+    # Import the server's libraries only when a server or a widget is used.
     homes = {"Settings": "settings", "create_app": "app", "serve": "serving", "show": "widget"}
     if name not in homes:
         raise AttributeError(f"regard.viewer has no {name!r}.")

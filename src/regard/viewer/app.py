@@ -25,7 +25,7 @@ __all__ = ["create_app"]
 
 log = logging.getLogger("regard")
 
-# Threads that compute answers: more would only wait for the cores, each holding a tile.
+# Threads that compute answers. More threads would wait for the cores, each holding a tile in memory.
 THREADS = 8
 MISSING = """\
 <!doctype html><html lang="en"><meta charset="utf-8"><title>regard</title>
@@ -38,7 +38,7 @@ But this copy of regard lacks the files of the page. In a checkout, run <code>ma
 
 
 def create_app(settings: Settings | None = None, session: Session | None = None) -> FastAPI:
-    """The viewer's server as an ASGI application, for a session or for one of its own.
+    """The viewer's server as an ASGI application; without a session it creates one.
 
     >>> from fastapi.testclient import TestClient
     >>> client = TestClient(create_app(Settings()), base_url="http://127.0.0.1")
@@ -81,7 +81,7 @@ def create_app(settings: Settings | None = None, session: Session | None = None)
 
 
 def _answer_errors(app: FastAPI, settings: Settings) -> None:
-    """Turn any exception into an answer of one sentence; the server goes on."""
+    """Turn any exception into a response with a one-sentence error; the server keeps running."""
 
     def sentence(status: int, text: str) -> JSONResponse:
         return JSONResponse({"error": settings.without_folders(text)}, status)
@@ -113,7 +113,7 @@ def _answer_errors(app: FastAPI, settings: Settings) -> None:
 
 
 def _described(error: RequestValidationError) -> str:
-    """The first validation error, in words."""
+    """The first validation error as a sentence."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part not in ("query", "path", "body"))
     return f"{where or 'the request'}: {first['msg']}."

@@ -1,4 +1,4 @@
-"""The server's answers without a server: a request handed to the application in this process."""
+"""Sends requests to the application in this process, without a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORIGIN = "http://127.0.0.1"
 
 
 def ask(app: Any, path: str, method: str = "GET", body: Any = None) -> httpx.Response:
-    """Send a request to an application of `create_app`; it passes every check that a page's request does.
+    """Send a request to an application of `create_app`, with the same checks as for a page's request.
 
     >>> from regard.viewer import create_app
     >>> answer = ask(create_app(), "/api/worked")
@@ -37,10 +37,10 @@ def _run(response: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
 
 
 async def _response(app: Any, path: str, method: str, body: Any) -> httpx.Response:
-    # Starlette raises an exception again after it has answered 500, so that a server can log it.
+    # Starlette re-raises an exception after it has answered 500, so that a server can log it.
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     options: dict[str, Any] = {} if body is None else {"json": body}
-    # The bytes stay in this process, so compressing them would only cost time.
+    # Don't compress: the bytes stay in this process.
     headers = {"accept-encoding": "identity"}
     async with httpx.AsyncClient(transport=transport, base_url=ORIGIN, trust_env=False) as client:
         return await client.request(method, path, headers=headers, timeout=None, **options)

@@ -1,4 +1,4 @@
-"""What the atlas package answers, as a page reads it: kinds of heads, and what a cut changes."""
+"""Converts results of the atlas package for the page: kinds of heads, and the effects of cuts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from regard.models import LoadedModel, Recording
 __all__ = ["cut", "survey"]
 
 CANDIDATES = 10
-# Of a longer text, the model reads only up to the query.
+# For texts longer than this, the model reads only up to the query.
 LONG = 8192
 
 
 def survey(recording: Recording, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Every head with its score for every kind, the evidence in words, and its statistics.
+    """Every head with its score for every kind, the evidence as text, and its statistics.
 
-    A kind that could not be judged has no score. Some statistics are words: why there is no number.
+    A kind that could not be judged has no score. A statistic without a number is a text with the reason.
     """
     found = _atlas_package().atlas(recording, progress=progress).to_dict()["heads"]
     heads = [
@@ -60,14 +60,14 @@ def cut(
     ]
     given: dict[str, Any] = {}
     if "encoder" in recording.token_ids:
-        # Positions are those of the stack that is looked at, and predictions the decoder's.
+        # Positions belong to the stack on display, predictions to the decoder.
         given, ids = {"written": ids}, recording.token_ids["encoder"][0]
         heads = [(stack, *head) for head in heads] if stack else heads
         edges = [replace(edge, stack=stack) for edge in edges]
         edges += [package.Edge(key=key, stack=stack) for key in keys]
         keys, at, causal = [], -1 if stack == "encoder" else at, False
     if causal and 0 <= at and LONG < len(ids):
-        # Later tokens cannot influence this one, so cuts behind it have no effect.
+        # Later tokens can't influence this one, so cuts after it have no effect.
         ids = ids[: at + 1]
         keys = [key for key in keys if key <= at]
     found = package.knockout(

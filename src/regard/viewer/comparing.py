@@ -1,4 +1,4 @@
-"""Two recordings side by side: which tokens are the same, and where their maps differ."""
+"""Compares two recordings: their common tokens, and the differences of their maps."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from regard.viewer.heads import Head
 
 __all__ = ["Aligned", "Run", "align", "difference", "row_distances", "sampled"]
 
-# Longer texts are matched by their longest equal pieces only if these are not everywhere in the text.
+# In texts longer than this, tokens that are too frequent don't start a match.
 EXACT = 4096
-# Rows compared to measure how far two heads differ, and rows read together for a picture.
+# The rows to compare for the distance of two heads, and the rows to read at once for a picture.
 SAMPLED, ROWS = 64, 256
 # Cells of a picture: more take seconds.
 MOST = 1 << 28
@@ -26,7 +26,7 @@ Run = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Aligned:
-    """Equal runs of two lists of tokens: (place in the first, place in the second, length), in order."""
+    """Equal runs of two lists of tokens: (index in the first, index in the second, length), in order."""
 
     runs: list[Run]
 
@@ -35,13 +35,13 @@ class Aligned:
         return sum(length for _, _, length in self.runs)
 
     def places(self, side: int) -> Int64[Tensor, " n"]:
-        """Where the common tokens are in one of the texts."""
+        """The indices of the common tokens in one of the texts."""
         parts = [torch.arange(run[side], run[side] + run[2]) for run in self.runs]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
 
 
 def align(first: list[str], second: list[str]) -> Aligned:
-    """Which tokens of two texts are the same, by their characters.
+    """Align the tokens of two texts by their characters.
 
     >>> align(["The", " cat", " sat"], ["The", " dog", " sat"]).runs
     [(0, 0, 1), (2, 2, 1)]
@@ -93,9 +93,9 @@ def difference(
 
 
 def row_distances(layers: tuple[Tensor, Tensor], keys: Aligned) -> Float[Tensor, " heads"]:
-    """How far the rows of two layers' heads differ, on average: the share of weight that would have to move.
+    """The mean total variation distance of the rows of two layers' heads.
 
-    Each is (heads, rows, keys). Weight on tokens that the other text lacks counts as one key.
+    Both are (heads, rows, keys). Weight on tokens that the other text lacks counts as one key.
     """
     shared = [rows[..., keys.places(side)].double() for side, rows in enumerate(layers)]
     rest = [rows.double().sum(-1) - part.sum(-1) for rows, part in zip(layers, shared, strict=True)]

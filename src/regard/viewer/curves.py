@@ -14,7 +14,7 @@ from regard.stats.decay import octave_starts
 
 __all__ = ["POINTS", "CurveSums", "thinned"]
 
-# More points than a chart has pixels.
+# The most points of a curve; charts have fewer pixels.
 POINTS = 2048
 PER_OCTAVE = 8
 
@@ -32,8 +32,8 @@ class CurveSums:
         """Add the `column_mass` and the linear `decay` of some queries, observed as a map of their own."""
         self.mass += seen["column_mass"][0, 0]
         decay = seen["decay"]
-        # Such a map is measured as if its last query were at the last key; it is `early` positions before
-        # that.
+        # A map of some rows is measured as if its last query were at the last key, but it is `early`
+        # positions before that.
         early = self.queries - rows.stop
         kept = len(self.sums) - early
         self.sums[:kept] += (decay.mean.double() * decay.count)[0, 0, early:]
@@ -58,7 +58,7 @@ class CurveSums:
 
 
 def thinned(x: Float[Tensor, " n"]) -> tuple[list[float], list[float]]:
-    """At most `POINTS` positions and values: means over neighbours of a curve that is longer.
+    """At most `POINTS` positions and values; of a longer curve, means over neighbours.
 
     >>> thinned(torch.tensor([1.0, 3.0]))
     ([0.0, 1.0], [1.0, 3.0])

@@ -11,7 +11,7 @@ from regard.viewer.answers import Everywhere, Looked
 
 __all__ = ["everywhere"]
 
-# Tokens of the other side that are named.
+# The number of tokens of the other side to return.
 NAMED = 12
 
 

@@ -1,4 +1,4 @@
-"""One head's map, read in the cheapest way."""
+"""Reads one head's map with as little work as possible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from regard.scores import Bias
 
 __all__ = ["Head"]
 
-# A strip of this many cells stays in the cache between its product, its exponential and its pooling.
+# Cells per strip: few enough to stay in the cache between product, exponential and pooling.
 ROWS, COLS = 256, 1024
 
 
@@ -37,7 +37,7 @@ class Head:
 
     @classmethod
     def of(cls, whole: AttentionMap, head: int) -> Head:
-        """Cut one head out of a layer's map; views, nothing is copied."""
+        """One head of a layer's map; its tensors are views."""
         heads = whole.shape[1]
         if not 0 <= head < heads:
             raise MapError(f"head {head} is out of range: the layer has {heads} (head 0 to {heads - 1}).")
@@ -73,8 +73,8 @@ class Head:
 
     @cached_property
     def _free(self) -> AttentionMap:
-        """The same map without its mask, for regions where the mask hides nothing: evaluating it costs more
-        than α."""
+        """The same map without its mask, for regions that the mask allows completely: evaluating the mask
+        takes longer than computing α."""
         return AttentionMap(replace(self.map.problem, mask=None), self.map.lse)
 
     def band(self, rows: range) -> AttentionMap:
@@ -83,7 +83,7 @@ class Head:
         return AttentionMap(self.map.problem.block(rows), lse)
 
     def read(self, rows: range, cols: range) -> Float[Tensor, "q k"]:
-        """The exact weights of a rectangle, by the arithmetic of the map itself."""
+        """The exact weights of a rectangle, computed by the map."""
         return self._covered(rows, cols, self.coverage([rows], [cols])[0][0])
 
     def scores(self, rows: range, cols: range) -> Float[Tensor, "q k"]:
@@ -118,7 +118,7 @@ class Head:
         )
 
     def strips(self, rows: range, cols: range):
-        """The rectangle in pieces with their coverage, without the empty ones."""
+        """The nonempty strips of the rectangle with their coverage."""
         down, across = _cut(rows, ROWS), _cut(cols, COLS)
         for r, covers in zip(down, self.coverage(down, across), strict=True):
             for c, cover in zip(across, covers, strict=True):
@@ -138,7 +138,7 @@ class Head:
         return (self._free if cover == Coverage.FULL else self.map)[0, 0, rows, cols]
 
     def _plain(self, rows: range, cols: range) -> Float[Tensor, "q k"]:
-        """exp(scale q kᵀ − lse) without a mask: the product starts from −lse, which saves one pass."""
+        """exp(scale q kᵀ − lse) without a mask; the product is added to −lse in one operation."""
         p = self.map.problem
         q = p.q[0, 0, rows.start : rows.stop].to(p.accumulate) * p.scoring.scale
         k = p.k[0, 0, cols.start : cols.stop].to(p.accumulate)

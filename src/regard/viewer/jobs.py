@@ -1,4 +1,4 @@
-"""Long work with progress that can be cancelled at any time: two jobs at once, one of them light."""
+"""Background jobs with progress and cancellation; one heavy and one light job run at a time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["ENDED", "Job", "Jobs"]
 log = logging.getLogger("regard")
 
 ENDED = ("done", "failed", "cancelled")
-# Finished jobs that are remembered, and jobs that may wait.
+# The most finished jobs to keep, and the most jobs to queue.
 REMEMBERED, WAITING = 64, 16
 
 Work = Callable[["Job"], dict[str, Any]]
 
 
 class Job:
-    """One piece of long work; its events go to the page that waits for it.
+    """One background job; its events go to the page that waits for it.
 
     A job that is `bound` to a page is cancelled when no connection reads its events any more.
     """
@@ -61,7 +61,7 @@ class Job:
         self.tell({})
 
     def check(self) -> None:
-        """Raise CancelledError if the job is to end; for work that takes long between two reports."""
+        """Raise CancelledError if the job is to end; call it in long work between two reports."""
         if self._stop.is_set():
             raise CancelledError
 
@@ -72,7 +72,7 @@ class Job:
             self._changed.notify_all()
 
     def wait(self, seen: int, seconds: float) -> bool:
-        """Wait for more than `seen` events, at most this long; returns whether there are any."""
+        """Wait at most `seconds` until there are more than `seen` events; returns whether there are."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.events) > seen, seconds)
 
@@ -84,7 +84,7 @@ class Job:
 
     @property
     def going_on(self) -> bool:
-        """Whether it waits or runs, and was not told to stop."""
+        """Whether it is queued or running, and not cancelled."""
         return self.state not in ENDED and not self._stop.is_set()
 
     def listen(self) -> None:
@@ -98,7 +98,7 @@ class Job:
             self.cancel()
 
     def to_dict(self) -> dict[str, Any]:
-        """What a page shows of it."""
+        """The job as plain data for the page."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -149,7 +149,7 @@ class Jobs:
     """Jobs in two queues, each with its own thread, so that light jobs do not wait for heavy ones.
 
     Two heavy jobs at once would share the cores and take twice the memory. An overview takes little of
-    either, and until it is there the reader sees an empty map.
+    either, and the map on the page is empty until it is done.
 
     >>> jobs = Jobs()
     >>> job = jobs.start("count", lambda job: {"answer": 42})
@@ -162,7 +162,7 @@ class Jobs:
 
     def __init__(self, worded: Callable[[str], str] = str) -> None:
         self.worded = worded
-        """How a message is put before a page reads it."""
+        """Converts a message before a page reads it."""
         self._jobs: dict[str, Job] = {}
         self._queues: dict[bool, queue.Queue[Job | None]] = {}
         self._workers: dict[bool, threading.Thread] = {}
@@ -178,7 +178,7 @@ class Jobs:
         title: str = "",
         light: bool = False,
     ) -> Job:
-        """Queue a job; if a job with the same `key` is going on, that one is returned instead."""
+        """Queue a job; if an unfinished job has the same `key`, returns that one instead."""
         with self._lock:
             live = self.live
             for job in live:

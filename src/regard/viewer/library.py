@@ -1,4 +1,4 @@
-"""The recordings that a server may show, by name."""
+"""The recordings that a server may show, by id."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Entry", "Library"]
 
 
 class Entry:
-    """One recording: on disk, opened at the first access, or in memory.
+    """One recording: in memory, or on disk and opened on first access.
 
-    Files on disk may change or disappear at any time. Every access begins with `check`, so that the answer is
-    a RecordingError and never a crash: pages of a truncated memory-mapped file cannot be read.
+    Files on disk may change or disappear at any time. Every access begins with `check`, which raises
+    RecordingError; without it, reading pages of a truncated memory-mapped file would crash the process.
     """
 
     def __init__(self, name: str, path: Path | None, recording: Recording | None = None) -> None:
@@ -86,7 +86,7 @@ class Entry:
             return self._heads[role, number, head]
 
     def stored(self, role: str, number: int, cache: Path) -> Stored:
-        """Where the pyramids of a layer are stored: under a name derived from the data they are made of."""
+        """The storage of a layer's pyramids, under a name derived from a hash of its data."""
         digests = [part["sha256"] for part in self._parts(role, number)] or [self.checksum]
         key = hashlib.sha256(" ".join(digests).encode()).hexdigest()[:24]
         return Stored(cache / "pyramids" / key, f"{role}-{number:03d}")
@@ -110,19 +110,19 @@ class Entry:
 
 
 class Library:
-    """Recordings under the paths given at the start, those made since, and those that a reader keeps."""
+    """Recordings under the given paths, those made since the start, and those that the user keeps."""
 
     def __init__(self, paths: tuple[Path, ...] = (), kept: Path | None = None) -> None:
         self.paths = tuple(path.expanduser().resolve() for path in paths)
         self.kept = kept
-        """The folder of those that are kept, whether it is there or not."""
+        """The folder of kept recordings; it may not exist yet."""
         self._added: list[Entry] = []
         self._known: dict[Path, Entry] = {}
         self._seen: dict[str, Path] = {}
         self._lock = threading.Lock()
 
     def entries(self) -> tuple[list[Entry], list[tuple[Path, str]]]:
-        """The current recordings, and those that cannot be read, with the reason."""
+        """The current recordings, and the unreadable ones with the reason."""
         found, kept, broken = [], [], []
         own = _recordings(self.kept) if self.kept is not None and self.kept.is_dir() else []
         for path in (child for named in self.paths for child in _recordings(named)):
@@ -138,7 +138,7 @@ class Library:
         return [*found, *self._added, *kept], broken
 
     def get(self, name: str) -> Entry:
-        """The recording of an id; KeyError if there never was one, RecordingError if it is gone."""
+        """The recording of an id; KeyError for an unknown id, RecordingError if the recording is gone."""
         entries, broken = self.entries()
         for entry in entries:
             if entry.id == name:
@@ -150,7 +150,7 @@ class Library:
         raise KeyError(f"no recording has the id {name!r}. Choose one from the list.")
 
     def add(self, source: Path | Recording, name: str) -> Entry:
-        """Add a recording, from a folder of our own or from memory."""
+        """Add a recording, from a folder that the server wrote or from memory."""
         entry = Entry(name, source) if isinstance(source, Path) else Entry(name, None, source)
         with self._lock:
             self._added = [other for other in self._added if other.id != entry.id] + [entry]
@@ -201,7 +201,7 @@ def _folder(path: Path | None) -> Path:
 
 
 def _signature(file: Path) -> tuple[int, ...]:
-    """Identifies a file, to notice that it was replaced."""
+    """A signature of a file that changes when the file is replaced."""
     try:
         found = file.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""A single map as a recording of one layer, so that everything that shows recordings can show it."""
+"""Wraps a single map as a recording of one layer, so that the viewer can show it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MapLayer(Layer):
 
 
 def recording_of(whole: AttentionMap, tokens: Sequence[str] | None = None) -> Recording:
-    """A recording that holds only a map; its keys are called `tokens`, or by their position.
+    """A recording of a single map; `tokens` are the names of its keys, by default their positions.
 
     >>> import torch, regard
     >>> q = torch.zeros(1, 2, 3, 8)

@@ -1,4 +1,4 @@
-"""Making recordings for the viewer: of a text, or of a text and what the model adds to it."""
+"""Makes recordings for the viewer: of a text, or of a text and the model's continuation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 def record_text(
     loaded: LoadedModel, text: str, store: Path, *, too_long: str = "extend", progress: Progress | None = None
 ) -> Recording:
-    """Record a text to disk, layer by layer. What a killed run left at `store` is replaced."""
+    """Record a text to disk, layer by layer; replaces an unfinished recording at `store`."""
     return record(loaded, text, store=store, overwrite=True, too_long=too_long, progress=progress)
 
 
@@ -55,7 +55,7 @@ def cached_recording(
 
 
 def book_path(cache: Path) -> Path:
-    """Where the recording of the bundled book is cached, one for each version of regard and of the model."""
+    """The cached recording of the bundled book, one per version of regard and of the model."""
     weights = (DATA / "model.safetensors").stat().st_size
     return cache / "recordings" / f"book-{__version__}-{weights}.regard"
 
@@ -72,7 +72,7 @@ def book_recording(loaded: LoadedModel, cache: Path, progress: Progress | None =
 def generate(
     loaded: LoadedModel, text: str, store: Path, job: Job, *, new_tokens: int, temperature: float
 ) -> Recording:
-    """Continue a text token by token; report the alternatives of each token, and what it attended to."""
+    """Continue a text token by token; report the alternatives of each token, and the keys it attended to."""
     model, tokenizer = loaded
     ids = encode(model, tokenizer, text)[0]
     read = 1 if model.config.is_encoder_decoder else ids.shape[1]
@@ -106,7 +106,7 @@ def generate(
 
 
 class _Reader:
-    """The model that continues; of an encoder-decoder, the decoder."""
+    """The model that continues the text; for an encoder-decoder, the decoder."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.past = model, None
@@ -152,7 +152,7 @@ def _choice(logits: Tensor, temperature: float, random: torch.Generator) -> int:
 
 
 def _attended(recording: Recording, tokenizer: Any) -> list[dict[str, Any]]:
-    """What the last row attended to: mean weight over all heads of the keys among each head's heaviest."""
+    """The keys of the last row: the mean weight over all heads of keys that are among a head's heaviest."""
     mass: dict[int, float] = {}
     heads = 0
     for layer in recording.layers.values():

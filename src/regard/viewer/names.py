@@ -1,4 +1,4 @@
-"""Names of the rows and columns of a map: the tokens of the text."""
+"""The names of a map's rows and columns: the tokens of the text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from regard.models import Recording, Token
 __all__ = ["SIDES", "axis_names", "sides_of", "tokens_of"]
 
 SIDES = ("queries", "keys")
-# Stands for a token whose characters are shown with an earlier token.
+# Shown for a token whose characters are shown with an earlier token.
 REST = "⋯"
 
 
 def sides_of(role: str) -> tuple[str, str]:
-    """Whose tokens the queries and the keys of a stack are.
+    """The sides whose tokens are the queries and the keys of a stack.
 
     >>> sides_of("cross"), sides_of("decoder")
     (('decoder', 'encoder'), ('decoder', 'decoder'))
@@ -24,11 +24,11 @@ def sides_of(role: str) -> tuple[str, str]:
 
 
 def tokens_of(recording: Recording, role: str, count: int) -> dict[str, Any]:
-    """The tokens of one side of a model, with their places in the text where these are known.
+    """The tokens of one side of a model, with their spans in the text, if known.
 
-    Without a tokenizer a token is called by its id, and without ids by its place.
+    Without a tokenizer a token's name is its id, and without ids its index.
     """
-    # A model without a decoder has one list of ids, which is stored as the decoder's.
+    # A model without a decoder has one list of ids, stored under "decoder".
     alone = role == "encoder" and "encoder" not in recording.token_ids and "cross" not in recording.stacks
     role = "decoder" if alone else role
     ids = recording.token_ids.get(role)
@@ -53,19 +53,20 @@ def tokens_of(recording: Recording, role: str, count: int) -> dict[str, Any]:
 
 
 def axis_names(recording: Recording, role: str, queries: int, keys: int) -> tuple[list[str], list[str]]:
-    """What to call each query and each key of a stack's maps."""
+    """The names of the queries and keys of a stack's maps."""
     sides = sides_of(role)
     return _filled(recording, sides[0], queries), _filled(recording, sides[1], keys)
 
 
 def _filled(recording: Recording, role: str, count: int) -> list[str]:
-    """One name per row of the map: pictures and sounds have no tokens, but every row needs a name."""
+    """One name per row of the map, also for images and sounds, which have no tokens."""
     known = tokens_of(recording, role, count)["pieces"][:count]
     return [*known, *(str(place) for place in range(len(known), count))]
 
 
 def _once(tokens: list[Token]) -> list[Token]:
-    """Tokens that share a character, as the bytes of an emoji do: the first shows it, the others `REST`.
+    """For tokens that share a character, such as the bytes of an emoji, the first shows it, the others
+    `REST`.
 
     >>> [token.text for token in _once([Token(7, "é", 0, 1), Token(8, "é!", 0, 2), Token(9, "!", 1, 2)])]
     ['é', '!', '⋯']
@@ -83,6 +84,6 @@ def _once(tokens: list[Token]) -> list[Token]:
 
 
 def _text(recording: Recording, role: str, tokens: list[Token]) -> str:
-    """The text that was read, and what the model has added to it."""
+    """The text that was read, followed by the generated text."""
     read = (recording.text or "") if role == recording.reader else ""
     return read + "".join(token.text for token in tokens if token.start >= len(read))

@@ -1,8 +1,9 @@
-"""The widget: the page's Map and Text in a notebook cell, over the channel that the notebook already has.
+"""The widget: the page's Map and Text in a notebook cell, over the notebook's own message channel.
 
-The page asks with `{id, path, method, body}`, the paths of the server. The answer is `{id, status, result}`;
-of an array, `result` is `{rows, cols}` and its float32 numbers are the one buffer. `{cancel: id}` takes a
-question back. Questions go to the same application that a server runs, in this process: no port is opened.
+The page sends requests `{id, path, method, body}` with the server's paths. The response is `{id, status,
+result}`; for an array, `result` is `{rows, cols}` and its float32 numbers are sent as a buffer. `{cancel:
+id}` cancels a request. Requests go to the same application that a server runs, in this process: no port is
+opened.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from regard.viewer.tiles import DIRECT
 
 __all__ = ["Widget"]
 
-# A tile keeps one core busy; more at once would only wait for each other, and for the user's own cells.
+# Worker threads. A tile keeps one core busy; more threads would compete with each other and the user's cells.
 WORKERS = 2
 
 
 class Widget(anywidget.AnyWidget):
-    """Map and Text of one recording; its traits say where the reader is; setting them moves the reader."""
+    """Map and Text of one recording. The traits hold the current view; setting them changes it."""
 
     _esm = STATIC / "widget.js"
     _css = STATIC / "widget.css"
@@ -53,7 +54,7 @@ class Widget(anywidget.AnyWidget):
     scale = t.Enum(WORDS["scale"], "log").tag(sync=True)
     palette = t.Enum(WORDS["palette"], "viridis").tag(sync=True)
     still = t.Unicode().tag(sync=True)
-    """The name of the picture that stands in for the widget; the page hides it by that name."""
+    """The name of the still picture; the page hides it by that name."""
 
     def __init__(self, recording: Recording, **view: Any) -> None:
         self.recording = recording
@@ -71,22 +72,22 @@ class Widget(anywidget.AnyWidget):
         return f"A widget at {where}, drawn where notebooks run widgets, as JupyterLab, VS Code and Colab do."
 
     def close(self) -> None:
-        """Close the widget and release what it holds."""
+        """Close the widget and free its resources."""
         super().close()
         self._end()
 
     @t.validate(*PLACE)
     def _recorded(self, proposal: Any) -> Any:
-        """Reject a place that was not recorded, before the page goes there."""
+        """Reject a layer or head that was not recorded, before the page shows it."""
         wanted = {name: getattr(self, name) for name in PLACE}
         place_of(self.recording, **{**wanted, proposal["trait"].name: proposal["value"]})
         return proposal["value"]
 
     def _ipython_display_(self, **options: Any) -> None:
-        """The widget, and below it a picture, which the widget hides as soon as it is running.
+        """Display the widget, and below it a picture, which the running widget hides.
 
-        Pages made from a notebook, as by nbconvert, keep only the richest form of each output. A picture as
-        another form of the widget would never be shown, so it is an output of its own.
+        Tools such as nbconvert keep only the richest representation of each output, so a picture that is a
+        second representation of the widget would never be shown. Therefore it is a separate output.
         """
         from IPython.core.getipython import get_ipython
         from IPython.display import display
@@ -98,7 +99,7 @@ class Widget(anywidget.AnyWidget):
             display(still_output(self._drawn(), self.still), raw=True)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        """The widget, and a picture for programs that choose among the forms of one output."""
+        """The widget, and a picture for programs that choose a representation of an output."""
         found = super()._repr_mimebundle_(**options)
         if found is None:
             return None
@@ -125,11 +126,11 @@ class Widget(anywidget.AnyWidget):
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            # No event loop, so no kernel to block: answer at once.
+            # Without an event loop there is no kernel to block: answer at once.
             self._reply(number, ask(self._app, *question))
             return
-        # Compute off the kernel's thread, so that cells can run meanwhile. The answer is sent from the thread
-        # that received the question, because the notebook's channel belongs to it.
+        # Compute in a worker thread, so that cells can run meanwhile. Send the response from the thread that
+        # received the request, because the notebook's channel belongs to that thread.
         future = self._asked[number] = self._workers.submit(ask, self._app, *question)
         future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._done, number, done))
 

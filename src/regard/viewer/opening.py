@@ -1,4 +1,4 @@
-"""What `regard view` does before it serves: find the recordings, or make one."""
+"""Prepares `regard view`: finds recordings, or makes one, before serving."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def open_viewer(
     open_browser: bool = True,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Show recordings; without any, that of a model reading a text, by default the bundled ones.
+    """Show recordings. Without any, record a model reading a text, by default the bundled ones.
 
-    Invalid arguments are refused before the server starts; the model is loaded while it runs.
+    Invalid arguments are refused before the server starts; the model is loaded while the server runs.
     """
     if book and (text is not None or settings.model is not None):
         raise RegardError(
@@ -45,7 +45,8 @@ def open_viewer(
 
 
 def check(settings: Settings, text: str | None = None) -> None:
-    """Raise if there is no such recording, cache, model or text; import only what the given ones need."""
+    """Raise if a given recording, cache, model or text doesn't exist; imports only what is needed for
+    that."""
     if settings.recordings:
         _check_recordings(settings.recordings)
     if settings.cache.exists() and not settings.cache.is_dir():
@@ -118,7 +119,7 @@ def _check_recordings(recordings: Sequence[Path]) -> None:
         found, damaged = Library((path,)).entries() if path.expanduser().is_dir() else ([], [])
         if not found and not damaged:
             raise RegardError(f"{path} is not a recording, nor a folder of recordings. Check the name.")
-        # A folder with a damaged recording among others opens, and the page says which one is damaged.
+        # If only some recordings of a folder are damaged, the page opens and shows which.
         if damaged and damaged[0][0].resolve() == path.expanduser().resolve():
             raise RegardError(damaged[0][1])
 

@@ -1,4 +1,4 @@
-"""A still picture of a map, for where no widget can run."""
+"""A still picture of a map, for programs that can't run the widget."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from regard.viewer.heads import Head
 
 __all__ = ["Picture", "draw", "still_output"]
 
-# Blocks along the longer side: about as many as the picture has points.
+# Blocks along the longer side: about as many as the picture has pixels.
 BLOCKS = 256
 
 
 class Picture:
-    """The overview of one head as an image that any notebook, and any page made from one, can show.
+    """The overview of one head as an image that every notebook, and every page made from one, can show.
 
-    `instead` is the caption: why it is still, and what to do about it.
+    `instead` is the caption: why there is no widget, and the remedy.
     """
 
     def __init__(self, recording: Recording, role: str, layer: int, head: int, instead: str) -> None:
@@ -34,14 +34,14 @@ class Picture:
 
 
 def still_output(image: str, name: str) -> dict[str, str]:
-    """A picture as an output of a notebook; a page that runs the widget knows it by its name."""
+    """A picture as an output of a notebook; a page that runs the widget identifies it by its name."""
     alt = "The map when the cell ran"
     html = f'<img data-regard-still="{name}" alt="{alt}" src="data:image/png;base64,{image}">'
     return {"text/html": html, "image/png": image, "text/plain": alt}
 
 
 def draw(recording: Recording, role: str, layer: int, head: int, *, caption: str = "") -> str:
-    """One head's whole map as a PNG in base64, the heaviest weight of each block; reads all of the map."""
+    """Draw one head's map as a base64 PNG with the largest weight of each block; computes the whole map."""
     from regard.plots import overview
 
     whole = Head.of(recording.stack(role)[layer].map, head)

@@ -1,4 +1,4 @@
-"""Which stack, layer and head a view starts with, and the names they can be given by."""
+"""The stack, layer and head that a view starts with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACE = ("role", "layer", "head")
 def place_of(
     recording: Recording, role: str | None = None, layer: int | None = None, head: int | None = None
 ) -> tuple[str, int, int]:
-    """A stack, layer and head that were recorded; missing ones are chosen."""
+    """Check that stack, layer and head were recorded; choose those that are not given."""
     stacks = recording.stacks
     role = role or next(iter(stacks), None)
     if role is None:
@@ -27,7 +27,7 @@ def place_of(
     if role not in stacks:
         raise RecordingError(f"the recording has no {role}; its stacks are: {', '.join(stacks)}.")
     layers = list(stacks[role])
-    # The first layers mostly attend to neighbours; two thirds up, heads are specialised.
+    # By default take a layer at two thirds, where heads are specialised; the first attend to neighbours.
     layer = layers[len(layers) * 2 // 3] if layer is None else layer
     heads = stacks[role][layer].map.shape[1]
     if head is not None and not 0 <= head < heads:

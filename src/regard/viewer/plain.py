@@ -20,7 +20,7 @@ def number(x: float) -> float | None:
 
 
 def numbers(x: Tensor | list[Any] | float) -> Any:
-    """A tensor or nested lists of numbers, likewise."""
+    """The same for a tensor or nested lists of numbers."""
     if isinstance(x, Tensor):
         x = x.tolist()
     return [numbers(part) for part in x] if isinstance(x, list) else number(float(x))

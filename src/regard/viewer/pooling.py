@@ -1,4 +1,4 @@
-"""Overviews: the map in blocks of 2^level cells a side, with the mean and the largest weight of each."""
+"""Overviews: the map in blocks of 2^level × 2^level cells, with the mean and the largest weight of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["TILE", "Blocks", "levels_of", "pool", "span_of"]
 
 # Cells (or blocks) along one side of a tile.
 TILE = 256
-# Strips hold whole blocks up to this level; coarser ones are joined from these.
+# Blocks up to this level are pooled from strips of cells; coarser ones are joined from these.
 FINE = 4
 
 
@@ -32,12 +32,12 @@ class Blocks(NamedTuple):
         return self.sums / self.cells
 
     def halved(self) -> Blocks:
-        """Blocks joined two by two along both sides; an odd last one stays alone."""
+        """Join blocks two by two along both sides; an odd last one stays single."""
         return Blocks(_joined(self.sums, "sum"), _joined(self.max, "max"), _joined(self.cells, "sum"))
 
 
 def levels_of(queries: int, keys: int) -> int:
-    """How many levels a map has: the last is the first that fits in one tile.
+    """The number of levels of a map; the coarsest level is the first that fits into one tile.
 
     >>> levels_of(256, 200), levels_of(257, 200), levels_of(131072, 131072)
     (1, 2, 10)
@@ -87,7 +87,7 @@ def _pooled(weights: Float[Tensor, "q k"], size: int) -> tuple[Tensor, Tensor]:
     rows, cols = weights.shape
     if rows % size or cols % size:
         weights = pad(weights, (0, -cols % size, 0, -rows % size))
-    # Rows first: this runs along contiguous keys, and leaves little for the columns.
+    # Reduce over rows first: this runs along contiguous keys, and leaves few numbers for the columns.
     high = weights.unflatten(0, (-1, size))
     return (
         high.sum(1).unflatten(1, (-1, size)).sum(-1),

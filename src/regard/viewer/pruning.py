@@ -1,4 +1,4 @@
-"""Keeps the stored overviews within a size limit: the least recently used go first."""
+"""Keeps the stored overviews within a size limit by removing the least recently used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.viewer.pyramid import Pyramid
 
 __all__ = ["prune", "touch"]
 
-# A draft without a write for this many seconds belongs to a process that died.
+# After this many seconds without a write, a temporary file is assumed to belong to a dead process.
 DEAD = 24 * 3600.0
 
 
@@ -25,19 +25,19 @@ class Kept(NamedTuple):
 
 
 def touch(pyramid: Pyramid) -> None:
-    """Record that overviews were used now."""
+    """Mark overviews as used now."""
     try:
         os.utime(pyramid.about_file)
     except OSError:
-        # Another user's cache may be read-only; then its owner keeps it within its limit.
+        # Another user's cache may be read-only; that user's server prunes it.
         return
 
 
 def prune(cache: Path, most: int, spare: Collection[Pyramid] = ()) -> int:
-    """Remove overviews under `cache`, used longest ago first, until `most` bytes are left.
+    """Remove overviews under `cache`, least recently used first, until at most `most` bytes are left.
 
-    Returns the bytes freed. Those of `spare` stay, whatever their size. A server that looks for overviews
-    that have gone makes them again.
+    Returns the bytes freed. Overviews of `spare` are never removed. A server makes removed overviews again
+    when it needs them.
     """
     spared = {pyramid.about_file for pyramid in spare}
     heads = sorted(_heads(cache))
@@ -68,7 +68,7 @@ def _files(about: Path) -> list[Path]:
 
 
 def _size(file: Path) -> int:
-    """The space that a file takes on disk: tiles of zeros are holes and take none."""
+    """The disk space of a file; tiles of zeros are holes and take none."""
     found = file.stat()
     blocks = getattr(found, "st_blocks", None)
     return found.st_size if blocks is None else blocks * 512
@@ -85,7 +85,7 @@ def _remove(head: Kept) -> int:
 
 
 def _sweep(cache: Path) -> None:
-    """Remove drafts of processes that died."""
+    """Remove temporary files of dead processes."""
     for draft in cache.glob("pyramids/*/.*.tmp"):
         try:
             if time.time() - draft.stat().st_mtime > DEAD:

@@ -1,10 +1,10 @@
-"""The pyramid: coarse overviews of a long map, made by one pass over it and kept on disk.
+"""The pyramid: coarse overviews of a long map, computed in one pass over it and stored on disk.
 
-Levels below `COARSE` are cheap enough to be computed from exact cells whenever a tile is looked at. Level
-`COARSE` and above are stored: one file of mean weights and one of largest weights for each head. They are
-float32, as computed: float16 would make 0 of what is below 6e-8, and the mean over 1,024 cells of a long map
-often is. Tiles lie one after another; a tile of zeros, as half of them are under a causal mask, is a hole in
-the file and takes no room.
+Tiles of levels below `COARSE` are computed from exact cells on each request. Levels from `COARSE` on are
+stored: per head, one file of mean weights and one of largest weights. They are float32, because float16
+rounds numbers below 6e-8 to 0, and means over 1,024 cells of a long map are often smaller. Tiles are stored
+one after another; a tile of zeros, such as half of the tiles under a causal mask, is a hole in the file and
+takes no space.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["COARSE", "Pyramid", "Stored"]
 COARSE = 5
 # The queries of one row of tiles of the finest stored level.
 BAND = TILE << COARSE
-# About so many cells are read between two reports of progress, so that a stop takes effect soon.
+# About this many cells are read between two progress reports, so that cancellation takes effect soon.
 PIECE = 1 << 28
 FEWEST = 1024
 SLOT = TILE * TILE * 4
@@ -42,7 +42,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Level:
-    """Where one level lies in a file."""
+    """The tiles of one level in a file."""
 
     number: int
     rows: int
@@ -59,18 +59,18 @@ class Level:
         return -(-self.rows // TILE) * self.across
 
     def shape(self, row: int, col: int) -> tuple[int, int]:
-        """How many blocks a tile has."""
+        """The number of rows and columns of a tile, in blocks."""
         return min(TILE, self.rows - row * TILE), min(TILE, self.cols - col * TILE)
 
     def place(self, row: int, col: int) -> int:
-        """Where a tile begins in its file, in bytes."""
+        """The offset of a tile in its file, in bytes."""
         return (self.first + row * self.across + col) * SLOT
 
 
 class Pyramid:
-    """The stored overviews of one head, in a folder named after the data they are made of.
+    """The stored overviews of one head, in a folder named after a hash of its data.
 
-    They are complete if the `.json` file is there, which is written last; incomplete ones are made again.
+    They are complete if the `.json` file exists, which is written last; incomplete ones are made again.
     """
 
     HOWS = ("mean", "max")
@@ -88,9 +88,9 @@ class Pyramid:
 
     @property
     def piece(self) -> int:
-        """How many queries are read at a time: whole blocks, and a band or a part of one."""
+        """The number of queries to read at a time: whole blocks, at most one band."""
         wanted = 1 << (PIECE // max(1, self.keys)).bit_length() >> 1
-        # Every piece has a cost that grows with the keys, so few rows of a narrow window do not pay.
+        # The fixed cost of a piece grows with the keys, so read enough rows even if the window is narrow.
         return min(max(wanted, FEWEST), BAND)
 
     @property
@@ -104,7 +104,7 @@ class Pyramid:
         return self.about() is not None
 
     def about(self) -> dict[str, Any] | None:
-        """What is stored beside the tiles, such as its curves; None if there is no pyramid."""
+        """The data stored beside the tiles, such as curves; None if there is no pyramid."""
         try:
             said = json.loads(self.about_file.read_bytes())
             whole = all(self._file(how).stat().st_size == said["bytes"] for how in self.HOWS)
@@ -179,9 +179,10 @@ class Pyramid:
 
 
 class _Rising:
-    """Collects the blocks of each level until a row of tiles is whole, writes it, and halves it for the next.
+    """Collects the blocks of each level until a row of tiles is complete, writes it, and halves it for the
+    next.
 
-    So no level is ever in memory as a whole: the finest of 1,000,000 tokens would take 11 GiB.
+    So no level is in memory as a whole; the finest level of 1,000,000 tokens would take 11 GiB.
     """
 
     def __init__(self, levels: dict[int, Level], files: dict[str, Any]) -> None:
@@ -190,14 +191,14 @@ class _Rising:
         self._written = dict.fromkeys(levels, 0)
 
     def add(self, number: int, blocks: Blocks) -> None:
-        """The next blocks of a level, from top to bottom."""
+        """Add the next rows of blocks of a level, from top to bottom."""
         pending = self._pending[number]
         pending.append(blocks)
         if sum(len(each.cells) for each in pending) == TILE:
             self._write(number)
 
     def finish(self) -> None:
-        """Write the last rows of tiles, which are lower."""
+        """Write the last rows of tiles, which may have fewer rows of blocks."""
         for number, pending in self._pending.items():
             if pending:
                 self._write(number)
@@ -213,7 +214,7 @@ class _Rising:
 
 @dataclass(frozen=True)
 class Stored:
-    """Where the pyramids of one layer's heads lie."""
+    """The location of the pyramids of one layer's heads."""
 
     folder: Path
     layer: str

@@ -1,4 +1,4 @@
-"""Questions about a text that a recording can answer, with the answers."""
+"""Questions about a text, answered from the attention in a recording."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from regard.viewer.answers import Farthest, Finder, Questions, Returning
 
 __all__ = ["questions"]
 
-# Returns that are examined, the longest absences first, and how many of one name at most.
+# The most returns to examine, longest absences first, and the most returns of one word.
 RETURNS, OF_A_NAME = 24, 3
-# Heads that are named, and the least share of a row that counts as attending.
+# The number of heads to report, and the least share of a row that counts as attending.
 NAMED, LOOKING = 6, 0.1
-# A head with this share of its row on earlier mentions bridges the absence.
+# The least share of a row on earlier mentions with which a head bridges the absence.
 CLEAR = 0.5
-# Weights that count as looking back, the clearest first; and the number of places tried between words.
+# Thresholds of weight for the farthest pair, the highest first; and the number of candidates to try.
 BARS, TRIED = (0.3, 0.1), 400
-# Keys on which idle heads rest.
+# The first keys, which act as attention sinks.
 FIRST = 16
-# Cells in memory at once.
+# The most cells in memory at once.
 CELLS = 1 << 25
 SHORTEST = 3
 WORD = re.compile(r"\w[\w'’]*\w")
@@ -44,7 +44,7 @@ class _Mention:
 
 @dataclass(frozen=True)
 class _Return:
-    """A word that comes back: all its mentions, and which of them is the return."""
+    """A word that is mentioned again after an absence: all its mentions, and the one after the absence."""
 
     word: str
     mentions: tuple[_Mention, ...]
@@ -60,12 +60,12 @@ class _Return:
 
     @property
     def keys(self) -> list[int]:
-        """The tokens of all mentions before."""
+        """The tokens of all earlier mentions."""
         return [i for one in self.mentions[: self.number] for i in range(one.start, one.stop)]
 
 
 def questions(layers: list[Layer], tokens: dict[str, Any]) -> Questions:
-    """Questions about a stack in which a text looks at itself; `tokens` are as `tokens_of` gives them."""
+    """Questions about a self-attention stack; `tokens` are those of `tokens_of`."""
     count = len(tokens["ids"])
     if not layers or any(layer.map.shape[2] != count or layer.map.shape[3] != count for layer in layers):
         return Questions(returning=None, farthest=None)
@@ -75,7 +75,7 @@ def questions(layers: list[Layer], tokens: dict[str, Any]) -> Questions:
 
 
 def _returns(tokens: dict[str, Any]) -> list[_Return]:
-    """Words that were away for long; names, where the text has names."""
+    """Words that return after a long absence; names, if the text has any."""
     found: list[_Return] = []
     for word, mentions in _names(tokens).items():
         several = tuple(mentions)
@@ -85,7 +85,7 @@ def _returns(tokens: dict[str, Any]) -> list[_Return]:
 
 
 def _names(tokens: dict[str, Any]) -> dict[str, list[_Mention]]:
-    """Words that are capitalised within sentences and nowhere else; if there are none, words that occur
+    """Names: words that are always capitalised, also within sentences; if there are none, words that occur
     twice."""
     text = tokens["text"]
     names: dict[str, list[_Mention]] = defaultdict(list)
@@ -120,7 +120,7 @@ def _tokens_of(tokens: dict[str, Any], start: int, stop: int) -> _Mention | None
 
 
 def _returning(layers: list[Layer], returns: list[_Return]) -> Returning | None:
-    """The longest absence that a head clearly bridges, with the heads that look at earlier mentions."""
+    """The longest absence that a head clearly bridges, with the heads that attend to earlier mentions."""
     if not returns:
         return None
     shares = torch.stack([torch.cat(list(_shares(layer, returns)), 1) for layer in layers])
@@ -148,7 +148,7 @@ def _returning(layers: list[Layer], returns: list[_Return]) -> Returning | None:
 
 
 def _shares(layer: Layer, returns: list[_Return]) -> Iterator[Tensor]:
-    """(heads, some returns): how much of each return's row is on the mentions before it."""
+    """(heads, returns): the share of each return's row on earlier mentions."""
     heads, keys = layer.map.shape[1], layer.map.shape[3]
     step = max(1, CELLS // (heads * keys))
     for start in range(0, len(returns), step):

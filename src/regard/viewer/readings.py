@@ -1,4 +1,4 @@
-"""What can be looked up in a map: a cell, a row, a column, a region."""
+"""Readings of a map: a cell, a row, a column, a region."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from regard.viewer.pyramid import COARSE, Pyramid
 
 __all__ = ["REGION", "cell", "column", "line", "region", "row"]
 
-# A region of at most this many cells is read cell by cell; larger maps have a pyramid.
+# Regions of at most this many cells are read cell by cell; larger ones use the pyramid.
 REGION = 1 << 26
 
 
 def cell(head: Head, query: int, key: int) -> dict[str, Any]:
-    """Everything about one pair; `rank` 1 is the heaviest key of the row.
+    """The numbers of one pair; `rank` 1 is the heaviest key of the row.
 
     >>> import torch, regard
     >>> q = torch.zeros(1, 1, 4, 8)
@@ -48,7 +48,7 @@ def cell(head: Head, query: int, key: int) -> dict[str, Any]:
 
 
 def row(head: Head, query: int, k: int) -> dict[str, Any]:
-    """The heaviest keys of a query, and how spread its attention is."""
+    """The heaviest keys of a query, and its entropy."""
     _within("query", query, head.queries)
     weights = line(head, query=query)
     top = weights.topk(min(k, len(weights)))
@@ -67,7 +67,7 @@ def row(head: Head, query: int, k: int) -> dict[str, Any]:
 
 
 def column(head: Head, key: int, k: int) -> dict[str, Any]:
-    """The queries that attend to a key most, and all it receives."""
+    """The queries that attend to a key most, and its total mass."""
     weights = line(head, key=key)
     top = weights.topk(min(k, len(weights)))
     pairs = zip(top.values, top.indices, strict=True)
@@ -130,7 +130,8 @@ def _exact(head: Head, rows: range, cols: range) -> Found:
 
 
 def _stored(head: Head, rows: range, cols: range, pyramid: Pyramid) -> Found:
-    """Whole blocks of the finest stored level, in which the cell of the largest weight is then searched."""
+    """Sums of whole blocks of the finest stored level; the cell of the largest weight is searched within its
+    block."""
     size = 1 << COARSE
     part = slice(rows.start // size, rows.stop // size), slice(cols.start // size, cols.stop // size)
     mass = float(pyramid.level(COARSE, "mean")[part].sum(dtype=torch.float64)) * size * size

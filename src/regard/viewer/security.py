@@ -18,7 +18,7 @@ __all__ = ["COOKIE", "Gate"]
 
 COOKIE = "regard_token"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# Scripts and styles of the page itself and nothing else; styles may stand in elements, as charts set them.
+# Allow only the page's own scripts and styles; inline styles are allowed because charts set them.
 POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; worker-src 'self' "
     "blob:; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
@@ -34,12 +34,12 @@ HEADERS = [
 
 
 class Gate:
-    """Stands before the application and rejects requests that are not meant for it.
+    """Middleware that rejects requests that are not meant for the application.
 
-    - The Host must name this server. A foreign name that points here (DNS rebinding) is rejected.
-    - Requests of another site's page are rejected, except for following a link here.
+    - The Host must name this server. A foreign name that resolves here (DNS rebinding) is rejected.
+    - Requests from another site's page are rejected, except for links to here.
     - With a token, every request must carry it, in `?token=` or in the cookie that the page gets.
-    - Bodies are limited in size and time, and so is the number of requests at once; event streams count
+    - Bodies are limited in size and time, and so is the number of concurrent requests; event streams count
       separately.
     """
 
@@ -82,7 +82,7 @@ class Gate:
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
             return 403, f"requests from {origin} are refused; only the viewer's own page may ask."
-        # A link or a bookmark may lead here; a script, an image or a frame of another site may not.
+        # Allow links and bookmarks; reject scripts, images and frames of other sites.
         site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "navigate")
         if site not in ("none", "same-origin") and (mode != "navigate" or scope["path"] != "/"):
             return 403, "requests from other sites are refused; only the viewer's own page may ask."
@@ -101,7 +101,7 @@ class Gate:
         if name is None:
             return False
         if self.settings.host in ("0.0.0.0", "::"):
-            # The server may be reached under any address of this machine, but a name must be its own.
+            # Accept any IP address of this machine, but only this server's own names.
             return name in self.names or _is_address(name)
         return name in self.names
 
@@ -148,8 +148,8 @@ class _Bounded:
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
             if self._left < 0 and not self._refused:
-                # A body without a length that is too long: cut off here, the application sees a disconnected
-                # client.
+                # A body without a Content-Length is too long: cut it off, so that the application sees a
+                # disconnected client.
                 self._refused = True
                 await _refuse(self._send, 413, "the request is too large.")
             if self._refused:

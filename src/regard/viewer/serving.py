@@ -1,4 +1,4 @@
-"""Starting the viewer: a port, an address, a browser, and a clean end."""
+"""Runs the viewer's server: chooses a port, prints the address, opens a browser, shuts down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["MAKING", "address_for_others", "address_of", "listen", "serve"]
 
 PORT = 7270
 BACKLOG = 2048
-# The thread that loads a model while the server runs.
+# The name of the thread that loads a model while the server runs.
 MAKING = "regard-making"
 
 
@@ -34,9 +34,9 @@ def serve(
 ) -> None:
     """Serve the viewer until Ctrl-C.
 
-    It listens on loopback unless `settings.host` says otherwise, and then makes up a token that the printed
-    address carries. If the port is taken, a free one is used. `session` is a session, or a function that
-    makes one: meanwhile the server answers with a page that shows how far it is.
+    It listens on loopback. If `settings.host` is another address, it generates a token, which the printed
+    address contains. If the port is taken, a free one is used. `session` is a session, or a function that
+    makes one; while it runs, the server answers with a progress page.
     """
     import uvicorn
 
@@ -68,7 +68,7 @@ def serve(
 
 
 class _Making(threading.Thread):
-    """Makes the application beside the running server, and then takes the place of the waiting page."""
+    """Creates the application in a thread while the server runs, then replaces the waiting page with it."""
 
     def __init__(self, settings: Settings, session: object, starting: Starting, server: Any) -> None:
         super().__init__(name=MAKING, daemon=True)
@@ -77,7 +77,7 @@ class _Making(threading.Thread):
 
     def run(self) -> None:
         try:
-            # Nothing has imported PyTorch so far, which takes seconds.
+            # This imports PyTorch, which takes seconds.
             from regard.viewer.app import create_app
             from regard.viewer.session import Session
 
@@ -97,7 +97,7 @@ class _Making(threading.Thread):
 
 
 def listen(settings: Settings, say: Callable[[str], None] = print) -> socket.socket:
-    """A socket on the requested port, or on a free one if that is taken."""
+    """Open a socket on the requested port, or on a free one if that is taken."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     for port in (settings.port or PORT, 0):
         opened = socket.socket(family, socket.SOCK_STREAM)
@@ -105,7 +105,7 @@ def listen(settings: Settings, say: Callable[[str], None] = print) -> socket.soc
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             opened.bind((settings.host, port))
-            # Listen now and not later: two servers that start at once can both bind a port, but only one can
+            # Listen now: two servers that start at the same time can both bind a port, but only one can
             # listen.
             opened.listen(BACKLOG)
             return opened
@@ -119,7 +119,7 @@ def listen(settings: Settings, say: Callable[[str], None] = print) -> socket.soc
 
 
 def address_of(settings: Settings) -> str:
-    """What to open in a browser.
+    """The URL to open in a browser.
 
     >>> address_of(Settings(host="::1", port=80)), address_of(Settings(host="0.0.0.0", port=81, token="x"))
     ('http://[::1]:80/', 'http://127.0.0.1:81/?token=x')
@@ -136,7 +136,8 @@ def address_for_others(settings: Settings) -> str | None:
         return None
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            # Nothing is sent: connecting a datagram socket only chooses the interface towards other machines.
+            # Connecting a datagram socket sends nothing; it only selects the interface towards other
+            # machines.
             probe.connect(("10.255.255.255", 1) if family == socket.AF_INET else ("2001:db8::1", 1))
             own = probe.getsockname()[0]
         except OSError:
@@ -160,7 +161,7 @@ def _announce(
 
 
 def _has_screen() -> bool:
-    """A browser in the terminal would take over the terminal."""
+    """Whether there is a graphical screen; a text browser would take over the terminal."""
     if sys.platform in ("darwin", "win32"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,4 +1,4 @@
-"""Everything that one server holds while it runs."""
+"""The state of one server: recordings, models, jobs and caches."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ __all__ = ["BOOK", "Session", "remove_abandoned"]
 
 BOOK = "Alice's Adventures in Wonderland"
 
-# Up to this length the model is asked for the next token: about a second.
+# Up to this length the model predicts the next token, which takes about a second.
 LONGEST = 8192
-# Uploads at once; the oldest is dropped for one more.
+# The most concurrent uploads; one more drops the oldest.
 UPLOADS = 4
 # The prefix of temporary folders, before the number of the process that they belong to.
 SCRATCH = "regard-viewer-"
@@ -46,7 +46,7 @@ class Session:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        # Kept recordings are not shown to everyone who knows the address.
+        # Don't show kept recordings if other machines can reach the server.
         self.library = Library(settings.recordings, settings.cache / "kept" if settings.local else None)
         self.uploads: dict[str, Upload] = {}
         self.shelf = Shelf(settings.model)
@@ -63,7 +63,7 @@ class Session:
 
     @property
     def scratch(self) -> Path:
-        """A folder for what is made while the server runs; it goes when the server does."""
+        """A temporary folder for files made while the server runs; `close` removes it."""
         with self._lock:
             if self._scratch is None:
                 remove_abandoned()
@@ -83,7 +83,7 @@ class Session:
         return shapes[role]
 
     def pyramid(self, entry: Entry, role: str, layer: int, head: int) -> Pyramid:
-        """The stored overviews of a head; if they are not there yet, 503 with the job that makes them."""
+        """The stored overviews of a head; if they don't exist yet, 503 with the job that makes them."""
         shape = self.shape(entry, role)
         if layer not in shape.layers or not 0 <= head < shape.heads:
             raise HTTPException(404, f"the {role} has no layer {layer} with a head {head}.")
@@ -101,7 +101,7 @@ class Session:
         raise HTTPException(503, {"error": sentence, "job": job.id}, {"Retry-After": "2"})
 
     def forget_pyramid(self, entry: Entry, role: str, layer: int, head: int) -> None:
-        """Look at the disk again: a stored overview could not be read."""
+        """Drop the cached pyramid, because a stored overview could not be read."""
         self._ready.discard((entry.id, role, layer, head))
 
     def start_pyramid(self, entry: Entry, heads: list[tuple[str, int, int]], *, bound: bool) -> Job:
@@ -132,7 +132,7 @@ class Session:
         )
 
     def kept(self, entry: Entry, name: str) -> Entry:
-        """Store the recording under a name, to be there again after a restart of the server."""
+        """Store the recording under a name, so that it is available after a restart of the server."""
         folder = self._own_machine()
         path = keep(self.folder(entry), folder, name)
         self.library.drop(entry)
@@ -145,7 +145,7 @@ class Session:
         shutil.rmtree(entry.path)
 
     def folder(self, entry: Entry) -> Path:
-        """The files of a recording; of one in memory they are written first."""
+        """The folder of a recording; one in memory is written first."""
         if entry.path is not None:
             entry.check()
             return entry.path
@@ -172,7 +172,7 @@ class Session:
             upload.drop()
             raise
         known = next((one for one in self.library.entries()[0] if one.id == entry.id), None)
-        if known is not None:  # it is open already, under this very name
+        if known is not None:  # it is already open under this name
             upload.drop()
             return known
         return self.library.add(upload.folder, title)
@@ -228,7 +228,7 @@ class Session:
         from regard.viewer.causes import survey
 
         def work(job: Job) -> dict[str, Any]:
-            # A layer of a book takes a quarter of a minute, and nobody waits that long for a cancel.
+            # Check for cancellation within a layer, because a layer of a book takes a quarter of a minute.
             with stoppable(job.check):
                 self.atlases[entry.id] = survey(entry.recording, job.progress)
             return {"recording": entry.id}
@@ -250,7 +250,7 @@ class Session:
             return cut(loaded, entry.recording, wanted, causal=causal, progress=progress)
 
     def start_knockout(self, entry: Entry, wanted: dict[str, Any], *, bound: bool) -> Job:
-        """Cut with progress, because a long text takes its time."""
+        """Start a cut as a job with progress, for long texts."""
         self._model_to_cut(entry)  # invalid cuts are refused now, and not in the job
 
         def work(job: Job) -> dict[str, Any]:
@@ -307,7 +307,7 @@ class Session:
             self._checked.add(entry.id)
 
     def next_tokens(self, entry: Entry, query: int) -> list[dict[str, Any]]:
-        """The model's prediction after a query's token; nothing if it cannot be run."""
+        """The model's prediction after a query's token; empty if the model can't be run."""
         ids = entry.recording.token_ids.get("decoder")
         name = self.shelf.of(entry.recording)
         if name is None or ids is None or query >= min(LONGEST, ids.shape[1]):
@@ -316,7 +316,7 @@ class Session:
             try:
                 found = self._asked(entry, name, ids[:1, : query + 1])
             except RegardError:
-                # The steps are worth showing without the prediction.
+                # Show the steps without the prediction.
                 return []
             self._next = dict(list(self._next.items())[-255:]) | {(entry.id, query): found}
         return self._next[entry.id, query]
@@ -333,7 +333,7 @@ class Session:
 
 
 def remove_abandoned() -> None:
-    """Remove the folders of servers that were killed before they could do so themselves."""
+    """Remove the temporary folders of servers that were killed."""
     if os.name == "nt":
         return  # no way to ask there whether a process is alive
     for folder in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*-*"):
@@ -363,7 +363,7 @@ def _title(text: str) -> str:
 
 
 def _of_a_sound(recording: Recording) -> bool:
-    """Whether what the model read is a sound, whose frames are numbered and are no tokens."""
+    """Whether the model read a sound, whose frames are not tokens."""
     return any(
         one.name.startswith(("sound", "image"))
         for role in ("encoder", "decoder")

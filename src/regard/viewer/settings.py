@@ -15,10 +15,10 @@ STATIC = Path(__file__).parent / "static"
 
 @dataclass(frozen=True)
 class Settings:
-    """Where recordings are, where caches may be, and how much one visitor may request.
+    """The paths of recordings and caches, the address, and limits.
 
-    `recordings` are recordings, or folders of them; nothing else on the disk is ever served. A `host` other
-    than loopback needs a `token`. Sizes are in bytes.
+    `recordings` are recordings, or folders of them; the server serves no other files. A `host` other than
+    loopback needs a `token`. Sizes are in bytes.
 
     >>> Settings(host="0.0.0.0", port=8000).local, Settings().local
     (False, True)
@@ -43,14 +43,14 @@ class Settings:
     """How many requests are worked on at once before others are turned away."""
 
     def without_folders(self, text: str) -> str:
-        """A message with file names instead of paths, so that other machines do not learn this one's folders.
+        """The message with file names instead of paths, so that it doesn't reveal folders to other machines.
 
         >>> Settings((Path("/data/runs/mine.regard"),)).without_folders("/data/runs/mine.regard is damaged.")
         'mine.regard is damaged.'
         """
         given = [path.expanduser().resolve().parent for path in self.recordings]
         roots = {*given, self.cache, STATIC, Path(tempfile.gettempdir()), Path.home()}
-        # Longest first: a folder may be inside another.
+        # Longest paths first, because a folder may contain another.
         for root in sorted((str(root) for root in roots if root != root.parent), key=len, reverse=True):
             text = text.replace(f"{root}{os.sep}", "")
         return text

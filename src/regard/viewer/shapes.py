@@ -1,4 +1,4 @@
-"""The sizes of a recording's maps, without reading the maps."""
+"""The shapes of a recording's maps, without reading the maps."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["StackShape", "shapes_in_memory", "shapes_on_disk"]
 
 @dataclass(frozen=True)
 class StackShape:
-    """Layers with maps of one shape, as a page needs to know them before it requests any map.
+    """The shape of one stack's maps, which a page needs before it requests any map.
 
-    `windows`: how many keys each query of a layer sees, null if it sees everything before it. `documents`:
-    the tokens at which a new document starts.
+    `windows`: the number of keys that a query of each layer sees, null if it sees all earlier keys.
+    `documents`: the tokens at which a new document starts.
     """
 
     role: str

@@ -1,4 +1,4 @@
-"""The models that a server can run: the bundled one, and the one it was started with."""
+"""The models that a server can run: the bundled model, and the one it was started with."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from regard.models.bundled import DATA
 __all__ = ["BUNDLED", "HALF", "PATIENCE", "Shelf", "model_name"]
 
 BUNDLED = "bundled"
-# The bundled model as it reads the book: in half the memory, on disk too.
+# The name of the bundled model in bfloat16, for the book: it halves memory and disk space.
 HALF = "bundled, bfloat16"
-# Seconds that a request waits for a model that is reading another text.
+# Seconds that a request waits for a busy model.
 PATIENCE = 20.0
 
 
 class Shelf:
-    """Models by name, each loaded at its first use and used by one thread at a time.
+    """Models by name, each loaded on first use, and used by one thread at a time.
 
-    A model that is being watched attends through other code, so two threads must not share it.
+    Watching a model replaces its attention, so two threads must not share it.
     """
 
     def __init__(self, given: str | None = None) -> None:
@@ -41,7 +41,7 @@ class Shelf:
         return [BUNDLED] if self.given is None else [model_name(self.given), BUNDLED]
 
     def put(self, name: str, loaded: LoadedModel) -> None:
-        """Keep a model that was loaded elsewhere."""
+        """Add a model that was loaded elsewhere."""
         self._loaded[self._checked(name)] = loaded
 
     def load(self, name: str) -> LoadedModel:
@@ -59,7 +59,7 @@ class Shelf:
 
     @contextmanager
     def use(self, name: str, patience: float = PATIENCE) -> Iterator[LoadedModel]:
-        """A model for this thread alone; ModelError if another thread does not release it."""
+        """Lock a model for this thread within the block; ModelError if another thread doesn't release it."""
         loaded = self.load(name)
         lock = self._using[name]
         if not lock.acquire(timeout=patience):
@@ -72,7 +72,7 @@ class Shelf:
             lock.release()
 
     def of(self, recording: Recording) -> str | None:
-        """The name of the model that made a recording; whether its weights are the same is checked in use."""
+        """The name of the model that made a recording; its weights are compared when it is used."""
         for name in self.names:
             source = str(DATA) if name == BUNDLED else str(Path(self.given or "").expanduser())
             if recording.model.name in (source, self.given if name != BUNDLED else source):
@@ -93,7 +93,7 @@ def _in_half(recording: Recording) -> bool:
 
 
 def model_name(name: str) -> Any:
-    """How a page calls a model: the last part of its path; the bundled one is called so.
+    """The display name of a model: the last part of its path; "bundled" for the bundled one.
 
     >>> model_name("models/tiny-llama"), model_name("someone/some-model")
     ('tiny-llama', 'some-model')

@@ -1,4 +1,4 @@
-"""What the server answers before there is a recording: a page with the progress of the model."""
+"""The waiting page, which shows the progress of loading and recording."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ HEADERS = {
 
 
 class Starting:
-    """An ASGI application that stands in for another until that one is ready.
+    """An ASGI application that answers in place of another one until that one is ready.
 
-    It uses the standard library only, so that it answers while PyTorch is still being imported.
+    It uses only the standard library, so that it can answer while PyTorch is being imported.
     """
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class Starting:
         self._began = time.monotonic()
 
     def tell(self, doing: str, done: int = 0, total: int = 0) -> None:
-        """The current step, and how much of it is done."""
+        """Report the current step, and how much of it is done."""
         if doing != self.doing:
             self._began = time.monotonic()
         self.doing, self.done, self.total = doing, done, total
 
     @property
     def seconds_left(self) -> float | None:
-        """The remaining time if the rest is as fast; None before any of it is done."""
+        """The estimated remaining time; None before anything is done."""
         if self.done == 0:
             return None
         return (time.monotonic() - self._began) * (self.total - self.done) / self.done
@@ -96,7 +96,7 @@ class Starting:
             await self._running.__aenter__()
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Accept the server's startup and shutdown events; shutdown is passed to the application too."""
+        """Handle the server's startup and shutdown events; pass shutdown to the application too."""
         while True:
             message = await receive()
             ending = message["type"] == "lifespan.shutdown"

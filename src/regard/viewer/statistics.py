@@ -1,4 +1,4 @@
-"""Statistics of one head as a whole: rows, curves and single numbers."""
+"""Statistics of one head: by row, as curves, and as single numbers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ROWS = (Entropy(), MaxScore(), MeanDistance(), SinkMass())
 def statistics(
     layer: Layer, head: Head, number_of_head: int, curves: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Statistics by row as curves, decay and profile, and their means; recorded ones are not computed again.
+    """Row statistics as curves, decay and profile, and means; recorded statistics are not computed again.
 
-    `curves` are those that a pyramid holds; without them one pass over the map is made.
+    `curves` are those stored with a pyramid; without them this takes one pass over the map.
     """
     rows = _recorded(layer, number_of_head)
     if curves is None:

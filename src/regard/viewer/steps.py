@@ -1,4 +1,4 @@
-"""One query of a real head, step by step from tokens to the next token."""
+"""The arithmetic of one query of a real head, step by step from the tokens to the next token."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from regard.viewer.plain import number, numbers
 
 __all__ = ["Part", "StepSettings", "head_steps", "step"]
 
-# Keys that are shown: the heaviest, and the query's neighbours.
+# Keys to show: the heaviest, and the query's neighbours.
 HEAVIEST, NEIGHBOURS = 64, 4
-# Numbers of a vector that are sent: all of them for most heads, so that the largest terms of a product are
+# Numbers of a vector to send: all of them for most heads, so that the largest terms of a product are
 # included.
 NUMBERS = 256
-# Queries shown at once in steps where all tokens work in parallel.
+# Queries to show in steps that all tokens compute in parallel.
 PARALLEL = 8
 
 
 @dataclass(frozen=True)
 class StepSettings:
-    """The query, and how its softmax is modified: a temperature, and leaving out 1/√d."""
+    """The query, and modifications of its softmax: a temperature, and omission of 1/√d."""
 
     query: int
     temperature: float = 1.0
@@ -40,9 +40,9 @@ class StepSettings:
 
 @dataclass(frozen=True)
 class Part:
-    """A small table of numbers with names along both sides; `shape` is that of the whole table.
+    """A table of numbers with row and column names, shortened to fit; `shape` is that of the whole table.
 
-    `worked` says for each cell how it follows from the step before.
+    `worked` shows for each cell how it follows from the previous step.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Part:
 
 
 def step(name: str, title: str, formula: str, sentence: str, *parts: Part) -> dict[str, Any]:
-    """One step as a page reads it."""
+    """One step as plain data for the page."""
     return {
         "name": name,
         "title": title,
@@ -100,7 +100,7 @@ def head_steps(
 
 
 class _Walk:
-    """The numbers of one query, computed once; float64, so that what is shown adds up."""
+    """The numbers of one query, computed once in float64, so that displayed sums are exact."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Recordings as files: stored under a name, saved as one file, opened from one."""
+"""Stores recordings under a name, saves them as ZIP files, and opens uploads."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Upload", "file_name", "keep", "zipped"]
 
-# File names of a recording: never a path, never hidden.
+# The allowed file names of a recording: no paths, no hidden files.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,159}")
 KINDS = (".json", ".safetensors")
 PIECE = 1 << 20
-# Numbers hardly compress: a file that grows by more than this factor is no recording.
+# The largest plausible compression ratio of a recording, as numbers hardly compress.
 GROWTH = 4
 FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
 
@@ -38,7 +38,7 @@ def file_name(name: str) -> str:
 
 
 def keep(folder: Path, kept: Path, name: str) -> Path:
-    """Copy a recording to the kept ones; an existing one of that name is not replaced."""
+    """Copy a recording to the kept ones; doesn't replace one of the same name."""
     kept.mkdir(parents=True, exist_ok=True)
     plain = file_name(name)
     number = 1
@@ -57,7 +57,7 @@ def keep(folder: Path, kept: Path, name: str) -> Path:
 
 
 def zipped(folder: Path, name: str) -> Iterator[bytes]:
-    """A recording's folder as one ZIP file, produced piece by piece while it is read from disk."""
+    """A recording's folder as a ZIP file, streamed piece by piece."""
     out = _Pieces()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
         for file in sorted(path for path in folder.iterdir() if path.is_file()):
@@ -72,7 +72,7 @@ def zipped(folder: Path, name: str) -> Iterator[bytes]:
 
 
 class _Pieces(io.RawIOBase):
-    """A buffer for what the ZIP writer produces."""
+    """A buffer for the output of the ZIP writer."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -91,9 +91,9 @@ class _Pieces(io.RawIOBase):
 
 
 class Upload:
-    """An upload of a recording, in pieces of its files or of one ZIP file of them.
+    """An upload of a recording, in pieces of its files or of one ZIP file.
 
-    It is not trusted before `finish` has opened and checked it.
+    It is untrusted until `finish` has opened and checked it.
     """
 
     def __init__(self, folder: Path, most: int) -> None:
@@ -112,7 +112,7 @@ class Upload:
             opened.write(data)
 
     def finish(self) -> Path:
-        """The recording's folder, once it has been opened and checked."""
+        """Open and check the recording; returns its folder."""
         for file in sorted(self.folder.glob("*.zip")):
             self._unpack(file)
             file.unlink()
@@ -150,7 +150,7 @@ class Upload:
             raise RegardError(f"{file.name} cannot be unpacked: {error}.") from None
 
     def _copy(self, packed: IO[bytes], opened: IO[bytes], size: int) -> None:
-        """Copy no more than was announced."""
+        """Copy at most the announced number of bytes."""
         left = size
         while piece := packed.read(min(PIECE, left + 1)):
             left -= len(piece)

@@ -1,4 +1,4 @@
-"""Tiles of a head: from the exact cells, from the pyramid, or from memory."""
+"""Tiles of a head, from exact cells, from the pyramid, or from the cache."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from regard.viewer.pyramid import COARSE, Pyramid
 
 __all__ = ["TileCache", "direct", "read_thumb", "read_tile", "tile_shape"]
 
-# A map of at most this many cells is pooled at every access, which takes at most a fifth of a second.
+# Maps of at most this many cells are pooled on every access, which takes at most a fifth of a second.
 DIRECT = 1 << 26
 
 Pair = tuple[Tensor, Tensor]
 
 
 class TileCache:
-    """The least recently used cache of tiles, limited in bytes; thread-safe.
+    """A thread-safe LRU cache of tiles, limited in bytes.
 
     >>> import torch
     >>> cache = TileCache(100)
@@ -60,7 +60,7 @@ def direct(level: int, queries: int, keys: int) -> bool:
 
 
 def tile_shape(queries: int, keys: int, level: int, row: int, col: int) -> tuple[int, int]:
-    """How many blocks a tile has; raises MapError where there is no such tile."""
+    """The number of rows and columns of a tile, in blocks; MapError if there is no such tile."""
     levels = levels_of(queries, keys)
     if not 0 <= level < levels:
         raise MapError(f"level {level} is out of range: this map has {levels} (level 0 to {levels - 1}).")
@@ -84,7 +84,7 @@ def read_tile(head: Head, level: int, row: int, col: int) -> Pair:
 def read_thumb(
     source: Head | Pyramid, queries: int, keys: int, size: int, how: str
 ) -> Float[Tensor, "rows cols"]:
-    """The whole map, pooled until it has at most `size` blocks a side."""
+    """The whole map, pooled to at most `size` × `size` blocks."""
     level = max(0, (-(-max(queries, keys) // size) - 1).bit_length())
     if isinstance(source, Pyramid):
         level = max(level, COARSE)

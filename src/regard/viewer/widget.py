@@ -1,4 +1,4 @@
-"""Showing a recording or a map in a notebook: `show`, and a still picture where no widget can run."""
+"""`show`: the widget of a recording or a map in a notebook, or a still picture if no widget can run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NUMBERS = ("query", "key", "x", "y", "z")
 def show(
     what: Recording | AttentionMap, *, tokens: Sequence[str] | None = None, height: int = 640, **view: Any
 ) -> Any:
-    """The deep-zoom map of a recording, and its text; or of an `AttentionMap`, its keys named `tokens`.
+    """Show the deep-zoom map and the text of a recording, or an `AttentionMap` whose keys are named `tokens`.
 
-    The arguments choose the first view: `view` is "map" or "text", then `role`, `layer` and `head`; `query`
-    and `key`, the cell at the cross-hair; `x`, `y` and `z`, the key and query in the middle and log2 of the
-    pixels a cell; `how` ("max" or "mean"), `scale` ("log" or "linear") and `palette`. All of them are traits
-    of the widget, so that they can be read and set later on. Where there is no widget, the result is a still
-    picture. Of a batch, the first text is shown.
+    The arguments select the first view: `view` is "map" or "text", then `role`, `layer` and `head`; `query`
+    and `key` are the cell at the cross-hair; `x`, `y` and `z` are the key and query in the middle and log2 of
+    the pixels per cell; `how` is "max" or "mean", `scale` is "log" or "linear", and `palette` a palette. All
+    of them are traits of the widget, which can be read and set later. If no widget can run, the result is a
+    still picture. For a batch, the first text is shown.
 
     >>> import torch, regard
     >>> q = torch.zeros(1, 2, 3, 8)
@@ -40,7 +40,7 @@ def show(
     _check_names(view, views)
     place = place_of(recording, **{name: view.get(name) for name in PLACE})
     try:
-        # ipywidgets may be installed without anywidget, or the other way round.
+        # Check both: ipywidgets may be installed without anywidget, and vice versa.
         import anywidget  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError:
         return Picture(recording, *place, INSTALL)
@@ -53,7 +53,7 @@ def show(
 
 
 def _recording_of(what: Any, tokens: Sequence[str] | None) -> tuple[Recording, list[str]]:
-    """What to show, and in which views."""
+    """The recording to show, and its views."""
     if isinstance(what, AttentionMap):
         return recording_of(what, tokens), ["map"] if tokens is None else ["map", "text"]
     if not isinstance(what, Recording):

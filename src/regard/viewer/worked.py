@@ -1,4 +1,4 @@
-"""The worked textbook examples, in the form of a model's steps."""
+"""The worked textbook examples, in the same form as the steps of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reads the shards of a corpus: this process, several processes, Ray."""
+"""Engines that read the shards of a corpus: this process, several processes, Ray."""
 
 from regard.corpus.engines.local import in_this_process
 from regard.corpus.engines.processes import in_processes

@@ -1,4 +1,4 @@
-"""One process: the one you are in."""
+"""The local engine: reads shards in the current process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Several processes on this machine. One that dies is replaced, and its shard read again."""
+"""The engine of several processes on this machine; a process that dies is replaced, and its shard read
+again."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from regard.errors import CorpusError
 
 __all__ = ["STARTS", "in_processes"]
 
-# A worker that dies so often before it has read anything will not live longer the next time.
+# After this many deaths before reading any shard, the engine gives up.
 STARTS = 3
 
 
 class _Process:
-    """One worker, and the shard that it reads."""
+    """One worker process, and the shard that it reads."""
 
     def __init__(self, job: Job) -> None:
         quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
@@ -49,7 +50,7 @@ class _Process:
             pass  # it died: its output ends, and that is noticed where answers are read
 
     def answers(self) -> list[dict[str, Any]] | None:
-        """What it has said since it was last asked; None when it is gone."""
+        """Its messages since the last call; None if it has ended."""
         data = os.read(self.output.fileno(), 1 << 16)
         if not data:
             return None
@@ -101,7 +102,7 @@ def in_processes(job: Job, shards: Sequence[int], tell: Callable[[int, int], Non
 def _take(
     process: _Process, answer: dict[str, Any], tell: Callable[[int, int], None], starts: Counter[str]
 ) -> None:
-    """Act on one answer of a worker."""
+    """Handle one message of a worker."""
     if "refused" in answer:
         raise CorpusError(answer["refused"])
     if "ready" in answer:
@@ -114,7 +115,7 @@ def _take(
 
 
 def _give(process: _Process, waiting: list[int]) -> bool:
-    """Hand a worker its next shard; False where there is none."""
+    """Give a worker its next shard; False if there is none."""
     if not waiting:
         return False
     process.shard = waiting.pop()
@@ -123,7 +124,7 @@ def _give(process: _Process, waiting: list[int]) -> bool:
 
 
 def _count_death(process: _Process, status: int, starts: Counter[str], waiting: list[int]) -> None:
-    """What a dead worker was reading is read again; what kills its readers, they note on disk themselves."""
+    """Queue a dead worker's shard again; workers themselves note on disk which batch they are reading."""
     if process.shard is not None:
         waiting.append(process.shard)
     if not process.ready:

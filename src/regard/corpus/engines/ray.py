@@ -10,17 +10,17 @@ from regard.errors import CorpusError, RegardError
 
 __all__ = ["STARTS", "on_ray"]
 
-# An actor that dies so often in a row, and no shard was read meanwhile, will not live longer the next time.
+# After this many deaths in a row, without a finished shard in between, the engine gives up.
 STARTS = 16
 
 
 def on_ray(
     job: Job, shards: Sequence[int], tell: Callable[[int, int], None], workers: int, gpus: float = 0.0
 ) -> None:
-    """Read shards with Ray actors; each has one shard at a time, so nothing piles up.
+    """Read shards with Ray actors, one shard per actor at a time.
 
-    In a Ray cluster that this program has joined, or one that is started here. An actor that dies is
-    replaced, and its shard read again: by whichever actor is free.
+    They run in the Ray cluster that this program has joined, or in a new local one. An actor that dies is
+    replaced, and any free actor reads its shard again.
     """
     ray = _ray()
     own = not ray.is_initialized()
@@ -72,7 +72,7 @@ def _drive(
 
 
 class _Actor:
-    """Loads the model when its first shard comes, and keeps it."""
+    """An actor that loads the model for its first shard, and keeps it."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.job, self.worker = job, None

@@ -19,9 +19,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Load the model once, then read shards until there are no more."""
-    # Ctrl-C is for the process that gives the work.
+    # Ignore Ctrl-C, which the parent process handles.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What libraries print must not get among the answers.
+    # Redirect standard output, because libraries may print to it.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     lines: queue.Queue[str] = queue.Queue()

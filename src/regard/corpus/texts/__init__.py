@@ -1,4 +1,4 @@
-"""Reading the documents of a corpus: text files, JSON lines, Parquet, Arrow."""
+"""Readers of the documents of a corpus: text files, JSON lines, Parquet, Arrow."""
 
 from regard.corpus.texts.corpus import Texts
 from regard.corpus.texts.source import Document, Unreadable

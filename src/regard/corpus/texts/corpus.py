@@ -1,4 +1,4 @@
-"""`Texts`: all documents of a corpus, numbered from 0, whatever files they are in."""
+"""`Texts`: all documents of a corpus, numbered from 0, over all of its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WANTED = (
 
 
 class Texts:
-    """The documents of a file or folder, in an order that depends on nothing but names.
+    """The documents of a file or folder, in an order that depends only on file names.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -44,7 +44,7 @@ class Texts:
 
     @property
     def count(self) -> int:
-        """How many documents there are, readable or not."""
+        """The number of documents, readable or not."""
         return self._ends[-1] if self._ends else 0
 
     @property
@@ -53,7 +53,7 @@ class Texts:
         return [source.mark for source in self.sources]
 
     def documents(self, start: int, stop: int) -> Iterator[Document | Unreadable]:
-        """The documents start … stop - 1; those that cannot be read say why."""
+        """The documents start … stop - 1; unreadable ones hold the reason."""
         first = bisect_right(self._ends, start)
         for source, end in list(zip(self.sources, self._ends, strict=True))[first:]:
             begin = end - source.count

@@ -12,7 +12,7 @@ from regard.corpus.texts.source import Record, file_mark
 
 __all__ = ["JsonLines"]
 
-# The place of every so many lines is remembered, so that a shard need not read the file from its beginning.
+# The offset of every STEP-th line is stored, so that a shard need not read the file from its beginning.
 STEP = 64
 
 
@@ -24,7 +24,7 @@ class JsonLines:
 
     @cached_property
     def _index(self) -> tuple[int, list[tuple[int, int]]]:
-        """How many documents there are; and where every STEP-th begins: byte, number of its line."""
+        """The number of documents, and the start of every STEP-th: byte offset and line number."""
         count, offset, places = 0, 0, []
         with open(self.path, "rb") as file:
             for line, text in enumerate(file):

@@ -1,4 +1,4 @@
-"""Where documents come from: one file with many of them, or many files with one each."""
+"""Sources of documents: one file with many documents, or many files with one each."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 __all__ = ["Document", "Record", "Source", "Unreadable", "file_mark"]
 
-# So many bytes at each end of a file are read to recognise it.
+# Bytes read at each end of a file for its digest.
 ENDS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Record:
-    """The text of a document, or why there is none; `name` says where it stands."""
+    """The text of a document, or the reason why it can't be read; `name` is its location."""
 
     name: str
     text: str | None
@@ -34,7 +34,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A document that cannot be read, and why."""
+    """An unreadable document, with the reason."""
 
     number: int
     name: str
@@ -42,7 +42,7 @@ class Unreadable:
 
 
 class Source(Protocol):
-    """Documents in a fixed order: how many there are, what they are recognised by, and a range of them."""
+    """The interface of sources: documents in a fixed order."""
 
     @property
     def count(self) -> int: ...

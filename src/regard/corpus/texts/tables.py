@@ -72,7 +72,7 @@ class ArrowFile:
     def _table(self) -> Any:
         pyarrow = _pyarrow(self.path)
         try:
-            # Mapped, not read: pages come in when a shard asks for them.
+            # Memory-mapped: pages are read on access.
             table = pyarrow.ipc.open_stream(pyarrow.memory_map(str(self.path))).read_all()
         except (OSError, pyarrow.ArrowException) as error:
             raise CorpusError(f"{self.path} cannot be read: {str(error).splitlines()[0]}") from error
@@ -93,7 +93,7 @@ class ArrowFile:
 
 
 def arrow_files(folder: Path) -> list[Path] | None:
-    """The Arrow files of a `datasets` folder, in order; None where it is no such folder."""
+    """The Arrow files of a `datasets` folder, in order; None for other folders."""
     if (folder / "dataset_dict.json").is_file():
         splits = json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8")).get("splits", [])
         raise CorpusError(

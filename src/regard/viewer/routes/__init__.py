@@ -1,4 +1,4 @@
-"""The paths of the server, by what they are about."""
+"""The routes of the server, by topic."""
 
 from regard.viewer.routes.checking import router as checking
 from regard.viewer.routes.comparing import router as comparing

@@ -1,4 +1,4 @@
-"""What all routes share: which recording is meant, and how an answer is formed."""
+"""Helpers that all routes share: dependencies and responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regard.viewer.session import Session
 
 __all__ = ["BINARY", "PROBLEMS", "EntryDep", "Index", "Problem", "SessionDep", "array", "found"]
 
-# Larger numbers are not an index of anything, and would not fit where indices are stored.
+# The largest valid index; larger numbers would overflow where indices are stored.
 MOST = 1 << 40
 Index = Annotated[int, Path(ge=0, le=MOST)]
 
@@ -52,7 +52,7 @@ BINARY: dict[int | str, dict[str, Any]] = {
 
 
 def session_of(request: Request) -> Session:
-    """The session of the application that was asked."""
+    """The session of the request's application."""
     return request.app.state.session
 
 
@@ -70,7 +70,7 @@ EntryDep = Annotated[Entry, Depends(entry_of)]
 
 @contextmanager
 def found() -> Iterator[None]:
-    """Answer 404 with the sentence of a KeyError."""
+    """Within the block, turn a KeyError into a 404 with its message."""
     try:
         yield
     except KeyError as error:
@@ -78,8 +78,8 @@ def found() -> Iterator[None]:
 
 
 def array(request: Request, key: tuple[Any, ...], values: Tensor | None) -> Response:
-    """Numbers as bytes. `key` identifies them for good, so with `values` None the question is whether the
-    client has them."""
+    """A response with numbers as bytes. `key` identifies the contents permanently, so with `values` None only
+    the client's cached copy is checked."""
     tag = '"' + hashlib.sha256(repr(key).encode()).hexdigest()[:32] + '"'
     headers = {"ETag": tag, "Cache-Control": "private, max-age=31536000, immutable"}
     if values is None:

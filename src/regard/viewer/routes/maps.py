@@ -60,7 +60,7 @@ class Site:
         return self.session.pyramid(self.entry, self.role, self.layer, self.number)
 
     def stored(self, read: Any) -> Any:
-        """Read the pyramid; if its files are gone, it is made again."""
+        """Read the pyramid; if its files are gone, make it again."""
         try:
             return read(self.pyramid())
         except OSError:

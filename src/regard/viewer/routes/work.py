@@ -142,12 +142,12 @@ async def _told(job: Job) -> AsyncIterator[str]:
         if job.state not in ENDED:
             yield _event(job.to_dict())
         while True:
-            # Read before the events: once it has ended, all of its events are there.
+            # Read the state before the events: if the job has ended, all of its events are there.
             now = job.to_dict()
             ended = now["state"] in ENDED
             new = job.events[seen:]
             seen += len(new)
-            # The latest progress is enough; every other event is sent. The end comes last, since clients
+            # Of progress events send only the latest; send all others. The end comes last, because clients
             # stop listening after it.
             said = [event for event in new if event]
             for event in said:
