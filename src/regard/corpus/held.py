@@ -96,8 +96,8 @@ def _tally(held: HeldMap, role: str, words: Words, flat: Flat) -> Tally:
 def _by_distance(weights: Float[Tensor, "heads q k"]) -> Float[Tensor, "heads distances"]:
     """Sums over the pairs of each distance 1 - n … n - 1, the query's position minus the key's."""
     heads, n, _ = weights.shape
-    # Flip the keys, pad, and view with one more column: each row is then shifted by one, and cells of equal
-    # distance share a column.
+    # Flip the keys, pad to 2 n columns, and view with 2 n - 1: each row is shifted by one more place, so that
+    # cells of equal distance share a column.
     wide = torch.nn.functional.pad(weights.flip(-1), (0, n)).flatten(1)[:, : n * (2 * n - 1)]
     return wide.view(heads, n, 2 * n - 1).sum(-2).double()
 

@@ -1,4 +1,4 @@
-"""One differentiable function for every backend: forward keeps (out, lse), backward recomputes the rest."""
+"""The autograd function of all backends: forward saves (out, lse), backward recomputes the weights."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Attend(torch.autograd.Function):
 def _kept(
     ctx: Any, problem: Problem, backend: Backend, result: Streamed, *tensors: Tensor | None
 ) -> tuple[Any, ...]:
-    """What a forward returned, kept for the backward pass."""
+    """Save the result of a forward for the backward pass."""
     ctx.problem, ctx.backend = problem, backend
     ctx.set_materialize_grads(False)
     inputs, rest = tensors[:5], tensors[5:]
@@ -79,13 +79,13 @@ def _kept(
 
 
 def resumed(problem: Problem, backend: Backend, result: Streamed) -> Tensor:
-    """The output that a forward returned before, differentiable in the tensors of the problem."""
+    """The output of an earlier forward, made differentiable in the tensors of the problem."""
     tensors = (problem.q, problem.k, problem.v, problem.sink, None, *problem.scoring.parameters())
     return _Resume.apply(problem, backend, result, *tensors)[0]  # pyright: ignore[reportIndexIssue]
 
 
 class _Resume(_Attend):
-    """`_Attend` without a forward pass of its own: only its backward pass computes anything."""
+    """`_Attend` with a given result: only its backward pass computes."""
 
     @staticmethod
     def forward(ctx: Any, problem: Problem, backend: Backend, result: Streamed, *tensors: Tensor | None):
@@ -108,7 +108,7 @@ class _Backward(torch.autograd.Function):
         inputs = Inputs(q, k, v, sink, columns, tuple(rest))
         with _uncast(ctx.problem):
             found, of_up = backward_twice(ctx.problem, inputs, Streamed(out, lse), up, given)
-        # The outputs follow from the inputs, whose gradients are computed here.
+        # Don't differentiate through the saved outputs: their dependence on the inputs is included here.
         grads = (*of_up, *found[:5], None, None, None, None, *found[5:])
         cast = (None if g is None else g.to(x.dtype) for g, x in zip(grads, ctx.saved_tensors, strict=True))
         return None, None, *cast
@@ -155,7 +155,7 @@ def _computed(
 
 
 def output(problem: Problem, backend: Backend) -> Tensor:
-    """The output alone, by the fastest way of the backend, with gradients of every order.
+    """The output alone, by the backend's fastest way, with gradients of every order.
 
     PyTorch's kernels have no second derivative: the first comes from PyTorch, the second from `attend`.
     """
@@ -190,7 +190,7 @@ class _Plain(torch.autograd.Function):
 
 
 def _uncast(problem: Problem) -> AbstractContextManager[Any]:
-    """Inputs have been cast by now. Inside, autocast would lower the sums that are kept in float32."""
+    """Turn autocast off: inputs are already cast, and autocast would lower the float32 sums."""
     kind = problem.q.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 

@@ -1,8 +1,8 @@
-"""The backend protocol: which calls it refuses, how it computes one, and how it reads a map.
+"""The backend protocol: which calls a backend refuses, how it computes one, and how it reads a map.
 
-A backend is a class in a folder of its own, and one line in `backends.py`. The rest of the engine asks these
-questions and knows no backend by name. Only `name`, `refusal` and `forward` are required; the defaults of the
-others are right for a backend that has nothing but a forward.
+A backend is a class in a folder of its own, and one line in `backends.py`. The rest of the engine uses only
+this protocol and names no backend. Only `name`, `refusal` and `forward` are required; the other defaults suit
+a backend that has only a forward.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Upstream:
-    """Gradients that arrive for what a forward returned.
+    """The upstream gradients of a forward's results.
 
     mixed: the sum over all keys of w_ij (d_out_i . v_j), where the problem holds only some of a row's keys.
     """
@@ -55,17 +55,18 @@ class Gradients:
 class Backend(ABC):
     """One way to compute attention and to read its map."""
 
-    # Its name in `backend=`. Several backends may share a name, each for its own devices.
+    # Its name for `backend=`. Several backends may share a name, each for its own devices.
     name: ClassVar[str]
     # The device types it supports; None for all.
     devices: ClassVar[tuple[str, ...] | None] = None
-    # Set if it only reads maps or observes for other backends; `backend=` does not accept its name.
+    # Set if it only reads maps or observes for other backends; then `backend=` doesn't accept its name.
     helper: ClassVar[bool] = False
     # Whether `backward` computes gradients; otherwise the reference backend does.
     has_backward: ClassVar[bool] = False
     # Whether it reads maps in a second pass.
     reads: ClassVar[bool] = True
-    # Set if it must also run the forward of an observation whose map it reads, even if another is faster.
+    # Set if it must also run the forward of an observation whose map it reads, even if another backend is
+    # faster.
     leads: ClassVar[bool] = False
     # Set if it does not compute maps or gradients in float64 for rows of large scores.
     ignores_large_scores: ClassVar[bool] = False
@@ -77,7 +78,7 @@ class Backend(ABC):
         """Why it cannot compute a problem, or None if it can."""
 
     def reason(self, problem: Problem, refused: str) -> str:
-        """Why `auto` chose it, in words; `refused` says why those before it were not chosen."""
+        """The text that says why `auto` chose it; `refused` says why earlier backends were not chosen."""
         return refused or "the first choice"
 
     def wants_float32(self, problem: Problem) -> bool:
@@ -93,15 +94,16 @@ class Backend(ABC):
         return None
 
     def output(self, problem: Problem) -> Tensor | None:
-        """The output alone, differentiable once, if there is a faster way to it; None if there is not."""
+        """The output alone, differentiable once; None if there is no faster way to compute only that."""
         return None
 
     def short(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, scale: float | None
     ) -> Tensor | None:
-        """The output of an unchecked call without options; None if it must be checked or run in another way.
+        """The output of an unchecked call without options; None if the call must be validated or run in
+        another way.
 
-        It is what `forward` would return. `mask` may be a bool tensor, True = may attend.
+        The output equals that of `forward`. `mask` may be a bool tensor, True = may attend.
         """
         return None
 
@@ -120,11 +122,11 @@ class Backend(ABC):
         statistics: Mapping[str, Statistic],
         differentiable: bool = False,
     ) -> Ride | None:
-        """Which statistics its forward brings along, and how; None if it brings none along for a problem."""
+        """The statistics that its forward can compute for a problem, and how; None if it computes none."""
         return None
 
     def reading(self, problem: Problem, refused: str) -> str:
-        """What reads a map, in words; `refused` says why the candidates before it do not."""
+        """The text that says what reads a map; `refused` says why earlier candidates don't."""
         return self.name
 
     def fold(
@@ -138,8 +140,8 @@ class Backend(ABC):
     ) -> tuple[dict[str, State], set[str]]:
         """The states of statistics, and the names of those that its kernels have filled.
 
-        The others are updated from tiles afterwards. `streamed` is what the forward returned, if known. With
-        `named` the backend was chosen by name, so it must refuse what it cannot fold.
+        The caller updates the other statistics from tiles. `streamed` is the result of the forward, if known.
+        With `named` the user chose the backend by name, so it must raise for statistics that it can't fold.
         """
         return {name: statistic.init(frame) for name, statistic in statistics.items()}, set()
 
@@ -150,5 +152,5 @@ class Backend(ABC):
         asked: Hashable,
         call: Callable[[], Result],
     ) -> Result:
-        """What `call` returns, a whole observation; a backend that records its launches may replay it."""
+        """The result of `call`, a whole observation; a backend may replay recorded launches instead."""
         return call()

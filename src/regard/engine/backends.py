@@ -1,4 +1,5 @@
-"""The backends in the order in which `auto` prefers them; the last is the reference: it runs every call."""
+"""The backends in the order in which `auto` prefers them; the last is the reference, which runs every
+call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`KVCache`: keys and values of the past, for decoding step by step."""
+"""`KVCache`: keys and values of earlier tokens, for decoding step by step."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["KVCache"]
 
 
 class KVCache:
-    """Keys and values of everything seen so far, growing in place; optionally only a window and some sinks.
+    """Keys and values of all tokens so far, growing in place; optionally only of a window and some sinks.
 
-    With `window` the cache keeps the first `sinks` tokens and the last `window` (and, for a step of several
-    queries, what the earliest of them may still see). `mask` is the mask that goes with the kept keys: the
-    kept recent keys sit at the end, where the queries are, so it reads the same in kept coordinates.
+    With `window` the cache keeps the first `sinks` tokens and the last `window` tokens (after a step of
+    several queries, also those that its earliest query may see). `mask` is the mask for the kept keys; recent
+    keys stay at the end, next to the queries, so the window is the same in terms of kept keys.
 
-    Keys and values that require grad keep it. Each step then copies what is kept, because what a backward
-    pass will read must not be written over: decode under `torch.no_grad()` where nothing is to be learned.
+    Gradients flow into keys and values that require grad. Each step then copies the kept keys, because a
+    backward pass must read them unchanged: decode under `torch.no_grad()` if you don't need gradients.
 
     >>> import torch, regard
     >>> cache = regard.KVCache(window=4, sinks=1)
@@ -65,7 +65,7 @@ class KVCache:
         return self._filled(self._v)
 
     def __len__(self) -> int:
-        """How many keys are kept."""
+        """The number of kept keys."""
         return self._length
 
     def __repr__(self) -> str:
@@ -75,10 +75,10 @@ class KVCache:
     def append(
         self, k: Float[Tensor, "batch heads new dim"], v: Float[Tensor, "batch heads new v_dim"]
     ) -> tuple[Float[Tensor, "batch heads k dim"], Float[Tensor, "batch heads k v_dim"]]:
-        """Add new keys and values at the end; returns all that the new queries may see.
+        """Append new keys and values; returns all keys and values that the new queries may see.
 
-        The result is a view of the cache's own memory: valid until the next append (for good, if it requires
-        grad).
+        The result is a view of the cache's memory, valid until the next append; if it requires grad, it stays
+        valid.
         """
         self._check(k, v)
         new = k.shape[2]
@@ -94,17 +94,17 @@ class KVCache:
         return self.k, self.v
 
     def reset(self) -> None:
-        """Forget everything, keep the memory."""
+        """Remove all keys, but keep the memory."""
         self.seen = self._length = 0
         if self._k is not None and self._v is not None:
-            # Memory that belongs to a graph is not overwritten any more, but its shape still fits.
+            # Replace memory that belongs to an autograd graph, which must not be overwritten.
             self._k, self._v = (x.new_empty(x.shape) if x.requires_grad else x for x in (self._k, self._v))
 
     def trim(self, n: int) -> None:
-        """Drop the newest n tokens, as speculative decoding does with rejected drafts.
+        """Drop the newest n tokens, for rejected drafts of speculative decoding.
 
-        With a window, only tokens of the last step can be dropped: older keys that the next window needs are
-        gone. Append drafts in one step.
+        With a window, only tokens of the last step can be dropped, because older keys that the window would
+        need are gone. Append drafts in one step.
 
         >>> cache = KVCache()
         >>> _ = cache.append(torch.zeros(1, 1, 5, 4), torch.zeros(1, 1, 5, 4))
@@ -128,7 +128,7 @@ class KVCache:
         self._length -= n
 
     def reorder(self, rows: Tensor | Sequence[int]) -> None:
-        """Take batch rows in another order, as beam search does; rows may be left out or come twice."""
+        """Reorder batch rows, for beam search; rows may be left out or repeated."""
         if self._k is not None and self._v is not None:
             chosen = _batch_rows(rows, self._k.shape[0]).to(self._k.device)
             with _lasting():
@@ -158,7 +158,7 @@ class KVCache:
         return buffer[:, :, : self._length]
 
     def _forget(self, recent: int) -> None:
-        """Keep the sinks and the last `recent` keys. They are moved only when the gap is large enough."""
+        """Keep the sinks and the last `recent` keys, which are moved only when the gap is large enough."""
         extra = self._length - self.sinks - recent
         if extra <= 0 or self._k is None or self._v is None:
             return
@@ -168,7 +168,7 @@ class KVCache:
         self._length = self.sinks + recent
 
     def _reserve(self, k: Tensor, v: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Double the room when it runs out, so that appending n tokens copies O(n)."""
+        """Double the memory when it runs out, so that appending n tokens copies O(n) keys."""
         if self._k is None or self._v is None or self._k.shape[2] < length:
             room = max(length, 2 * self._length, 16)
             self._k, self._v = self._moved(self._k, k, room), self._moved(self._v, v, room)
@@ -217,7 +217,7 @@ def _lasting() -> Iterator[None]:
 
 
 def _batch_rows(rows: Tensor | Sequence[int], batch: int) -> Int64[Tensor, " rows"]:
-    """The numbers of batch rows, checked."""
+    """Check the numbers of batch rows."""
     try:
         chosen = torch.as_tensor(rows)
     except (TypeError, ValueError, RuntimeError):

@@ -1,4 +1,4 @@
-"""`is_causal`, PyTorch's flag, accepted where it has only one meaning."""
+"""`is_causal`, PyTorch's flag, accepted for equal lengths, where it is unambiguous."""
 
 from __future__ import annotations
 

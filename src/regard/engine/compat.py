@@ -1,4 +1,4 @@
-"""`sdpa`: PyTorch's own signature and rules, so that swapping one name in existing code works."""
+"""`sdpa`: a drop-in replacement for PyTorch's function, with its signature and rules."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def _alike(query: object, key: object) -> bool:
 
 
 def _same_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Key and value with one number of heads: PyTorch lets each have its own, if it divides the query's."""
+    """Repeat heads so that key and value have equally many: PyTorch allows different numbers that divide the
+    query's."""
     tensors = (query, key, value)
     if not all(isinstance(x, Tensor) and x.ndim >= 3 for x in tensors):
         return key, value

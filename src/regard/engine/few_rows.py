@@ -1,9 +1,9 @@
 """Gradients of a few rows in half precision, computed in float32.
 
-A fused backward takes `d_out . out` from an output that was rounded to half precision. Where one key has
-almost all the weight, the gradient of a score is a difference smaller than that rounding, and a large query
-or key multiplies the error. Over many rows eager attention in half precision is as far off somewhere; over
-a few it need not be. So few rows, where time does not count, are computed again in float32.
+A fused backward computes `d_out . out` from an output that was rounded to half precision. If one key has
+almost all the weight, the gradient of a score is a difference smaller than that rounding, and large queries
+or keys multiply the error. Over many rows, eager attention in half precision has errors as large; over a few
+rows it may not. So gradients of few rows, which take little time, are computed in float32.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from regard.engine.problem import Problem
 
 __all__ = ["few_rows", "is_half", "widened"]
 
-# Queries. Neither batch rows nor heads count: a row alone must have the bits that it has among others.
+# The most queries. Batch rows and heads don't count, so that a batch row has the same bits alone and in a
+# batch.
 FEW = 8
 
 

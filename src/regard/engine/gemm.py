@@ -8,9 +8,9 @@ from torch import Tensor
 
 __all__ = ["aligned", "bmm"]
 
-# Rows per part: enough to keep one core busy.
+# Rows per part: enough work for one core.
 ROWS = 128
-# From this many rows on, how a row is rounded no longer depends on their number.
+# From this many rows on, the rounding of a row doesn't depend on their number.
 TALL = 16
 # PyTorch computes products of fewer multiplications than this by another kernel.
 TINY = 400
@@ -35,9 +35,9 @@ def bmm(
 ) -> Float[Tensor, "n m w"]:
     """a @ b, into `out` if given, added to it if `add`.
 
-    A lone matrix product on a CPU is split over threads along its inner dimension, so its rounding depends on
-    how many threads there are. In a batch each product belongs to one thread. So a lone product is cut by
-    rows into a batch; it is also faster that way.
+    A single matrix product on a CPU is split over threads along its inner dimension, so its rounding depends
+    on the number of threads. In a batch, each product runs in one thread. So a single product is cut by rows
+    into a batch, which is also faster.
     """
     n, m, c = a.shape
     if n != 1 or a.is_cuda:
@@ -52,13 +52,15 @@ def bmm(
 
 
 def _whole(m: int, c: int, w: int) -> bool:
-    """Whether half of the rows would be rounded differently than all of them."""
-    # One column makes a product with a vector, and OpenBLAS rounds the rows left over at its end differently.
+    """Whether half of the rows would be rounded differently than all rows at once."""
+    # With one column this is a matrix-vector product, and OpenBLAS rounds the remaining rows at its end
+    # differently.
     return m < 2 * TALL or TALL * c * w < TINY or w == 1
 
 
 def _parts(m: int, c: int, w: int) -> int | None:
-    """How many equal parts of about ROWS rows to cut m rows into, at least two; None if that cannot be."""
+    """The number of equal parts of about ROWS rows to cut m rows into, at least two; None if there is
+    none."""
     if _whole(m, c, w):
         return None
     return next((parts for parts in range(max(2, m // ROWS), 1, -1) if m % parts == 0), None)
@@ -74,7 +76,7 @@ def _by_halves(a: Tensor, b: Tensor, out: Tensor | None, add: bool, half: int) -
 
 
 def _halves(x: Float[Tensor, "1 m c"], half: int) -> Float[Tensor, "2 half c"]:
-    """A view. Copying the numbers into another order would change how they are rounded."""
+    """The two halves as a view: a copy in another memory order would be rounded differently."""
     m = x.shape[1]
     return x.expand(2, -1, -1) if half == m else x[0].unfold(0, half, m - half).transpose(1, 2)
 

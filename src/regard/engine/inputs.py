@@ -1,4 +1,4 @@
-"""The boundary: what users pass, checked, with an error that helps for everything that can be wrong."""
+"""Validates the arguments of users, and raises an error with a remedy for everything that can be wrong."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Options", "autocast_inputs", "check_tensors", "problem_of", "readable_problem_of"]
 
-# Autocast leaves the first of them alone.
+# Autocast doesn't change the first of them.
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
 class Options:
-    """Everything about a call but its tensors q, k, v: the arguments shared by `attention` and `observe`."""
+    """The arguments that `attention` and `observe` share, except q, k and v."""
 
     mask: Mask | None = None
     scale: float | None = None
@@ -44,9 +44,9 @@ class Options:
 
 
 def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options, seed: int | None = None) -> Problem:
-    """Check everything a user can get wrong, then bring it into the engine's layout.
+    """Validate a call, and convert it to the engine's layout.
 
-    Dropout draws a seed unless there is one.
+    With dropout, a seed is drawn unless one is given.
     """
     q, k, v = autocast_inputs(q, k, v)
     check_tensors(q, k, v)
@@ -72,7 +72,7 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options, seed: int | No
 
 
 def _prepared(q: Tensor, k: Tensor, mask: Mask | None, score: Score) -> tuple[Tensor, Tensor]:
-    """Apply a score function's `prepare` to q and k, without the rows that no visible pair uses."""
+    """Apply a score function's `prepare` to q and k, with zeros in rows that no visible pair uses."""
     projects = type(score).prepare is not Score.prepare
     if projects and mask is not None and not (q.is_meta or is_wrapped(q) or is_wrapped(k)):
         q, k = hide_unused(q, k, mask)
@@ -80,7 +80,7 @@ def _prepared(q: Tensor, k: Tensor, mask: Mask | None, score: Score) -> tuple[Te
 
 
 def readable_problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
-    """The same for a map that is to be read: there must be numbers to read."""
+    """`problem_of` for a map, whose tensors must have readable numbers."""
     problem = problem_of(q, k, v, options)
     if problem.q.is_meta:
         raise DeviceError(
@@ -96,7 +96,7 @@ def readable_problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Pr
 
 
 def autocast_inputs(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Follow torch.autocast as PyTorch's own attention does."""
+    """Cast inputs under torch.autocast as PyTorch's own attention does."""
     if not isinstance(q, Tensor) or q.is_meta or not torch.is_autocast_enabled(q.device.type):
         return q, k, v
     dtype = torch.get_autocast_dtype(q.device.type)
@@ -188,13 +188,13 @@ def _check_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Mask | None:
 
 
 def _allows_everything(mask: Mask, q: int, k: int) -> bool:
-    """A decode step under a causal mask, or a window wider than the text: no mask is needed at all."""
+    """Whether a mask allows every pair, such as a causal mask in a decode step or a window wider than the text."""
     return bool(q and k) and _coverage(mask, q, k) is Coverage.FULL
 
 
 @remembered(32, small)
 def _coverage(mask: Mask, q: int, k: int) -> Coverage:
-    """How much of the whole map may attend."""
+    """The coverage of the whole map."""
     return mask.coverage((k - q, k), (0, k))
 
 
@@ -248,8 +248,8 @@ def _check_dense_bias(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
 
 
 def _number(name: str, value: object, remedy: str = "detach it") -> float:
-    """Check that a value is a plain number. A tensor that requires grad is refused, because its gradient
-    would be lost silently."""
+    """Check that a value is a number. A tensor that requires grad is refused, because no gradient would flow
+    into it."""
     if isinstance(value, Tensor) and learns(value):
         raise ScoreError(f"{name} requires grad, and no gradient flows into it; {remedy}.")
     try:

@@ -1,9 +1,8 @@
-"""Rows whose scores are too large for the log-sum-exp of a forward pass: they are computed in float64.
+"""Rows whose scores are too large for a float32 log-sum-exp: their weights are computed in float64.
 
-A weight is exp(s - lse). A float32 near 62,500 has steps of 0.004, so the rounding of s and lse alone makes
-weights wrong by that much, and rows sum to 1.004. Eager softmax has no such error: the largest score cancels
-before anything is rounded. Such rows therefore get their scores in float64 and their log-sum-exp in two
-parts, a large one and its rounding error.
+A weight is exp(s - lse). Near 62,500, float32 numbers are 0.004 apart, so rounding s and lse changes weights
+by that much, and rows sum to 1.004. Eager softmax subtracts the largest score first, and has no such error.
+So these rows get float64 scores, and a log-sum-exp in two parts: the rounded number and its rounding error.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from regard.engine.torch_backend.forward import forward
 
 __all__ = ["RowNorms", "are_large", "lifted", "row_norms"]
 
-# The largest |lse| that is good enough as it is: it is off by up to 2e-6 in float32 and 4e-12 in float64.
+# Up to this |lse|, its rounding error is small enough: at most 2e-6 in float32 and 4e-12 in float64.
 LARGEST = {torch.float32: 2.0**6, torch.float64: 2.0**16}
 
 
@@ -32,12 +31,12 @@ class RowNorms:
     low: Float[Tensor, "batch heads q"]
 
     def log_weights(self, scores: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
-        """Scores of these rows become logarithms of weights, in place; no weight is above 1."""
+        """Turn scores of these rows into logarithms of weights, in place; no weight is above 1."""
         return scores.sub_(self.high[..., None]).sub_(self.low[..., None]).clamp_(max=0.0)
 
 
 def are_large(lse: Float[Tensor, "*rows"]) -> bool:
-    """Whether some row must be computed in float64. Dead rows and rows that overflow don't count."""
+    """Whether some row must be computed in float64, not counting dead rows and rows that overflow."""
     return bool(((lse.abs() > LARGEST[lse.dtype]) & lse.isfinite()).any())
 
 
@@ -47,7 +46,7 @@ def lifted(problem: Problem) -> Problem:
 
 
 def row_norms(problem: Problem, lse: Float[Tensor, "batch heads q"]) -> RowNorms:
-    """The log-sum-exp of every row in two parts; `lse` is what the forward pass found."""
+    """The log-sum-exp of every row in two parts; `lse` is that of the forward pass."""
     bare = replace(lifted(problem), v=problem.k[..., :0].double(), sink=None, dropout=0.0)
     plain = forward(bare, Riders(low=True))
     high, low = plain.lse, plain.low
@@ -57,7 +56,7 @@ def row_norms(problem: Problem, lse: Float[Tensor, "batch heads q"]) -> RowNorms
     low = low.masked_fill(high == -torch.inf, 0.0)
     if problem.sink is not None:
         high, low = _with_sink(high, low, problem.sink.detach().double()[:, None])
-    # A row that overflowed in the forward pass has no output, and no map either.
+    # A row that overflowed in the forward pass has NaN output, and NaN weights too.
     lost = ~(lse < torch.inf)
     high = high.masked_fill(high == -torch.inf, torch.inf)
     return RowNorms(torch.where(lost, lse.double(), high), low.masked_fill(~high.isfinite() | lost, 0.0))

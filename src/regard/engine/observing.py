@@ -24,7 +24,7 @@ Found = tuple[Streamed, dict[str, Any]]
 
 
 def observed(problem: Problem, statistics: Mapping[str, Statistic], name: str, differentiable: bool) -> Found:
-    """Run the forward pass and everything asked about the map, on the backend called `name`.
+    """Run the forward pass and compute all statistics, on the backend called `name`.
 
     If every statistic can ride in a forward pass there is only that pass. Otherwise the fastest forward that
     returns its log-sum-exp runs first, and one second pass computes the rest.
@@ -50,7 +50,7 @@ def _observed(problem: Problem, statistics: Mapping[str, Statistic], name: str, 
 
 
 def _observed_with_gradients(problem: Problem, statistics: Mapping[str, Statistic], name: str) -> Found:
-    """Compute every statistic in one differentiable forward pass; each must be able to ride."""
+    """Compute every statistic in one differentiable forward pass; all must be able to ride."""
     frame = _checked_frame(problem, statistics)
     ride = reference().rides(problem, frame, statistics, differentiable=True) or NO_RIDE
     _check_differentiable(problem, statistics, ride, name)
@@ -61,7 +61,7 @@ def _observed_with_gradients(problem: Problem, statistics: Mapping[str, Statisti
 
 
 def _checked_frame(problem: Problem, statistics: Mapping[str, Statistic]) -> Frame:
-    """The frame of a map over which every statistic can be computed."""
+    """The frame of a problem's map, after checking that every statistic can be computed over it."""
     frame = frame_of(problem)
     for statistic in statistics.values():
         statistic.check(frame)
@@ -71,7 +71,7 @@ def _checked_frame(problem: Problem, statistics: Mapping[str, Statistic]) -> Fra
 def _planned(
     problem: Problem, frame: Frame, statistics: Mapping[str, Statistic], name: str, reader: Backend
 ) -> tuple[Backend, Ride]:
-    """Which backend does the forward pass, and which statistics ride in it."""
+    """The backend that runs the forward pass, and the statistics that ride in it."""
     ride = reader.rides(problem, frame, statistics) if reader.leads else None
     if ride is not None:
         return reader, ride

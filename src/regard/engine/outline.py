@@ -11,7 +11,7 @@ __all__ = ["outlined"]
 
 
 def outlined(problem: Problem) -> Float[Tensor, "batch heads q v_dim"]:
-    """The output's shape, dtype and device, with a graph back to every input that requires grad."""
+    """An output with the right shape, dtype and device, and a graph to every input that requires grad."""
     given = (problem.q, problem.k, problem.v, problem.sink, *problem.scoring.parameters())
     out = problem.q.new_zeros((*problem.q.shape[:3], problem.v.shape[3]))
     for x in given:

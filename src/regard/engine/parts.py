@@ -1,5 +1,4 @@
-"""The tile loop shared by forward and backward: which slices of the problem, in which order, with which
-buffers."""
+"""The tile loop that forward and backward share: slices of the problem, their order, and buffers."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ class Blocked:
 
 @dataclass(frozen=True)
 class Part:
-    """Some batch rows and key heads of a problem, worked on together, as 3-d stacks of matrices."""
+    """Some batch rows and key heads of a problem, computed together as 3-d stacks of matrices."""
 
     problem: Problem
     batch: range
@@ -85,7 +84,7 @@ class Part:
         return self.box(x).flatten(0, 1).to(self.problem.accumulate)
 
     def box(self, x: Tensor) -> Tensor:
-        """This part of a (batch, kv_heads, …) tensor; a view."""
+        """This part of a (batch, kv_heads, …) tensor, as a view."""
         return x[self.batch.start : self.batch.stop, self.kv_heads.start : self.kv_heads.stop]
 
     def queries(self, x: Tensor, rows: range) -> Tensor:
@@ -154,10 +153,10 @@ class Part:
 def parts(problem: Problem, all_heads: bool = False, keys: int = KEYS) -> Iterator[Part]:
     """Cut a problem so that a tile of each part fits the cache (CPU) or a fixed budget (GPU).
 
-    With `all_heads` every tile shows all heads of a batch row at once, and fewer rows instead.
+    With `all_heads`, every tile has all heads of a batch row, and fewer rows instead.
     """
     group, kv_heads = problem.group, problem.k.shape[1]
-    # Under a mask the ends of the visible keys are ragged; half as many rows waste half as much.
+    # Under a mask, the ends of the visible keys are ragged; half as many rows waste half as much work.
     rows = ROWS if problem.mask is None else ROWS // 2
     block = max(16, rows // (problem.heads if all_heads else group))
     step = keys if problem.scoring.score.is_dot else keys // 4

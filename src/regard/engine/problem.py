@@ -57,7 +57,7 @@ class Problem(Keeper):
         return self.k.shape[2]
 
     def block(self, rows: range) -> Problem:
-        """The same problem for some of its queries only, each still at its own position."""
+        """The problem restricted to some queries, each at its own position."""
         scoring, bias = self.scoring, self.scoring.bias
         if isinstance(bias, Tensor) and bias.shape[2] > 1:
             scoring = replace(scoring, bias=bias[:, :, rows.start : rows.stop])
@@ -70,7 +70,7 @@ class Problem(Keeper):
         return sum_dtype(self.q.dtype)
 
     def restore(self, x: Tensor) -> Tensor:
-        """Give a (batch, heads, …) result the rank the user came with."""
+        """Give a (batch, heads, …) result the rank of the user's inputs."""
         return x if self.rank == 4 else x[:, 0] if self.rank == 3 else x[0, 0]
 
 
@@ -80,7 +80,7 @@ def sum_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def asked_once(question: Callable[[Problem], bool]) -> Callable[[Problem], bool]:
-    """Cache the answer to a question about a problem with the problem, because several callers ask it."""
+    """Cache the result of a function of a problem with the problem."""
     name = f"{question.__module__}.{question.__qualname__}"
 
     @wraps(question)

@@ -1,4 +1,4 @@
-"""Row statistics that travel with a forward pass, and what the pass brings back."""
+"""Riders: row statistics computed in a forward pass; and the result of such a pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["NO_RIDERS", "Riders", "Streamed"]
 
 @dataclass(frozen=True)
 class Riders:
-    """What a forward pass computes besides the output.
+    """The statistics that a forward pass computes besides the output.
 
     columns: extra value columns g; returns sum_j w_ij g_j.
     entropy: minus the sum over keys of w_ij log w_ij.
@@ -45,7 +45,7 @@ NO_RIDERS = Riders()
 
 @dataclass(frozen=True)
 class Streamed:
-    """The result of a forward pass, per query row."""
+    """The results of a forward pass, per query row."""
 
     out: Float[Tensor, "batch heads q v_dim"]
     lse: Float[Tensor, "batch heads q"]

@@ -1,6 +1,6 @@
-"""Which statistics ride in a forward pass, and how to read what it returns.
+"""Which statistics ride in a forward pass, and how to read its results.
 
-Only exact types ride: a subclass may mean something else.
+Only exact types ride: a subclass may compute something else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROWS = (Entropy, MaxScore, MeanDistance)
 
 @dataclass(frozen=True)
 class Ride:
-    """The riders of a forward pass, the names of their statistics, and how to read what comes back."""
+    """The riders of a forward pass, the names of their statistics, and how to read the results."""
 
     riders: Riders
     names: frozenset[str]
@@ -60,7 +60,7 @@ NO_RIDE = Ride(NO_RIDERS, frozenset())
 
 
 def may_ride(statistic: Statistic) -> bool:
-    """Whether a streaming forward can bring a statistic along, if its columns allow it."""
+    """Whether a streaming forward can compute a statistic, if its columns allow it."""
     return isinstance(statistic, ColumnStatistic) or type(statistic) in ROWS
 
 
@@ -128,7 +128,7 @@ def _shared(columns: Tensor, group: int) -> bool:
 
 
 def _joined(parts: list[Tensor], problem: Problem, differentiable: bool) -> Tensor | None:
-    """The columns of all statistics side by side; where all heads share theirs there is one copy."""
+    """The columns of all statistics side by side, in one copy if all heads share them."""
     if not parts:
         return None
     lead = torch.broadcast_shapes(*(c.shape[:2] for c in parts))

@@ -1,7 +1,7 @@
-"""Which tiles to visit: a mask becomes blocks of queries, each with the runs of keys it can see.
+"""The schedule of a mask: blocks of queries, each with the runs of keys that it can see.
 
-Cost follows the mask: a run is either *full* (every pair allowed, no mask needed) or *partial* (the mask
-decides pair by pair); keys that no query of the block may see are in no run and are never touched.
+A run is either *full* (every pair is allowed, no mask is needed) or *partial* (the mask is applied). Keys
+that no query of the block may see are in no run, and are never read.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["Row", "chunks", "schedule", "small"]
 
 KEY_TILE = 128
 ROUND = 64
-# Rows of the coverage grid evaluated at once: bounds the schedule's own memory at any length.
+# Rows of the coverage grid to evaluate at once, which bounds the memory at any length.
 GRID_CELLS = 1 << 20
 LONGEST_KEPT = 1 << 17
 
 
 @dataclass(frozen=True)
 class Row:
-    """One block of queries and the keys it visits. All ranges are indices, not positions."""
+    """One block of queries and the keys that it visits. All ranges are indices, not positions."""
 
     queries: range
     full: tuple[range, ...]
@@ -59,9 +59,9 @@ def chunks(run: range, size: int) -> Iterator[range]:
 
 
 def small(mask: Mask, q_len: int, *_: object) -> bool:
-    """Whether to cache what is derived from a mask: it must be small, and not belong to one batch only.
+    """Whether to cache results derived from a mask: it must be small, and not belong to one batch only.
 
-    The layers of a model share a mask, so the same question comes once per layer.
+    The layers of a model share a mask, so the same result is needed once per layer.
     """
     return mask.batch is None and q_len <= LONGEST_KEPT
 
@@ -78,7 +78,7 @@ def _rows(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> Iterat
 
 
 def _by_spans(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> Iterator[Row] | None:
-    """The exact schedule of a mask whose every query sees one interval of keys, in O(q)."""
+    """The exact schedule of a mask under which each query sees one interval of keys, in O(q)."""
     spans = mask.spans(torch.arange(q_len) + offset)
     if spans is None:
         return None
@@ -105,7 +105,7 @@ def _by_spans(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> It
 
 
 def _down(edge: torch.Tensor) -> torch.Tensor:
-    """Align runs to round numbers where possible: odd widths cost more than a few masked keys."""
+    """Align runs to round numbers if possible: odd widths cost more than a few masked keys."""
     return edge // ROUND * ROUND
 
 
@@ -123,7 +123,7 @@ def _span_row(queries: range, first: int, last: int, full_first: int, full_last:
 
 
 def _by_cover(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> Iterator[Row]:
-    """Classify a grid of tiles, a few rows of blocks at a time, and join neighbours into runs."""
+    """Classify a grid of tiles, a few rows of blocks at a time, and join adjacent tiles into runs."""
     k_start = torch.arange(0, k_len, KEY_TILE)
     k_stop = (k_start + KEY_TILE).clamp(max=k_len)
     at_once = max(1, GRID_CELLS // len(k_start))
@@ -139,7 +139,7 @@ def _by_cover(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> It
 
 
 def _runs(hit: torch.Tensor, k_len: int) -> Iterator[range]:
-    """Neighbouring tiles as runs of keys."""
+    """Join adjacent tiles into runs of keys."""
     edges = torch.nn.functional.pad(hit.to(torch.int8), (1, 1)).diff().nonzero().flatten().tolist()
     for first, last in zip(edges[::2], edges[1::2], strict=True):
         yield range(first * KEY_TILE, min(last * KEY_TILE, k_len))

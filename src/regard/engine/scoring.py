@@ -1,4 +1,4 @@
-"""The score of a tile: raw score, scale, bias, soft cap, then the user's own modification."""
+"""The scores of a tile: raw score, scale, bias, soft cap, then the user's score_mod."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Place", "Scoring"]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tile sits: which batch rows, query heads, query rows and keys.
+    """The place of a tile: its batch rows, query heads, query rows and keys.
 
     Rows and columns are ranges in the streaming loops, index tensors when a map is read cell by cell.
     """
@@ -55,7 +55,7 @@ class Place:
         )
 
     def take(self, x: Tensor) -> Tensor:
-        """This tile of a dense (batch|1, heads|1, q|1, k|1) tensor; a view where the tile is contiguous."""
+        """This tile of a dense (batch|1, heads|1, q|1, k|1) tensor; a view if the tile is contiguous."""
         for axis, index in enumerate((self.batch, self.heads, self.rows, self.cols)):
             x = _pick(x, axis, index)
         return x
@@ -76,7 +76,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Scoring:
-    """How raw scores become the logits that softmax sees (before the mask).
+    """How logits are computed from raw scores, before the mask.
 
     `s = score_mod(soft_cap(scale * score(q, k) + bias))`.
     """
@@ -94,14 +94,15 @@ class Scoring:
 
     @property
     def fusable(self) -> bool:
-        """PyTorch's fused kernels can compute this: a dot product plus at most a constant dense bias."""
+        """Whether PyTorch's fused kernels can compute this: a dot product and at most a constant dense
+        bias."""
         constant = self.bias is None or (isinstance(self.bias, Tensor) and not self.bias.requires_grad)
         return self.score.is_dot and constant and self.softcap is None and self.score_mod is None
 
     def raw(
         self, q: Float[Tensor, "n q dim"], k: Float[Tensor, "n k dim"], parameters: tuple[Tensor, ...]
     ) -> Float[Tensor, "n q k"]:
-        """The scaled scores of a tile, by whatever score function."""
+        """The scaled scores of a tile, by any score function."""
         s = self.score.tile(q, k, *parameters)
         wanted = (*q.shape[:-1], k.shape[-2])
         if s.shape != wanted:
@@ -109,11 +110,11 @@ class Scoring:
                 f"{type(self.score).__name__}.tile returned {tuple(s.shape)} for {q.shape[-2]} queries and "
                 f"{k.shape[-2]} keys; it must return {wanted}."
             )
-        # It may be a view; tiles are regrouped by heads and masked in place.
+        # Copy a view, because tiles are reshaped and masked in place.
         return (s * self.scale).contiguous()
 
     def parameters(self) -> tuple[Tensor, ...]:
-        """Tensors inside the score and the bias that may want gradients, the bias's last."""
+        """The tensors of the score and the bias that may need gradients, the bias's last."""
         return (*self.score.parameters(), *self.bias_parameters())
 
     def bias_parameters(self) -> tuple[Tensor, ...]:
@@ -131,7 +132,7 @@ class Scoring:
         return _pick(tile, tile.ndim - 3, at.heads) if tile.ndim > 2 else tile
 
     def modify(self, s: Float[Tensor, "batch heads q k"], bias: Tensor | None, at: Place) -> Tensor:
-        """Bias, soft cap and score_mod on scaled raw scores; a new tensor unless there is nothing to do."""
+        """Apply bias, soft cap and score_mod to scaled raw scores; returns a new tensor if there are any."""
         if bias is not None:
             s = s + bias
         if self.softcap is not None:
@@ -154,7 +155,8 @@ class Scoring:
             target = at.take(grads[0])
             for axis in reversed(range(4)):
                 if target.shape[axis] == 1:
-                    # Shared entries get sums over the whole map, whose terms nearly cancel.
+                    # Shared entries get sums over the whole map, whose terms nearly cancel: use a wider
+                    # dtype.
                     d_tile = d_tile.sum(axis, keepdim=True, dtype=torch.float64)
             target.add_(d_tile)
         elif self.bias is not None:

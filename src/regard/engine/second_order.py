@@ -1,7 +1,7 @@
-"""Gradients of gradients: the backward pass once more, in torch operations that autograd can follow.
+"""Second derivatives: the backward pass in torch operations that autograd can differentiate.
 
-Each block of queries is computed densely over the keys that it visits, differentiated twice and forgotten, so
-memory grows with the keys of one block. Gradients of third and higher order keep every block.
+Each block of queries is computed densely over the keys that it visits, differentiated twice and freed, so
+memory grows with the keys of one block. Derivatives of third and higher order keep every block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Inputs", "backward_twice"]
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tensors that a call is differentiated by."""
+    """The tensors with respect to which a call is differentiated."""
 
     q: Tensor
     k: Tensor
@@ -48,8 +48,8 @@ def backward_twice(
 ) -> tuple[list[Tensor | None], list[Tensor | None]]:
     """Differentiate a backward pass: the gradients of its inputs and of its upstream gradients.
 
-    `up` are the gradients of out, lse, columns and entropy that it was given, and `given` are the gradients
-    that arrive for what it returned, in the order of `Inputs.all`.
+    `up` are the gradients of out, lse, columns and entropy that it received, and `given` are the upstream
+    gradients of its results, in the order of `Inputs.all`.
     """
     dtype = problem.accumulate
     own, up = _leaves(problem, inputs, dtype), [_leaf(x, dtype) for x in up]
@@ -66,7 +66,7 @@ def backward_twice(
 
 
 def _leaves(problem: Problem, inputs: Inputs, dtype: torch.dtype) -> Inputs:
-    """The tensors to differentiate by, in the dtype of the sums."""
+    """The leaves: the tensors to differentiate by, in the dtype of the sums."""
     q, k, v, sink, columns, *mine = (_leaf(x, dtype) for x in inputs.all())
     if not _replaceable(problem.scoring.bias):
         # Such a bias computes its tiles from its parameters only.
@@ -76,17 +76,17 @@ def _leaves(problem: Problem, inputs: Inputs, dtype: torch.dtype) -> Inputs:
 
 
 def _leaf(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """A tensor to differentiate by; for a derivative of third order it stays connected to its source."""
+    """A leaf; for a third derivative it stays connected to its source."""
     if x is None:
         return None
     if torch.is_grad_enabled() and x.requires_grad:
-        # A view, because the same tensor may be query, key and value, and has a gradient as each of them.
+        # A view, because the same tensor may be query, key and value, and needs a gradient for each.
         return x.to(dtype).view_as(x)
     return x.detach().to(dtype).requires_grad_()
 
 
 def _replaceable(bias: Tensor | Bias | None) -> bool:
-    """Whether a bias can be rebuilt from other parameters: it is a parameter, or a dataclass with parameters
+    """Whether a bias can be rebuilt from other parameters: it is a tensor, or a dataclass with its parameters
     as fields."""
     if not isinstance(bias, Bias) or not bias.parameters():
         return True
@@ -95,7 +95,7 @@ def _replaceable(bias: Tensor | Bias | None) -> bool:
 
 
 def _with_leaves(problem: Problem, own: Inputs) -> Problem:
-    """The problem rebuilt from the tensors to differentiate by."""
+    """The problem rebuilt from the leaves."""
     scoring, bias = problem.scoring, problem.scoring.bias
     if isinstance(bias, Tensor):
         scoring = replace(scoring, bias=own.parameters[-1])
@@ -151,19 +151,19 @@ def _differentiated(
 
 
 def _grad(value: Tensor, by: Sequence[Tensor | None], create_graph: bool) -> list[Tensor | None]:
-    """The gradient of a number by each of some tensors; None where it does not depend on one."""
+    """The gradients of a scalar by some tensors; None for tensors that it doesn't depend on."""
     sources = [x for x in by if x is not None and x.requires_grad]
     found = iter(torch.autograd.grad(value, sources, create_graph=create_graph, allow_unused=True))
     return [next(found) if x is not None and x.requires_grad else None for x in by]
 
 
 class _Block:
-    """One block of queries over the keys that it visits, densely."""
+    """One block of queries, computed densely over the keys that it visits."""
 
     def __init__(self, part: Part, row: Row, own: Inputs, dirty: Streamed | None) -> None:
         self.part, self.row, self.own = part, row, own
         self.tiles = list(part.tiles(row))
-        # Rows that attended to NaN or inf, which is replaced in all other rows below.
+        # The rows that attended to NaN or inf; for all other rows these are replaced below.
         self.bad = None if dirty is None else self.queries(_unusual(dirty)).bool()
 
     def queries(self, x: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ class _Block:
         e = (s - shift).exp()
         total = e.sum(-1, keepdim=True) + (edge - shift).exp()
         blind = total == 0
-        # log 0 has no gradient. A row with nothing to attend to is constant, so that any number will do.
+        # log 0 has no gradient. A row with nothing to attend to is constant, so use any number.
         total = total.masked_fill(blind, 1.0)
         w = self._seen_only(e / total)
         lse = shift + total.log()
@@ -247,7 +247,7 @@ class _Block:
         return torch.cat([w[..., :0], *kept], -1)
 
     def _pieces(self, w: Tensor) -> Iterator[tuple[Tensor, Tile]]:
-        """Weights tile by tile."""
+        """The weights as tiles."""
         widths = [len(tile.keys) for tile in self.tiles]
         return zip(w.split(widths, -1) if widths else (), self.tiles, strict=True)
 

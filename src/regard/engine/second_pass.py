@@ -1,6 +1,6 @@
-"""The second pass: the statistics of a map whose log-sum-exp is known.
+"""The second pass: computes the statistics of a map whose log-sum-exp is known.
 
-One pass over the map, queries times keys only, serves however many statistics are asked for.
+One pass over the map, queries times keys only, computes all requested statistics.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def read_map(
 ) -> dict[str, Any]:
     """The same on one backend: its kernels fold what they can, the other statistics are updated from tiles.
 
-    Either way it is one pass over the map (two if some statistics must see all heads at once). Results of the
-    forward pass save the kernels some of this work. Maps of large scores are read from float64 tiles.
+    Either way this is one pass over the map (two if some statistics need all heads at once). The kernels use
+    results of the forward pass if there are any. Maps of large scores are computed in float64 tiles.
     """
     frame = frame_of(problem)
     states = _states(reader, problem, lse, statistics, named, streamed, norms)
@@ -80,7 +80,7 @@ def _states(
     """The state of every statistic after all tiles."""
     frame = frame_of(problem)
     if 0 in (problem.batch, problem.q_len, problem.k_len):
-        # A map without cells has nothing to add to any state.
+        # An empty map adds nothing to any state.
         return {name: statistic.init(frame) for name, statistic in statistics.items()}
     if norms is None and not reader.ignores_large_scores and are_large(lse):
         norms = row_norms(problem, lse)

@@ -15,9 +15,9 @@ __all__ = ["with_sink"]
 
 
 def with_sink(sink: Float[Tensor, "heads"], plain: Streamed, dtype: torch.dtype) -> Streamed:
-    """Add a sink to the result of a forward pass without one: all weights of a row shrink by one factor.
+    """Add a sink to the result of a forward pass without one: it scales all weights of a row by one factor.
 
-    `dtype` is that of the output. Where it is half precision, give sums in float32: they are rounded once.
+    `dtype` is that of the output. For half precision, pass float32 sums, so that the output is rounded once.
 
     >>> one = torch.ones(1, 1, 1, 2)
     >>> with_sink(torch.zeros(1), Streamed(one, torch.zeros(1, 1, 1)), torch.float32).out

@@ -1,4 +1,4 @@
-"""Ending long work early: a question that is asked between the parts of a pass over a map."""
+"""Cancellation of long work: a callback that passes over a map call between their parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _asked: ContextVar[Callable[[], None] | None] = ContextVar("asked", default=None
 
 @contextmanager
 def stoppable(ask: Callable[[], None]) -> Iterator[None]:
-    """Within the block, passes over maps call `ask` several times a second; what it raises ends them.
+    """Within the block, passes over maps call `ask` several times a second; an exception that it raises ends
+    them.
 
     >>> def ask():
     ...     raise TimeoutError
@@ -30,12 +31,12 @@ def stoppable(ask: Callable[[], None]) -> Iterator[None]:
 
 
 def check() -> None:
-    """Ask whether to go on, if somebody may want to stop."""
+    """Call the innermost `stoppable` block's callback, if there is one."""
     ask = _asked.get()
     if ask is not None:
         ask()
 
 
 def may_stop() -> bool:
-    """Whether somebody may want to stop, so that work is done in small parts."""
+    """Whether a `stoppable` block is active; then work is done in small parts."""
     return _asked.get() is not None

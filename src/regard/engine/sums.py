@@ -1,4 +1,4 @@
-"""Sums whose bits do not depend on the number of threads or on how the numbers lie in memory."""
+"""Sums whose bits don't depend on the number of threads or on the memory layout."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from torch import Tensor
 
 __all__ = ["add_exp", "over_rows"]
 
-# From 32768 numbers on PyTorch splits a sum that has one result over the threads.
+# From 32768 numbers on, PyTorch splits a sum with a single result over threads.
 LONE = 1 << 14
 
 
 def add_exp(a: Float[Tensor, "*#shape"], b: Float[Tensor, "*#shape"]) -> Float[Tensor, "*shape"]:
-    """log(exp(a) + exp(b)), -inf where both are; `torch.logaddexp` rounds differently in another layout.
+    """log(exp(a) + exp(b)), -inf where both are; `torch.logaddexp` rounds differently in other memory
+    layouts.
 
     >>> add_exp(torch.tensor([0.0, -torch.inf]), torch.tensor([0.0, -torch.inf]))
     tensor([0.6931,   -inf])

@@ -1,4 +1,4 @@
-"""The tiles of a map, exact: once every row's log-sum-exp is known, each can be computed alone."""
+"""Exact tiles of a map: with known log-sum-exps, each tile can be computed independently."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def map_tiles(
     all_heads: bool = False,
     keep: bool = False,
 ) -> Iterator[MapTile]:
-    """Every visited tile of the map, exact; `keep` holds on to the logarithms beside the weights.
+    """Yield every visited tile of the map, exact; with `keep`, tiles also have the logarithms of weights.
 
-    A tile's tensors are buffers of the pass: they are valid until the next tile is asked for.
+    A tile's tensors are buffers that the next tile overwrites.
     """
     # exp(s - inf) = 0: a dead row has weight nowhere.
     bound = lse.masked_fill(lse == -torch.inf, torch.inf)
@@ -77,7 +77,7 @@ class _Reader:
 
 
 class _LargeReader:
-    """The same for large scores: scores in float64, weights in the usual dtype."""
+    """`_Reader` for large scores: scores in float64, weights in the usual dtype."""
 
     def __init__(self, part: Part, norms: RowNorms, bound: Tensor, keep: bool) -> None:
         self.part, self.norms, self.bound, self.keep = part, norms, bound, keep

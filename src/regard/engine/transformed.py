@@ -1,7 +1,7 @@
-"""Whether a call is traced, inside a transform of `torch.func` or under forward-mode differentiation.
+"""Detects tracing, transforms of `torch.func` and forward-mode differentiation.
 
-Transforms hide numbers, and the kernels and tile loops read numbers to choose their path. Plain torch
-operations do not, and PyTorch transforms those in any combination; so there the whole map is built.
+Transforms hide the numbers of tensors, which kernels and tile loops read to choose their path. PyTorch can
+transform plain torch operations in any combination, so inside transforms the whole map is built.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REFUSED = "inside torch.func transforms (grad, jacrev, vmap, jvp) and forward-mo
 def is_traced(q: Tensor) -> bool:
     """Whether a compiler, an exporter or another tracer is active, or the tensors are fake.
 
-    Inside transforms of torch.func, tracers see the plain torch operations that these make.
+    Inside transforms of torch.func, tracers see plain torch operations.
     """
     if torch.compiler.is_compiling():
         return torch.compiler.is_dynamo_compiling() or not torch._C._are_functorch_transforms_active()
@@ -44,7 +44,7 @@ def is_transformed(problem: Problem) -> bool:
 
 
 def may_be_transformed() -> bool:
-    """Whether any transform is active, for whichever tensors; quicker to answer than `is_transformed`."""
+    """Whether any transform is active, for any tensors; faster than `is_transformed`."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 

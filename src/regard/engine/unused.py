@@ -1,7 +1,7 @@
 """Hides queries and keys that are in no visible pair from the projections of a score function.
 
-A projection reads every row, and the gradient of its weights is a sum over all rows: it would contain 0 * NaN
-of a padded row.
+The gradient of a projection's weights is a sum over all rows, so NaN in a padded row would make it NaN: 0 *
+NaN is NaN.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAIRS = 1 << 24
 def hide_unused(
     q: Float[Tensor, "batch heads q dim"], k: Float[Tensor, "batch kv_heads k k_dim"], mask: Mask
 ) -> tuple[Float[Tensor, "batch heads q dim"], Float[Tensor, "batch kv_heads k k_dim"]]:
-    """q and k with zeros in rows that no visible pair uses, if there is garbage in them at all.
+    """q and k with zeros in rows that no visible pair uses, if q or k contain garbage.
 
     >>> from regard.masks import Padding
     >>> x = torch.tensor([[[[1.0], [torch.nan]]]])

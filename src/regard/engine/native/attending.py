@@ -21,9 +21,9 @@ from regard.stats.folds import DistanceFold, EntropyFold, MaxScoreFold, MixFold
 __all__ = ["attend", "can_attend"]
 
 # The kernels repack keys and values. For fewer rows than this, PyTorch's kernel and a second pass are faster,
-# unless there are few keys too: then Python calls dominate, and one pass needs fewer.
+# unless there are also few keys: then Python overhead dominates, and one pass has less of it.
 FEW, SHORT = 32, 256
-# Scores are far from overflow if inputs are moderate and a sum has not too many terms.
+# The most terms of a dot product, so that scores of moderate inputs are far from overflow.
 TERMS = 256
 
 
@@ -99,7 +99,7 @@ def _sums(problem: Problem, riders: Riders, result: Streamed) -> list[Sum]:
 
 
 def _every_head(columns: Tensor, group: int) -> Tensor:
-    """Columns of key heads as columns of query heads; shared ones stay shared."""
+    """Expand columns of key heads to query heads; columns that all heads share stay shared."""
     if columns.stride(1) == 0 or columns.shape[1] == 1:
         return columns[:, :1].expand(-1, columns.shape[1] * group, -1, -1)
     return columns.repeat_interleave(group, 1)

@@ -11,7 +11,7 @@ __all__ = ["explain", "refusal"]
 
 
 def explain() -> str:
-    """The reader of a map that is not refused, in words."""
+    """The text that names the native kernels as the reader of a map."""
     library = load()
     return f"native kernels ({library if isinstance(library, str) else library.isa})"
 

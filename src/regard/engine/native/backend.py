@@ -1,4 +1,4 @@
-"""The native kernels as a helper of other backends: they read maps on the CPU, and observe in one pass."""
+"""The native kernels as a helper backend: they read maps on the CPU, and observe in one pass."""
 
 from __future__ import annotations
 

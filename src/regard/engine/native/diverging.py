@@ -1,4 +1,4 @@
-"""How different heads are, by the native kernels: all heads of some rows side by side."""
+"""Divergence between heads by the native kernels, which read all heads of some rows at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = 128
 
 
 def compare(problem: Problem, bound: Tensor, folds: Sequence[DivergenceFold], batch: Batch) -> None:
-    """Fill the folds, in a pass of its own."""
+    """Fill the folds, in a separate pass."""
     if not folds:
         return
     shape = (problem.batch, problem.heads)
@@ -72,7 +72,7 @@ def _computed(problem: Problem, batch: Batch) -> Iterator[_Members]:
         some = next(iter(seen.values()))
         jobs = []
         for head in range(problem.heads):
-            # A head that sees nothing takes part too: as a dead one in the comparison with others.
+            # Include heads that see nothing: they count as dead heads in the comparison.
             unit, job = seen.get(head, Unit(some.batch, head, some.rows, ())), Job()
             operands.give(job, unit)
             jobs.append((unit, job))

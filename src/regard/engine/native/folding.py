@@ -27,7 +27,7 @@ from regard.stats.folds import DiagonalFold, DivergenceFold, Fold, PairFold
 
 __all__ = ["fold"]
 
-# The kernels repack all keys before they read a row; for fewer rows than this that does not pay.
+# The least number of rows: the kernels repack all keys first, which takes too long for fewer rows.
 FEW = 4
 # Scores per step of the torch path: 64 MiB.
 SCORES = 1 << 24
@@ -36,7 +36,7 @@ SCORES = 1 << 24
 def fold(problem: Problem, lse: Float[Tensor, "batch heads q"], frame: Frame, folds: Sequence[Fold]) -> None:
     """Fill all folds in one pass over the map, or in more if two folds of a kind have different parameters.
 
-    Differences between heads take a pass of their own, which reads all heads at once.
+    Divergences between heads take a separate pass, which reads all heads at once.
     """
     library = load()
     if isinstance(library, str):
@@ -55,7 +55,7 @@ def fold(problem: Problem, lse: Float[Tensor, "batch heads q"], frame: Frame, fo
 
 
 def _passes(folds: Sequence[Fold]) -> list[tuple[int, dict[type, list[Any]]]]:
-    """Folds that one pass can fill together. A pass starts at one key, and has one slot per kind of fold."""
+    """Group folds into passes. A pass starts at one key, and has one slot per type of fold."""
     passes: list[tuple[int, dict[type, list[Any]]]] = []
     for each in folds:
         skip = each.skip if isinstance(each, DiagonalFold) else 0

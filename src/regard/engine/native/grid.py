@@ -1,6 +1,6 @@
-"""All heads of some batch rows as one piece: the jobs of short maps, written as one table.
+"""A grid: all heads of some batch rows as one piece, whose jobs are written as one table.
 
-A job of its own for each head costs some 40 µs in Python. With few queries, the kernel needs less than that.
+Making a job per head takes about 40 µs in Python. For maps with few queries, the kernel takes less than that.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from regard.memo import remembered
 
 __all__ = ["Grid", "JobTable", "Linear", "pieces"]
 
-# The most numbers that the jobs of one table may collect.
+# The most numbers in the result buffers of one table's jobs.
 ROOM = 1 << 23
-# The most pairs whose mask is kept as one byte each.
+# The most pairs whose mask is stored as one byte each.
 PAIRS = 1 << 24
 FIELDS = {field[0]: at for at, field in enumerate(Job._fields_)}
 WORD = 8
@@ -65,21 +65,22 @@ class Linear:
         return Linear(a * factor, b * factor, c * factor, d * factor)
 
     def __floordiv__(self, group: int) -> Linear:
-        """The head as a key head; a table knows how many heads share one."""
+        """The key head of a head; the table stores the size of a group."""
         constant, batch, head, _ = self.terms
         return Linear(constant, batch, 0, head)
 
 
 @dataclass(frozen=True, eq=False)
 class Visible:
-    """What each head sees of a short map: its run of keys, as the kernels read it, and what narrows it."""
+    """The keys that each head of a short map sees: a run of keys as the kernels read it, and intervals or a
+    mask within it."""
 
     keys: range
     runs: Int64[Tensor, "#batch #heads 4"]
     low: Int64[Tensor, "#batch #heads q"] | None = None
     high: Int64[Tensor, "#batch #heads q"] | None = None
     allowed: Bool[Tensor, "#batch #heads q k"] | None = None
-    # Which heads see anything; None if all do.
+    # The heads that see anything; None if all do.
     seeing: Bool[Tensor, "#batch #heads"] | None = None
 
 
@@ -111,7 +112,7 @@ class Grid:
         return JobTable(self, fields)
 
     def visit(self, job: JobTable) -> Any:
-        """Tell the jobs which pairs they cover; returns what must live as long as they."""
+        """Set the pairs that the jobs cover; returns tensors that must live as long as the jobs."""
         seen = self.visible
         job.row_start, job.row_stop = 0, self.problem.q_len
         job.runs, job.n_runs = _address(seen.runs), 1
@@ -124,14 +125,14 @@ class Grid:
         return x[self.rows_of_batch.start : self.rows_of_batch.stop]
 
     def zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Linear]:
-        """Memory of its own for each head, and its address."""
+        """Allocate zeroed memory for each head; returns it and its address."""
         own = torch.zeros(*self.lead, *shape, dtype=dtype)
         by_batch, by_head = (own.stride(dim) * own.element_size() for dim in (0, 1))
         return own, Linear(own.data_ptr() - self.rows_of_batch.start * by_batch, by_batch, by_head)
 
 
 class JobTable:
-    """Jobs as a matrix of 64-bit words, a row for each; has the attributes of a `Job`."""
+    """Jobs as a matrix of 64-bit words, one row per job; has the attributes of a `Job`."""
 
     def __init__(self, grid: Grid, fields: dict[str, Any]) -> None:
         self.__dict__.update(grid=grid, fields=fields)
@@ -161,7 +162,7 @@ class JobTable:
 
     def _terms(self) -> Int64[Tensor, "terms fields"]:
         """The terms of every field; fields that are not given are 0."""
-        # From an array of words: a list of lists would take ten times as long.
+        # Build from an array of words; a list of lists would take ten times as long.
         words = array("q", bytes(4 * WORD * len(FIELDS)))
         for name, value in self.fields.items():
             at = FIELDS[name]
@@ -175,7 +176,7 @@ class JobTable:
 def pieces(problem: Problem, skip: int = 0, batch: range | None = None) -> Iterator[Unit | Grid]:
     """The pieces of a map without its first `skip` keys: grids if the map is short, else units.
 
-    `batch` confines them to some batch rows.
+    `batch` restricts them to some batch rows.
     """
     batch = range(problem.batch) if batch is None else batch
     each = problem.heads * (2 * (problem.q_len + problem.k_len) + 256)
@@ -188,7 +189,7 @@ def pieces(problem: Problem, skip: int = 0, batch: range | None = None) -> Itera
 
 
 def _visible(problem: Problem, skip: int) -> Visible | None:
-    """What each head sees, or None if that is too much to say pair by pair."""
+    """The keys that each head sees, or None if there are too many pairs to store."""
     mask, q, k = problem.mask, problem.q_len, problem.k_len
     if mask is None:
         return _all_visible(k, skip)
@@ -224,7 +225,7 @@ def _within(
 
 @remembered(8, lambda mask, batch, heads, q, *rest: small(mask, q))
 def _pair_by_pair(mask: Mask, batch: int, heads: int, q: int, k: int, offset: int, skip: int) -> Visible:
-    """Rows that see whatever the mask allows."""
+    """Rows whose keys are given by a mask, pair by pair."""
     place = Place(range(batch), range(heads), range(q), range(skip, k), offset, torch.device("cpu"))
     allowed = place.allowed(mask)
     allowed = allowed.expand(*allowed.shape[:2], q, max(0, k - skip)).contiguous()
@@ -254,5 +255,5 @@ def _address(x: Tensor) -> Linear:
 
 
 def _bits(x: float) -> int:
-    """The bits of a double, as the integer that has them."""
+    """The bits of a double, as an integer."""
     return struct.unpack("<q", struct.pack("<d", x))[0]

@@ -1,4 +1,4 @@
-"""The compiled kernels: found next to their source, chosen by instruction set, loaded once."""
+"""Loads the compiled kernels for the processor's instruction set, once, from the folder of their source."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Job(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Library:
-    """The kernels of one instruction set; a call drops the GIL, so that threads run side by side."""
+    """The kernels of one instruction set; a call releases the GIL, so that threads run in parallel."""
 
     path: Path
     functions: ctypes.CDLL
@@ -75,8 +75,8 @@ class Library:
         return self.functions.regard_isa().decode()
 
     def fold(self, jobs: Sequence[int], threads: int) -> None:
-        """Read the cells of each job into its sums, from their addresses; no two jobs may write to the same
-        memory."""
+        """Run the jobs at these addresses: each adds its cells to its sums. Two jobs must not write to the
+        same memory."""
         if threads == 1 or self.has_threads:
             self._fold(jobs, threads)
         else:
@@ -89,11 +89,11 @@ class Library:
             raise MemoryError("no memory left for the panels of an attention map")
 
     def exp(self, x: torch.Tensor) -> torch.Tensor:
-        """The exponential that computes weights, of a contiguous float32 tensor."""
+        """The kernels' exponential of a contiguous float32 tensor."""
         return self._each(self.functions.regard_exp, x)
 
     def log(self, x: torch.Tensor) -> torch.Tensor:
-        """The logarithm that is used for mixed weights, of a contiguous float32 tensor."""
+        """The kernels' logarithm of a contiguous float32 tensor."""
         return self._each(self.functions.regard_log, x)
 
     def _each(self, function: Callable[..., None], x: torch.Tensor) -> torch.Tensor:
@@ -104,7 +104,7 @@ class Library:
 
 @cache
 def load(folder: Path = Path(__file__).parent, capability: str | None = None) -> Library | str:
-    """The kernels for this processor, or the reason why there are none."""
+    """The kernels for this processor; if there are none, the reason as a string."""
     capability = torch.backends.cpu.get_cpu_capability() if capability is None else capability
     build = BUILDS.get(capability, "generic")
     found = [path for suffix in SUFFIXES for path in folder.glob(f"fold-{build}{suffix}")]

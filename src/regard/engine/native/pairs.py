@@ -1,4 +1,4 @@
-"""Numbers of allowed pairs by column and by diagonal, from the mask alone, once for heads that share it."""
+"""Counts allowed pairs by column and by diagonal from the mask, once for all heads that share it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def count(problem: Problem, folds: Sequence[PairFold]) -> None:
 def _counted(
     problem: Problem, mask: Mask | None, skip: int
 ) -> tuple[Int64[Tensor, "#batch #heads k"], Int64[Tensor, "#batch #heads diagonals"]]:
-    """Pairs by column and by diagonal, without the first `skip` keys."""
+    """The pairs by column and by diagonal, without the first `skip` keys."""
     q, k = problem.q_len, problem.k_len
     if mask is None:
         everything = torch.zeros(1, 1, q, dtype=torch.int64), torch.full((1, 1, q), k)
@@ -44,7 +44,7 @@ def _counted(
         return spans.once(("pairs", skip), lambda: _from_spans(spans.low, spans.high, k, skip))
     batch, heads = mask.batch or 1, mask.heads or 1
     if batch > 1:
-        # Some rows of a batch may have intervals of keys where others do not: each is counted in its own way.
+        # Count each batch row separately: some may have intervals of keys and others not.
         found = [_counted(problem, mask.select(row), skip) for row in range(batch)]
         columns, diagonals = (
             torch.cat([row.expand(1, heads, -1) for row in rows]) for rows in zip(*found, strict=True)

@@ -1,8 +1,8 @@
-"""The sums of a pass: the memory that kernels write to, and how the parts are combined.
+"""The sums of a pass: the memory that kernels write to, and the combination of partial results.
 
-Results of a row are written in place, because a row belongs to one piece at a time. Sums over columns,
-diagonals, blocks and bins are collected per piece and added up in the order of the pieces. If a single fold
-wants a sum, the kernels write to that fold's own tensor.
+Row results are written in place, because a row belongs to one piece at a time. Sums over columns, diagonals,
+blocks and bins are computed per piece, and added up in the order of the pieces. If a single fold requests a
+sum, the kernels write to that fold's own tensor.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from regard.stats.folds import (
 
 __all__ = ["KINDS", "Share", "Sum", "starts"]
 
-# Vectors at the edge of a piece extend past it, and add zeros there.
+# Padding around buffers: vectors at the edge of a piece extend past it, and add zeros there.
 MARGIN = 64
 FLOAT = 4
 
 
 @dataclass(frozen=True)
 class Share:
-    """The sums of one piece, and the part of the whole that they belong to."""
+    """The partial sums of one piece, and the part of the total that they are added to."""
 
     own: Tensor
     home: Tensor
@@ -55,7 +55,7 @@ class Share:
 
 
 class Sum:
-    """One kind of sum, for all folds that want it."""
+    """One kind of sum, for all folds that request it."""
 
     def __init__(self, folds: Sequence[Any], frame: Frame) -> None:
         self.folds, self.frame = folds, frame
@@ -65,15 +65,15 @@ class Sum:
         """Allocate memory for the whole map."""
 
     def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
-        """Point a job at the memory for its results; returns what must be collected when it is done."""
+        """Point a job at the memory for its results; returns the partial sums to add when it is done."""
         raise NotImplementedError
 
     def deliver(self) -> None:
-        """Add what was collected to the tensors of the folds."""
+        """Add the totals to the tensors of the folds."""
         raise NotImplementedError
 
     def room(self, wanted: Sequence[Tensor], *shape: int, fill: float = 0) -> Tensor:
-        """Memory for one result per batch row and head: the tensor of the fold, if only one fold wants it."""
+        """Memory for one result per batch row and head: the fold's own tensor, if there is only one fold."""
         whole = (self.frame.batch, self.frame.heads, *shape)
         if len(wanted) == 1 and wanted[0].shape == whole and wanted[0].is_contiguous():
             return wanted[0]
@@ -154,7 +154,8 @@ class TopKeys(Sum):
 
 
 class Mixes(Sum):
-    """For MixFold: the columns of all folds side by side, each with the keys outside which it is zero."""
+    """For MixFold: the columns of all folds side by side, each with the range of keys outside which it is
+    0."""
 
     def make(self) -> None:
         # Keys after the last one that a fold reads are left out.
@@ -180,7 +181,7 @@ class Mixes(Sum):
         return []
 
     def _support(self, stop: int) -> Int64[Tensor, "columns 2"]:
-        """Between which keys each column is not zero."""
+        """The range of keys in which each column is not 0."""
         if all(fold.stop is not None for fold in self.folds):
             return torch.tensor([0, stop]).repeat(sum(self.widths), 1)
         used = (self.columns != 0).flatten(0, 1).any(0)  # (columns, k)
@@ -274,7 +275,7 @@ class Blocks(Sum):
 
     def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         size, rows, keys = self.size, unit.rows, unit.keys
-        # If no row of blocks is split, a single task writes each sum, so tasks need no buffers of their own.
+        # If no row of blocks is split between pieces, each sum has one writer, so pieces need no own buffers.
         uncut = rows.start % size == 0 and (rows.stop % size == 0 or rows.stop == self.frame.q)
         down = slice(rows.start // size, (rows.stop - 1) // size + 1)
         across = slice(keys.start // size, (keys.stop - 1) // size + 1)
@@ -315,7 +316,7 @@ class Bins(Sum):
 
     def deliver(self) -> None:
         for fold in self.folds:
-            # The first bin starts with all pairs; each border that is reached moves one to the next bin.
+            # The first bin starts with all pairs; each border that a pair reaches moves it to the next bin.
             fold.into[..., :-1] -= self.reached
             fold.into[..., 1:] += self.reached
 

@@ -20,18 +20,19 @@ from regard.engine.stopping import check, may_stop
 
 __all__ = ["Batch", "Operands", "Task", "packed", "task_of"]
 
-# Pieces per thread that run together: enough that no thread waits long for the last one.
+# Pieces per thread in one batch: enough that no thread waits long for the last one.
 AT_ONCE = 32
-# Those of which nobody can stop the last: a third of a second at 40,000 tokens.
+# The same inside a `stoppable` block. A running batch can't be cancelled; it takes a third of a second at
+# 40,000 tokens.
 STOPPABLE = 8
-# The most numbers that pieces running together may collect.
+# The most numbers in the result buffers of one batch.
 ROOM = 1 << 23
 
 
 @dataclass(frozen=True)
 class Task:
-    """One kernel call or a table of them: the results to collect, and the tensors that must stay alive while
-    it has pointers to them."""
+    """One kernel call or a table of calls: the partial sums to add, and the tensors that must stay alive
+    while it has pointers to them."""
 
     job: Job | JobTable
     length: int
@@ -39,12 +40,12 @@ class Task:
     keep: Any = None
 
     def addresses(self) -> list[int]:
-        """Where its jobs are."""
+        """The addresses of its jobs."""
         return self.job.addresses() if isinstance(self.job, JobTable) else [ctypes.addressof(self.job)]
 
 
 def task_of(job: Any, unit: Unit | Grid, sums: Sequence[Sum], keep: Any = None) -> Task:
-    """The job that `unit.job` made, or the table of them, with pointers to its sums."""
+    """The task of a job or a table of jobs that `unit.job` made; sets the pointers to its sums."""
     held = (keep, unit.visit(job))
     return Task(job, len(unit.keys), [share for each in sums for share in each.aim(job, unit)], held)
 
@@ -73,7 +74,7 @@ def packed(x: Tensor) -> Tensor:
 
 
 class Batch:
-    """Runs tasks on as many threads as PyTorch uses, and adds up their sums in the order of the tasks."""
+    """Runs tasks on PyTorch's number of threads, and adds up their sums in the order of the tasks."""
 
     def __init__(self, library: Library) -> None:
         self.library, self.threads = library, torch.get_num_threads()
@@ -90,7 +91,7 @@ class Batch:
     def finish(self) -> None:
         """Run all pending tasks."""
         tasks, self.tasks, self.room = self.tasks, [], ROOM
-        # Long tasks first, so that threads finish at about the same time.
+        # Start long tasks first, so that threads finish at about the same time.
         by_length = sorted(tasks, key=lambda task: task.length, reverse=True)
         addresses = [at for task in by_length for at in task.addresses()]
         at_once = STOPPABLE * self.threads if may_stop() else max(1, len(addresses))

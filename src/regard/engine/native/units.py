@@ -1,6 +1,6 @@
-"""The pieces in which a map is read: some rows of one head, and the keys that they can see.
+"""Units: the pieces in which a map is read, some rows of one head and the keys that they can see.
 
-The pieces follow from the shapes and the mask alone, so results do not depend on the number of threads.
+The pieces depend only on shapes and mask, so results don't depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from regard.memo import Keeper, remembered
 
 __all__ = ["Intervals", "Span", "Unit", "rows_of", "scheduled_units", "spans_of", "units"]
 
-# The most rows of a piece: its sums over columns and diagonals are added up once per piece.
+# The most rows of a piece; its sums over columns and diagonals are added to the totals once per piece.
 ROWS = 512
-# The least number of pieces, if there are rows enough: otherwise threads would be idle.
+# The least number of pieces, if there are enough rows; with fewer, threads would be idle.
 PIECES = 8
 # The most pairs of a piece whose mask is materialised, one byte each.
 PAIRS = 1 << 24
@@ -34,7 +34,7 @@ PAIRS = 1 << 24
 
 @dataclass(frozen=True)
 class Span:
-    """Adjacent keys, and which pairs may attend unless all may."""
+    """Adjacent keys, and the mask of their pairs unless all are allowed."""
 
     keys: range
     allowed: Bool[Tensor, "q keys"] | None = None
@@ -62,7 +62,7 @@ class Unit:
         return Job(**fields)
 
     def visit(self, job: Job) -> Any:
-        """Tell a job which pairs it covers; returns what must live as long as the job."""
+        """Set the pairs that a job covers; returns tensors that must live as long as the job."""
         runs = (Run * len(self.spans))(*map(_run, self.spans))
         job.runs, job.n_runs = ctypes.addressof(runs), len(self.spans)
         job.row_start, job.row_stop = self.rows.start, self.rows.stop
@@ -75,7 +75,7 @@ class Unit:
         return x[self.batch, self.head]
 
     def zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, int]:
-        """Memory of its own, and its address."""
+        """Allocate zeroed memory; returns it and its address."""
         own = torch.zeros(*shape, dtype=dtype)
         return own, own.data_ptr()
 
@@ -103,8 +103,8 @@ def units(
 ) -> Iterator[Unit]:
     """The pieces of a map without its first `skip` keys, in a fixed order: by batch row, by rows, by head.
 
-    A piece has at most `rows` rows, by default as many as suit the problem. Pieces that see nothing are left
-    out. `batch` confines them to some batch rows.
+    A piece has at most `rows` rows, by default chosen for the problem. Pieces that see nothing are left out.
+    `batch` restricts them to some batch rows.
     """
     rows = rows_of(problem) if rows is None else rows
     mask = problem.mask
@@ -190,6 +190,6 @@ def _visits(problem: Problem, mask: Mask, row: Row, skip: int, head: int = 0) ->
 
 
 def rows_of(problem: Problem) -> int:
-    """The most rows of a piece that suit a problem."""
+    """The most rows of a piece, chosen for a problem."""
     each = -(-problem.batch * problem.heads * problem.q_len // PIECES)
     return min(ROWS, max(64, -(-each // 64) * 64))

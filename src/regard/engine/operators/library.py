@@ -1,4 +1,4 @@
-"""The operators `regard::attention` and `regard::attention_backward`: what tracers see of a call.
+"""The operators `regard::attention` and `regard::attention_backward`, which tracers record for a call.
 
 Everything but q, k and v is packed into a string, numbers and tensors. Nothing is validated during tracing;
 the operators validate when they run.
@@ -46,10 +46,10 @@ def attention_operator(
     backend: str,
     wanted: Sequence[bool],
 ) -> tuple[Tensor, Tensor]:
-    """The output, and the log-sum-exp of every row if a gradient is wanted and the backend returns it.
+    """The output, and the log-sum-exp of every row if a gradient is needed and the backend returns it.
 
-    `form` is everything but the mask, with its `tensors`; `held` are the tensors of the mask. `wanted` says
-    which of q, k, v and the tensors require grad.
+    `form` and `tensors` are everything but the mask, packed; `held` are the tensors of the mask. `wanted`
+    says which of q, k, v and `tensors` require grad.
     """
     leaves = _leaves((q, k, v, *tensors), wanted)
     learns = any(wanted)
@@ -88,7 +88,7 @@ def backward_operator(
     mask: str,
     backend: str,
 ) -> list[Tensor]:
-    """The gradients of those of q, k, v and the tensors that are wanted."""
+    """The gradients of those of q, k, v and `tensors` that require grad."""
     given = (q, k, v, *tensors)
     leaves = _leaves(given, wanted)
     with _recorded():
@@ -127,7 +127,7 @@ def _backward(ctx: Any, up: Tensor | None, _: Tensor | None):
     out, lse, q, k, v, seed, *others = ctx.saved_tensors
     count = ctx.counts[0]
     tensors, held = others[:count], others[count:]
-    # PyTorch takes an empty list of numbers for a list of tensors, and wants as many gradients.
+    # PyTorch treats an empty list of numbers as a list of tensors, and expects as many gradients.
     idle = [None] * ctx.counts[1], None, *([] if x == [] else None for x in ctx.rest), None
     if up is None:
         return None, None, None, [None] * count, *idle
@@ -186,19 +186,18 @@ def _identity(x: Tensor) -> Hashable:
 
 
 def _keeps(backend: Backend, problem: Problem) -> bool:
-    """Whether the output and the log-sum-exp that the operator returned suffice for the gradients."""
+    """Whether the output and the log-sum-exp of the operator suffice to compute the gradients."""
     return backend.hides_lse(problem) is None and not backend.wants_float32(problem)
 
 
 def _leaves(given: Sequence[Tensor], wanted: Sequence[bool]) -> list[Tensor]:
-    """The tensors without their graphs but with their `requires_grad`, because the choice of a backend may
-    depend on it."""
+    """Detach the tensors but keep their `requires_grad`, because the choice of a backend may depend on it."""
     return [x.detach().requires_grad_(want) for x, want in zip(given, wanted, strict=True)]
 
 
 @contextmanager
 def _recorded() -> Iterator[None]:
-    """Autograd inside an operator, whose inside is hidden from PyTorch."""
+    """Enable autograd inside an operator, where PyTorch disables it."""
     include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     keys = torch._C.DispatchKey
     for key in (keys.AutogradFunctionality, keys.AutogradOther, keys.AutogradNestedTensor):
@@ -208,7 +207,7 @@ def _recorded() -> Iterator[None]:
 
 
 def _room_for_lse(q: Tensor, wanted: bool) -> Tensor:
-    """A buffer for the log-sum-exp of every row, in the engine's layout; empty if it is not wanted."""
+    """A buffer for the log-sum-exp of every row, in the engine's layout; empty if it is not needed."""
     if not wanted:
         return q.new_empty(0)
     lead = q.shape[:2] if q.ndim == 4 else (q.shape[0], 1) if q.ndim == 3 else (1, 1)
@@ -220,7 +219,7 @@ def _four(x: Tensor) -> Tensor:
 
 
 def _owned(x: Tensor, *inputs: Tensor) -> Tensor:
-    """The tensor, contiguous as the tracers were told, in memory that no input shares."""
+    """A contiguous tensor, as the fake implementation promises, in memory that no input shares."""
     x = x.contiguous()
     taken = {other.untyped_storage()._cdata for other in inputs}
     return x.clone() if x.untyped_storage()._cdata in taken else x

@@ -1,8 +1,8 @@
-"""Masks, biases and score functions packed into what a PyTorch operator can take: a string, numbers and
+"""Packs masks, biases and score functions into arguments of a PyTorch operator: a string, numbers and
 tensors.
 
-`pack` runs while a program is traced, so it only reads attributes: lengths stay symbolic, and a tensor
-becomes an input of the graph. `unpack` runs when the graph does.
+`pack` runs while a program is traced, so it only reads attributes: lengths stay symbolic, and tensors become
+inputs of the graph. `unpack` runs with the graph.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS: dict[str, Any] = {
     if isinstance(kind, type) and is_dataclass(kind)
 }
 OWN = {kind: name for name, kind in KINDS.items()}
-# Objects without a name in a module, by number; the prefix tells processes apart.
+# Objects that can't be imported by name, by number; the prefix identifies the process.
 PROCESS = token_hex(8)
 _unnamed: list[Any] = []
 
@@ -43,7 +43,7 @@ Answer = TypeVar("Answer", bound=Callable[..., str | None])
 
 
 class Packed:
-    """The parts of packed objects that are not in their form. (Tracers cannot make a dataclass with
+    """The numbers and tensors of packed objects. (Not a dataclass: tracers can't create one with
     factories.)"""
 
     def __init__(
@@ -85,7 +85,7 @@ def pack(x: Any, into: Packed) -> str:
 def is_packable(x: Any) -> bool:
     """Whether a mask, a bias or a score function can be packed: it is a dataclass, and so are its parts.
 
-    A function made in the traced program, or one that holds tensors of it, cannot be called later.
+    A function created in the traced program, or one that captures its tensors, can't be called later.
     """
     if isinstance(x, JOINS):
         return all(is_packable(part) for part in x.parts)
@@ -97,7 +97,7 @@ def is_packable(x: Any) -> bool:
     try:
         cells = x.__closure__
     except AttributeError:
-        # The compiler traces how this function is made: there is no object to call yet.
+        # The compiler traces the creation of this function, so the object doesn't exist yet.
         return False
     return torch.compiler.is_dynamo_compiling() or not any(_is_traced(c.cell_contents) for c in cells or ())
 
@@ -142,7 +142,7 @@ def _fields(kind: type) -> str | None:
 
 @_constant
 def _name(x: Any) -> str:
-    """The key by which `_named` finds an object: its module and name, or its number in this process."""
+    """The key of an object for `_named`: its module and name, or its number in this process."""
     module, name = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
     if module is not None and name is not None and module != "__main__" and _found(module, name) is x:
         return f"{module}:{name}"
@@ -205,7 +205,7 @@ def _made(kind: Any, parts: Sequence[Any]) -> Any:
 
 
 def _named(name: str) -> Any:
-    """The object that a key of `_name` belongs to."""
+    """The object of a key that `_name` returned."""
     process, _, number = name.partition("#")
     if process == PROCESS:
         return _unnamed[int(number)]

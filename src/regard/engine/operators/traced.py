@@ -1,4 +1,4 @@
-"""The call inside a traced program: it becomes one operator in the program's graph."""
+"""Attention inside a traced program, where a call becomes one operator in the graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def traced_attention(
 ) -> Tensor:
     """`attention` as one node of a graph, whatever the lengths; `untraced` is `attention` itself."""
     if torch._C._are_functorch_transforms_active():
-        # Imported here, because this imports the compiler, which is loaded by now.
+        # Imported here, because it imports the compiler, which is loaded already when a program is traced.
         from regard.engine.operators.uncompiled import TRANSFORMED
 
         return TRANSFORMED(untraced, q, k, v, **vars(options), backend=backend)
@@ -57,7 +57,7 @@ def traced_attention(
 
 
 def _packable(mask: Mask, batch: int, heads: int, q: int, k: int) -> Mask:
-    """The mask, with parts that only the traced program can compute as bool matrices."""
+    """The mask, with parts that can't be packed replaced by bool matrices."""
     if is_packable(mask):
         return mask
     if isinstance(mask, And | Or | Not):

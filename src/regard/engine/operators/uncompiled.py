@@ -1,4 +1,4 @@
-"""Code that compilers must leave to Python. Importing this imports the compiler, so only traced code does."""
+"""Calls that compilers must not trace. This imports the compiler, so only traced code imports it."""
 
 from __future__ import annotations
 

@@ -61,14 +61,14 @@ class SdpaBackend(Backend):
             return None  # its kernels have no forward-mode derivative
 
     def backward(self, problem: Problem, riders: Riders, result: Streamed, up: Upstream) -> Gradients | None:
-        # PyTorch's operator takes no gradient of lse; the streamed backward does, and is as exact.
+        # PyTorch's operator accepts no gradient of lse. The streamed backward does, and is as exact.
         if up.lse is not None or up.columns is not None or up.entropy is not None:
             return None
         return Gradients(*backward(problem, result.out, result.lse, up.out.contiguous()))
 
 
 def _learns_here(problem: Problem) -> bool:
-    """Whether PyTorch's own backward would not be exact enough for the gradients that are wanted."""
+    """Whether PyTorch's own backward would not be exact enough for the required gradients."""
     inputs = (problem.q, problem.k, problem.v)
     if not torch.is_grad_enabled() or not any(x.requires_grad for x in inputs):
         return False

@@ -1,4 +1,5 @@
-"""A problem as calls of PyTorch's fused kernel: each block of queries with only the keys it can see."""
+"""Splits a problem into calls of PyTorch's fused kernel: each block of queries with only the keys it can
+see."""
 
 from __future__ import annotations
 
@@ -21,10 +22,9 @@ from regard.memo import is_value, remembered
 __all__ = ["SHORT", "Call", "calls_of", "in_one_call", "is_kept", "whole_mask"]
 
 BLOCK = 256
-# From this ratio of unmasked to masked keys on, two calls and a merge are faster than one masked call.
+# From this ratio of full to partial keys on, two calls and a merge are faster than one masked call.
 SPLIT = 4
-# Up to this length a text under a mask is one call with the whole mask; masks of up to this many cells are
-# cached.
+# Up to this length, a masked text is one call with the whole mask; masks of up to this many cells are cached.
 SHORT, KEPT_CELLS = 256, 1 << 18
 # Up to this many pairs, and heads times pairs, a mask without intervals is evaluated whole and once: its
 # tiles cost more to classify than they save. Those of up to KEPT_PAIRS are cached, one byte each.
@@ -56,7 +56,7 @@ class Call:
         return torch.cat([x[:, :, run.start : run.stop] for run in self.runs], 2)
 
     def add_keys(self, total: Tensor, x: Tensor) -> None:
-        """Add gradients of the gathered keys back where they came from."""
+        """Add gradients of the gathered keys to the original keys."""
         start = 0
         for run in self.runs:
             total[self.batch.start : self.batch.stop, :, run.start : run.stop] += x[
@@ -72,7 +72,7 @@ def in_one_call(problem: Problem) -> bool:
 
 
 def calls_of(problem: Problem) -> Iterator[list[Call]]:
-    """For each block of queries the calls whose results are merged; empty where nothing is visible."""
+    """For each block of queries, the calls whose results are merged; empty if the block sees nothing."""
     batch = range(problem.batch)
     if is_plain(problem):
         causal = problem.mask is not None
@@ -103,9 +103,9 @@ def is_kept(mask: Mask, shape: tuple[int, int, int, int], *_: object) -> bool:
 def whole_mask(
     mask: Mask, shape: tuple[int, int, int, int], offset: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
-    """(additive mask, dead rows or None) of a short text: one call for all its queries.
+    """(additive mask, dead rows or None) of a short text, for one call with all its queries.
 
-    Computing a schedule would take longer than the masked pairs do.
+    Computing a schedule would take longer than computing the masked pairs.
     """
     batch, heads, q_len, k_len = shape
     place = Place(range(batch), range(heads), range(q_len), range(k_len), offset, torch.device("cpu"))
@@ -156,8 +156,8 @@ Tiles = dict[Any, tuple[Tensor, Tensor | None]]
 
 
 def _tiles_of(problem: Problem, mask: Mask | None) -> Tiles | None:
-    """Where the additive masks of a call are kept if they are few: for the next call too if the mask is a
-    value."""
+    """The cache for the additive masks of a call; if the mask is a value and they are few, it outlives the
+    call."""
     q, k = problem.q_len, problem.k_len
     if mask is None or mask.batch is not None or (mask.heads or 1) * q * k > KEPT_TILES:
         return None
@@ -170,7 +170,7 @@ def _kept_tiles(mask: Mask, heads: int, q: int, k: int, offset: int, dtype: torc
 
 
 class _MaskBuilder:
-    """Additive masks for the calls of one schedule; tiles that are alike are built once."""
+    """Builds additive masks for the calls of one schedule; equal tiles are built once."""
 
     def __init__(self, problem: Problem, mask: Mask | None, batch: range) -> None:
         self.problem, self.mask, self.batch = problem, mask, batch
@@ -209,7 +209,7 @@ class _MaskBuilder:
         place = Place(self.batch, range(p.heads), row.queries, run, p.offset, p.q.device)
         bias = p.scoring.bias_tile(place)
         if run in row.partial and self.mask is not None:
-            # A new tensor either way: the kernel wants the shape of all its pairs.
+            # A new tensor either way, because the kernel needs a mask with the full shape.
             allowed = place.allowed(self.mask).expand(-1, -1, len(row.queries), len(run))
             seen = torch.zeros((), dtype=p.accumulate) if bias is None else bias.to(p.accumulate)
             return torch.where(allowed, seen, -torch.inf)

@@ -1,7 +1,8 @@
 """Forward and backward by PyTorch's fused kernels for the CPU.
 
-These kernels cannot use the structure of a mask, but each block of queries can: it gets only the keys it can
-see, gathered, in one fused call. So a window or a document mask costs what its pairs cost, at fused speed.
+These kernels can't use the structure of a mask. So each block of queries is a fused call with only the keys
+that it can see, gathered. The time of a window or a document mask is proportional to its pairs, at fused
+speed.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ __all__ = ["backward", "forward", "masked", "plain", "plain_of"]
 
 # PyTorch's CPU kernel that also returns the log-sum-exp.
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
-# Up to this many rows the query heads of a group are stacked as rows: their keys are then read once.
+# Up to this many rows, the query heads of a group are stacked as rows, so that their keys are read once.
 FOLD = 64
-# The kernel adds up the key gradients of a group's heads one after the other; more heads than this round too
-# often.
+# The most heads of a group per call: the kernel adds up their key gradients one after the other, and every
+# addition rounds.
 IN_A_ROW = 32
 
 
@@ -39,7 +40,7 @@ def plain(problem: Problem) -> Tensor:
 
 
 def plain_of(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> Tensor:
-    """The same from tensors of a call that has no other options."""
+    """`plain` for the tensors of a call without other options."""
     q, k, v = map(_packed, (q, k, v))
     grouped = q.shape[1] > k.shape[1]
     return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped)
@@ -49,7 +50,7 @@ def forward(problem: Problem) -> tuple[Float[Tensor, "batch heads q dim"], Float
     """Output and log-sum-exp of every row."""
     if problem.sink is None:
         return _without_sink(problem)
-    # In float32: a sink scales the output afterwards, and it should be rounded only once.
+    # In float32, because the sink scales the output afterwards, and it should be rounded only once.
     wide = replace(
         problem, **{name: getattr(problem, name).to(problem.accumulate) for name in ("q", "k", "v")}
     )
@@ -117,12 +118,13 @@ def _fold_mask(mask: Tensor, group: int) -> Tensor:
 
 
 def _as_operand(mask: Tensor | None, q: Tensor) -> Tensor | None:
-    """The operator takes masks in float32 or in q's dtype; half-precision masks would round a bias."""
+    """Convert a mask to a dtype that the operator accepts: float32 or q's; half precision would round a
+    bias."""
     return None if mask is None else mask.to(sum_dtype(q.dtype))
 
 
 def _merge(out: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> tuple[Tensor, Tensor]:
-    """Merge two partial softmaxes; a side that saw nothing (lse -inf) has weight 0."""
+    """Merge two partial softmaxes; one that saw nothing (lse -inf) has weight 0."""
     both = add_exp(lse, part_lse)
     safe = both.masked_fill(both == -torch.inf, 0.0)
     weight, part_weight = (lse - safe).exp(), (part_lse - safe).exp()
@@ -138,7 +140,7 @@ def backward(
     dtype = problem.accumulate
     dq = torch.zeros_like(problem.q, dtype=dtype)
     dk, dv = torch.zeros_like(problem.k, dtype=dtype), torch.zeros_like(problem.v, dtype=dtype)
-    # exp(s - inf) = 0: a dead row has no gradients to send.
+    # exp(s - inf) = 0: a dead row contributes no gradients.
     bound = lse.masked_fill(lse == -torch.inf, torch.inf)
     parts = _parts(problem.group)
     for call in (call for calls in calls_of(problem) for call in calls):
@@ -180,12 +182,13 @@ def _together(x: Float[Tensor, "batch more k dim"], parts: int) -> Float[Tensor,
 
 
 def _packed(x: Tensor) -> Tensor:
-    """The operators assume contiguous rows, and PyTorch's public function would build the whole map."""
+    """Make rows contiguous: the operators assume it, and otherwise PyTorch's public function would build the
+    whole map."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    """An operator of PyTorch without a public name, which a release may remove."""
+    """A private operator of PyTorch, which a release may remove."""
     try:
         return getattr(torch.ops.aten, name)
     except AttributeError:

@@ -1,7 +1,8 @@
-"""Short calls without options, straight to PyTorch's kernel: the work around it would take longer than it.
+"""Passes short calls without options straight to PyTorch's kernel, as validation would take longer than the
+kernel.
 
-Only calls that need no error, no gradient and no option come this way; everything else returns None, and the
-ordinary way runs it. Either way the same kernel gets the same operands.
+This handles only calls without errors, gradients and options. For all others it returns None, and the caller
+runs them in the ordinary way. Either way, the same kernel gets the same operands.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class _Known:
-    """What a mask is for the kernel: nothing, its causal flag, or an additive mask."""
+    """A mask in the kernel's form: no mask, the causal flag, or an additive mask."""
 
     causal: bool = False
     additive: Tensor | None = None
@@ -41,7 +42,7 @@ NOTHING = _Known()
 def short_output(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, scale: float | None
 ) -> Tensor | None:
-    """The output, without a graph; None if the call is to be run in the ordinary way.
+    """The output, without a graph; None if the call must be run in the ordinary way.
 
     A mask is a mask or a bool tensor that broadcasts to (batch, heads, q, k), True = may attend.
     """
@@ -63,7 +64,7 @@ def short_output(
 
 
 def _suits(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether three tensors are an ordinary call on the CPU that wants no gradient."""
+    """Whether three tensors are a valid call on the CPU that needs no gradient."""
     if not (q.is_cpu and k.is_cpu and v.is_cpu):
         return False
     of_q, of_k, dtype = q.shape, k.shape, q.dtype
@@ -81,7 +82,7 @@ def _suits(q: Tensor, k: Tensor, v: Tensor) -> bool:
 def _known_of(
     mask: Mask | Tensor | None, shape: tuple[int, int, int, int], dtype: torch.dtype
 ) -> _Known | None:
-    """What a mask is for the kernel; None if that is not known beforehand."""
+    """A mask in the kernel's form; None if it is not cached and must be evaluated."""
     if mask is None:
         return NOTHING
     sums = sum_dtype(dtype)
@@ -110,7 +111,7 @@ def _of_value(mask: Mask, shape: tuple[int, int, int, int], sums: torch.dtype) -
 
 
 def _of_tensor(mask: Tensor, shape: tuple[int, int, int, int], sums: torch.dtype) -> _Known | None:
-    """What a bool tensor is, which may change until the next call: nothing is remembered."""
+    """A bool tensor in the kernel's form; not cached, because the tensor may change before the next call."""
     if type(mask) is not Tensor or not mask.is_cpu or mask.dtype != torch.bool or mask.ndim not in (2, 4):
         return None
     if max(shape[2:]) > SHORT or mask.shape[-2:] != shape[2:]:

@@ -39,18 +39,17 @@ def refusal(problem: Problem) -> str | None:
 def wants_float32(problem: Problem) -> bool:
     """Whether a half-precision problem should be computed in float32 on the CPU.
 
-    PyTorch's half-precision kernel approximates exp: its log-sum-exp is off by 6e-5, and so would be every
-    weight of a map. It accumulates gradients in half precision. And without bfloat16 instructions it is no
-    faster: its backward takes 2 to 20 times as long.
+    PyTorch's half-precision kernel approximates exp: its log-sum-exp has an error of 6e-5, and so would every
+    weight of a map. It accumulates gradients in half precision. And without bfloat16 instructions it is not
+    faster; its backward takes 2 to 20 times as long.
     """
     return problem.q.device.type == "cpu" and is_half(problem)
 
 
 @asked_once
 def is_plain(problem: Problem) -> bool:
-    """One call of PyTorch's own function computes it: no mask, or the causal mask of PyTorch's alignment."""
-    # The kernel scales after it has put -inf where the causal mask forbids, so a scale of 0 or less would
-    # undo the mask.
+    """Whether one call of PyTorch's own function computes it: no mask, or PyTorch's causal mask."""
+    # The kernel scales after masking with -inf, so a scale of 0 or less would undo the mask.
     causal = problem.scoring.scale > 0 and _is_causal(problem)
     return problem.scoring.linear and (problem.mask is None or causal)
 

@@ -1,4 +1,4 @@
-"""Backward: each tile is recomputed from the log-sum-exp of its rows and folded in."""
+"""The backward pass: recomputes each tile from the log-sum-exp of its rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def backward(problem: Problem, columns: Tensor | None, result: Streamed, up: Ups
 
 
 def _backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
-    """Recompute each tile from the log-sum-exp of its rows; nothing of size q x k is kept.
+    """Recompute each tile from the log-sum-exp of its rows; nothing of size q x k is stored.
 
     The gradient of a score is w_ij (d_out_i . v_j - delta_i), where delta collects all terms that are the
     same for a whole row; a gradient of the entropy adds -w_ij (1 + log w_ij) d_entropy_i. If a score or a
@@ -73,7 +73,7 @@ def _backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
 
 
 def _sums_for(parameter: Tensor, problem: Problem) -> Tensor:
-    """Zeros to accumulate a parameter's gradient in: float64, unless every pair has an entry of its own."""
+    """Zeros to accumulate a parameter's gradient in; float64, unless every pair has its own entry."""
     pairs = (problem.batch, problem.heads, problem.q_len, problem.k_len)
     shared = tuple(parameter.shape) != pairs
     return torch.zeros_like(parameter, dtype=torch.float64 if shared else problem.accumulate)
@@ -144,7 +144,7 @@ class _Backward:
         return dq * p.scoring.scale if p.scoring.score.is_dot else dq
 
     def _inputs(self, q: Tensor, tile: Tile) -> tuple[Tensor, Tensor, Tensor]:
-        """The q, k and v of a tile, with NaN and inf replaced where its mask may hide them."""
+        """The q, k and v of a tile, with NaN and inf replaced if its mask may hide them."""
         keys = slice(tile.keys.start, tile.keys.stop)
         k, v = self.k[:, keys], self.v[:, keys]
         if not self.dirty or tile.blocked is None:
@@ -159,9 +159,9 @@ class _Backward:
         """The sum over keys of w_ij (d_out_i . v_j) for exact weights, and the factor that makes weights
         exact.
 
-        All weights of a row, the sink's included, are off by one factor, the rounding error of its lse. Their
-        sum is that factor. The sink's complement 1 - w would not do: it loses all digits when the sink takes
-        nearly all weight.
+        The rounding error of a row's lse scales all of its weights, including the sink's, by one factor,
+        which is their sum. The complement 1 - w of the sink's weight would not do: it loses all digits if the
+        sink takes nearly all weight.
         """
         part = self.part
         total, mass = (torch.zeros_like(lse, dtype=torch.float64) for _ in range(2))
@@ -183,7 +183,7 @@ class _Backward:
         return (total * share).to(lse.dtype), share.to(lse.dtype)
 
     def _through_score(self, q: Tensor, k: Tensor, ds: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
-        """From the gradient of a tile's scores to those of (scaled) q and k, and of the parameters."""
+        """The gradients of (scaled) q and k and of the parameters, from the gradient of a tile's scores."""
         if self.part.problem.scoring.linear:
             return bmm(ds, k), bmm(ds.transpose(1, 2), q)
         return self._through_autograd(q, k, ds, tile)
@@ -196,8 +196,8 @@ class _Backward:
             own = tuple(x.detach().to(q.dtype).requires_grad_() for x in scoring.score.parameters())
             s = part.four(bmm(q, k.transpose(1, 2)) if scoring.score.is_dot else scoring.raw(q, k, own))
             if bias is not None:
-                # Expanded to the tile's size: autograd would sum over shared axes in an order that depends on
-                # threads.
+                # Expand to the tile's size: autograd would sum over shared axes in an order that depends on
+                # the number of threads.
                 bias = bias.detach().to(q.dtype).expand_as(s).requires_grad_()
             s = scoring.modify(s, bias, tile.place)
         if not s.requires_grad:

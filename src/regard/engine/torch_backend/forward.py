@@ -1,8 +1,8 @@
-"""Forward: attention by streaming tiles, in plain torch operations, on every device.
+"""The forward pass: attention by streaming tiles, in plain torch operations, on every device.
 
-This backend defines the right result. It never holds more than one tile of scores, keeps every sum in float32
-or better, adds in a fixed order, and supports every option. All that remains of the map is one log-sum-exp
-per row, from which every cell can be recomputed.
+This backend defines the correct result. It holds one tile of scores at a time, sums in float32 or better and
+in a fixed order, and supports every option. Of the map it returns one log-sum-exp per row, from which every
+cell can be recomputed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from regard.stats.row_maxima import update_row_maxima
 
 __all__ = ["forward"]
 
-# float32 overflows near 3e38. If sums of exp(s - m), or of its products with values, exceed this, the block
-# is streamed again with a running maximum per tile.
+# float32 overflows near 3e38. If sums of exp(s - m), or of its products with values, exceed this limit, the
+# block is streamed again with an update of the maximum per tile.
 LARGE = 1e30
 
 
@@ -80,7 +80,8 @@ class _Stream:
     def run(self, row: Row) -> None:
         """Stream one block; leaves acc, m, energy and row_maxima."""
         if self.riders.distance:
-            # Relative to the middle of the block, so that near keys keep their digits far down the text.
+            # Use positions relative to the middle of the block, so that they keep their precision in long
+            # texts.
             positions = torch.arange(self.v.shape[1], dtype=self.v.dtype, device=self.v.device)
             self.v[..., self.width + 1] = self._middle(row) - positions
         self._stream(row, careful=False)
@@ -137,7 +138,7 @@ class _Stream:
                     else s.amax(-1)
                 )
                 if careful or not settled:
-                    # The maximum need not be exact: once every row has one, it is kept (see LARGE).
+                    # The maximum need not be exact: once every row has one, it is not updated (see LARGE).
                     settled = self._raise(top[..., None]) and not careful
             self._add(s, tile, keys)
 
