@@ -1,25 +1,22 @@
 # Everything here works on a fresh machine with Python 3.11 or newer and nothing else.
 #
-#   make view     look at attention          make view REGARD_ARGS="--help"
-#   make test     lint and all tests but these two:
-#   make kernels  tests of the GPU kernels, compiled and interpreted: no GPU needed
-#   make long     every family of transformers, examples that train, many kills, the site
-#   make exhaustive  every test with all its parameters and many examples: hours
-#   make check    lint and types only
-#   make frontend rebuild the viewer's page  (the others do it when frontend/ has changed)
-#   make docs     the documentation's site, in site/
-#   make bench    every benchmark, in turn
-#   make tritons  kernels' tests with other releases of Triton   make tritons TRITONS=3.9.0
-#   make matrix   the lowest and the newest releases of what regard needs   make matrix MATRIX="lowest --smoke"
-#   make readme   README and docs against an installed wheel   make readme README_ARGS="--borrow README.md"
-#   make clean    remove what make made
+#   make view     look at attention          make view REGARD_ARGS="--help"   make test     lint and all tests
+# but these two:   make kernels  tests of the GPU kernels, compiled and interpreted: no GPU needed   make long
+# every family of transformers, examples that train, many kills, the site   make exhaustive  every test with
+# all its parameters and many examples: hours   make check    lint and types only   make frontend rebuild the
+# viewer's page  (the others do it when frontend/ has changed)   make docs     the documentation's site, in
+# site/   make bench    every benchmark, in turn   make tritons  kernels' tests with other releases of Triton
+# make tritons TRITONS=3.9.0   make matrix   the lowest and the newest releases of what regard needs   make
+# matrix MATRIX="lowest --smoke"   make readme   README and docs against an installed wheel   make readme
+# README_ARGS="--borrow README.md"   make clean    remove what make made
 #
 # Another Python: make test PYTHON=/path/to/python
 
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
-# Fifteen thousand files are installed, of which few are ever imported: those are compiled then, and not all of them now.
+# Fifteen thousand files are installed, of which few are ever imported: those are compiled then, and not all
+# of them now.
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt
 REGARD_ARGS ?=
 
@@ -38,14 +35,14 @@ help:
 view: $(VENV)/.installed
 	$(BIN)/regard view $(REGARD_ARGS)
 
-# Side by side: packages from PyPI, the page, the system's browser; then the tests. Types take a minute of a core, which
-# tests would miss: `make check`.
+# Side by side: packages from PyPI, the page, the system's browser; then the tests. Types take a minute of a
+# core, which tests would miss: `make check`.
 test:
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 page chromium lint suite GOAL=test
 
-# One worker more than there are cores, since some wait for a browser or a program, and each keeps to one thread. What
-# programs compile is kept for the next one that a test starts, whatever the environment says. In place of the shell,
-# so that a signal for make reaches it.
+# One worker more than there are cores, since some wait for a browser or a program, and each keeps to one
+# thread. What programs compile is kept for the next one that a test starts, whatever the environment says. In
+# place of the shell, so that a signal for make reaches it.
 PYTEST = workers=$$($(BIN)/python -c 'import os; \
 		print(1 + len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)))') && \
 	exec env OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$workers
@@ -53,8 +50,8 @@ PYTEST = workers=$$($(BIN)/python -c 'import os; \
 suite: lint chromium $(VENV)/.compiled
 	@$(PYTEST)
 
-# What stands apart in tests/conftest.py. Kernels for GPUs: compiled for one that need not be there, and run in
-# Triton's interpreter.
+# What stands apart in tests/conftest.py. Kernels for GPUs: compiled for one that need not be there, and run
+# in Triton's interpreter.
 kernels: $(VENV)/.installed-test
 	@$(PYTEST) tests/engine/triton
 
@@ -76,7 +73,8 @@ exhaustive: chromium $(VENV)/.installed-test
 types: $(VENV)/.installed-test
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-# Where there is a Node the page is built while packages are fetched; an install waits for it, and builds it elsewhere.
+# Where there is a Node the page is built while packages are fetched; an install waits for it, and builds it
+# elsewhere.
 page:
 	@if command -v npm >/dev/null 2>&1; then $(PYTHON) -m building.frontend >/dev/null 2>&1 || true; fi
 
@@ -88,8 +86,8 @@ lint: $(VENV)/.installed-test
 	$(BIN)/python -m building.api --check
 	$(BIN)/python -m building.frontend --lint
 
-# The page is tested in a real browser: the system's, installed where that is allowed. Without one those tests are
-# skipped, and say so.
+# The page is tested in a real browser: the system's, installed where that is allowed. Without one those tests
+# are skipped, and say so.
 chromium:
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
 		command -v $$name >/dev/null 2>&1 && exit 0; done; \
@@ -112,8 +110,8 @@ bench: $(VENV)/.installed
 		[ -e "$$script" ] || continue; found=yes; echo "== $$script"; $(BIN)/python "$$script"; done; \
 		[ -n "$$found" ] || echo "No benchmarks yet: benchmarks/ holds no .py file."
 
-# What PyTorch brings along is newer from release to release; these the kernels for Hopper were run on. A gigabyte
-# each. The one that constraints.txt names is what `make kernels` has.
+# What PyTorch brings along is newer from release to release; these the kernels for Hopper were run on. A
+# gigabyte each. The one that constraints.txt names is what `make kernels` has.
 TRITONS ?= 3.6.0 3.8.0 3.9.0
 tritons: $(VENV)/.installed-test
 	@set -e; for release in $(TRITONS); do \
@@ -121,7 +119,8 @@ tritons: $(VENV)/.installed-test
 		[ -d $$there/triton ] || $(BIN)/python -m pip install --quiet --no-deps --target $$there triton==$$release; \
 		PYTHONPATH=$$there $(BIN)/python -m pytest -q -n auto tests/engine/triton; done
 
-# Users have other releases than constraints.txt. An environment each, of gigabytes where pip's torch is the GPU build.
+# Users have other releases than constraints.txt. An environment each, of gigabytes where pip's torch is the
+# GPU build.
 MATRIX ?=
 matrix: $(VENV)/.created
 	$(PIP_INSTALL) --quiet uv
@@ -137,8 +136,8 @@ clean:
 	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis frontend/node_modules src/regard/viewer/static
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamps: an install runs again only when what it installs has changed, and never upgrades on its own. An install
-# builds the page, so it depends on the page's sources as well.
+# Stamps: an install runs again only when what it installs has changed, and never upgrades on its own. An
+# install builds the page, so it depends on the page's sources as well.
 PAGE := $(shell find frontend -name node_modules -prune -o -type f -print 2>/dev/null) building/frontend.py
 $(VENV)/.installed: pyproject.toml constraints.txt $(PAGE) | $(VENV)/.created
 	$(PIP_INSTALL) -e .
