@@ -188,7 +188,8 @@ def _check_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Mask | None:
 
 
 def _allows_everything(mask: Mask, q: int, k: int) -> bool:
-    """Whether a mask allows every pair, such as a causal mask in a decode step or a window wider than the text."""
+    """Whether a mask allows every pair, such as a causal mask in a decode step or a window wider than the
+    text."""
     return bool(q and k) and _coverage(mask, q, k) is Coverage.FULL
 
 
