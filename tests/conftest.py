@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,6 +97,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     named = (config.invocation_params.dir / arg.partition("::")[0] for arg in config.args)
     return True if not any(path.is_relative_to(collection_path) for path in named) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Tests hold no doctests: to look for them, what tests share would be imported once more."""
+    return [file for file in (yield) if type(file) is pytest.Module]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
