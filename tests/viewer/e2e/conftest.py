@@ -1,4 +1,4 @@
-"""A server process with two recordings, the bundled story's and a small one, and Chromium in front of it."""
+"""The bundled story in a server process, a small recording in a server here, and Chromium before them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ import pytest
 import regard
 from processes import checkout, started
 from regard.models import Recording
+from regard.viewer import Settings
+from regard.viewer.session import Session
 from viewer.e2e.waiting import PATIENCE
 from viewer.samples import layer, recording, saved
+from viewer.serving import served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'regard[test]'")
 LAPTOP = {"width": 1280, "height": 800}
@@ -76,6 +79,12 @@ def serve(cache: Path, *arguments: str) -> Iterator[str]:
         pytest.fail(f"The server did not start:\n{''.join(said)}")
 
 
+def served_here(cache: Path, *recordings: Path, token: str | None = None) -> Iterator[str]:
+    """The address of a server in this process, which starts at once."""
+    with served(Session(Settings(cache=cache, recordings=recordings, token=token))) as address:
+        yield address
+
+
 def _wait_for_the_viewer(address: str) -> None:
     """The server answers at once, and for a while only that it is starting."""
     while httpx.get(f"{address}/api/info", timeout=None).status_code == 503:
@@ -90,10 +99,10 @@ def server(cache: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def small_server(cache: Path, small: Recording) -> Iterator[str]:
-    """`regard view` on `small`."""
+    """A server of `small`."""
     shelf = cache / "shelf"
     shelf.mkdir()
-    yield from serve(cache, str(saved(small, shelf / "small.regard").parent))
+    yield from served_here(cache, saved(small, shelf / "small.regard").parent)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from regard.models import Recording
-from viewer.e2e.conftest import serve
+from viewer.e2e.conftest import served_here
 from viewer.e2e.files import export
 from viewer.e2e.reading import weight_shown
 from viewer.e2e.waiting import map_is_drawn
@@ -25,7 +25,7 @@ def made() -> Recording:
 @pytest.fixture(scope="module")
 def address(made: Recording, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("cross")
-    yield from serve(folder / "cache", str(saved(made, folder / "translated.regard")))
+    yield from served_here(folder / "cache", saved(made, folder / "translated.regard"))
 
 
 def test_the_map_names_queries_and_keys_from_their_own_texts(page: Page, address: str, made: Recording):

@@ -20,7 +20,7 @@ from regard.viewer import Settings
 from regard.viewer.heads import Head
 from regard.viewer.pyramid import Progress, Pyramid
 from regard.viewer.session import Session
-from viewer.e2e.conftest import serve
+from viewer.e2e.conftest import served_here
 from viewer.e2e.long import long_recording
 from viewer.e2e.waiting import PATIENCE, map_is_drawn
 from viewer.samples import layer, recording, saved
@@ -65,7 +65,7 @@ def shelf(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def address(shelf: Path, tmp_path: Path) -> Iterator[str]:
-    yield from serve(tmp_path / "cache", str(shelf))
+    yield from served_here(tmp_path / "cache", shelf)
 
 
 def test_a_recording_that_goes_is_said_and_another_can_be_opened(page: Page, address: str, shelf: Path):
@@ -129,7 +129,7 @@ def test_a_page_without_webgl_and_tokens_that_nobody_sees(page: Page, tmp_path: 
     newer = saved(recording(layer(0, 5, 5, Causal())), folder / "newer.regard") / "manifest.json"
     newer.write_text(json.dumps({**json.loads(newer.read_text()), "format": 99, "regard": "9.9"}))
     page.add_init_script(NO_WEBGL)
-    for address in serve(tmp_path / "cache", str(folder)):
+    for address in served_here(tmp_path / "cache", folder):
         for view in ("text", "token", "atlas", "steps", "map"):
             page.goto(f"{address}/#/{view}?rec={_id_of(address, 'one')}")
             expect(page.get_by_test_id(f"view-{view}")).to_be_visible()
@@ -163,7 +163,7 @@ def test_an_unfinished_recording_a_newer_one_and_one_without_its_model(page: Pag
     saved(recording(two[0]), folder / "a.regard")
     _cut_short(saved(recording(*two), folder / "half.regard"))
     _as_written_by("9.9", saved(recording(two[0]), folder / "newer.regard"))
-    for address in serve(tmp_path / "cache", str(folder)):
+    for address in served_here(tmp_path / "cache", folder):
         page.goto(address)
         map_is_drawn(page)
         options = page.get_by_test_id("pick-recording")

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from regard import Causal
-from viewer.e2e.conftest import serve
+from viewer.e2e.conftest import served_here
 from viewer.e2e.reading import weight_shown
 from viewer.e2e.waiting import map_is_drawn
 from viewer.samples import layer, recording, saved
@@ -24,7 +24,7 @@ CELL = "layer=0&head=1&query=40&key=30"
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("files")
     saved(recording(layer(0, 65, 65, Causal())), folder / "shelf" / "one.regard")
-    yield from serve(folder / "cache", str(folder / "shelf"))
+    yield from served_here(folder / "cache", folder / "shelf")
 
 
 def menu(page: Page) -> None:
