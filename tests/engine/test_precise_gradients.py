@@ -221,6 +221,23 @@ def test_a_sink_in_half_precision_is_rounded_once(backend, mask):
     assert (half != wide.bfloat16()).float().mean() < 0.005
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mask", [None, Causal() & Window(9)], ids=["no mask", "window"])
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_the_gradient_of_a_sink_is_not_rounded_with_the_output(backend, mask, dtype):
+    random = torch.Generator().manual_seed(4)
+    q, k, v, d_out = (torch.randn(2, 2, 65, 16, generator=random).to(dtype) for _ in range(4))
+    sink = torch.randn(2, generator=random)
+
+    def gradient(*inputs):
+        own = sink.to(inputs[0].dtype if inputs[0].dtype == torch.float64 else sink.dtype).requires_grad_()
+        out = attention(*inputs, mask, sink=own, backend=backend)
+        return torch.autograd.grad(out, own, d_out.to(out.dtype))[0]
+
+    exact = gradient(*(x.double() for x in (q, k, v)))
+    torch.testing.assert_close(gradient(q, k, v), exact.float(), atol=3e-5, rtol=0)
+
+
 @pytest.mark.parametrize("heads", [2, 1])
 def test_value_weighted_gives_values_a_gradient(heads):
     q, (k, v) = (

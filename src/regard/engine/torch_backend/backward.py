@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.engine.backend import Gradients, Upstream
 from regard.engine.dropout import dropped
+from regard.engine.few_rows import is_half
 from regard.engine.finite import finite
 from regard.engine.gemm import bmm
 from regard.engine.parts import Part, Tile, parts
@@ -39,7 +40,8 @@ def _backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
     The gradient of a score is w_ij (d_out_i . v_j - delta_i), where delta collects all terms that are the
     same for a whole row; a gradient of the entropy adds -w_ij (1 + log w_ij) d_entropy_i. If a score or a
     bias has parameters, the part d_out_i . out_i of delta is streamed: the rounding of out_i is the same for
-    a whole row, so sums over many rows, such as the gradient of ALiBi's slopes, would accumulate it.
+    a whole row, so sums over many rows, such as the gradient of ALiBi's slopes, would accumulate it. So would
+    the gradient of a sink, where out_i was rounded to half precision.
     """
     dtype = problem.accumulate
     mixed = (up.out.to(dtype) * result.out.to(dtype)).sum(-1) if up.mixed is None else up.mixed
@@ -50,11 +52,9 @@ def _backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
     mass = torch.ones_like(mixed) if weight is None else 1.0 - weight
     if up.entropy is not None and result.entropy is not None:
         delta = delta - up.entropy.to(dtype) * (mass - result.entropy)
-    d_sink = None
-    if problem.sink is not None and weight is not None:
-        d_sink = -over_rows(weight * (mixed + delta)).to(problem.sink.dtype)
-    if not problem.scoring.parameters() or up.mixed is not None:
-        delta = mixed + delta
+    rounded = problem.sink is not None and is_half(problem)
+    streams = up.mixed is None and (rounded or bool(problem.scoring.parameters()))
+    own = delta if streams else mixed + delta
     dq = torch.empty_like(problem.q)
     dk, dv = torch.empty_like(problem.k), torch.empty_like(problem.v)
     parameters = tuple(_sums_for(x, problem) for x in problem.scoring.parameters())
@@ -62,12 +62,15 @@ def _backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
     lse = result.lse.masked_fill(result.lse == -torch.inf, torch.inf)
     dirty = problem.mask is not None and not finite(problem.q, problem.k, problem.v)
     for part in parts(problem):
-        back = _Backward(part, lse, delta, weight, up, parameters, dirty)
+        back = _Backward(part, lse, own, mixed if streams else None, weight, up, parameters, dirty)
         for row in part.rows():
             part.put(dq, row.queries, back.run(row))
         for target, value in ((dk, back.dk), (dv, back.dv)):
             box = part.box(target)
             box.copy_(value.view(box.shape))
+    d_sink = None
+    if problem.sink is not None and weight is not None:
+        d_sink = -over_rows(weight * (mixed + delta)).to(problem.sink.dtype)
     final = tuple(g.to(x.dtype) for g, x in zip(parameters, problem.scoring.parameters(), strict=True))
     return Gradients(dq, dk, dv, d_sink, parameters=final)
 
@@ -87,6 +90,7 @@ class _Backward:
         part: Part,
         lse: Tensor,
         delta: Tensor,
+        mixed: Tensor | None,
         sink: Tensor | None,
         up: Upstream,
         parameters: tuple[Tensor, ...],
@@ -94,6 +98,8 @@ class _Backward:
     ) -> None:
         p = part.problem
         self.part, self.lse, self.delta, self.sink = part, lse, delta, sink
+        # Where these rows' d_out . out goes when it is streamed.
+        self.mixed = mixed
         self.up, self.dirty = up, dirty
         own = len(p.scoring.score.parameters())
         self.score_grads, self.bias_grads = parameters[:own], parameters[own:]
@@ -109,8 +115,9 @@ class _Backward:
         d_entropy = None if self.up.entropy is None else part.queries(self.up.entropy[..., None], row.queries)
         dq = torch.zeros_like(q)
         share = None
-        if p.scoring.parameters() and self.up.mixed is None:
+        if self.mixed is not None:
             mixed, share = self._mixed(row, q, lse, d_out)
+            part.put(self.mixed, row.queries, mixed)
             delta = delta + mixed
         for tile in part.tiles(row):
             keys = slice(tile.keys.start, tile.keys.stop)
