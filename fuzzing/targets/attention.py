@@ -37,39 +37,54 @@ def floors(call: Call, upstream: Tensor) -> dict[str, float]:
     """What rounding alone may cost each result, where eager may be right by luck.
 
     A gradient is a sum of terms that may cancel: each is rounded by its own size, not by that of the sum.
-    A score that comes through a matrix is such a sum too, and its rounding changes the weights.
+    Scores are rounded too, by `score_terms`, and a row's weights change by as much: to first order a weight
+    w_ij by the factor 1 + d_ij - sum_l w_il d_il, where d are the roundings of its row's scores.
     """
     leaves = {name: x.double() for name, x in call.leaves.items()}
     group = call.shape[1] // leaves["k"].shape[1]
     q, k, v = leaves["q"], *(leaves[name].repeat_interleave(group, 1) for name in "kv")
     dense = call.dense_steps(leaves)
     upstream, weights = upstream.double().abs(), dense.weights
-    # Both halves of p (dp - delta), each in full.
-    terms = weights * (upstream @ v.abs().mT + (upstream * (weights @ v.abs())).sum(-1, keepdim=True))
+    off = score_terms(call, q, k, leaves)
+    off = off + (weights * off).sum(-1, keepdim=True)
+    out = ((weights * (ROUNDINGS + off)) @ v.abs()).max().item()
+    if call.dtype != torch.float64:
+        off = torch.zeros(())
+    # Both halves of p (dp - delta), each in full; then what the roundings of the scores change in each.
+    reach = upstream @ v.abs().mT
+    terms = weights * (reach + (weights * reach).sum(-1, keepdim=True)) * (ROUNDINGS + off)
+    terms += weights * (weights * off * reach).sum(-1, keepdim=True)
     steep = abs(call.options.get("scale", 1.0)) or 1.0
-    total = terms.sum().item() * steep
     largest = q.abs().max().item() * k.abs().max().item() * max(call.shape[2:])
     for name in ("w", "w_q", "w_k", "w_v"):
         largest *= max(1.0, leaves[name].abs().max().item()) if name in leaves else 1.0
-    shared = dict.fromkeys(leaves, total * max(1.0, largest))
+    shared = dict.fromkeys(leaves, terms.sum().item() * steep * max(1.0, largest))
     precise = {
-        "out": (weights @ v.abs()).max().item(),
-        "v": (weights.mT @ upstream).max().item() * group,
+        "v": ((weights * (ROUNDINGS + off)).mT @ upstream).max().item() * group,
         "q": (terms @ k.abs()).max().item() * steep,
         "k": (terms.mT @ q.abs()).max().item() * steep * group,
     }
     plain = not {"w", "w_q", "w_k", "w_v"} & {*leaves}
+    sizes = {**shared, **(precise if plain else {}), "out": out}
     unit = torch.finfo(torch.float64 if call.dtype == torch.float64 else torch.float32).eps
-    return {
-        name: ROUNDINGS * unit * size for name, size in {**shared, **(precise if plain else {})}.items()
-    } | {"out": (ROUNDINGS + score_terms(call, q, k, leaves)) * unit * precise["out"]}
+    return {name: unit * size for name, size in sizes.items()}
 
 
-def score_terms(call: Call, q: Tensor, k: Tensor, leaves: dict[str, Tensor]) -> float:
-    """The largest sum of the terms of a score q w k, each by its size; 0 for other scores."""
-    if "w" not in leaves:
+def score_terms(call: Call, q: Tensor, k: Tensor, leaves: dict[str, Tensor]) -> Tensor | float:
+    """The sizes of all terms of each score, (batch, heads, q, k): what its rounding is measured in.
+
+    Below float64 the oracle is exact, and eager's own error says what the rounding of a score costs; but for
+    one that comes through a matrix, a sum of sums. In float64 the oracle rounds as much as what it judges.
+    """
+    steep = abs(call.options.get("scale", q.shape[-1] ** -0.5 if "w" not in leaves else 1.0))
+    if "w" in leaves:
+        return (q.abs() @ leaves["w"].abs() @ k.abs().mT) * steep
+    if call.dtype != torch.float64:
         return 0.0
-    return (q.abs() @ leaves["w"].abs() @ k.abs().mT).max().item() * abs(call.options.get("scale", 1.0))
+    bias = call.plain(leaves).get("bias", leaves.get("bias"))
+    added = torch.zeros((), dtype=torch.float64) if bias is None else bias.abs()
+    dot = 0.0 if "w_q" in leaves else (q.abs() @ k.abs().mT) * steep
+    return (dot + added).expand(call.shape[0], call.shape[1], *call.shape[2:])
 
 
 def check(seed: int) -> int:
