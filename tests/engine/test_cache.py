@@ -131,12 +131,14 @@ def test_an_empty_cache_has_nothing_to_reorder():
     assert len(cache) == 0
 
 
+@pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("window", [None, 5])
-def test_a_cache_filled_in_inference_mode_goes_on_outside_it(window):
+def test_a_cache_filled_in_inference_mode_goes_on_outside_it(window, learns):
     q, k, v = text(12)
     cache, mask = KVCache(window=window), Causal() if window is None else Causal() & Window(window)
+    cache.append(k[:, :, :3].clone().requires_grad_(learns), v[:, :, :3])
     with torch.inference_mode():
-        cache.append(k[:, :, :7].clone(), v[:, :, :7].clone())
+        cache.append(k[:, :, 3:7].clone(), v[:, :, 3:7].clone())
         cache.reorder([1, 0])
     cache.reorder([1, 0])
     keys, values = cache.append(k[:, :, 7:], v[:, :, 7:])

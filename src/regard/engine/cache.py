@@ -145,10 +145,13 @@ class KVCache:
         recent = self._length if self.window is None else self.window - 1
         start = max(sinks, self._length - recent)
         self.seen += k.shape[2]
-        keys, values = (
-            torch.cat([new] if old is None else [old[:, :, :sinks], old[:, :, start : self._length], new], 2)
-            for old, new in ((self._k, k), (self._v, v))
-        )
+        with _lasting():
+            keys, values = (
+                torch.cat(
+                    [new] if old is None else [old[:, :, :sinks], old[:, :, start : self._length], new], 2
+                )
+                for old, new in ((self._k, k), (self._v, v))
+            )
         self._k, self._v, self._length = keys, values, keys.shape[2]
         return keys, values
 
