@@ -50,6 +50,9 @@ def may_be_transformed() -> bool:
 
 def is_wrapped(x: Tensor) -> bool:
     """Whether a transform of torch.func hides the numbers of a tensor."""
+    # A compiler cannot follow the question, and compiles no transforms here.
+    if torch.compiler.is_compiling():
+        return False
     return torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -132,7 +132,7 @@ def check_allowed(name: str, tensor: object) -> None:
     """Raise MaskError unless the tensor is bool, and name the likely mistake."""
     if not isinstance(tensor, Tensor):
         raise MaskError(f"{name} got a {type(tensor).__name__}; wanted a bool tensor.")
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # pyright: ignore[reportAttributeAccessIssue]
+    if not torch.compiler.is_compiling() and _is_hidden(tensor):
         raise MaskError(
             f"{name} got a tensor whose numbers a transform of torch.func hides, and a mask is read. Make "
             "the mask outside, or pass a bias that is 0 where a pair may attend and -inf elsewhere."
@@ -146,6 +146,11 @@ def check_allowed(name: str, tensor: object) -> None:
         raise MaskError(
             f"{name} got a {tensor.dtype} tensor; it must be bool. Turn 1 and 0 into bool with .bool()."
         )
+
+
+def _is_hidden(tensor: Tensor) -> bool:
+    """Whether a transform of torch.func hides the numbers of a tensor."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @implements(Mask.from_blocked)
