@@ -29,7 +29,8 @@ Range = range | tuple[int, int]
 
 
 class Coverage(enum.IntEnum):
-    """How much of a tile a mask allows. Ordered, so `&` is min, `|` is max and `~` is 2 - c."""
+    """How much of a tile a mask allows. The values are ordered, so that `&` is min, `|` is max and `~` is 2 -
+    c."""
 
     EMPTY = 0
     PARTIAL = 1
@@ -37,9 +38,9 @@ class Coverage(enum.IntEnum):
 
 
 class Mask(ABC):
-    """Which pairs may attend. True = may attend. Join masks with `& | ~`.
+    """A rule for which pairs may attend; True = may attend. Combine masks with `& | ~`.
 
-    A mask of your own defines `allows` and, if it should save work, `cover`.
+    A mask of your own defines `allows`; define `cover` too if the mask should save work.
 
     >>> from regard.masks import Causal
     >>> class Odd(Mask):
@@ -56,8 +57,8 @@ class Mask(ABC):
     def allows(self, q: Int[Tensor, "*#pairs"], k: Int[Tensor, "*#pairs"]) -> Bool[Tensor, "..."]:
         """Whether each pair may attend. q and k are positions that broadcast against each other.
 
-        Masks that do not vary over batch or heads return the broadcast shape of q and k; the others
-        put two dimensions in front of it, batch (or 1) and heads (or 1).
+        Masks that are the same for all batch rows and heads return the broadcast shape of q and k; others add
+        two leading dimensions, batch (or 1) and heads (or 1).
         """
 
     def cover(
@@ -67,7 +68,7 @@ class Mask(ABC):
         k_start: Int64[Tensor, "*#tiles"],
         k_stop: Int64[Tensor, "*#tiles"],
     ) -> Int8[Tensor, "*tiles"]:
-        """The Coverage of many tiles at once, for tiles of positions that are half open and not empty.
+        """The Coverage of many tiles at once; tiles are half-open, nonempty ranges of positions.
 
         PARTIAL is always a correct answer. EMPTY and FULL hold for every batch row and head.
         """
@@ -75,7 +76,7 @@ class Mask(ABC):
         return torch.full(shape, Coverage.PARTIAL, dtype=torch.int8)
 
     def spans(self, q: Int64[Tensor, "q"]) -> tuple[Tensor, Tensor] | None:
-        """The keys each query may see as one interval [low, high), or None if they are not one interval.
+        """The keys that each query may see as one interval [low, high); None if they may not be one interval.
 
         Intervals may reach past the keys, and are empty where high <= low.
 
@@ -87,26 +88,26 @@ class Mask(ABC):
 
     @property
     def batch(self) -> int | None:
-        """How many batch rows the mask distinguishes; None if all rows share it."""
+        """The number of batch rows of the mask; None if all rows share it."""
         return None
 
     @property
     def heads(self) -> int | None:
-        """How many heads the mask distinguishes; None if all heads share it."""
+        """The number of heads of the mask; None if all heads share it."""
         return None
 
     @property
     def relative(self) -> bool:
-        """Whether only q - k matters, so that tiles alike in shape and distance are alike in content."""
+        """Whether the mask depends only on q - k, so that tiles of equal shape and distance are equal."""
         return False
 
     @property
     def repeatable(self) -> bool:
-        """Whether the mask is a value, so that a schedule made once may be kept for the next call.
+        """Whether the mask is a value, so that its schedule may be cached for later calls.
 
-        It is if its class is a frozen dataclass and all its fields are values too: numbers, strings, tuples,
-        masks of that kind. Any other mask is evaluated again in each call, as it may have changed. Return
-        False if the answers of a frozen mask depend on anything but its fields.
+        It is a value if its class is a frozen dataclass whose fields are all values: numbers, strings,
+        tuples, other such masks. Any other mask is evaluated in every call, because it may have changed.
+        Return False if the results of a frozen mask depend on anything but its fields.
 
         >>> from regard.masks import Causal, Where
         >>> Causal().repeatable, Where(lambda b, h, q_idx, kv_idx: q_idx >= kv_idx).repeatable
@@ -115,7 +116,7 @@ class Mask(ABC):
         return fields_are_values(self)
 
     def select(self, row: int) -> Mask:
-        """The mask of one batch row; its answers keep their rank, with a batch of 1."""
+        """The mask of one batch row; its results keep their rank, with a batch of 1."""
         return self
 
     def bind(self, batch: int, heads: int) -> Mask:
@@ -123,14 +124,14 @@ class Mask(ABC):
         return self
 
     def to(self, device: torch.device | str) -> Mask:
-        """The mask with its tensors on a device, so that `allows` need not move them each time."""
+        """The mask with its tensors on a device, so that `allows` need not copy them in every call."""
         return self
 
     def check(self, q: int, k: int, batch: int, heads: int) -> None:
         """Raise MaskError if the mask was made for other lengths, batch or heads than these."""
 
     def coverage(self, q: Range, k: Range) -> Coverage:
-        """How much of one tile may attend; q and k are ranges of positions.
+        """The Coverage of one tile; q and k are ranges of positions.
 
         >>> from regard.masks import Causal
         >>> Causal().coverage(range(0, 64), range(64, 128))
@@ -152,13 +153,13 @@ class Mask(ABC):
         rows = torch.arange(q_start, q_stop, device=device)[:, None]
         columns = torch.arange(k_start, k_stop, device=device)[None, :]
         allowed = self.allows(rows, columns)
-        # Answers may be views of one row: a tile that is written to must own its cells.
+        # `allows` may return a view of one row; copy it, because the caller may write to the tile.
         return allowed.expand(*allowed.shape[:-2], len(rows), columns.shape[1]).contiguous()
 
     def dense(
         self, q: int, k: int | None = None, device: torch.device | str = "cpu"
     ) -> Bool[Tensor, "*lead q k"]:
-        """The whole matrix for q queries and k keys (as many as queries, unless given): slow and obvious.
+        """The whole matrix for q queries and k keys (k = q by default); slow, for tests and small sizes.
 
         Shape (q, k), or (batch or 1, heads or 1, q, k) for a mask that holds more than one matrix.
 
@@ -167,7 +168,7 @@ class Mask(ABC):
         tensor([[True, True, True]])
         """
         k = q if k is None else k
-        # Of 0 batch rows a mask may hold a matrix each, too.
+        # A mask may also have 0 batch rows.
         self.check(q, k, *(1 if own is None else own for own in (self.batch, self.heads)))
         if q == 0 or k == 0:
             return torch.zeros(q, k, dtype=torch.bool, device=device)
@@ -191,7 +192,7 @@ class Mask(ABC):
 
     @extension_point
     def pairs(self, q: int, k: int | None = None) -> int:
-        """How many pairs may attend, exactly, without the matrix wherever the shape allows.
+        """The exact number of pairs that may attend, if possible without evaluating the matrix.
 
         A mask that differs between batch rows or heads is counted over all of its rows and heads.
 
@@ -252,7 +253,7 @@ class Mask(ABC):
     @extension_point
     def __or__(self, other: object) -> Mask: ...
 
-    # With a tensor on the left, PyTorch hands over to these: the same refusal, with the same remedy.
+    # With a tensor on the left, Python calls these; they raise the same error with the same remedy.
     __rand__ = __and__
     __ror__ = __or__
 
@@ -264,7 +265,7 @@ class Mask(ABC):
 
     @extension_point
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook shows."""
         ...
 
     def __repr__(self) -> str:

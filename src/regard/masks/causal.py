@@ -1,4 +1,4 @@
-"""No looking ahead."""
+"""The causal mask."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Causal"]
 
 @dataclass(frozen=True, repr=False)
 class Causal(Mask):
-    """Each query sees its own position and everything before it: k <= q + shift.
+    """Each query sees its own position and all earlier ones: k <= q + shift.
 
-    Aligned at the **end**: the last query sits on the last key, whatever the lengths, as a KV cache
-    wants it. The top-left alignment of PyTorch's `is_causal` is `Causal(shift=q_len - k_len)`.
+    The mask is aligned at the **end**: the last query sits on the last key for any lengths, as needed for a
+    KV cache. PyTorch's `is_causal` is aligned at the top left, which is `Causal(shift=q_len - k_len)`.
 
     >>> print(Causal().draw(3, 5))
     # # # . .

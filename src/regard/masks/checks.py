@@ -1,4 +1,4 @@
-"""The refusals that masks share, worded once."""
+"""Checks that masks share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 1 << 62
 def whole(mask: object, name: str, value: object, least: int | None = None, remedy: str = "") -> int:
     """The value as an int, or MaskError if it is not a whole number, or is below `least`."""
     if torch.compiler.is_compiling() and isinstance(value, int) and not isinstance(value, bool):
-        # It may stand for any number: writing it down would make it one.
+        # Don't format a symbolic integer: that would specialise it to one number.
         return value
     given = f"{type(mask).__name__} got {name}={value!r}"
     try:
@@ -47,6 +47,6 @@ def bounds(name: str, given: object) -> tuple[int, int]:
 
 
 def fits(mask: object, what: str, held: int, name: str, got: int, remedy: str) -> None:
-    """Raise MaskError unless a mask that holds `held` of something meets exactly as many."""
+    """Raise MaskError unless a size of the call equals the size `held` of the mask."""
     if held != got:
         raise MaskError(f"{type(mask).__name__} holds {held} {what} and {name} has {got}; {remedy}.")

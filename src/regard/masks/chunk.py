@@ -1,4 +1,4 @@
-"""The sequence cut into equal pieces."""
+"""`Chunk`: attention within equal chunks of the sequence."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ KINDS: dict[str, Callable[..., Mask]] = {
 
 @implements(Mask.to_json)
 def encode(mask: Mask) -> dict[str, Any]:
-    """A mask as a dict of JSON types: its name under "type", then what its constructor takes.
+    """A mask as a dict of JSON types: its class name under "type", then its constructor's arguments.
 
     >>> encode(Causal() & Documents(lengths=[2, 3]))["parts"][1]
     {'type': 'Documents', 'lengths': [2, 3]}
@@ -103,7 +103,7 @@ def _runs(ids: Int64[Tensor, "*shape"]) -> dict[str, Any]:
 
 
 def _tensor(data: dict[str, Any]) -> Tensor:
-    """Decode what `_packed` or `_runs` encoded."""
+    """Decode the output of `_packed` or `_runs`."""
     size = math.prod(data["shape"])
     if "bits" in data:
         packed = torch.tensor(list(base64.b64decode(data["bits"], validate=True)), dtype=torch.uint8)

@@ -26,7 +26,7 @@ BLOCK = 32
 class Dense(HeldMask):
     """A mask given as a bool tensor (q, k) or (batch or 1, heads or 1, q, k), True = may attend.
 
-    It is good for exactly its own lengths. Empty and full tiles are found in blocks of 32 × 32.
+    It fits only calls of its own lengths. Empty and full tiles are found in blocks of 32 × 32.
 
     >>> print(Dense(torch.tensor([[True, False, True], [False, True, True]])).draw(2, 3))
     # . #
@@ -83,7 +83,7 @@ class Dense(HeldMask):
 
     def _tile(self, row: Tensor, k: Tensor) -> Tensor | None:
         """The pairs of a tile inside the matrix, as a view; None for other pairs. A view saves a gather."""
-        # Positions are read here, which tracers forbid, and elsewhere would wait for the device.
+        # This reads positions, which tracers forbid, and which on a GPU would wait for the device.
         if type(row) is not Tensor or not row.is_cpu or torch.compiler.is_compiling():
             return None
         if row.ndim != 2 or k.ndim != 2 or row.shape[1] != 1 or k.shape[0] != 1:
@@ -107,10 +107,10 @@ class Dense(HeldMask):
     def _blocks(self) -> tuple[Int64[Tensor, "y x"], Int64[Tensor, "y x"]]:
         """Prefix sums of the blocks with an allowed pair, and of those with a forbidden one."""
         allowed = self.allowed[None, None] if self.allowed.ndim == 2 else self.allowed
-        # As bytes: PyTorch's any and all take several times as long.
+        # Use bytes, because PyTorch's any and all take several times as long.
         bytes_of = allowed.view(torch.uint8)
         if 0 in bytes_of.shape[:2]:
-            # Of no batch rows there is no largest; no pair may attend.
+            # Without batch rows there is no maximum, and no pair may attend.
             bytes_of = bytes_of.new_zeros(1, 1, *bytes_of.shape[2:])
         return _prefix_sums(bytes_of.amax((0, 1))), _prefix_sums(1 - bytes_of.amin((0, 1)))
 
@@ -120,7 +120,7 @@ class Dense(HeldMask):
 
 
 def _run(index: Int64[Tensor, "n"], size: int) -> slice | None:
-    """Adjacent indices as a slice, if they are that and lie in 0 … size - 1."""
+    """Indices as a slice, if they are adjacent and within 0 … size - 1; else None."""
     if len(index) == 0:
         return None
     first, last = int(index[0]), int(index[-1])
@@ -129,7 +129,7 @@ def _run(index: Int64[Tensor, "n"], size: int) -> slice | None:
 
 
 def check_allowed(name: str, tensor: object) -> None:
-    """Raise MaskError unless the tensor is bool, and name the likely mistake."""
+    """Raise MaskError, with the likely mistake, unless the tensor is bool."""
     if not isinstance(tensor, Tensor):
         raise MaskError(f"{name} got a {type(tensor).__name__}; wanted a bool tensor.")
     if not torch.compiler.is_compiling() and _is_hidden(tensor):
@@ -160,7 +160,7 @@ def _from_blocked(blocked: Tensor) -> Mask:
 
 
 def _unexpanded(allowed: Tensor) -> Tensor:
-    """The tensor with batch and heads that were only expanded back at 1, where they cost nothing."""
+    """The tensor with expanded batch and head dimensions reduced to 1."""
     if allowed.ndim == 4:
         for dim in (0, 1):
             if allowed.stride(dim) == 0:
@@ -169,7 +169,7 @@ def _unexpanded(allowed: Tensor) -> Tensor:
 
 
 def _prefix_sums(cells: UInt8[Tensor, "q k"]) -> Int64[Tensor, "y x"]:
-    """How many blocks with a cell of 1 lie above and to the left of each block corner."""
+    """The number of blocks with a cell of 1 above and to the left of each block corner."""
     rows, columns = cells.shape
     cells = pad(cells, (0, -columns % BLOCK, 0, -rows % BLOCK))
     blocks = cells.unflatten(0, (-1, BLOCK)).unflatten(2, (-1, BLOCK)).amax((1, 3))
@@ -177,11 +177,11 @@ def _prefix_sums(cells: UInt8[Tensor, "q k"]) -> Int64[Tensor, "y x"]:
 
 
 def _blocks(start: Tensor, stop: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """The first and one past the last block that a range touches."""
+    """The start and stop of the blocks that a range touches."""
     start, stop = start.clamp(0, length), stop.clamp(0, length)
     return start // BLOCK, (stop + BLOCK - 1) // BLOCK
 
 
 def _inside(sums: Tensor, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """How many blocks count within each rectangle of blocks."""
+    """The number of counted blocks within each rectangle of blocks."""
     return sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left]

@@ -1,4 +1,4 @@
-"""Many texts in one sequence."""
+"""`Documents`: several texts packed into one sequence."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ PADDING = -1
 
 @dataclass(frozen=True, repr=False, eq=False, init=False)
 class Documents(HeldMask):
-    """Pairs within one document, when several are packed into one sequence.
+    """Pairs within one document, for several documents packed into one sequence.
 
-    Give the `lengths` of documents that follow one another, or the `ids` of the document each
-    position belongs to, shape (n,) or (batch, n). A negative id is padding: it attends to nothing
-    and nothing attends to it.
+    Give the `lengths` of consecutive documents, or the `ids` of each position's document, shape (n,) or
+    (batch, n). Positions with a negative id are padding: they attend to nothing, and nothing attends to them.
 
     >>> from regard.masks import Causal
     >>> print((Causal() & Documents(lengths=[2, 3])).draw(5))

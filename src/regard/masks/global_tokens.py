@@ -1,4 +1,4 @@
-"""A few positions that see and are seen by all."""
+"""`Global`: positions that see all others and are seen by all."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from regard.masks.tiles import verdict
 
 __all__ = ["Global"]
 
-# Past every position, and far enough from the largest int64 for sums to stay below it.
+# Larger than every position, and small enough that sums don't overflow int64.
 FAR = 2**62
 
 
 @dataclass(frozen=True, repr=False, init=False)
 class Global(Mask):
-    """Pairs of which at least one side is global: tokens is the positions, or how many at the start.
+    """Pairs with at least one global side; `tokens` are the positions, or the number of first positions.
 
     >>> print(Global(1).draw(4))
     # # # #
@@ -68,7 +68,7 @@ class Global(Mask):
         return torch.isin(position, torch.tensor(self.tokens, dtype=torch.int64, device=position.device))
 
     def _count(self, start: Tensor, stop: Tensor) -> Tensor:
-        """How many global positions lie in each half-open range."""
+        """The number of global positions in each half-open range."""
         if isinstance(self.tokens, int):
             return (stop.clamp(0, self.tokens) - start.clamp(0, self.tokens)).clamp(min=0)
         tokens = torch.tensor(self.tokens, dtype=torch.int64)

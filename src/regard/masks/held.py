@@ -1,4 +1,4 @@
-"""Common code of masks that hold a tensor."""
+"""The base class of masks that hold a tensor."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["HeldMask"]
 
 
 class HeldMask(Mask, Holder):
-    """A mask that holds a tensor, and is compared by what is in it.
+    """A mask that holds a tensor and is compared by the tensor's contents.
 
-    The tensor is a copy: a mask stays what it was, so that schedules made for it stay true.
+    The tensor is a copy, so that later writes to the original don't invalidate cached schedules.
     """
 
     @property
     @abstractmethod
     def content(self) -> Tensor:
-        """The tensor that says everything about the mask."""
+        """The tensor that defines the mask."""
 
     @abstractmethod
     def holding(self, content: Tensor) -> Mask:
-        """The same kind of mask around another tensor."""
+        """A mask of the same class with another tensor."""
 
     def select(self, row: int) -> Mask:
         if self.batch is None:

@@ -1,4 +1,4 @@
-"""Masks made of masks: & | ~."""
+"""Combinations of masks: & | ~."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["And", "Not", "Or", "checked_part"]
 
 @dataclass(frozen=True, repr=False, init=False)
 class _Join(Mask):
-    """The base class of And, Or and Not: every question goes to each part."""
+    """The base class of And, Or and Not, which evaluate each part."""
 
     parts: tuple[Mask, ...]
 
@@ -60,12 +60,12 @@ class _Join(Mask):
 
     def _each(self, change: Callable[[Mask], Mask]) -> Mask:
         changed = tuple(change(part) for part in self.parts)
-        # Most masks have nothing to change: the same object keeps what it has cached.
+        # Most parts are unchanged; then return the same object, which keeps its cached results.
         same = all(new is old for new, old in zip(changed, self.parts, strict=True))
         return self if same else type(self)(*changed)
 
     def _agreed(self, name: str, what: str) -> int | None:
-        """The one size that all parts which tell rows (or heads) apart have in common."""
+        """The number of batch rows (or heads), on which all parts that have any must agree."""
         known, first = None, None
         for part in self.parts:
             size = getattr(part, name)
@@ -198,7 +198,7 @@ def _not(self: Mask) -> Mask:
 
 
 def _flattened(kind: type[Mask], parts: tuple[Mask, ...]) -> list[Mask]:
-    """The parts, with those that are joins of the same kind opened up: (a & b) & c is a & b & c."""
+    """The parts, with nested joins of the same class flattened: (a & b) & c is a & b & c."""
     flat: list[Mask] = []
     for part in parts:
         flat.extend(part.parts if isinstance(part, _Join) and isinstance(part, kind) else (part,))

@@ -1,4 +1,4 @@
-"""The layout of documents in a sequence, as tables that are queried for many ranges at once."""
+"""The layout of documents in a sequence, as tables that can be queried for many ranges at once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Layout", "Stretch", "document_spans"]
 
 
 class Stretch(NamedTuple):
-    """Facts about the documents in ranges of positions, one row of answers per row of ids."""
+    """Facts about the documents in ranges of positions, one row per row of ids."""
 
     only: Int64[Tensor, "rows *tiles"]
-    """The one document that fills the range; -1 where there is none."""
+    """The document that fills the whole range; -1 if there is none."""
     first: Int64[Tensor, "rows *tiles"]
-    """The group of the first real position; meaningless where none is real."""
+    """The group of the first real position; undefined without real positions."""
     last: Int64[Tensor, "rows *tiles"]
-    """The group of the last real position; meaningless where none is real."""
+    """The group of the last real position; undefined without real positions."""
     some: Bool[Tensor, "rows *tiles"]
     """Whether any position is real, that is, not padding."""
 
@@ -28,10 +28,10 @@ class Stretch(NamedTuple):
 class Layout:
     """Tables over rows of document ids (negative = padding).
 
-    They are kept by *rank*, a real position's number among the real positions of its row, so that
-    padding is out of the way. A **group** is the least run of ranks that holds each of its
-    documents whole: one document, unless documents interleave. Different groups share no document,
-    and groups are numbered from left to right.
+    The tables are indexed by *rank*, a real position's number among the real positions of its row, which
+    leaves out padding. A **group** is the shortest run of ranks that contains each of its documents
+    completely: one document, unless documents interleave. Groups share no documents, and are numbered from
+    left to right.
 
     >>> layout = Layout(torch.tensor([[4, 4, -1, 9]]))
     >>> layout.stretch(torch.tensor([0, 0, 2]), torch.tensor([2, 4, 3])).only
@@ -64,7 +64,7 @@ def _tables(ids: Int64[Tensor, "real"]) -> Int64[Tensor, "3 real"]:
     rank = torch.arange(len(ids))
     _, name = ids.unique(return_inverse=True)
     last = torch.zeros_like(rank).scatter_reduce(0, name, rank, "amax")[name]
-    # A group ends where no document seen so far goes on.
+    # A group ends where no earlier document continues.
     reach = last.cummax(0).values
     starts_group = pad(rank[1:] > reach[:-1], (1, 0))
     starts_run = pad(ids[1:] != ids[:-1], (1, 0))
@@ -74,7 +74,7 @@ def _tables(ids: Int64[Tensor, "real"]) -> Int64[Tensor, "3 real"]:
 def document_spans(
     ids: Int64[Tensor, "rows n"],
 ) -> tuple[Int64[Tensor, "rows n"], Int64[Tensor, "rows n"]] | None:
-    """Where each position's document starts and stops, or None if some document is in pieces.
+    """The start and stop of each position's document; None if some document is not contiguous.
 
     >>> document_spans(torch.tensor([[4, 4, 9]]))
     (tensor([[0, 0, 2]]), tensor([[2, 2, 3]]))

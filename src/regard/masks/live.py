@@ -1,4 +1,4 @@
-"""Queries that are there only to fill up the batch."""
+"""`LiveQueries`: hides padding queries of a batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.masks.tiles import agreement, same_rank, verdict
 
 __all__ = ["LiveQueries"]
 
-# Later than any key.
+# Larger than every key.
 END = 2**62
 
 
@@ -23,7 +23,7 @@ END = 2**62
 class LiveQueries(HeldMask):
     """A query sees keys only where `valid`, a bool tensor (batch, q), is True: the counterpart of Padding.
 
-    The first flag is of the query at position `start`; queries outside see nothing.
+    The first flag belongs to the query at position `start`; queries outside see nothing.
 
     >>> print(LiveQueries(torch.tensor([[True, False, True]]), start=0).draw(3))
     # # #
@@ -66,14 +66,14 @@ class LiveQueries(HeldMask):
 
     @cached_property
     def _before(self) -> Int64[Tensor, "rows edges"]:
-        """How many valid queries come before each."""
+        """The number of valid queries before each position."""
         return torch.nn.functional.pad(self.valid.cumsum(-1), (1, 0)).cpu()
 
     def __eq__(self, other: object) -> bool:
         same = super().__eq__(other)
         return same if same is NotImplemented else same and self.start == getattr(other, "start", None)
 
-    # A class that defines __eq__ alone has no hash.
+    # A class that defines only __eq__ has no hash.
     __hash__ = HeldMask.__hash__
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Keys that are there only to fill up the batch."""
+"""`Padding`: hides padding keys of a batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Padding"]
 class Padding(HeldMask):
     """A key is visible only where `valid`, a bool tensor (batch, k) or (k,), is True.
 
-    It hides keys, not queries: a padded query still attends to whatever is valid.
+    It hides keys but not queries: a padding query still attends to all valid keys.
 
     >>> print(Padding(torch.tensor([True, True, False])).draw(3))
     # # .
@@ -101,7 +101,7 @@ class Padding(HeldMask):
 
     @cached_property
     def _before(self) -> Int64[Tensor, "rows edges"]:
-        """How many valid keys come before each position."""
+        """The number of valid keys before each position."""
         valid: Bool[Tensor, "rows k"] = torch.atleast_2d(self.valid)
         return torch.nn.functional.pad(valid.cumsum(-1), (1, 0)).cpu()
 

@@ -1,4 +1,4 @@
-"""Counting allowed pairs without the matrix."""
+"""Counts allowed pairs without the matrix."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ROWS = 2**20  # at most so many spans at once
 
 
 def count_pairs(mask: Mask, q: int, k: int) -> int:
-    """How many of q x k pairs a mask allows, over all batch rows and heads it distinguishes.
+    """The number of the q x k pairs that a mask allows, over all of its batch rows and heads.
 
-    One interval per query costs O(q), and a mask that depends on the distance alone O(q + k). Otherwise the
-    count uses the coverage of tiles and evaluates only those that are neither empty nor full, so the cost
-    follows the mask's edges.
+    This takes O(q) for masks of one interval per query, and O(q + k) for masks that depend on distance only.
+    Otherwise it uses the coverage of tiles, and evaluates only tiles that are neither empty nor full, so the
+    time depends on the mask's edges.
 
     >>> from regard.masks import Causal, Prefix
     >>> count_pairs(Causal() | Prefix(2), 4, 4)
@@ -35,7 +35,8 @@ def count_pairs(mask: Mask, q: int, k: int) -> int:
     if counted is not None:
         return counted
     if mask.batch is not None:
-        # Rows of a ragged batch are seldom full or empty together: row by row, most tiles are.
+        # Count ragged batches row by row: a tile is seldom full or empty in all rows, but mostly in a single
+        # one.
         return sum(count_pairs(mask.select(row), q, k) for row in range(mask.batch))
     if mask.relative:
         return _count_diagonals(mask, q, k)
@@ -70,7 +71,7 @@ def _count_spans(mask: Mask, q: int, k: int) -> int | None:
 
 
 def _count_diagonals(mask: Mask, q: int, k: int) -> int:
-    """Count by diagonals: all cells of a diagonal are allowed or none, so its first cell decides."""
+    """Count by diagonals: either all cells of a diagonal are allowed or none, so evaluate its first cell."""
     total = 0
     for start in range(1 - q, k, ROWS):
         distance = torch.arange(start, min(start + ROWS, k))
@@ -123,7 +124,7 @@ def _count_cells(
     for q0, k0 in zip(q_start.split(at_once), k_start.split(at_once), strict=True):
         q = q0[:, None, None] + steps[:, None]  # (tiles, 64, 1)
         k = k0[:, None, None] + steps  # (tiles, 1, 64)
-        # A mask may index tables of its own: it never sees a position past the end.
+        # Clamp positions to the end, because a mask may index tables with them.
         allowed = mask.allows(q.clamp(max=end - 1), k.clamp(max=end - 1))
         allowed = allowed & (q < end) & (k < end)
         total += int(torch.count_nonzero(allowed.expand(1, heads, *allowed.shape[-3:])))

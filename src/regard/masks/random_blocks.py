@@ -1,4 +1,4 @@
-"""Blocks drawn at random, the same ones everywhere."""
+"""`RandomBlocks`: blocks drawn at random, reproducibly."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["RandomBlocks"]
 class RandomBlocks(Mask):
     """Each block of queries sees `per_row` different blocks of keys, drawn at random.
 
-    `length` is the most keys the mask is for, which fixes how many blocks there are to draw from;
-    shorter calls see a corner of the same table, as a growing KV cache should. The table follows
-    from the numbers alone and is the same on every machine and run. Positions before 0 see nothing.
+    `length` is the largest number of keys, which fixes the number of blocks to draw from; shorter calls use a
+    corner of the same table, as needed for a growing KV cache. The table depends only on the arguments, and
+    is the same on every machine and in every run. Positions before 0 see nothing.
 
     >>> print(RandomBlocks(block=2, per_row=1, length=8).draw(8))
     # # . . . . . .
@@ -77,8 +77,8 @@ class RandomBlocks(Mask):
     def _table(self) -> Int64[Tensor, "blocks per_row"]:
         """Which key blocks each query block sees.
 
-        Floyd's way of drawing without replacement, all rows at once: the last candidate of each
-        step steps in where the row already holds what was drawn.
+        Floyd's algorithm for drawing without replacement, for all rows at once: if a row already contains the
+        drawn block, the last candidate of the step is taken instead.
         """
         generator = torch.Generator().manual_seed(self.seed)
         table = torch.full((self._blocks, self.per_row), -1)
@@ -104,10 +104,10 @@ class RandomBlocks(Mask):
         left: Int64[Tensor, "*tiles"],
         right: Int64[Tensor, "*tiles"],
     ) -> Int64[Tensor, "*tiles"]:
-        """How many drawn blocks lie in each rectangle of blocks.
+        """The number of drawn blocks in each rectangle of blocks.
 
-        Any range of rows is a few merged rows of different levels, at most two of each, and within a
-        merged row the columns are sorted: so a rectangle costs O(log² blocks), whatever its size.
+        Any range of rows consists of merged rows of different levels, at most two of each level, and the
+        columns of a merged row are sorted, so a rectangle of any size takes O(log² blocks).
         """
         top, bottom, left, right = (x.clamp(0, self._blocks).contiguous() for x in (top, bottom, left, right))
         total = torch.zeros_like(top)

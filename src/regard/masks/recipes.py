@@ -1,4 +1,4 @@
-"""Patterns with names, written in terms of the shapes."""
+"""Published patterns as combinations of masks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def BigBird(
     global_blocks: int = 2,
     seed: int = 0,
 ) -> Mask:
-    """Blocks of keys that are near, or global, or drawn at random (Zaheer et al., 2020).
+    """Local, global and random blocks of keys (Zaheer et al., 2020).
 
-    Each block of queries sees `window_blocks` blocks around it, itself in the middle, and
-    `random_blocks` drawn from all; the first `global_blocks` see, and are seen by, all others.
+    Each block of queries sees `window_blocks` blocks centred on itself, and `random_blocks` random ones; the
+    first `global_blocks` see all others and are seen by all.
 
     >>> print(BigBird(1, 8, random_blocks=1, global_blocks=1).draw(8))
     # # # # # # # #
@@ -55,8 +55,7 @@ def BigBird(
 def Longformer(window: int, global_tokens: int | Sequence[int]) -> Mask:
     """A sliding window and a few global tokens (Beltagy et al., 2020).
 
-    As there, `window` is both sides together: each query sees window // 2 keys on either side of
-    its own.
+    As in the paper, `window` is the total of both sides: each query sees window // 2 keys on either side.
 
     >>> print(Longformer(window=2, global_tokens=1).draw(6))
     # # # # # #

@@ -1,4 +1,4 @@
-"""Every so many keys."""
+"""`Strided`: every n-th key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small arithmetic on tiles of positions, shared by the closed forms of `cover`."""
+"""Arithmetic on tiles of positions, for closed forms of `cover`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def offsets(
 
 
 def agreement(coverage: Int8[Tensor, "rows *tiles"]) -> Int8[Tensor, "*tiles"]:
-    """One Coverage for many batch rows: FULL or EMPTY only where every row says so.
+    """One Coverage for many batch rows: FULL or EMPTY only if it is that in every row.
 
     >>> agreement(torch.tensor([[2, 0, 0], [2, 0, 2]], dtype=torch.int8))
     tensor([2, 0, 1], dtype=torch.int8)

@@ -1,4 +1,4 @@
-"""Any rule that can be written as a function."""
+"""`Where`: a mask from a function."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT_ONCE = 2**20  # the most of them held in memory together
 
 
 class _Manner(NamedTuple):
-    """How a mask_mod can be called on some device, and what its answers vary over."""
+    """How a mask_mod can be called on a device, and whether its results vary over batch rows and heads."""
 
     works: bool
     broadcasts: bool
@@ -37,12 +37,12 @@ class _Manner(NamedTuple):
 class Where(Mask):
     """Pairs for which a FlexAttention mask_mod(b, h, q_idx, kv_idx) returns True.
 
-    q_idx is the query's position minus `origin`; `Mask.from_mask_mod` picks the origin that makes it
-    FlexAttention's row number. The function is called on tensors of indices that broadcast or, if
-    it cannot take those, pair by pair through `torch.vmap`. It must be pure, as coverage is found
-    by calling it; shapes such as Causal() know theirs and are faster.
+    q_idx is the query's position minus `origin`; `Mask.from_mask_mod` chooses the origin so that q_idx is
+    FlexAttention's row number. The function is called with index tensors that broadcast or, if it can't take
+    those, through `torch.vmap`. It must be pure, because coverage is found by calling it; masks such as
+    Causal() compute their coverage in closed form, and are faster.
 
-    Until `bind` says how many batch rows and heads there are, it answers for row 0 and head 0.
+    Before `bind` sets the numbers of batch rows and heads, the mask is that of row 0 and head 0.
 
     >>> print(Where(lambda b, h, q_idx, kv_idx: (q_idx - kv_idx).abs() == 1).draw(4))
     . # . .
@@ -54,7 +54,7 @@ class Where(Mask):
     mask_mod: Callable[..., Any]
     origin: int = 0
     rows: range | None = field(default=None, kw_only=True)
-    """The batch rows it answers for, once bound."""
+    """The batch rows of the mask, once bound."""
     head_count: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Where(Mask):
 
     def _evaluated(self, tiles: Int[Tensor, "tiles 4"], q_side: int, k_side: int) -> Int[Tensor, "tiles"]:
         q_start, q_stop, k_start, k_stop = tiles[..., None, None].unbind(1)
-        # Tiles at the edge are smaller: they meet their last row and column more than once.
+        # Tiles at the edge are smaller: clamp, so that their last row and column are evaluated repeatedly.
         q = torch.minimum(q_start + torch.arange(q_side)[:, None], q_stop - 1)  # (tiles, q, 1)
         k = torch.minimum(k_start + torch.arange(k_side), k_stop - 1)  # (tiles, 1, k)
         allowed = self.allows(q, k).transpose(0, 2).flatten(1)  # (tiles, heads * batch * q * k)
@@ -155,7 +155,7 @@ def _from_mask_mod(mask_mod: Callable[..., Tensor], q: int | None = None, k: int
 
 
 def _probed(mask_mod: Callable[..., Any], device: torch.device) -> _Manner:
-    """Find out how a mask_mod can be called, with index 0 everywhere: no table is too short for that."""
+    """Find out how a mask_mod can be called. All indices are 0, which is valid for tables of any length."""
     sizes = (2, 3, 5, 7)  # all different, so that no dimension is taken for another
     index = [
         torch.zeros([size if at == dim else 1 for at in range(4)], dtype=torch.int64, device=device)
@@ -181,7 +181,7 @@ def _probed(mask_mod: Callable[..., Any], device: torch.device) -> _Manner:
 
 
 def _pair_by_pair(mask_mod: Callable[..., Any], b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """Call a mask_mod as if on single numbers, which is all that FlexAttention promises it."""
+    """Call a mask_mod through vmap, so that it sees single numbers, as FlexAttention guarantees."""
     shape = torch.broadcast_shapes(q.shape, k.shape)
     flat_q, flat_k = q.expand(shape).flatten(), k.expand(shape).flatten()
     call = torch.vmap(mask_mod, in_dims=(None, None, 0, 0))

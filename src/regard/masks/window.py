@@ -1,4 +1,4 @@
-"""Only the neighbourhood."""
+"""`Window`: sliding windows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Window"]
 
 @dataclass(frozen=True, repr=False, init=False)
 class Window(Mask):
-    """Each query sees the keys near it: q - left < k < q + right; right is left unless given.
+    """Each query sees the keys near it: q - left < k < q + right; by default right = left.
 
-    Both sides count the query's own key, so that `Causal() & Window(w)` is exactly w keys.
+    Both sides include the query's own key, so that `Causal() & Window(w)` is exactly w keys.
 
     >>> print(Window(3, 2).draw(5))
     # # . . .

@@ -1,4 +1,4 @@
-"""The mask of a part of the keys, numbered anew from 0."""
+"""Restricts a mask to some of the keys, renumbered from 0."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def within(mask: Mask | None, keys: range, queries: int) -> Mask | None:
 
 @dataclass(frozen=True, repr=False)
 class Moved(Mask):
-    """Another mask, asked about positions that are further on by `queries` and `keys`."""
+    """Another mask evaluated at positions shifted by `queries` and `keys`."""
 
     of: Mask
     queries: int

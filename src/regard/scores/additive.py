@@ -15,7 +15,7 @@ from regard.scores.base import Score, check_device
 
 __all__ = ["Additive", "Concat"]
 
-# A tile of the network's hidden layer is q * k * hidden: it is made in slices of at most this many elements.
+# The hidden layer of a tile has q * k * hidden elements; it is computed in slices of at most this many.
 SLICE_ELEMENTS = 1 << 22
 
 
@@ -23,8 +23,8 @@ SLICE_ELEMENTS = 1 << 22
 class Additive(Score):
     """Bahdanau's score v . tanh(q W_q + k W_k), the first attention; q and k may differ in dim.
 
-    `w_q` is (dim_q, hidden), `w_k` is (dim_k, hidden) and `v` is (hidden,), shared by all heads.
-    Neither direction of a tile ever holds more than a few million hidden units at once.
+    `w_q` is (dim_q, hidden), `w_k` is (dim_k, hidden) and `v` is (hidden,), shared by all heads. Forward and
+    backward hold at most a few million hidden units at once.
 
     >>> import torch
     >>> score = Additive(torch.eye(2), torch.eye(2), torch.tensor([1.0, -1.0]))
@@ -121,7 +121,7 @@ class Concat(Score):
 
 
 def tanh_tile(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """v . tanh(q_i + k_j) for every pair, without ever holding the whole hidden layer."""
+    """v . tanh(q_i + k_j) for every pair, without storing the whole hidden layer."""
     lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
     return _TanhTile.apply(q.expand(*lead, -1, -1), k.expand(*lead, -1, -1), v.to(q.dtype))  # pyright: ignore
 
@@ -133,7 +133,7 @@ def _slices(q: Tensor, k: Tensor) -> Iterator[slice]:
 
 
 class _TanhTile(torch.autograd.Function):
-    """Recomputes tanh in the backward pass: autograd would save all q * k * hidden of it."""
+    """Recomputes tanh in the backward pass; autograd would save all q * k * hidden elements."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -145,13 +145,13 @@ class _TanhTile(torch.autograd.Function):
         return scores
 
     @staticmethod
-    # PyTorch declares `*grad_outputs`; a function with one output gets one.
+    # PyTorch declares `*grad_outputs`; this function has one output, so it gets one gradient.
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, ds: Tensor
     ) -> tuple[Tensor | None, ...]:
         q, k, v = ctx.saved_tensors
         if torch.is_grad_enabled():
-            # With create_graph=True autograd has to follow, and keeps the whole hidden layer.
+            # With create_graph=True autograd records these operations, and keeps the whole hidden layer.
             scores = torch.tanh(q[..., :, None, :] + k[..., None, :, :]) @ v
             by = [x for x in (q, k, v) if x.requires_grad]
             grads = iter(torch.autograd.grad(scores, by, ds, create_graph=True))
@@ -159,7 +159,8 @@ class _TanhTile(torch.autograd.Function):
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         for h in _slices(q, k):
             hidden = torch.tanh(q[..., :, None, h] + k[..., None, :, h])  # (..., q, k, slice)
-            # No matrix product: BLAS may add all pairs one by one, and each addition rounds; `sum` halves.
+            # Not a matrix product: BLAS may add all pairs one after the other, and every addition rounds;
+            # `sum` is pairwise.
             dv[h] = (ds[..., None] * hidden).sum(-2).flatten(0, -2).sum(0)
             inner = ds[..., None] * v[h] * (1 - hidden.square())  # (..., q, k, slice)
             dq[..., h] = inner.sum(-2)

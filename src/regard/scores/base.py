@@ -1,8 +1,8 @@
-"""What a score function is, and the one nearly every model uses.
+"""The base class of score functions, and the dot product.
 
-A score function turns a query and a key into one number. It works in two steps, so that streaming
-over tiles costs nothing extra: `prepare` runs once over whole sequences (projections), `tile` runs
-once per tile and sees only what `prepare` made.
+A score function computes one number from a query and a key. It has two steps, so that streaming over tiles
+needs no extra work: `prepare` runs once over whole sequences (projections), `tile` runs once per tile on the
+results of `prepare`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["DotProduct", "Score"]
 class Score(ABC):
     """A score function: the number computed from a query and a key.
 
-    A score function of your own defines `tile`, and `prepare` if it projects. The scale, the bias,
-    the soft cap and the mask come afterwards and are not its business.
+    A score function of your own defines `tile`, and `prepare` if it has projections. The engine applies
+    scale, bias, soft cap and mask afterwards.
 
     >>> import torch
     >>> class Distance(Score):
@@ -35,14 +35,14 @@ class Score(ABC):
     """
 
     is_dot: ClassVar[bool] = False
-    """Whether the score is the plain dot product of what `prepare` returns: fused kernels may run it."""
+    """Whether the score is the dot product of the results of `prepare`; then fused kernels can compute it."""
 
     def prepare(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Project q and k, once, before any tile. Layout (batch, heads, length, dim); differentiable."""
         return q, k
 
     def parameters(self) -> tuple[Tensor, ...]:
-        """The tensors `tile` itself uses. Those used by `prepare` alone are not among them."""
+        """The tensors that `tile` uses, without those that only `prepare` uses."""
         return ()
 
     @abstractmethod
@@ -51,17 +51,17 @@ class Score(ABC):
     ) -> Float[Tensor, "*lead q k"]:
         """Score every query of a tile against every key of it.
 
-        A pure function of its arguments, which are slices of what `prepare` returned and then what
-        `parameters` returned, so that an engine can differentiate it one tile at a time. Leading
-        dimensions are whatever the engine made of batch and heads.
+        This must be a pure function of its arguments, which are slices of the results of `prepare` followed
+        by `parameters`, so that the engine can differentiate it tile by tile. The engine chooses the leading
+        dimensions from batch and heads.
         """
 
     def default_scale(self, dim: int) -> float:
-        """The number scores are multiplied by when the user names none; dim is that of q."""
+        """The default scale of scores; dim is that of q."""
         return 1.0
 
     def check(self, q: Tensor, k: Tensor) -> None:
-        """Raise if q and k, as the user gave them, cannot be scored."""
+        """Raise if the user's q and k can't be scored."""
         for name, x in (("q", q), ("k", k)):
             if x.ndim != 4:
                 raise ShapeError(
@@ -93,7 +93,7 @@ class Score(ABC):
 
 
 def check_device(score: Score, q: Tensor, **tensors: Tensor) -> None:
-    """Raise if a score function's tensors do not sit where q sits."""
+    """Raise if a score function's tensors are not on q's device."""
     for name, tensor in tensors.items():
         if tensor.device != q.device:
             kind = type(score).__name__

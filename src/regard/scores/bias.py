@@ -1,7 +1,7 @@
-"""What is added to a score because of where its query and key stand.
+"""Structured biases, which are added to scores by position.
 
-A bias is never a matrix here: it is computed one tile at a time, by positions (query i of q sits
-at position i + (k - q), key j at position j), and takes its gradient back one tile at a time.
+Such a bias is computed one tile at a time from positions (query i of q sits at position i + (k - q), key j at
+position j), and so are its gradients; the whole matrix is never stored.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ DTYPES = {str(dtype): dtype for dtype in (torch.float64, torch.float32, torch.fl
 
 
 class Bias(ABC):
-    """What is added to scores by position, after the scale and before the soft cap and the mask.
+    """A bias that is added to scores by position, after the scale and before the soft cap and the mask.
 
-    A bias of your own defines `tile`, and `parameters` and `accumulate` if it learns.
+    A bias of your own defines `tile`; if it is trainable, also `parameters` and `accumulate`.
 
     >>> import torch
     >>> class SelfBonus(Bias):
@@ -42,7 +42,7 @@ class Bias(ABC):
         """The bias of every pair of these positions, in a shape that broadcasts to (batch, heads, q, k)."""
 
     def parameters(self) -> tuple[Tensor, ...]:
-        """The tensors that learn, heads first, in the order in which `accumulate` takes their gradients."""
+        """The trainable tensors, with heads as first dimension, in the order of `accumulate`'s gradients."""
         return ()
 
     def accumulate(
@@ -52,17 +52,17 @@ class Bias(ABC):
         q_pos: Int[Tensor, " q"],
         k_pos: Int[Tensor, " k"],
     ) -> None:
-        """Add one tile's share of the gradient into `grads`, in place and in an order that never varies.
+        """Add one tile's part of the gradients to `grads`, in place and in a fixed order.
 
-        `ds` is the gradient of the tile's scores. Heads may come a few at a time: `ds` and every one of
-        `grads` then hold the same few.
+        `ds` is the gradient of the tile's scores. A call may be for some heads only; `ds` and all of `grads`
+        then have these heads.
         """
         if self.parameters():
             name = type(self).__name__
             raise ScoreError(f"{name} has parameters but no accumulate; define it, or detach the parameters.")
 
     def check(self, heads: int) -> None:
-        """Raise if this bias cannot serve that many query heads."""
+        """Raise if this bias doesn't fit that number of query heads."""
 
     def to_json(self) -> dict[str, Any]:
         """This bias as plain data, for a recording."""
@@ -93,7 +93,7 @@ class Bias(ABC):
 class ALiBi(Bias):
     """A penalty that grows with distance, -slope * |q - k|, with one slope per head (Press et al., 2021).
 
-    The slopes learn if they require a gradient; the published ones do not.
+    The slopes are trainable if they require grad; the published ones don't.
 
     >>> import torch
     >>> ALiBi(torch.tensor([0.5])).tile(torch.arange(3), torch.arange(3))
@@ -115,8 +115,8 @@ class ALiBi(Bias):
     def for_heads(cls, heads: int) -> ALiBi:
         """The published slopes: 2^(-8/heads), its square, its cube, ...
 
-        Where heads is no power of two, the slopes of the power below come first, then every other
-        slope of the power above.
+        If heads is not a power of two, the slopes for the next lower power come first, then every other slope
+        for the next higher one.
 
         >>> ALiBi.for_heads(3).slopes
         tensor([0.0625, 0.0039, 0.2500])
@@ -129,7 +129,8 @@ class ALiBi(Bias):
         return cls(torch.tensor([2.0**-x for x in exponents], dtype=torch.float32))
 
     def tile(self, q_pos: Int[Tensor, " q"], k_pos: Int[Tensor, " k"]) -> Float[Tensor, "1 heads q k"]:
-        # bfloat16 cannot tell position 300 from 301: raise the slopes rather than lower the distances.
+        # bfloat16 can't distinguish positions 300 and 301: convert the slopes to float32, not the distances
+        # to bfloat16.
         slopes = self.slopes.to(q_pos.device, torch.promote_types(self.slopes.dtype, torch.float32))
         return slopes[None, :, None, None] * -_distance(q_pos, k_pos)
 
@@ -161,10 +162,10 @@ class ALiBi(Bias):
 class RelativeBias(Bias):
     """T5's learned bias: one number per head and bucket of distances (Raffel et al., 2019).
 
-    `table` is (heads, buckets). Half of a direction's buckets hold one distance each; the other half
-    widen up to `max_distance`, and everything further shares the last. With `bidirectional` the first
-    half of the table is for keys at or before the query and the second for keys after it. Transformers
-    keeps the table transposed: pass `embedding.weight.T`.
+    `table` is (heads, buckets). Half of a direction's buckets hold one distance each; the others get wider up
+    to `max_distance`, and all larger distances share the last. With `bidirectional`, the first half of the
+    table is for keys at or before the query, the second for keys after it. Transformers stores the table
+    transposed: pass `embedding.weight.T`.
 
     >>> import torch
     >>> bias = RelativeBias(torch.arange(8.0)[None], max_distance=16)
@@ -210,7 +211,8 @@ class RelativeBias(Bias):
             steps = torch.arange(1 - len(q_pos), len(k_pos), device=q_pos.device)
             buckets = self._buckets(k_pos[0] - q_pos[0] + steps)
             chosen = buckets[:, None] == torch.arange(self.table.shape[1], device=buckets.device)
-            # A matrix product and no scatter, so no atomics: (heads, diagonals) @ (diagonals, buckets).
+            # A matrix product instead of a scatter, which would use atomics: (heads, diagonals) @ (diagonals,
+            # buckets).
             grads[0].add_(diagonal_sums(ds) @ chosen.to(ds.dtype))
             return
         buckets = self._buckets(k_pos - q_pos[:, None])

@@ -35,8 +35,8 @@ def relative_buckets(
 ) -> Int[Tensor, "*shape"]:
     """The bucket of each relative position k - q.
 
-    With `bidirectional` the first half of the buckets is for keys at or before the query, the second
-    half for keys after it; without, all keys after the query share bucket 0 with distance 0.
+    With `bidirectional`, the first half of the buckets is for keys at or before the query, the second half
+    for keys after it; otherwise all keys after the query share bucket 0 with distance 0.
 
     >>> import torch
     >>> relative_buckets(torch.tensor([-200, -9, -1, 0, 1, 9]), 32, True, 128)
@@ -57,8 +57,8 @@ def _bucketize(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
 def bucket_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
     """The smallest distance of every bucket but the first.
 
-    In integers, because the published formula, near + floor(log(d / near) / log(max_distance / near) * far),
-    has ties (16, 32 and 64 in T5 itself) that a device's logarithm decides by its last bit.
+    Computed in integers, because the published formula, near + floor(log(d / near) / log(max_distance / near)
+    * far), has ties (16, 32 and 64 in T5) that depend on the last bit of a device's logarithm.
     """
     near = buckets // 2
     far = buckets - near

@@ -1,4 +1,4 @@
-"""Sums along the diagonals of a tile: everything that depends on distance alone needs them."""
+"""Sums along the diagonals of a tile, for everything that depends on distance only."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def diagonal_sums(tile: Float[Tensor, "*lead q k"]) -> Float[Tensor, "*lead diag
     if tile.ndim < 2 or 0 in tile.shape[-2:]:
         raise ShapeError(f"tile has shape {tuple(tile.shape)}; wanted (..., q, k), both at least 1.")
     q, k = tile.shape[-2:]
-    # Pad every row by q and read the same memory in rows one shorter: each row slides one place right of the
-    # row above. With the last row on top, a diagonal stands upright as a column. No scatter, no atomics.
+    # Flip the rows, pad every row by q, and view the memory with rows one shorter: each row is shifted right
+    # by one against the row above, so a diagonal becomes a column. This needs no scatter and no atomics.
     padded = functional.pad(tile.flip(-2), (0, q)).flatten(-2)  # (..., q * (k + q))
     skewed = padded[..., : q * (k + q - 1)].unflatten(-1, (q, k + q - 1))
     return skewed.sum(-2)

@@ -1,4 +1,4 @@
-"""Position schemes: what a layer does to queries and keys so that scores know where they stand.
+"""Position schemes: transformations of queries and keys that make scores depend on positions.
 
 `Rotary` lives in its own file; here are what they all share, the schemes without rotation, and
 Llama 4's mixture of both.
@@ -22,8 +22,8 @@ __all__ = ["Interleaved", "NoPosition", "Position", "QueryTemperature"]
 class Position(ABC):
     """A position scheme: how a layer transforms queries and keys before scoring them.
 
-    Positions are (length,), or (batch, length) where sequences of a batch differ. Left out, they
-    count from `offset`.
+    Positions are (length,), or (batch, length) if they differ within a batch. By default they count from
+    `offset`.
     """
 
     @abstractmethod

@@ -1,9 +1,8 @@
 """The base class of statistics: a monoid over tiles of the map.
 
-`init` makes the empty state, `update` folds one tile in, `merge` joins two states, `finish` turns a state
-into what the user reads. Tiles come in any order and any split, each cell exactly once; `merge` is
-associative and commutative up to rounding, so a statistic works across tiles, passes, documents, processes
-and machines.
+`init` makes the empty state, `update` adds one tile to a state, `merge` joins two states, `finish` computes
+the result from a state. Tiles come in any order and any split, each cell exactly once; `merge` is associative
+and commutative up to rounding, so a statistic works across tiles, passes, documents, processes and machines.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Result = TypeVar("Result", covariant=True)
 
 
 class Finishes(Protocol[Result]):
-    """A statistic, seen by the type of its result: what `finish` returns is the type of `seen[statistic]`."""
+    """The typing protocol of a statistic: the type that `finish` returns is the type of `seen[statistic]`."""
 
     def finish(self, state: State, frame: Frame) -> Result:
         """The result."""
@@ -51,9 +50,9 @@ class Finishes(Protocol[Result]):
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Some of the queries, and the statistic of their rows alone that another statistic is made of.
+    """Some of the queries, and a statistic of only their rows, which is part of another statistic.
 
-    That statistic sees a frame of `len(rows)` queries, so it must not ask for the positions of queries.
+    That statistic sees a frame of `len(rows)` queries, so it must not use positions of queries.
     """
 
     rows: range
@@ -61,25 +60,25 @@ class Block:
 
 
 class Statistic(ABC):
-    """A mergeable summary of a map. Subclasses are frozen dataclasses named by their noun."""
+    """A mergeable summary of a map. Subclasses are frozen dataclasses."""
 
-    # Set where `update` reads `tile.log_weights` or `tile.scores`; the pass then keeps them.
+    # Set if `update` reads `tile.log_weights` or `tile.scores`; the pass then provides them.
     needs_log_weights: ClassVar[bool] = False
     needs_scores: ClassVar[bool] = False
-    # Set where `update` leaves other numbers in `tile.log_weights`; such statistics come last.
+    # Set if `update` overwrites `tile.log_weights`; such statistics are updated last.
     spoils_log_weights: ClassVar[bool] = False
-    # Set where `update` makes sums that others can use; such statistics come first.
+    # Set if `update` computes sums that other statistics can use; such statistics are updated first.
     makes_block_sums: ClassVar[bool] = False
-    # Set where `update` must see all heads of a batch row in one tile.
+    # Set if `update` needs all heads of a batch row in one tile.
     needs_all_heads: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
-        """How results are keyed: the class name in snake_case, unless renamed."""
+        """The name of the result: the class name in snake_case, unless renamed."""
         return self.__dict__.get("_name") or _snake_case(type(self).__name__)
 
     def named(self: Named, name: str) -> Named:
-        """The same statistic under another name, so that two of a kind can be asked for at once."""
+        """The same statistic under another name, so that two of one class can be requested at once."""
         if not name.isidentifier():
             raise StatisticError(f"name {name!r} is not an identifier; results are read as attributes.")
         other = dataclasses.replace(self) if dataclasses.is_dataclass(self) else self  # type: ignore[type-var]
@@ -95,10 +94,10 @@ class Statistic(ABC):
 
     @abstractmethod
     def update(self, state: State, tile: MapTile) -> None:
-        """Fold one tile into the state, in place."""
+        """Add one tile to the state, in place."""
 
     def folds(self, state: State, frame: Frame) -> list[Fold] | None:
-        """The sums that `update` computes, as folds into the state; None if it must see the tiles.
+        """The sums that `update` computes, as folds into the state; None if it needs the tiles.
 
         Kernels compute folds while the cells are in registers. A subclass that overrides `update` must
         override this too: inherited folds are ignored.
@@ -106,10 +105,10 @@ class Statistic(ABC):
         return None
 
     def blocks(self, frame: Frame) -> list[Block] | None:
-        """The blocks of queries this statistic is made of; None if it needs the map in one piece.
+        """The blocks of queries that this statistic consists of; None if it needs the map in one piece.
 
-        A pass then reads only these rows, with the folds of each block's statistic, and `join_blocks` puts
-        the states together. `update` must still work: a pass without blocks shows it every tile. As with
+        A pass then reads only these rows, with the folds of each block's statistic, and `join_blocks` joins
+        the states. `update` must still work, because a pass without blocks calls it for every tile. As with
         `folds`, a subclass that overrides `update` must override this too.
         """
         return None
@@ -124,9 +123,9 @@ class Statistic(ABC):
 
     @abstractmethod
     def finish(self, state: State, frame: Frame) -> Any:
-        """What the user reads: a tensor where one says it all, else a named tuple of tensors.
+        """The result: a tensor, or a named tuple of tensors.
 
-        The state ends here: its memory may go into the result.
+        The state must not be used afterwards, because the result may reuse its memory.
         """
 
 
@@ -138,13 +137,13 @@ def _snake_case(name: str) -> str:
 class ColumnStatistic(Statistic):
     """A row statistic of the form sum_j alpha_ij g_j: extra value columns, nearly free in the forward pass.
 
-    Subclasses define `columns` and `finish`. The state holds {"sums": (batch, heads, q, extra)} and, beside
-    it, the columns themselves so that they are made once.
+    Subclasses define `columns` and `finish`. The state holds {"sums": (batch, heads, q, extra)} and the
+    columns themselves, so that they are computed once.
     """
 
     @abstractmethod
     def columns(self, frame: Frame) -> Float[Tensor, "#batch #heads k extra"]:
-        """g: one or a few numbers per key. Batch and heads may be 1 where they do not matter."""
+        """g: one or a few numbers per key. Batch and heads may be 1 if g doesn't depend on them."""
 
     def init(self, frame: Frame) -> State:
         columns = self.columns(frame).detach().to(frame.dtype).expand(frame.batch, frame.heads, -1, -1)
@@ -163,23 +162,23 @@ class ColumnStatistic(Statistic):
 
 
 def folds_of(statistic: Statistic, state: State, frame: Frame) -> list[Fold] | None:
-    """The folds of a statistic, unless a subclass has since changed what `update` means."""
+    """The folds of a statistic; None if a subclass overrides `update` but not `folds`."""
     return statistic.folds(state, frame) if _means(statistic, "folds") else None
 
 
 def blocks_of(statistic: Statistic, frame: Frame) -> list[Block] | None:
-    """The blocks of a statistic, likewise."""
+    """The blocks of a statistic; None if a subclass overrides `update` but not `blocks`."""
     return statistic.blocks(frame) if _means(statistic, "blocks") else None
 
 
 def _means(statistic: Statistic, method: str) -> bool:
-    """Whether a method is at least as new as `update` in the statistic's line of classes."""
+    """Whether a method is defined in the same class as `update`, or in a subclass of it."""
     owner = next((c for c in type(statistic).__mro__ if "update" in vars(c) or method in vars(c)), Statistic)
     return method in vars(owner)
 
 
 def by_name(statistics: Statistic | Iterable[Any]) -> dict[str, Statistic]:
-    """Statistics keyed by name, of one statistic or several; asking for one twice is refused."""
+    """One statistic or several as a dict by name; StatisticError if a name occurs twice."""
     found: dict[str, Statistic] = {}
     single = isinstance(statistics, Statistic | str | type)
     for statistic in (statistics,) if single else statistics:
@@ -225,7 +224,7 @@ def find_result(results: Mapping[str, Any], asked: Mapping[str, Statistic], want
 
 
 def _hint(given: object) -> str:
-    """Suggest a statistic in place of an object that is none."""
+    """Suggest a statistic for an object that isn't one."""
     if isinstance(given, type):
         return f" Did you mean {given.__name__}()?"
     kinds = _kinds(Statistic)

@@ -1,4 +1,4 @@
-"""The refusals that statistics share, worded once."""
+"""Checks that statistics share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def whole(statistic: object, name: str, value: object, least: int) -> int:
 
 
 def at_most(statistic: object, k: int, things: str, count: int) -> None:
-    """Raise StatisticError if a statistic asks for more things than there are; none at all pass."""
+    """Raise StatisticError if a statistic requests more things than there are; with none at all it passes."""
     if 0 < count < k:
         name = type(statistic).__name__
         raise StatisticError(

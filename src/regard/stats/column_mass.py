@@ -20,12 +20,12 @@ __all__ = ["ColumnMass"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnMass(Statistic):
-    """How much attention each key receives, Σ_i α_ij: large values are the map's heavy hitters.
+    """The attention that each key receives, Σ_i α_ij; keys with large values are the map's heavy hitters.
 
-    Shape (batch, heads, k). `normalise` divides by the number of queries that may see the key (0 where none
-    may): under a causal mask early keys have more. `rows` weighs the queries, Σ_i r_i α_ij = rᵀA, one step of
-    attention rollout without the matrix; r has shape (q,) or (batch or 1, heads or 1, q). `last` counts the
-    last so many queries only, at the cost of these rows: what SnapKV looks at (Li et al., 2024).
+    Shape (batch, heads, k). `normalise` divides by the number of queries that may see the key (0 if none
+    may); under a causal mask, early keys have more. `rows` weighs the queries, Σ_i r_i α_ij = rᵀA, which is
+    one step of attention rollout without the matrix; r has shape (q,) or (batch or 1, heads or 1, q). `last`
+    counts only that many last queries, and reads only these rows; SnapKV uses this (Li et al., 2024).
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 3, 8)
@@ -113,7 +113,7 @@ class ColumnMass(Statistic):
         return state["sums"] / state["counts"].clamp(min=1) if self.normalise else state["sums"]
 
     def _counted(self, frame: Frame) -> range:
-        """The queries that count."""
+        """The range of queries that are counted."""
         return range(0 if self.last is None else max(0, frame.q - self.last), frame.q)
 
     def _weighted(self, tile: MapTile) -> Float[Tensor, "batch heads k"]:

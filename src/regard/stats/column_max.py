@@ -1,4 +1,4 @@
-"""The largest weight each key ever gets."""
+"""The largest weight of each key."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["ColumnMax"]
 
 @dataclass(frozen=True)
 class ColumnMax(Statistic):
-    """The largest weight each key gets from any query, max_i α_ij: near 0 for a key that no query uses.
+    """The largest weight that each key gets from any query, max_i α_ij; near 0 for a key that no query uses.
 
     Shape (batch, heads, k). With `per_key_head` the maximum is also over the query heads that share a key
-    head, shape (batch, kv_heads, k): the score by which KVzip keeps a cached key (Kim et al., 2025).
+    head, shape (batch, kv_heads, k); KVzip keeps cached keys by this score (Kim et al., 2025).
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 3, 8)
@@ -49,7 +49,7 @@ class ColumnMax(Statistic):
         return {"tops": torch.maximum(state["tops"], other["tops"])}
 
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch some_heads k"]:
-        # A score may be rounded differently than in the forward pass; a weight is at most 1 all the same.
+        # Clamp to 1: a score may be rounded differently than in the forward pass.
         tops = state["tops"].clamp_(max=1.0)
         if not self.per_key_head or frame.values is None:
             return tops

@@ -1,8 +1,7 @@
-"""How many pairs may attend, counted once per mask and not once per head.
+"""Counts of pairs that may attend, once per mask instead of once per head.
 
-Counts have a batch and a head dimension only if the mask differs between batch rows or heads. Where it
-does not, every cell of the map is still shown once for the first batch row and the first head: they count for
-all.
+Counts have a batch and a head dimension only if the mask differs between batch rows or heads. Otherwise only
+tiles of the first batch row and the first head are counted, for all.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ __all__ = ["counted_part", "counts_shape"]
 
 
 def counts_shape(frame: Frame) -> tuple[int, int]:
-    """The batch and heads of a tensor of counts, each 1 where all share.
+    """The batch and heads of a tensor of counts, each 1 if all share the mask.
 
     >>> from regard.masks import Causal
     >>> counts_shape(Frame(batch=2, heads=8, q=4, k=4, mask=Causal()))
@@ -31,9 +30,9 @@ def counts_shape(frame: Frame) -> tuple[int, int]:
 def counted_part(
     counts: Tensor, tile: MapTile
 ) -> tuple[Tensor, Bool[Tensor, "batch heads q k"] | None] | None:
-    """The batch rows and heads of `counts` that a tile speaks for, and its allowed pairs (None: all of them).
+    """The part of `counts` that a tile must be added to, and its allowed pairs (None: all of them).
 
-    None where another tile counts for this one.
+    Returns None for tiles that are not counted.
     """
     allowed = tile.allowed
     for dim, span, size in ((0, tile.batch, tile.frame.batch), (1, tile.heads, tile.frame.heads)):

@@ -18,13 +18,14 @@ __all__ = ["Custom"]
 
 @dataclass(frozen=True)
 class Custom(Statistic):
-    """Any function of a tile, folded over all tiles by sum or max.
+    """Any function of a tile, combined over all tiles by sum or max.
 
-    `fn(tile)` gets a `MapTile` and returns a tensor that begins with the tile's (batch, heads) and goes on
-    as `over` says: any shape that is the same for all tiles ("map"), the tile's queries first ("rows"), or
-    its keys first ("columns"). The result has the same dimensions for the whole map. Tiles are cut anyhow, so
-    fn must be a sum or a maximum of cells; what no tile has shown holds 0, or for max the lowest number. What
-    fn reads beside the weights is said with `needs_scores`, `needs_log_weights` and `needs_all_heads`.
+    `fn(tile)` gets a `MapTile` and returns a tensor whose first dimensions are the tile's (batch, heads). The
+    others depend on `over`: for "map", any shape that is the same for all tiles; for "rows", the tile's
+    queries come first; for "columns", its keys. The result has the same dimensions for the whole map. The map
+    may be cut into tiles in any way, so fn must be a sum or a maximum over cells; cells in no tile count as
+    0, or for max as the lowest number. If fn reads more than the weights, set `needs_scores`,
+    `needs_log_weights` or `needs_all_heads`.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)
@@ -45,7 +46,7 @@ class Custom(Statistic):
         one_of(self, "reduce", self.reduce, ("sum", "max"))
 
     def init(self, frame: Frame) -> State:
-        # What fn returns is not known before it has seen a tile.
+        # The shape of fn's result is known only after the first tile.
         return {}
 
     def update(self, state: State, tile: MapTile) -> None:
@@ -71,7 +72,7 @@ class Custom(Statistic):
         return state["folded"] if state else self._empty(self._shape(frame), frame.zeros(0))
 
     def _shape(self, frame: Frame) -> tuple[int, ...]:
-        """The dimensions of the result that do not depend on what fn adds."""
+        """The leading dimensions of the result, which don't depend on fn."""
         length = {"map": (), "rows": (frame.q,), "columns": (frame.k,)}[self.over]
         return frame.batch, frame.heads, *length
 

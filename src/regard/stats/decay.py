@@ -1,4 +1,4 @@
-"""How attention falls off with distance."""
+"""The decay of attention with distance."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ __all__ = ["Decay", "DecayCurve", "octave_starts"]
 
 
 class DecayCurve(NamedTuple):
-    """Mean weight by distance, and how many pairs each mean is over. In log bins distances are not whole."""
+    """Mean weight by distance, and the number of pairs of each mean. In log bins, distances are not
+    integers."""
 
     distance: Num[Tensor, " distances"]
     mean: Float[Tensor, "batch heads distances"]
-    # The field is public and hides tuple.count, for which a curve has no use.
+    # This public field shadows tuple.count, which a curve doesn't need.
     count: Int64[Tensor, "batch heads distances"]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
@@ -35,12 +36,12 @@ class DecayCurve(NamedTuple):
 class Decay(Statistic):
     """Attention by distance: A(d) = mean of α_ij over the pairs with i - j = d that may attend.
 
-    A `DecayCurve` for d = 0, 1, … k - 1, the query's position minus the key's; `signed` begins at 1 - q, with
-    the keys after the query. The mean of no pairs is 0. `skip_keys` leaves out the first keys, where sinks
-    hide the decay.
+    A `DecayCurve` for d = 0, 1, … k - 1, the query's position minus the key's; with `signed`, from 1 - q on,
+    which includes keys after the query. The mean of no pairs is 0. `skip_keys` leaves out the first keys,
+    whose sinks would hide the decay.
 
-    With bins="log" distance 0 is a bin, and then come `per_octave` bins for every doubling, those that hold a
-    distance. A bin's mean is over all its pairs; its distance is the geometric mean of its first and last.
+    With bins="log", distance 0 is a bin, followed by `per_octave` bins per doubling; empty bins are left out.
+    A bin's mean is over all its pairs; its distance is the geometric mean of its first and last distance.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 3, 8)
@@ -101,7 +102,7 @@ class Decay(Statistic):
 
 
 def octave_starts(lowest: int, stop: int, per_octave: int) -> list[int]:
-    """Where log bins of the distances lowest … stop - 1 begin: mirrored around 0, which is a bin of its own.
+    """The starts of log bins for the distances lowest … stop - 1, mirrored around 0, which has its own bin.
 
     >>> octave_starts(-5, 10, per_octave=2)
     [-5, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8]

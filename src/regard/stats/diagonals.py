@@ -1,4 +1,4 @@
-"""Where the diagonals of a tile lie among the diagonals of the whole map.
+"""Maps the diagonals of a tile to the diagonals of the whole map.
 
 A state holds one number per diagonal of the map, in the order of `diagonal_sums`: entry 0 is the lower left
 corner, so entry g holds distance k - 1 - g. Distance is the query's position minus the key's.
@@ -17,7 +17,7 @@ __all__ = ["diagonal_cells", "diagonals", "of_diagonals", "split_by_sign"]
 
 
 def diagonals(frame: Frame) -> int:
-    """How many diagonals a map has; never fewer than keys, so that every distance has its place.
+    """The number of diagonals of a map; at least the number of keys, so that every distance has an entry.
 
     >>> diagonals(Frame(batch=1, heads=1, q=3, k=5))
     7
@@ -33,7 +33,7 @@ def of_diagonals(x: Tensor, tile: MapTile, cut: int = 0) -> Tensor:
 
 @remembered(64)
 def diagonal_cells(q: int, k: int, device: torch.device) -> Int64[Tensor, " diagonals"]:
-    """How many cells each diagonal of a q × k tile has.
+    """The number of cells on each diagonal of a q × k tile.
 
     >>> diagonal_cells(2, 4, torch.device("cpu"))
     tensor([1, 2, 2, 2, 1])

@@ -1,4 +1,4 @@
-"""How spread out a row is."""
+"""The entropy of each row."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["Entropy"]
 
 @dataclass(frozen=True)
 class Entropy(Statistic):
-    """How spread out each query's attention is, in nats: H_i = -Σ_j α_ij log α_ij, with 0 log 0 = 0.
+    """The entropy of each query's attention in nats: H_i = -Σ_j α_ij log α_ij, with 0 log 0 = 0.
 
-    Shape (batch, heads, q). 0 is one key, log n is n keys evenly; a row with nothing to attend to has 0. With
-    a sink logit the sum runs over the real keys only, whose weights then sum to less than 1.
+    Shape (batch, heads, q). It is 0 for a single key and log n for n equal weights; a row with nothing to
+    attend to has 0. With a sink logit the sum is over the real keys only, whose weights then sum to less than
+    1.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 3, 8)
@@ -41,5 +42,5 @@ class Entropy(Statistic):
         return [EntropyFold(state["sums"])]
 
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q"]:
-        # A weight of 1 + 1e-7 has a log above 0; no entropy is negative.
+        # Clamp to 0: a weight of 1 + 1e-7 would give a negative entropy.
         return state["sums"].clamp(min=0)

@@ -1,8 +1,8 @@
 """Sums that kernels compute over the cells of a map, and the tensors of a state that receive them.
 
-A statistic whose `update` is made of such sums returns them from `folds`; a pass that has kernels for them
-does not call `update`. Each fold is about weights w_ij = exp(s_ij - lse_i), 0 where the mask forbids. Results
-are added to what is there; a maximum replaces what is smaller.
+A statistic whose `update` computes such sums returns them from `folds`; a pass with kernels for them doesn't
+call `update`. Folds are over the weights w_ij = exp(s_ij - lse_i), 0 where the mask forbids. Sums are added
+to the targets; maxima replace smaller values.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DistanceFold(Fold):
 
 @dataclass(frozen=True)
 class MaxScoreFold(Fold):
-    """max_j s_ij and its key, the first of equals."""
+    """max_j s_ij and its key, the first on ties."""
 
     value: Float[Tensor, "batch heads q"]
     key: Int64[Tensor, "batch heads q"]
@@ -63,7 +63,7 @@ class MaxScoreFold(Fold):
 
 @dataclass(frozen=True)
 class MixFold(Fold):
-    """Σ_j w_ij g_j for a few columns g; from key `stop` on g is 0, where that is known."""
+    """Σ_j w_ij g_j for a few columns g. `stop`, if known, is the key from which on g is 0."""
 
     into: Float[Tensor, "batch heads q extra"]
     columns: Float[Tensor, "batch heads k extra"]
@@ -72,7 +72,8 @@ class MixFold(Fold):
 
 @dataclass(frozen=True)
 class TopKeysFold(Fold):
-    """The largest weights of each row and their keys, largest first, of equals the earlier key; no zeros."""
+    """The largest weights of each row, without zeros, and their keys; largest first, on ties the earlier
+    key."""
 
     weight: Float[Tensor, "batch heads q top"]
     key: Int64[Tensor, "batch heads q top"]
@@ -84,7 +85,7 @@ class TopKeysFold(Fold):
 
 @dataclass(frozen=True)
 class ColumnFold(Fold):
-    """Σ_i r_i w_ij, r_i = 1 unless given, for as many keys from `first` on as `into` has room for."""
+    """Σ_i r_i w_ij with r_i = 1 by default, for the keys from `first` on that fit into `into`."""
 
     into: Float[Tensor, "batch heads some"]
     rows: Float[Tensor, "batch heads q"] | None = None
@@ -97,7 +98,7 @@ class ColumnFold(Fold):
 
 @dataclass(frozen=True)
 class ColumnMaxFold(Fold):
-    """max_i w_ij, of each key."""
+    """max_i w_ij of each key."""
 
     into: Float[Tensor, "batch heads k"]
 
@@ -120,7 +121,7 @@ class DiagonalFold(Fold):
 
 @dataclass(frozen=True)
 class BlockFold(Fold):
-    """The sum and the largest weight of each block of size × size cells, or one of them."""
+    """The sum or the largest weight of each block of size × size cells, or both."""
 
     size: int
     sums: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
@@ -133,7 +134,7 @@ class BlockFold(Fold):
 
 @dataclass(frozen=True)
 class BinFold(Fold):
-    """For every weight, or score, and every border it reaches, one count from the bin before to the next."""
+    """For every weight (or score) and every border that it reaches: move one count to the next bin."""
 
     into: Int64[Tensor, "batch heads bins"]
     borders: tuple[float, ...]
@@ -148,7 +149,7 @@ class BinFold(Fold):
 class DivergenceFold(Fold):
     """For heads h < h' the sum over rows of H((w^h + w^h') / 2) - (H(w^h) + H(w^h')) / 2; H is -Σ_j w log w.
 
-    Beside it the mass Σ_j w_ij of each row: rows that see nothing in one of the heads are in the sum too.
+    Also the mass Σ_j w_ij of each row. The sum includes rows that see nothing in one of the heads.
     """
 
     into: Float[Tensor, "batch heads heads"]
@@ -157,9 +158,9 @@ class DivergenceFold(Fold):
 
 @dataclass(frozen=True)
 class PairFold(Fold):
-    """How many pairs may attend, whatever their weight, by column, by diagonal, or in the whole map.
+    """The number of pairs that may attend, by column, by diagonal, or in the whole map.
 
-    Keys before `first` do not count. Batch and heads may be 1 where the mask does not tell them apart.
+    Keys before `first` don't count. Batch and heads are 1 if the mask is the same for all.
     """
 
     into: Int64[Tensor, "#batch #heads some"]

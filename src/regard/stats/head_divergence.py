@@ -1,4 +1,4 @@
-"""How different the heads are."""
+"""The divergence between heads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from regard.stats.tile import Frame, MapTile
 
 __all__ = ["HeadDivergence"]
 
-# Pairs of heads are compared so many cells at a time.
+# The number of cells at a time for the comparison of head pairs.
 CELLS = 1 << 20
 
 
 @dataclass(frozen=True)
 class HeadDivergence(Statistic):
-    """How differently two heads attend: the mean over rows of JS(α^h, α^h'), in nats (Clark et al., 2019).
+    """The divergence of each pair of heads: the mean over rows of JS(α^h, α^h'), in nats (Clark et al.,
+    2019).
 
     JS(p, p') = H((p + p') / 2) - (H(p) + H(p')) / 2, from 0 (the same) to log 2 (no key in common). Shape
     (batch, heads, heads). The mean is over the rows in which both heads attend to anything, 0 if there are
@@ -54,7 +55,8 @@ class HeadDivergence(Statistic):
             for start in range(head + 1, heads, at_once):
                 others = slice(start, min(start + at_once, heads))
                 mixed = _entropy((weights[:, head, None] + weights[:, others]) / 2)
-                # Row by row, where both terms are of the size of an entropy: their sums over rows are not.
+                # Subtract per row, where both terms are of the size of an entropy; their sums over rows are
+                # larger.
                 rows = mixed - (entropy[:, head, None] + entropy[:, others]) / 2
                 sums[:, head, others] += rows.sum(-1)
 
@@ -65,14 +67,14 @@ class HeadDivergence(Statistic):
         mass = state["mass"]
         live = (mass > 0).to(mass.dtype)
         rows = live @ live.mT
-        # Beside a dead row every cell has added α log 2 / 2, which follows from its mass: subtract it.
+        # Opposite a dead row, every cell has added α log 2 / 2; subtract that, computed from the row's mass.
         stray = mass @ (1 - live).mT * (math.log(2) / 2)
         upper = (state["sums"] - stray - stray.mT).triu(1).clamp(min=0)
-        # Where no row is live in both heads all that is left is rounding.
+        # If no row is live in both heads, only rounding errors are left.
         return ((upper + upper.mT) / rows.clamp(min=1)).masked_fill(rows == 0, 0.0)
 
 
 def _entropy(weights: Float[Tensor, "batch heads q k"]) -> Float[Tensor, "batch heads q"]:
-    """-Σ w log w of each row; clamped below, because 0 log 0 is to be 0."""
+    """-Σ w log w of each row; weights are clamped from below so that 0 log 0 is 0."""
     logs = weights.clamp(min=torch.finfo(weights.dtype).tiny).log_()
     return -torch.einsum("bhqk,bhqk->bhq", weights, logs)

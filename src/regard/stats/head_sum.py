@@ -1,4 +1,4 @@
-"""The keys that all heads together attend to most."""
+"""The keys with the largest attention summed over heads."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class SharedKeys(NamedTuple):
 class HeadSum(Statistic):
     """The k keys of each query with the largest Σ_h α^h_ij: the targets of a sparse-attention indexer.
 
-    A `SharedKeys` of two (batch, q, k) tensors. An indexer chooses one set of keys for all heads, so its
-    teacher is the sum over heads (DeepSeek-V3.2-Exp, 2025); `KL` compares a student with the whole row. Of
-    equal sums the earlier key comes first.
+    A `SharedKeys` of two (batch, q, k) tensors. An indexer selects one set of keys for all heads, so its
+    teacher is the sum over heads (DeepSeek-V3.2-Exp, 2025); `KL` compares a student with the whole row. On
+    ties the earlier key comes first.
 
     >>> import torch, regard
     >>> q, k = torch.ones(1, 2, 1, 1), torch.tensor([[[[0.0], [2.0], [1.0]]]]).expand(1, 2, 3, 1)
@@ -55,7 +55,7 @@ class HeadSum(Statistic):
     def update(self, state: State, tile: MapTile) -> None:
         weights = tile.weights.sum(1)  # (batch, q, k)
         if weights.shape[-1] > self.k:
-            # The k largest of a tile, of equals the first: a stable sort, as topk promises no order.
+            # A stable sort for the k largest of a tile, on ties the first: topk guarantees no order.
             weights, order = weights.sort(dim=-1, descending=True, stable=True)
             weights, keys = weights[..., : self.k], order[..., : self.k] + tile.cols.start
         else:

@@ -1,4 +1,4 @@
-"""How weights or scores are distributed."""
+"""The distribution of weights or scores."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from regard.stats.tile import Frame, MapTile
 
 __all__ = ["BinCounts", "Histogram"]
 
-# A quarter of a decade each, from 1e-8 to 1; and two logits each, from -32 to 32.
+# The default borders: for weights four per decade from 1e-8 to 1, for scores every two logits from -32 to 32.
 WEIGHT_EDGES = tuple(10 ** (i / 4) for i in range(-32, 0))
 SCORE_EDGES = tuple(float(edge) for edge in range(-32, 33, 2))
 
 
 class BinCounts(NamedTuple):
-    """How many pairs fall into each bin; bin b holds edges[b] ≤ x < edges[b + 1]."""
+    """The number of pairs in each bin; bin b holds edges[b] ≤ x < edges[b + 1]."""
 
     edges: Float[Tensor, " edges"]
     counts: Int64[Tensor, "batch heads bins"]
@@ -33,11 +33,11 @@ class BinCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class Histogram(Statistic):
-    """How the weights, or the scores, of all pairs that may attend are distributed: counts per bin.
+    """The distribution of the weights, or the scores, of all pairs that may attend: counts per bin.
 
     A `BinCounts`: edges (bins + 1,), counts (batch, heads, bins). `edges` are the borders between bins, by
-    default four a decade from 1e-8 for weights, and one every two logits for scores. What lies below the
-    first and from the last on has a bin too, weights of 0 the first one, so the counts add up to the pairs.
+    default four per decade from 1e-8 for weights, and one every two logits for scores. The first and the last
+    bin hold values below the first and from the last border on, so the counts add up to the number of pairs.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 3, 8)
@@ -75,8 +75,8 @@ class Histogram(Statistic):
         counts[..., 0] += pairs
         reached = scratch("histogram.reached", tuple(values.shape), values)
         for index, border in enumerate(self._borders):
-            # Ones as floats, because sums of bools are slow; float32 counts a row of up to 2^24 keys exactly.
-            # What is masked has weight 0 or score -inf, and reaches no border.
+            # Ones as floats, because sums of bools are slow; float32 counts rows of up to 2^24 keys exactly.
+            # Masked pairs have weight 0 or score -inf, and reach no border.
             above = torch.ge(values, border, out=reached).sum(-1).long().sum(-1)
             counts[..., index] -= above
             counts[..., index + 1] += above

@@ -1,4 +1,4 @@
-"""How far a student's rows are from those of the heads together."""
+"""The KL divergence from the sum of the heads to a student."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["KL"]
 
 @dataclass(frozen=True, eq=False)
 class KL(Statistic):
-    """KL(p_i || softmax_j(t_ij)) of each query, in nats; p_i is Σ_h α^h_i, scaled to sum 1.
+    """KL(p_i || softmax_j(t_ij)) of each query, in nats; p_i is Σ_h α^h_i, scaled to sum to 1.
 
     t are the scores of a `Student`: a (batch, q, k) tensor, or `Indexer(q, k, weights)`, whose scores are
-    never stored whole. The student sees the keys that some head may see. Shape (batch, q); 0 for a query
-    that sees nothing. `AttentionMap.kl(student)` gives the student gradients.
+    computed tile by tile. The student sees the keys that any head may see. Shape (batch, q); 0 for a query
+    that sees nothing. Use `AttentionMap.kl(student)` for gradients of the student.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 2, 3, 8)
@@ -41,7 +41,7 @@ class KL(Statistic):
 
     @property
     def taught(self) -> Student:
-        """The student, also where plain scores were given."""
+        """The student; plain scores are wrapped in `Scores`."""
         return self.student if isinstance(self.student, Student) else Scores(self.student)
 
     def check(self, frame: Frame) -> None:
@@ -63,7 +63,7 @@ class KL(Statistic):
         fresh = {
             "mass": mass.sum(-1),
             "logs": torch.special.xlogy(mass, mass).sum(-1),
-            # 0 * -inf is NaN where a student rules out a key that no head attends to.
+            # A student may give -inf to a key that no head attends to, and 0 * -inf is NaN.
             "cross": (mass * taught).masked_fill(mass == 0, 0.0).sum(-1),
             "sum": (taught - finite[..., None]).exp().sum(-1),
             "top": top,
@@ -95,5 +95,5 @@ class KL(Statistic):
 
 
 def _visible(tile: MapTile) -> Tensor | None:
-    """Which keys some head may see; None if all."""
+    """The keys that any head may see; None if all."""
     return None if tile.allowed is None else tile.allowed.any(1)

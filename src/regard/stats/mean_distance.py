@@ -1,4 +1,4 @@
-"""How far back a row looks."""
+"""The mean attention distance of each row."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["MeanDistance"]
 
 @dataclass(frozen=True)
 class MeanDistance(Statistic):
-    """How far back each query attends on average: Σ_j α_ij (i - j), positions of query and key.
+    """The mean distance of each query's attention: Σ_j α_ij (i - j), positions of query and key.
 
-    Shape (batch, heads, q). Keys after the query are at negative distances. With a sink logit the sum is over
-    the real keys only: what the sink takes counts as distance 0.
+    Shape (batch, heads, q). Keys after the query have negative distances. With a sink logit the sum is over
+    the real keys only, so the sink's weight counts as distance 0.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 3, 8)
@@ -33,8 +33,8 @@ class MeanDistance(Statistic):
         return {"sums": frame.zeros(frame.batch, frame.heads, frame.q)}
 
     def update(self, state: State, tile: MapTile) -> None:
-        # Σ α (i - j) = (i - c) Σ α - Σ α (j - c), with c the tile's first key: i - c is a whole number, and
-        # both terms are about as small as the answer, where i and j alone would leave float32 no digits.
+        # Σ α (i - j) = (i - c) Σ α - Σ α (j - c), with c the tile's first key. Both terms are about as small
+        # as the result; with positions i and j themselves, float32 would lose all digits.
         steps = torch.arange(len(tile.cols), dtype=tile.weights.dtype, device=tile.weights.device)
         sums = tall_product(tile.weights, torch.stack([torch.ones_like(steps), steps], -1))
         away = tile.q_pos - tile.cols.start

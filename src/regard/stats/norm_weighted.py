@@ -1,4 +1,4 @@
-"""Attention weighed by what it adds to the residual stream."""
+"""Attention weighted by the norm of its contribution to the residual stream."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ class NormMass(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NormWeighted(Statistic):
-    """How much each pair writes, ‖α_ij v_j W_O^h‖ = α_ij ‖v_j W_O^h‖, summed (Kobayashi et al., 2020).
+    """Sums of the norm of each pair's contribution, ‖α_ij v_j W_O^h‖ = α_ij ‖v_j W_O^h‖ (Kobayashi et al.,
+    2020).
 
     A `NormMass`: Σ_j as (batch, heads, q), Σ_i as (batch, heads, k). `w_o` is (heads, v_dim, d_model), each
-    head's rows of the output projection; from an `nn.Linear` it is `weight.T.unflatten(0, (heads, v_dim))`.
+    head's rows of the output projection; for an `nn.Linear`, `weight.T.unflatten(0, (heads, v_dim))`.
 
     >>> import torch, regard
     >>> x = torch.ones(1, 1, 2, 4)
@@ -80,12 +81,12 @@ class NormWeighted(Statistic):
         return NormMass(guarded_sums(state["rows"]), columns)
 
     def _norms(self, frame: Frame) -> Float[Tensor, "batch heads k"]:
-        """‖v_j W_O^h‖, one head at a time: nothing as large as (batch, heads, k, d_model) is made."""
+        """‖v_j W_O^h‖, one head at a time, so that no (batch, heads, k, d_model) tensor is allocated."""
         values = values_of(self, frame).detach()
         group = frame.heads // values.shape[1]
         norms = frame.zeros(frame.batch, frame.heads, frame.k)
         for head, w in enumerate(self.w_o.detach().to(frame.device, frame.dtype)):
-            # W = (QR)ᵀ with Q orthogonal, so ‖vW‖ = ‖vRᵀ‖, and R has as few rows as a value has numbers.
+            # W = (QR)ᵀ with Q orthogonal, so ‖vW‖ = ‖vRᵀ‖, and R has only v_dim rows.
             short = torch.linalg.qr(w.mT, mode="r").R.mT if w.shape[1] > w.shape[0] else w
             mixed = values[:, head // group].to(frame.dtype) @ short
             torch.linalg.vector_norm(mixed, dim=-1, out=norms[:, head])

@@ -1,4 +1,4 @@
-"""The map from far away."""
+"""Overviews: the map pooled in blocks."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ class PooledMaps(NamedTuple):
 
 @dataclass(frozen=True)
 class Pooled(Statistic):
-    """The map in blocks of size × size cells, each block its mean weight, its largest, or both.
+    """The map in blocks of size × size cells: the mean weight of each block, the largest, or both.
 
     Shape (batch, heads, ⌈q / size⌉, ⌈k / size⌉), a `PooledMaps` of two for "both". Blocks begin at row 0 and
-    column 0; the last ones may be smaller and are averaged over their own cells. A masked cell is a cell of
-    weight 0.
+    column 0; the last ones may be smaller, and their mean is over their own cells. Masked cells count as 0.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 3, 8)
@@ -61,7 +60,7 @@ class Pooled(Statistic):
             cells = tile.weights[..., rows.cells, :].unflatten(-2, (rows.number, -1))
             aligned = rows.cells == slice(0, rows.number * self.size) and rows.cells.stop == len(tile.rows)
             for name, whole_map in state.items():
-                # Rows first: that runs along contiguous keys. What is left for the columns is small.
+                # Reduce over rows first, along contiguous keys; few numbers are left for the columns.
                 if name == "max":
                     narrow = cells.amax(-2)  # (batch, heads, blocks, k)
                 else:
@@ -85,25 +84,25 @@ class Pooled(Statistic):
         self, state: State, frame: Frame
     ) -> Float[Tensor, "batch heads q_blocks k_blocks"] | PooledMaps:
         if "max" in state:
-            # A score may be rounded differently than in the forward pass; a weight is at most 1 all the same.
+            # Clamp to 1: a score may be rounded differently than in the forward pass.
             state["max"].clamp_(max=1.0)
         if self.how == "max":
             return state["max"]
         cells = self.size * self.size
         if frame.q % self.size or frame.k % self.size:
             cells = self._sizes(frame.q, frame)[:, None] * self._sizes(frame.k, frame)
-        # In place: a fresh map of this size costs as much as the division.
+        # In place, because allocating a map of this size takes as long as the division.
         mean = state["sum"].div_(cells)
         return mean if self.how == "mean" else PooledMaps(mean, state["max"])
 
     def _sizes(self, length: int, frame: Frame) -> Float[Tensor, " blocks"]:
-        """How many cells each block has along one side."""
+        """The number of cells of each block along one side."""
         starts = torch.arange(0, length, self.size, device=frame.device)
         return (length - starts).clamp(max=self.size).to(frame.dtype)
 
 
 class _Piece(NamedTuple):
-    """Some cells of a tile along one side, counted from its start: whole blocks, or part of one block."""
+    """Adjacent cells of a tile along one side, counted from its start: whole blocks, or part of one block."""
 
     cells: slice
     blocks: slice
@@ -111,7 +110,7 @@ class _Piece(NamedTuple):
 
 
 def _pieces(span: range, size: int) -> Iterator[_Piece]:
-    """Cut a side of a tile where blocks begin: one piece if the tile is aligned with the blocks."""
+    """Cut a side of a tile at block borders; one piece if the tile is aligned with the blocks."""
     start = span.start
     while start < span.stop:
         block = start // size

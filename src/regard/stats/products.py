@@ -13,7 +13,7 @@ ROWS = 128
 def tall_product(
     tile: Float[Tensor, "batch heads q k"], columns: Float[Tensor, "k few"]
 ) -> Float[Tensor, "batch heads q few"]:
-    """tile @ columns, in pieces of rows: one long thin product is split badly over threads.
+    """tile @ columns, in pieces of rows, because a long thin product is split badly over threads.
 
     >>> import torch
     >>> tall_product(torch.ones(1, 1, 2, 3), torch.ones(3, 1)).flatten()

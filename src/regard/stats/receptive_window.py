@@ -1,4 +1,4 @@
-"""How near the attention of a head stays."""
+"""The window that holds most of a head's attention."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["ReceptiveWindow"]
 
 @dataclass(frozen=True)
 class ReceptiveWindow(Statistic):
-    """The window a head would need: the smallest w for which keys nearer than w hold a share of its weight.
+    """The window that a head needs: the smallest w for which keys nearer than w hold `share` of its weight.
 
-    Nearer than w is |i - j| < w, positions of query and key, as `Window(w)` has it; the weight is that of all
-    queries together. Shape (batch, heads), int64; 0 for a map with nothing in it.
+    Nearer than w means |i - j| < w, positions of query and key, as for `Window(w)`; the weight is summed over
+    all queries. Shape (batch, heads), int64; 0 for an empty map.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)

@@ -1,4 +1,5 @@
-"""Memory that tiles reuse: a fresh 2 MiB temporary per tile costs more in page faults than in arithmetic."""
+"""Temporary tensors that tiles reuse: page faults of a new 2 MiB temporary take longer than its
+arithmetic."""
 
 from __future__ import annotations
 
@@ -11,18 +12,18 @@ from regard.memo import Recent
 
 __all__ = ["scratch"]
 
-# A pass meets a few tile shapes: whole ones, and those at the right and lower edge.
+# The number of tile shapes to keep: whole tiles, and those at the right and lower edge.
 KEPT = 16
 
 _local = threading.local()
 
 
 def scratch(use: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """A tensor of zeros the first time, and afterwards the same tensor as its last user left it.
+    """A tensor that is zero on first use, and afterwards has the contents that the last use left.
 
-    Each use, shape, dtype and thread has a tensor of its own, so a use that always writes the same cells
-    may count on the others being 0. On a GPU the tensor is always new: its allocator keeps memory anyway,
-    and another stream may still be reading the old one.
+    There is one tensor per use, shape, dtype and thread, so a use that always writes the same cells can rely
+    on the others being 0. On a GPU the tensor is always new: the allocator caches memory anyway, and another
+    stream may still be reading the old one.
 
     >>> like = torch.ones(1)
     >>> scratch("example", (2, 3), like)[:, 0] = 5
@@ -36,7 +37,7 @@ def scratch(use: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
     name = (use, shape, like.dtype)
     found = kept.get(name)
     if found is None:
-        # A tensor made in inference mode could never be written to outside of it.
+        # A tensor made in inference mode can't be written to outside of it.
         with torch.inference_mode(False):
             found = kept[name] = torch.zeros(shape, dtype=like.dtype)
     return found

@@ -1,4 +1,4 @@
-"""The weight of each row on named parts of a document."""
+"""The weight of each row on segments of the text."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Segment = range | tuple[int, int]
 
 @dataclass(frozen=True)
 class SegmentMass(ColumnStatistic):
-    """How much of each query's attention each part of the text takes: Σ_{j in segment} α_ij.
+    """The weight of each query on each segment of the text: Σ_{j in segment} α_ij.
 
-    Segments are ranges of keys, or (start, stop), that together cover every key once; a dict names them, and
-    `names` keeps the names. Shape (batch, heads, q, segments), in the order given.
+    Segments are ranges of keys, or (start, stop), that together cover every key once; a dict gives them
+    names, stored in `names`. Shape (batch, heads, q, segments), in the given order.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)
@@ -49,7 +49,7 @@ class SegmentMass(ColumnStatistic):
 
     @classmethod
     def bins(cls, count: int, k: int) -> SegmentMass:
-        """As many bins of equal length as `count`, give or take one key: the profile over positions.
+        """`count` segments of equal length, up to one key: the profile over positions.
 
         >>> SegmentMass.bins(3, 10).segments
         (range(0, 3), range(3, 6), range(6, 10))

@@ -18,9 +18,9 @@ __all__ = ["SinkMass"]
 
 @dataclass(frozen=True)
 class SinkMass(ColumnStatistic):
-    """How much of each query's attention the first keys take: Σ_{j < first} α_ij.
+    """The weight of each query on the first keys: Σ_{j < first} α_ij.
 
-    Shape (batch, heads, q). Four is what StreamingLLM keeps (Xiao et al., 2023).
+    Shape (batch, heads, q). The default of four is that of StreamingLLM (Xiao et al., 2023).
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)

@@ -1,4 +1,4 @@
-"""How many heads have a sink."""
+"""The share of heads with a sink."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["SinkRate"]
 class SinkRate(Statistic):
     """The share of heads in which one key is a sink: its mean weight exceeds a threshold (Gu et al., 2024).
 
-    The mean of α_i,key is over the queries that may see the key; a head in which none may has no sink. Shape
-    (batch,), from 0 to 1.
+    The mean of α_i,key is over the queries that may see the key; without such queries a head has no sink.
+    Shape (batch,), from 0 to 1.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 2, 4, 8)

@@ -11,12 +11,12 @@ from regard.stats.scratch import scratch
 
 __all__ = ["skewed_sums"]
 
-# Rows that are summed together. Fewer: more partial sums to join; more: larger corners to copy.
+# Rows per block. With fewer, there are more partial sums to join; with more, larger corners to copy.
 BLOCK = 64
 
 
 def skewed_sums(tile: Float[Tensor, "*lead q k"]) -> Float[Tensor, "*lead diagonals"]:
-    """What `diagonal_sums` gives, without copying more than the corners of each block of rows.
+    """The same as `diagonal_sums`, but copies only the corners of each block of rows.
 
     >>> skewed_sums(torch.ones(2, 3))
     tensor([1., 2., 2., 1.])
@@ -36,10 +36,11 @@ def skewed_sums(tile: Float[Tensor, "*lead q k"]) -> Float[Tensor, "*lead diagon
 
 
 def _joined(tile: Tensor) -> Tensor:
-    """Diagonal sums of a whole number of blocks: the sums of each block, each one block left of the last."""
+    """Diagonal sums of a whole number of blocks: the sums of the blocks, each shifted left by one block."""
     *lead, q, k = tile.shape
     n, pitch, left = q // BLOCK, k + q - 1, q - BLOCK
-    # Rows of (zeros, sums of a block), and zeros after the last: reading on past a row's end finds zeros.
+    # Rows of (zeros, sums of a block), and zeros after the last, so that reading past a row's end gives
+    # zeros.
     flat = scratch("skew.blocks", (*lead, n * pitch + left), tile)
     blocks = flat[..., : n * pitch].unflatten(-1, (n, pitch))[..., left:]  # (..., n, k + BLOCK - 1)
     _block_sums(tile, blocks)
@@ -49,8 +50,8 @@ def _joined(tile: Tensor) -> Tensor:
 def _block_sums(tile: Tensor, out: Tensor) -> None:
     """Diagonal sums of each block of rows, into (..., n, k + BLOCK - 1).
 
-    Stepping one row down and one column right follows a diagonal. From the first row on, such steps stay
-    inside the block but for diagonals that begin or end in a corner: the corners are copied beside zeros.
+    A stride of one row and one column follows a diagonal. From the first row on it stays inside the block,
+    except for diagonals that begin or end in a corner; the corners are copied next to zeros.
     """
     *lead, q, k = tile.shape
     n, corner = q // BLOCK, BLOCK - 1

@@ -15,19 +15,19 @@ __all__ = ["Indexer", "Scores", "Student"]
 
 
 class Student(ABC):
-    """Gives each query and key pair a score; their softmax over a row's visible keys is compared."""
+    """The interface of students: scores of pairs, whose softmax over a row's visible keys is compared."""
 
     @abstractmethod
     def tile(self, batch: range, rows: range, cols: range) -> Float[Tensor, "batch q k"]:
-        """The scores of some pairs; differentiable where the student is to learn."""
+        """The scores of some pairs, differentiable in `parameters`."""
 
     @abstractmethod
     def parameters(self) -> tuple[Tensor, ...]:
-        """The tensors the scores are made of, for gradients."""
+        """The tensors that receive gradients."""
 
     @abstractmethod
     def on(self, tensors: tuple[Tensor, ...]) -> Student:
-        """The same student made of other tensors, in the order of `parameters`."""
+        """The same student with other tensors, in the order of `parameters`."""
 
     @abstractmethod
     def check(self, batch: int, q: int, k: int) -> None:
@@ -36,7 +36,7 @@ class Student(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Scores(Student):
-    """Scores that exist already, (batch or 1, q, k)."""
+    """A student of given scores, (batch or 1, q, k)."""
 
     scores: Float[Tensor, "#batch q k"]
 
@@ -57,7 +57,7 @@ class Scores(Student):
 
 @dataclass(frozen=True, eq=False)
 class Indexer(Student):
-    """DeepSeek-V3.2's lightning indexer: I_ij = Σ_h w_ih ReLU(q_ih · k_j), never stored whole.
+    """DeepSeek-V3.2's lightning indexer: I_ij = Σ_h w_ih ReLU(q_ih · k_j), computed tile by tile.
 
     q is (batch, index_heads, q, dim), k is (batch, k, dim) and weights is (batch, index_heads, q).
     """

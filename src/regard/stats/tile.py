@@ -21,7 +21,7 @@ __all__ = ["Frame", "MapTile"]
 
 @dataclass(frozen=True)
 class Frame:
-    """The whole map a statistic is about: its sizes, its mask, and the values its weights will mix.
+    """The frame of a statistic: the sizes of the map, its mask, and the values.
 
     Rows are query indices 0 … q-1, columns key indices 0 … k-1; query row i sits at position i + k - q.
     """
@@ -34,7 +34,8 @@ class Frame:
     values: Float[Tensor, "batch kv_heads k v_dim"] | None = None
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    # Allocates the tensors that folds add to; a pass whose kernels overwrite them may skip the zeros.
+    # Allocates the tensors that folds add to; a pass whose kernels overwrite them may leave them
+    # uninitialised.
     make_sums: Callable[..., Tensor] = torch.zeros
 
     @property
@@ -46,16 +47,16 @@ class Frame:
         return torch.zeros(shape, dtype=dtype or self.dtype, device=self.device)
 
     def sums(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Tensors for a state that folds add to; zeros unless the pass allocates them otherwise."""
+        """A tensor that folds add to: zeros, unless the pass allocates it in another way."""
         return self.make_sums(shape, dtype=dtype or self.dtype, device=self.device)
 
 
 @dataclass(frozen=True)
 class MapTile:
-    """Some batch rows and heads of the map, a range of its rows, a range of its columns.
+    """A tile: some batch rows and heads of the map, a range of its rows, a range of its columns.
 
     Weights are exact: alpha_ij = exp(s_ij - lse_i), 0 where the mask forbids or the row is dead. The tensors
-    are the pass's own buffers: read them, do not keep or change them.
+    are buffers of the pass: don't store or modify them.
     """
 
     frame: Frame
@@ -68,17 +69,17 @@ class MapTile:
     log_weights_of: Callable[[], Tensor] | None = None
     scores_of: Callable[[], Tensor] | None = None
     lse: Float[Tensor, "batch heads q"] | None = None
-    # Set where no weight is exactly 0 by a score of -inf, so that every log weight is a number.
+    # Set if no score is -inf, so that every log weight is finite.
     finite: bool = False
 
     @cached_property
     def log_weights(self) -> Float[Tensor, "batch heads q k"]:
-        """log alpha, -inf where the weight is 0 because of the mask."""
+        """log alpha, -inf for masked cells."""
         return self.weights.log() if self.log_weights_of is None else self.log_weights_of()
 
     @cached_property
     def scores(self) -> Float[Tensor, "batch heads q k"]:
-        """The logits softmax saw, -inf where masked."""
+        """The logits, -inf where masked."""
         if self.scores_of is not None:
             return self.scores_of()
         if self.lse is None:
@@ -97,11 +98,12 @@ class MapTile:
 
     @cached_property
     def weighted_logs(self) -> Float[Tensor, "batch heads q"]:
-        """Σ_j α_ij log α_ij. Uses up `log_weights`, so statistics that read those must come before."""
+        """Σ_j α_ij log α_ij. Overwrites `log_weights`, so statistics that read those must be updated
+        before."""
         logs = self.log_weights
         if not self.finite:
             logs.clamp_(min=torch.finfo(logs.dtype).min)  # 0 * -inf is NaN
-        # In place and in two steps: both run at the speed of the cache, a batched inner product does not.
+        # In place and in two steps, which run at the speed of the cache; a batched inner product doesn't.
         return logs.mul_(self.weights).sum(-1)
 
     @cached_property
@@ -109,24 +111,25 @@ class MapTile:
         return {}
 
     def block_sums(self, rows: int) -> Float[Tensor, "batch heads blocks k"]:
-        """Sums over every `rows` queries, which must divide the tile; shared likewise."""
+        """Sums over every `rows` queries, which must divide the tile; cached for all statistics of the
+        tile."""
         if rows not in self._row_sums:
             self._row_sums[rows] = self.weights.unflatten(-2, (-1, rows)).sum(-2)
         return self._row_sums[rows]
 
     @cached_property
     def column_sums(self) -> Float[Tensor, "batch heads k"]:
-        """Sum over this tile's queries; shared by every statistic of this tile that needs it."""
+        """Sums over this tile's queries; cached for all statistics of the tile."""
         sums = next(iter(self._row_sums.values()), self.weights)
         return sums.sum(-2)
 
     @cached_property
     def diagonal_sums(self) -> Float[Tensor, "batch heads diagonals"]:
-        """Sum along each diagonal, from the tile's lower left corner to its upper right; shared likewise."""
+        """Sums along each diagonal, from the tile's lower left corner to its upper right; cached likewise."""
         return skewed_sums(self.weights)
 
     def between(self, rows: range) -> MapTile | None:
-        """The part of this tile that lies in a range of queries; None where there is none."""
+        """The part of this tile within a range of queries; None if there is none."""
         start, stop = max(rows.start, self.rows.start), min(rows.stop, self.rows.stop)
         if start >= stop:
             return None

@@ -1,4 +1,4 @@
-"""The keys that matter most to each row."""
+"""The heaviest keys of each row."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from regard.stats.tile import Frame, MapTile
 
 __all__ = ["TopK", "TopKeys"]
 
-# A group is so many columns, as far apart as they can be: one maximum says whether to look at any of them.
+# Columns per group, as far apart as possible: only groups whose maximum exceeds the bar are searched.
 LANES = 32
 
-# No key is larger; with this one taken away, the key -1 of an empty place still fits in 32 bits.
+# Subtracted from keys to pack them; even for the key -1 of an empty place the result fits into 32 bits.
 LAST = 2**32 - 2
 
 
@@ -32,10 +32,10 @@ class TopKeys(NamedTuple):
 
 @dataclass(frozen=True)
 class TopK(Statistic):
-    """The k keys each query attends to most, and their weights: the k largest α_ij of each row.
+    """The k heaviest keys of each query and their weights: the k largest α_ij of each row.
 
-    A `TopKeys` of two (batch, heads, q, k) tensors. Of equal weights the earlier key comes first. Keys of
-    weight 0 are not listed.
+    A `TopKeys` of two (batch, heads, q, k) tensors. On ties the earlier key comes first. Keys of weight 0 are
+    not listed.
 
     >>> import torch, regard
     >>> q, k = torch.ones(1, 1, 1, 1), torch.tensor([[[[0.0], [2.0], [1.0]]]])
@@ -79,7 +79,7 @@ class TopK(Statistic):
         return {"weight": weight.contiguous(), "key": key}
 
     def finish(self, state: State, frame: Frame) -> TopKeys:
-        # A score may be rounded differently than in the forward pass; a weight is at most 1 all the same.
+        # Clamp to 1: a score may be rounded differently than in the forward pass.
         return TopKeys(state["weight"].clamp_(max=1.0), state["key"])
 
     def _candidates(
@@ -89,14 +89,15 @@ class TopK(Statistic):
         lanes: int,
         bar: Float[Tensor, "batch heads q 1"],
     ) -> Int64[Tensor, " found"]:
-        """The cells that may be among the k heaviest of their row, as places in the tile's memory, rising."""
+        """The cells that may be among the k heaviest of their row, as rising offsets in the tile's memory."""
         cells = weights[..., cols.start : cols.stop]
         tops = cells.unflatten(-1, (lanes, -1)).amax(-2)  # (batch, heads, q, groups)
         found = (tops > bar).view(-1).nonzero().squeeze(-1)
         rows, groups = tops.shape[:3].numel(), tops.shape[-1]
         if len(found) > min(self.k, groups // 2) * rows and len(cols) >= self.k:
-            # Early tiles beat everything. But the maxima of any k parts of a row are k cells, so the least
-            # of them is a bar: far cheaper than the k-th largest, and little lower.
+            # The first tiles beat an empty list. The least of the maxima of any k parts of a row is at most
+            # its k-th largest cell: use it as the bar, which is cheaper than the k-th largest and little
+            # lower.
             some = tops if groups >= self.k else cells
             each = some.shape[-1] // self.k
             parts = some[..., : self.k * each].unflatten(-1, (each, self.k))
@@ -112,7 +113,7 @@ class TopK(Statistic):
 
 def _bar(weight: Tensor, key: Tensor, first: int) -> Tensor:
     """The weight that a key at or shortly after `first` must exceed to enter the list."""
-    # A tile's keys all lie on one side of a key that is not in the tile: they win ties, or they lose them.
+    # All keys of a tile are either before or after a listed key, so they all win or all lose ties with it.
     return torch.where(key > first, _just_below(weight), weight)
 
 
@@ -121,7 +122,7 @@ def _just_below(weight: Tensor) -> Tensor:
 
 
 def _insert(weight: Tensor, key: Tensor, row: Tensor, new_weight: Tensor, new_key: Tensor) -> None:
-    """List new entries, which come sorted by row and key; the keys of a row are neighbours."""
+    """Insert new entries, sorted by row and key, into the lists."""
     live, place, count = row.unique_consecutive(return_inverse=True, return_counts=True)
     slot = torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[place]
     shape = (len(live), int(count.max()))
@@ -130,7 +131,8 @@ def _insert(weight: Tensor, key: Tensor, row: Tensor, new_weight: Tensor, new_ke
 
     listed_weight, listed_key = weight.flatten(0, 2), key.flatten(0, 2)  # copies only if need be
     old_weight, old_key = listed_weight[live], listed_key[live]
-    # Listed keys before the tile, the tile's own, listed keys after it: so equal weights stand in key order.
+    # Concatenate listed keys before the tile, the tile's own, and those after it, so that ties are in key
+    # order.
     before = old_key < fresh_key[:, :1]
     weights = [old_weight.where(before, -1), fresh_weight, old_weight.masked_fill(before, -1)]
     listed_weight[live], listed_key[live] = _heaviest(
@@ -142,7 +144,7 @@ def _insert(weight: Tensor, key: Tensor, row: Tensor, new_weight: Tensor, new_ke
 
 
 def _heaviest(weight: Tensor, key: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k heaviest of entries in key order; of equal weights the earlier keys, which topk alone ignores."""
+    """The k heaviest of entries in key order, on ties the earlier keys, which topk doesn't guarantee."""
     if weight.dtype == torch.float32 and weight.device.type == "cpu":
         return _heaviest_packed(weight, key, k)
     weight, order = weight.sort(dim=-1, descending=True, stable=True)
@@ -150,7 +152,8 @@ def _heaviest(weight: Tensor, key: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _heaviest_packed(weight: Tensor, key: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The same, with weight and key in one number: bits of positive floats rise as the floats do."""
+    """The same with weight and key packed in one integer, as the bits of positive floats sort like the
+    floats."""
     packed = (weight.view(torch.int32).long() << 32) | (LAST - key)
     top = packed.topk(k, sorted=True).values
     return (top >> 32).int().view(torch.float32), LAST - (top & 0xFFFFFFFF)

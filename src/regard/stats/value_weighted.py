@@ -1,4 +1,4 @@
-"""Attention weighed by the size of what it brings."""
+"""Attention weighted by the norms of values."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["ValueWeighted", "guarded_columns", "guarded_sums", "values_of"]
 
 @dataclass(frozen=True)
 class ValueWeighted(ColumnStatistic):
-    """How much each query takes in: weights times the sizes of values, Σ_j α_ij ‖v_j‖ (Kobayashi, 2020).
+    """The sum of weights times value norms, Σ_j α_ij ‖v_j‖, of each query (Kobayashi et al., 2020).
 
-    Shape (batch, heads, q). A large weight on a key whose value is next to nothing moves nothing.
+    Shape (batch, heads, q). A large weight on a key with a tiny value contributes almost nothing.
 
     >>> import torch, regard
     >>> q, v = torch.zeros(1, 1, 2, 1), torch.tensor([[[[3.0, 4.0], [0.0, 0.0]]]])
@@ -32,7 +32,7 @@ class ValueWeighted(ColumnStatistic):
 
     def columns(self, frame: Frame) -> Float[Tensor, "batch heads k 2"]:
         values = values_of(self, frame)
-        # Garbage is zeroed before the norm is taken: the gradient of an infinite norm is NaN, even times 0.
+        # Zero garbage before computing the norm: the gradient of an infinite norm is NaN, even times 0.
         finite = torch.linalg.vector_norm(values.detach(), dim=-1, dtype=frame.dtype).isfinite()
         norms = torch.linalg.vector_norm(values.where(finite[..., None], 0), dim=-1, dtype=frame.dtype)
         norms = norms.masked_fill(~finite, torch.inf)
@@ -43,7 +43,7 @@ class ValueWeighted(ColumnStatistic):
 
 
 def values_of(statistic: object, frame: Frame) -> Float[Tensor, "batch kv_heads k v_dim"]:
-    """The values of a map, or StatisticError if it was made without."""
+    """The values of a map; StatisticError if it was made without."""
     if frame.values is None:
         name = type(statistic).__name__
         raise StatisticError(f"{name} weighs values, and this map has none; give v, or leave {name} out.")
@@ -51,12 +51,13 @@ def values_of(statistic: object, frame: Frame) -> Float[Tensor, "batch kv_heads 
 
 
 def guarded_columns(norms: Float[Tensor, "batch heads k"]) -> Float[Tensor, "batch heads k 2"]:
-    """Norms, and beside them which are not finite: garbage behind a mask has weight 0, and 0 * inf is NaN."""
+    """Two columns: the finite norms, and flags of those that are not finite. Garbage behind a mask has weight
+    0, and 0 * inf would be NaN."""
     finite = norms.isfinite()
     return torch.stack([norms.where(finite, 0), (~finite).to(norms.dtype)], -1)
 
 
 def guarded_sums(sums: Float[Tensor, "batch heads q 2"]) -> Float[Tensor, "batch heads q"]:
-    """What `guarded_columns` sum up to: NaN only where a query does attend to a norm that is not finite."""
+    """The result of sums over `guarded_columns`: NaN only if a query attends to a norm that is not finite."""
     total, garbage = sums.unbind(-1)
     return total.masked_fill(garbage > 0, torch.nan)

@@ -1,4 +1,4 @@
-"""The lines of a map: bright columns and bright diagonals."""
+"""The heaviest columns and diagonals of a map."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Lines(NamedTuple):
 class VerticalSlash(Statistic):
     """The k heaviest columns and the k heaviest diagonals of each head (Jiang et al., 2024, MInference).
 
-    A `Lines` of (batch, heads, k) tensors. A column's share is Σ_i α_ij / Σ α, a diagonal's the same sum over
-    i - j = d: what a sparse pattern of those lines would keep. Of equal lines the earlier key and the shorter
-    distance come first.
+    A `Lines` of (batch, heads, k) tensors. A column's share is Σ_i α_ij / Σ α; a diagonal's is the same sum
+    over i - j = d. A sparse pattern of these lines would keep these shares. On ties the earlier key and the
+    shorter distance come first.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)
@@ -79,6 +79,6 @@ class VerticalSlash(Statistic):
 
 
 def _heaviest(mass: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest and their places; of equal ones the first."""
+    """The k largest and their indices; on ties the first."""
     mass, order = mass.sort(dim=-1, descending=True, stable=True)
     return mass[..., :k], order[..., :k]

@@ -18,10 +18,11 @@ __all__ = ["WindowedMass"]
 
 @dataclass(frozen=True)
 class WindowedMass(Statistic):
-    """`ColumnMass` of every window of `queries` queries: how the score of a cached key changes over a text.
+    """`ColumnMass` of every window of `queries` queries, which shows how the mass of a key changes over a
+    text.
 
-    Shape (batch, heads, windows, k); the last window may be shorter. With `cumulative` window w holds the
-    mass of all queries up to its end: what an eviction policy that adds up weights knows at that point.
+    Shape (batch, heads, windows, k); the last window may be shorter. With `cumulative`, window w holds the
+    mass of all queries up to its end, as an eviction policy that adds up weights has it at that point.
 
     >>> import torch, regard
     >>> x = torch.zeros(1, 1, 4, 8)
