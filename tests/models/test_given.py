@@ -121,6 +121,11 @@ def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path, tokenizer, llama):
     assert load_text(tmp_path / "x.txt") == "a b"
     (tmp_path / "x.json").write_bytes(b"\xef\xbb\xbf" + json.dumps({"messages": CHAT}).encode())
     assert load_chat(tmp_path / "x.json") == CHAT
+    marked = record((llama, tokenizer), ["\ufeffa b", "a"], layers=[0])
+    assert marked.texts == ["a b", "a"]
+    assert torch.equal(
+        marked.maps[0].dense(), record((llama, tokenizer), ["a b", "a"], layers=[0]).maps[0].dense()
+    )
 
 
 @pytest.mark.parametrize(("given", "says"), [

@@ -10,7 +10,7 @@ import transformers
 from regard import AttentionMap, ColumnMass, Entropy, TopK
 from regard.errors import RegardError
 from regard.masks import Causal, Documents, Window
-from regard.models import watch
+from regard.models import Recording, watch
 from regard.stats import SegmentMass, SinkMass
 
 
@@ -115,6 +115,17 @@ def test_the_trace_of_generation_has_a_row_for_every_token_that_was_read(llama, 
     assert torch.equal(layer.trace["max_score"].key, weights[:, :, 13:].argmax(-1))
     assert close(layer.entropy, -(weights * weights.clamp(min=1e-30).log()).sum(-1))
     assert close(layer.sink_mass, weights[..., :4].sum(-1))
+
+
+def test_statistics_of_columns_say_that_they_are_of_the_prompt(llama, ids, tmp_path):
+    with watch(llama, stats=[Entropy(), ColumnMass()]) as recording:
+        llama.generate(ids, max_new_tokens=5, do_sample=False)
+    recording.save(tmp_path / "x.regard")
+    for layer in (recording.layers[1], Recording.open(tmp_path / "x.regard").layers[1]):
+        assert (layer.rows_of("entropy"), layer.rows_of("column_mass")) == (range(17), range(13))
+        assert "rows=17, generated=4 (not in column_mass)" in repr(layer)
+        assert close(layer.column_mass, layer.map[:, :, :13, :13].sum(-2))
+        assert close(layer.map.stats(ColumnMass())["column_mass"], layer.map.dense().sum(-2))
 
 
 def test_keys_that_a_sliding_cache_forgot_keep_their_names(ids):

@@ -98,6 +98,14 @@ class Layer:
             found[name] = join_rows([segment.stats[name] for segment in self.segments])
         return found
 
+    def rows_of(self, name: str) -> range:
+        """Which rows a statistic is about: all, or the first call's where it is about whole columns or maps.
+
+        Those of all rows are `layer.map.stats(...)`, which reads the map that `generate()` left.
+        """
+        partial = len(self.segments) > 1 and name in self.segments[0].stats and name not in self._appended()
+        return range(self.prompt if partial else self.rows)
+
     @property
     def trace(self) -> dict[str, Any]:
         """The row statistics of the generated tokens only, including the heaviest keys of each."""
@@ -140,7 +148,12 @@ class Layer:
         raise AttributeError(f"{name!r} was not observed; observed were: {known}. Ask for it in stats=[...].")
 
     def __repr__(self) -> str:
-        generated = f", generated={self.rows - self.prompt}" if self.rows > self.prompt else ""
+        generated = ""
+        if self.rows > self.prompt:
+            generated = f", generated={self.rows - self.prompt}"
+            partial = [name for name in self.segments[0].stats if len(self.rows_of(name)) < self.rows]
+            if partial:
+                generated += f" (not in {', '.join(partial)})"
         return f"Layer({self.site}, rows={self.rows}{generated}, mask={self.mask_text})"
 
     def begin(self, call: AttentionCall, seen: Observation, keep: bool) -> None:

@@ -124,7 +124,8 @@ def _is_texts(given: Any) -> bool:
 def _read(tokenizer: Any, given: str | Sequence[Mapping[str, Any]]) -> Read:
     """The tokens of a text or a chat; for a chat also the passages of its messages."""
     chat = None if isinstance(given, str) else given
-    text = given if isinstance(given, str) else written_chat(tokenizer, given)
+    # A byte order mark is what some files begin with, also when they were read elsewhere.
+    text = given.removeprefix("\ufeff") if isinstance(given, str) else written_chat(tokenizer, given)
     fast = bool(getattr(tokenizer, "is_fast", False))
     # What a template writes holds the special tokens already.
     options = {"return_offsets_mapping": fast, "add_special_tokens": chat is None, "verbose": False}
