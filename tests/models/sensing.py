@@ -54,6 +54,26 @@ def llava() -> tuple[Any, Any]:
     ).eval(), processor
 
 
+def paligemma() -> tuple[Any, Any]:
+    """16 tokens for an image, and a text that looks ahead."""
+    vision = hf.SiglipVisionConfig(
+        **VISION, intermediate_size=48, image_size=32, patch_size=8, projection_dim=32
+    )
+    config = hf.PaliGemmaConfig(
+        vision_config=vision,
+        text_config=hf.GemmaConfig(**TEXT, head_dim=8),
+        image_token_id=2,
+        projection_dim=32,
+    )
+    torch.manual_seed(0)
+    eyes = hf.SiglipImageProcessor(size={"height": 32, "width": 32})
+    eyes.image_seq_length = 16
+    words = tokenizer()
+    words.bos_token, words.add_bos_token = "<|start|>", False
+    model = hf.PaliGemmaForConditionalGeneration._from_config(config, attn_implementation="eager")
+    return model.eval(), hf.PaliGemmaProcessor(image_processor=eyes, tokenizer=words)
+
+
 class QwenProcessor:
     """What Qwen2VLProcessor does with images; that one wants a library for videos beside."""
 

@@ -18,6 +18,11 @@ SMALL: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
     "image_size": 32, "patch_size": 8,
 }  # fmt: skip
+SWIN: dict[str, Any] = {
+    "image_size": 32, "patch_size": 4, "window_size": 4, "embed_dim": 8, "depths": [1, 1],
+    "num_heads": [2, 2],
+}  # fmt: skip
+RESNET: dict[str, Any] = {"embedding_size": 8, "hidden_sizes": [8], "depths": [1]}
 MODELS = {
     "vit": (lambda: hf.ViTModel(hf.ViTConfig(**SMALL)), 1),
     "registers": (
@@ -59,6 +64,18 @@ def test_tokens_that_are_no_patches_have_names():
     ]  # fmt: skip
 
 
+def test_tokens_of_detection_come_after_the_patches():
+    model = hf.YolosModel(hf.YolosConfig(**{**SMALL, "image_size": [32, 32]}, num_detection_tokens=3)).eval()
+    recording = record_image(model, PIXELS)
+    names = [token.text for token in recording.tokens_of("encoder")[0]]
+    assert (names[:2], names[-4:]) == (
+        ["[CLS]", "patch 0,0"],
+        ["patch 3,3", "detection 1", "detection 2", "detection 3"],
+    )
+    weights = recording.maps[1][0, 2, -2, 1:17].view(4, 4)
+    assert torch.equal(image_map(recording, 1, 2, query="detection 2"), weights)
+
+
 def test_a_picture_goes_through_the_processor(tmp_path):
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 48, 3), dtype=np.uint8))
     picture.save(tmp_path / "cat.png")
@@ -94,6 +111,16 @@ def test_the_vision_part_of_a_model_of_images_and_texts_is_found():
         lambda: record_image(hf.BertModel(hf.BertConfig(num_hidden_layers=1)), PIXELS),
         ModelError,
         "BertModel reads no images",
+    ),
+    (
+        lambda: record_image(hf.SwinModel(hf.SwinConfig(**SWIN)), PIXELS),
+        ModelError,
+        "SwinModel attends within windows \\(4 of 16 tokens in its first layer\\)",
+    ),
+    (
+        lambda: record_image(hf.ResNetModel(hf.ResNetConfig(**RESNET)), PIXELS),
+        ModelError,
+        "no attention was seen: ResNetModel has none to record",
     ),
     (lambda: image_map(record_image(made("vit"), PIXELS), 0, 9), RecordingError, "no head 9; its heads are"),
     (

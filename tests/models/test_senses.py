@@ -9,9 +9,9 @@ import pytest
 import torch
 import transformers as hf
 
-from models.sensing import TEXT, VISION, llava, picture, qwen, sound, tokenizer, whisper
+from models.sensing import TEXT, VISION, llava, paligemma, picture, qwen, sound, tokenizer, whisper
 from regard.errors import ModelError
-from regard.models import Passage, Recording, record, record_image
+from regard.models import Passage, Recording, image_map, record, record_image
 
 ASKED = "what is in the picture ?"
 
@@ -37,6 +37,20 @@ def test_tokens_that_stand_for_images_are_found(tmp_path):
         attentions = model(**given, output_attentions=True).attentions
     for layer, weights in enumerate(attentions):
         torch.testing.assert_close(recording.maps[layer].dense(), weights, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation")
+def test_a_text_that_looks_ahead_is_a_decoder_too():
+    model, processor = paligemma()
+    recording = record((model, processor), "what is in the picture ?", images=picture())
+    assert [(p.name, p.start, p.stop, p.rows, p.columns) for p in recording.passages] == [
+        ("image 1", 0, 16, 4, 4)
+    ]
+    assert list(recording.stacks) == ["decoder", "vision"]
+    found = image_map(recording, 1, 2, query="picture")
+    place = [token.text.strip() for token in recording.tokens].index("picture")
+    torch.testing.assert_close(found, recording.maps[1][0, 2, place, :16].view(4, 4))
+    assert float(recording.maps[1][0, :, 0, place].min()) > 0
 
 
 def test_images_that_touch_are_told_apart_and_go_in_front_of_a_text_without_places():

@@ -34,7 +34,7 @@ Query = str | tuple[int, int] | int
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """The grid of an image's patches, row by row, after `leading` tokens that are not patches.
+    """The grid of an image's patches, row by row, between `leading` and `trailing` tokens that are not.
 
     >>> PatchGrid(2, 2, 1).names
     ('[CLS]', 'patch 0,0', 'patch 0,1', 'patch 1,0', 'patch 1,1')
@@ -43,13 +43,14 @@ class PatchGrid:
     rows: int
     columns: int
     leading: int = 0
+    trailing: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each token: the class token, registers, then patches by row and column."""
+        """The name of each token: the class token, registers, patches by row and column, tokens of detection."""
         first = ["[CLS]", *(f"register {number}" for number in range(1, self.leading))][: self.leading]
         patches = (f"patch {row},{column}" for row in range(self.rows) for column in range(self.columns))
-        return (*first, *patches)
+        return (*first, *patches, *(f"detection {number}" for number in range(1, self.trailing + 1)))
 
     def index(self, query: Query) -> int:
         """The index of a token, given as a name, as the (row, column) of a patch, or as a number."""
@@ -61,7 +62,7 @@ class PatchGrid:
         if name not in self.names:
             raise RecordingError(
                 f"there is no token {name!r}; there are {self.rows} rows and {self.columns} columns of "
-                f"patches{''.join(f', {other}' for other in self.names[: self.leading])}."
+                f"patches{''.join(f', {other}' for other in self.names if not PATCH.fullmatch(other))}."
             )
         return self.names.index(name)
 
@@ -72,7 +73,8 @@ class PatchGrid:
         if not places:
             raise RecordingError("the recording is not of an image: none of its tokens is a patch.")
         rows, columns = (max(int(place[axis]) for place in places) + 1 for axis in (0, 1))
-        return cls(rows, columns, len(names) - len(places))
+        leading = next(number for number, name in enumerate(names) if PATCH.fullmatch(name))
+        return cls(rows, columns, leading, len(names) - len(places) - leading)
 
 
 def record_image(
@@ -95,11 +97,10 @@ def record_image(
     pixels = _pixels(runner, processor, image)
     with torch.no_grad(), watch(runner, **options) as recording:
         runner(pixel_values=pixels)
-        tokens = recording.all_layers[0].keys
-        found = _grid_of(runner, pixels, tokens, grid)
+        found = _grid_of(runner, pixels, _seen(recording, runner), grid)
         role = recording.all_layers[0].role
         named = [Token(place, name, 0, 0) for place, name in enumerate(found.names)]
-        recording.token_ids = {role: torch.arange(tokens)[None]}
+        recording.token_ids = {role: torch.arange(len(named))[None]}
         recording.restore_tokens([named], role)
         patch = pixels.shape[2] // found.rows, pixels.shape[3] // found.columns
         recording.pictures = pictures_of(pixels, processor, [image], patch)
@@ -255,6 +256,20 @@ def picture_of(image: Any) -> Any:
         raise ModelError(f"{image} cannot be read as an image: {error}.") from None
 
 
+def _seen(recording: Recording, model: Any) -> int:
+    """How many tokens the model made of the image."""
+    if not recording.all_layers:
+        raise ModelError(f"no attention was seen: {type(model).__name__} has none to record.")
+    first = recording.all_layers[0]
+    windows = first.lse.shape[0]
+    if windows > 1:
+        raise ModelError(
+            f"{type(model).__name__} attends within windows ({windows} of {first.rows} tokens in its first "
+            "layer), so no map has a row for every patch. Record it with watch(model): each window is a text."
+        )
+    return first.keys
+
+
 def _grid_of(model: Any, pixels: Tensor, tokens: int, given: tuple[int, int] | None) -> PatchGrid:
     """The patch grid of a model's tokens, from its config or as given."""
     if given is None:
@@ -267,9 +282,10 @@ def _grid_of(model: Any, pixels: Tensor, tokens: int, given: tuple[int, int] | N
         high, wide = (size, size) if isinstance(size, int) else tuple(size)[-2:]
         given = pixels.shape[2] // high, pixels.shape[3] // wide
     rows, columns = given
-    if not 0 <= tokens - rows * columns < tokens:
+    trailing = getattr(model.config, "num_detection_tokens", 0)
+    if not 0 <= tokens - rows * columns - trailing < tokens:
         raise ModelError(
             f"{rows} x {columns} patches do not fit the {tokens} tokens of {type(model).__name__}; say how "
             "many rows and columns there are: grid=(rows, columns)."
         )
-    return PatchGrid(rows, columns, tokens - rows * columns)
+    return PatchGrid(rows, columns, tokens - rows * columns - trailing, trailing)

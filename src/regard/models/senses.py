@@ -81,6 +81,7 @@ def prompt_with(
     except Exception as error:  # processors may raise any exception
         raise ModelError(f"{type(processor).__name__} refuses this: {error}") from error
     ids = made.pop("input_ids")
+    made.pop("labels", None)  # what training wants; logits of the last token cannot be compared with them
     beside = {name: _moved(value, model) for name, value in made.items() if name != "offset_mapping"}
     found = _chat(processor, text, ids, _image_token(model))
     if images:

@@ -13,7 +13,8 @@ ROLES = {
     "cross": r"cross|encoder_attn|encdec|enc_dec|multihead_attn|src_attn",
     "vision": r"vision|visual|image|vit\b|pixel",
     "audio": r"audio|speech|acoustic",
-    "decoder": r"decoder",
+    # The text of a model that sees too: some let it look ahead within the prompt.
+    "decoder": r"decoder|language_model(?!.*encoder)",
     "encoder": r"encoder",
 }
 
