@@ -47,7 +47,7 @@ class PatchGrid:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each token: the class token, registers, patches by row and column, tokens of detection."""
+        """The name of each token: class token, registers, patches by row and column, detection tokens."""
         first = ["[CLS]", *(f"register {number}" for number in range(1, self.leading))][: self.leading]
         patches = (f"patch {row},{column}" for row in range(self.rows) for column in range(self.columns))
         return (*first, *patches, *(f"detection {number}" for number in range(1, self.trailing + 1)))
