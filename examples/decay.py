@@ -2,7 +2,7 @@
 
     python examples/decay.py [--out DIR]
 
-The model that comes with regard reads its story. For each head: the exact mean weight at every distance,
+The bundled model reads the bundled story. For each head: the exact mean weight at every distance,
 over queries that all have these distances, and two laws held against it, a power d^-γ and an exponential.
 On two logarithmic axes a power law is a straight line. Heads differ widely: a single γ for a model hides
 a head that looks at its neighbours and one that looks everywhere.
@@ -53,21 +53,17 @@ def main(out: Path | None = None, tokens: int = TOKENS) -> dict[str, float]:
     laws = ", ".join(f"{law} {count}" for law, count in better.most_common())
     print(f"median γ {median:.2f}; better described by: {laws}")
 
-    lines = {f"{fit.layer}.{fit.head}": binned(fit) for fit in fits}
-    emphasis = [f"{fit.layer}.{fit.head}" for fit in (fits[0], fits[len(fits) // 2], fits[-1])]
+    names = [f"{fit.layer}.{fit.head}: γ = {fit.gamma:.2f}" for fit in fits]
+    emphasis = [names[0], names[len(fits) // 2], names[-1]]
     figure = curves(
-        lines,
+        {name: binned(fit) for name, fit in zip(names, fits, strict=True)},
         x_title="distance (tokens)",
         y_title="mean weight",
         title="54 heads, without the first four keys",
         logarithmic=True,
         emphasis=emphasis,
     )
-    axes = figure.axes[0]
-    gammas = {f"{fit.layer}.{fit.head}": fit.gamma for fit in fits}
-    handles, names = axes.get_legend_handles_labels()
-    axes.legend(handles, [f"{name}: γ = {gammas[name]:.2f}" for name in names], frameon=False, fontsize=8)
-    axes.set_ylim(bottom=1e-6)
+    figure.axes[0].set_ylim(bottom=1e-6)
     figure.savefig(folder / "decay.png", dpi=90)
     print(f"figures: {folder}")
     return {"heads": len(fits), "flattest": fits[0].gamma, "median": median, "steepest": fits[-1].gamma}

@@ -70,7 +70,8 @@ def entry(name: str, printed: str) -> str:
     pictures = "\n".join(
         f'<img src="images/gallery/{path.name}" alt="{heading}" width="{width}%">' for path in drawn
     )
-    lead = f"[`examples/{name}.py`](../examples/{name}.py)" + (f": {title}." if ": " in title else "")
+    sentence = title if title.endswith("?") else f"{title}."
+    lead = f"[`examples/{name}.py`](../examples/{name}.py)" + (f": {sentence}" if ": " in title else "")
     parts = [f"<!-- {name} -->\n## {heading}", lead, words, pictures]
     return "\n\n".join([*parts, f"```text\n{printed}\n```\n"])
 

@@ -4,7 +4,7 @@
 
 First a head made by hand: it gives one token 0.99 of its weight, but that token's value is a thousandth as
 long as the others', so what the head writes comes from elsewhere. Weighed by what it writes, α‖v‖, the map
-is another map. Then the model that comes with regard: its last token must copy a name. Each of the 54 heads
+is another map. Then the bundled model: its last token must copy a name. Each of the 54 heads
 has a heaviest edge in that row, and each of these edges is cut in turn. Edges of equal weight turn out to
 be worth anything between nothing and the prediction.
 """

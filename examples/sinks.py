@@ -2,7 +2,7 @@
 
     python examples/sinks.py [--out DIR]
 
-The model that comes with regard reads the beginning of its story. The first figure has a cell for each of
+The bundled model reads the beginning of the bundled story. The first figure has a cell for each of
 its heads: the mean weight on the very first token, which holds nothing but the start of the text. The
 second asks what is there: the length of the first token's value against the mean of the others. Heads that
 rest on it read a short vector, so that resting writes little. And the weight is needed all the same: hide

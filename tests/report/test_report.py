@@ -122,7 +122,13 @@ def test_the_model_is_named_and_its_name_is_not_broken(page):
 
 
 @pytest.mark.parametrize(
-    ("kind", "place"), [("first-token sink", (905, 5)), ("induction", (905, 455)), ("local", (705, 705))]
+    ("kind", "place"),
+    [
+        ("first-token sink", (905, 5)),
+        ("induction", (905, 455)),
+        ("local", (705, 705)),
+        ("strided", (705, 705)),
+    ],
 )
 def test_the_part_enlarged_shows_what_the_head_is(kind, place):
     # Blocks of 10 x 10 cells: a diagonal, heaviest at 70; a cell far from it; one in the first column.

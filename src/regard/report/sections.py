@@ -31,7 +31,7 @@ THUMB, INSET = 64, 28
 # Grids of more heads would be a page of their own; these are the layers shown then.
 GRID_LAYERS = 24
 # Kinds whose heavy cells lie far from the diagonal and from the first keys.
-FAR = ("duplicate token", "induction", "retrieval", "strided")
+FAR = ("duplicate token", "induction", "retrieval")
 EXCERPT = 280
 DECAY = "Decay with distance"
 
