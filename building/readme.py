@@ -32,6 +32,17 @@ from torch.nn import functional as F
 def attention(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 """
+# A small T5 of random weights, for pages about models that read one text and write another.
+TRANSLATOR = """
+import sys
+import transformers
+
+reader = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
+sizes = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 4}
+config = transformers.T5Config(vocab_size=len(reader), decoder_start_token_id=0, **sizes)
+transformers.T5ForConditionalGeneration(config).save_pretrained(sys.argv[2])
+reader.save_pretrained(sys.argv[2])
+"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -117,7 +128,7 @@ def tried(page: Path, interpreter: Path, folder: Path) -> int:
     if not code.strip() and not said:
         return 0
     work = Path(tempfile.mkdtemp(dir=folder))
-    furnish(work, interpreter)
+    furnish(work, interpreter, text)
     script = work / "page.py"
     script.write_text(code, encoding="utf-8")
     failed = 0
@@ -129,8 +140,8 @@ def tried(page: Path, interpreter: Path, folder: Path) -> int:
     return failed
 
 
-def furnish(work: Path, interpreter: Path) -> None:
-    """The files that pages take for granted: texts, a function, and a model's folder."""
+def furnish(work: Path, interpreter: Path, page: str) -> None:
+    """The files that a page takes for granted: texts, a function, and folders of models."""
     (work / "story.txt").write_text(STORY, encoding="utf-8")
     (work / "book.txt").write_text(STORY, encoding="utf-8")
     stories = [json.dumps({"text": STORY[start:]}) for start in (0, 4, 11)]
@@ -140,6 +151,10 @@ def furnish(work: Path, interpreter: Path) -> None:
     where = "import regard.models, pathlib; print(pathlib.Path(regard.models.__file__).parent / 'data')"
     data = subprocess.run([interpreter, "-c", where], capture_output=True, text=True, check=True, cwd=work)
     (work / "a" / "folder").symlink_to(data.stdout.strip())
+    if "a/t5/folder" in page:
+        (work / "question.txt").write_text("Where was it found?", encoding="utf-8")
+        made = [interpreter, "-c", TRANSLATOR, "a/folder", "a/t5/folder"]
+        subprocess.run(made, check=True, cwd=work, capture_output=True)
 
 
 def ran(command: Sequence[object], work: Path) -> str:
