@@ -19,7 +19,7 @@ __all__: list[str] = []
 DRAWN, HEADS, CELLS = 16, 8, 1 << 24
 # Pixels along the side of a picture.
 SIDE = 64
-COLUMNS = ["name", "shape", "mean", "least", "most"]
+COLUMNS = ["name", "shape", "mean", "min", "max"]
 
 
 @implements(Mask._repr_html_)
