@@ -293,7 +293,7 @@ function RecordingPicker({ entries, state }: { entries: RecordingEntry[]; state:
       >
         {entries.map((entry) => (
           <option key={entry.id} value={entry.id} title={entry.error ?? undefined}>
-            {entry.error ? `⚠ ${entry.name} (damaged)` : entry.name}
+            {entry.error ? `⚠ ${entry.name} (cannot be opened)` : entry.name}
           </option>
         ))}
       </select>

@@ -36,6 +36,19 @@ describe("layout", () => {
       { start: 2, stop: 3 },
     ]);
   });
+  it("turns a stretch round that is read from right to left, and nothing beside it", () => {
+    const { lefts } = layOut(words(["ab", " ", "שלו", "ם", ", ", "עול", "ם", " end", "."]), 99, byLength);
+    // ab␣ stays; שלו ם , עול ם from position 3 to 13 are mirrored: the first is rightmost.
+    expect(Array.from(lefts)).toEqual([0, 2, 10, 9, 7, 4, 3, 13, 17]);
+  });
+  it("keeps the rest of a letter's bytes with it", () => {
+    expect(Array.from(layOut(words(["ש", "⋯", "ל", "⋯", " a"]), 99, byLength).lefts)).toEqual([3, 2, 1, 0, 4]);
+  });
+  it("turns stretches round line by line", () => {
+    const { lines, lefts } = layOut(words(["שלום", " עולם", " טוב"]), 9, byLength);
+    expect(lines.map(({ start }) => start)).toEqual([0, 2]);
+    expect(Array.from(lefts)).toEqual([5, 0, -1]);
+  });
   it("shows a line end as a sign and an empty token too", () => {
     expect(printed(".\n")).toBe(".↵");
     expect(printed("")).toBe("∅");

@@ -39,7 +39,7 @@ export function TokenSearch({
       >
         <input
           type="search"
-          placeholder="Go to a word or position"
+          placeholder="Word or position"
           aria-label="Word or position to go to"
           data-testid="jump"
           value={wanted.value}

@@ -88,7 +88,7 @@ def test_a_damaged_recording_is_marked_in_the_list_and_says_why(page: Page, addr
     page.goto(address)
     map_is_drawn(page)
     options = page.get_by_test_id("pick-recording")
-    expect(options).to_contain_text("b.regard (damaged)")
+    expect(options).to_contain_text("b.regard (cannot be opened)")
     options.select_option(value="b.regard")
     expect(page.get_by_test_id("failure")).to_contain_text("b.regard cannot be opened: ")
     expect(page.get_by_test_id("failure")).to_contain_text("manifest.json")
@@ -168,7 +168,7 @@ def test_an_unfinished_recording_a_newer_one_and_one_without_its_model(page: Pag
         map_is_drawn(page)
         options = page.get_by_test_id("pick-recording")
         expect(options.locator("option")).to_have_text(
-            ["a.regard", "half.regard", "⚠ newer.regard (damaged)"]
+            ["a.regard", "half.regard", "⚠ newer.regard (cannot be opened)"]
         )
         expect(page.get_by_test_id("unfinished")).to_have_count(0)
 

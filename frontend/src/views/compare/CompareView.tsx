@@ -79,7 +79,8 @@ function Both({ source, first, second }: { source: Source; first: Open; second: 
   const at = { layer: state.layer.value, head: state.head.value };
   const choose = ({ layer, head }: HeadAt): void => state.go({ layer, head });
   const found = distances.value;
-  const scale = { palette: state.palette.value, scale: "linear", low: 0, high: 1 } as const;
+  const high = roundTop(found?.distance.flat() ?? []);
+  const scale = { palette: state.palette.value, scale: "linear", low: 0, high } as const;
   const shared = found?.layers.includes(at.layer) && at.head < found.heads;
   return (
     <>
@@ -130,6 +131,12 @@ function Both({ source, first, second }: { source: Source; first: Open; second: 
       <Atlases source={source} first={rec} second={other} role={role} at={at} onPick={choose} />
     </>
   );
+}
+
+/** The top of the colours: heads that are all close to each other are told apart too. */
+export function roundTop(values: readonly number[]): number {
+  const most = values.reduce((a, b) => Math.max(a, b), 0);
+  return [0.05, 0.1, 0.2, 0.5].find((top) => top >= most) ?? 1;
 }
 
 const LISTED = 12;

@@ -6,6 +6,7 @@ import { type TokenTable, visible } from "../../parts/tokens";
 import type { Alignment, Box, Grid, MapRef, Source } from "../../source/source";
 import { useViewState } from "../../state";
 import { parseBox, printBox } from "../map/model";
+import { Axes } from "./Axes";
 import { common, placeOf, zoomed } from "./align";
 
 /** At most so many common tokens a side at once: a picture of more takes the server too long. */
@@ -86,13 +87,15 @@ export function DifferenceMap({ source, map, other, alignment, tokens }: Differe
           {failure}
         </p>
       )}
-      <Picture
-        grid={value}
-        at={at}
-        onLook={look}
-        onPick={(row, col) => (live && block > 1 ? zoom(1 / 4, row, col) : look({ row, col }))}
-        onKey={onKey}
-      />
+      <Axes box={box} alignment={alignment} tokens={tokens[0]}>
+        <Picture
+          grid={value}
+          at={at}
+          onLook={look}
+          onPick={(row, col) => (live && block > 1 ? zoom(1 / 4, row, col) : look({ row, col }))}
+          onKey={onKey}
+        />
+      </Axes>
       <Ends top={value ? largest(value) : 0} />
       <Readout
         source={source}

@@ -29,9 +29,9 @@ export function EvidenceCard({ model, map }: { model: MapModel; map: MapRef }) {
   return (
     <section class="card" aria-label="Evidence for a kind">
       <label class="row">
-        <span>mark what speaks for</span>
+        <span>mark evidence for</span>
         <select
-          aria-label="Mark what speaks for a kind"
+          aria-label="Mark evidence for a kind"
           data-testid="mark"
           value={known ?? ""}
           onChange={(event) => (model.kind.value = event.currentTarget.value)}

@@ -5,13 +5,13 @@ import { Bars } from "../../parts/bars";
 import { formatPercent } from "../../parts/format";
 import { figure, Grid } from "../../parts/grid";
 import { Token } from "../../parts/token-chip";
-import { gapBefore, left, pick, type Walk } from "./walk";
+import { filled, gapBefore, left, pick, type Walk } from "./walk";
 
 const WIDE = 6;
 const WIDER = 8;
 
 export function TokensFigure({ walk }: { walk: Walk }) {
-  const shown = pick(walk, 40, 4);
+  const shown = filled(walk, pick(walk, 40, 4));
   return (
     <div class="token-line" data-testid="token-line">
       {shown.map((i, n) => {

@@ -92,6 +92,16 @@ export function left(walk: Walk, shown: readonly number[]): number {
   return walk.visible - shown.filter((i) => walk.keys[i]!.allowed).length;
 }
 
+/** Fill gaps of one or two tokens: to say that they are left out takes more room than they do. */
+export function filled(walk: Walk, shown: readonly number[]): number[] {
+  return shown.flatMap((i, n) => {
+    const above = shown[n - 1];
+    const gap = above === undefined ? 0 : i - above - 1;
+    const close = above !== undefined && gapBefore(walk, shown, n) === gap;
+    return close && gap <= 2 ? [...Array.from({ length: gap }, (_, k) => above + 1 + k), i] : [i];
+  });
+}
+
 /** Tokens of the text between a shown row and the one above it. */
 export function gapBefore(walk: Walk, shown: readonly number[], n: number): number {
   const [here, above] = [walk.keys[shown[n]!], walk.keys[shown[n - 1]!]];

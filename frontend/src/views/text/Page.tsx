@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 
 import type { TokenTable } from "../../parts/tokens";
 import { HeatStrip } from "./HeatStrip";
-import { layOut, printed, type TextLayout } from "./layout";
+import { isRightToLeft, layOut, printed, type TextLayout } from "./layout";
 import { brightness, type Lit } from "./light";
 import type { TextModel } from "./model";
 
@@ -160,6 +160,7 @@ function TextLine({ model, part, tokens, layout, line }: LineProps) {
             role="option"
             aria-selected={part !== "lit" && i === model.chosen.value}
             data-i={i}
+            dir={isRightToLeft(tokens.raw(i)) ? "rtl" : undefined}
             data-weight={weights?.[i]}
             style={{
               left: `${MARGIN + layout.lefts[i]!}px`,

@@ -193,6 +193,7 @@ function Fragment({ model, i }: { model: TextModel; i: number }) {
       </span>
       <span class="fragment-around small soft">
         {before}
+        {/^\s/.test(lit.raw(i)) && " "}
         <b>{lit.raw(i).trim() || "␣"}</b>
         {after}
       </span>

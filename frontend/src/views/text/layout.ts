@@ -28,6 +28,31 @@ export function printed(raw: string): string {
   return `${shown}↵`;
 }
 
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
+const LEFT_TO_RIGHT = /[\p{L}\p{N}]/u;
+
+/** Whether a token is of a script that is read from right to left. */
+export function isRightToLeft(raw: string): boolean {
+  return RIGHT_TO_LEFT.test(raw);
+}
+
+/** Turn round the tokens of each stretch that is read from right to left, the signs and blanks between them too. */
+function turnRound(tokens: Words, { start, stop }: Line, lefts: Float32Array, widths: Float32Array): void {
+  for (let i = start; i < stop; i++) {
+    if (!isRightToLeft(tokens.raw(i))) continue;
+    let last = i;
+    for (let j = i + 1; j < stop; j++) {
+      if (isRightToLeft(tokens.raw(j))) last = j;
+      else if (LEFT_TO_RIGHT.test(tokens.raw(j))) break;
+    }
+    // What is left of a last letter's bytes belongs to it.
+    while (last + 1 < stop && tokens.raw(last + 1) === "⋯") last++;
+    const ends = lefts[i]! + lefts[last]! + widths[last]!;
+    for (let j = i; j <= last; j++) lefts[j] = ends - lefts[j]! - widths[j]!;
+    i = last;
+  }
+}
+
 /** Break a text into lines; `measure` gives the width of a printed token and is asked once per distinct one. */
 export function layOut(tokens: Words, width: number, measure: (text: string) => number): TextLayout {
   const known = new Map<string, number>();
@@ -73,6 +98,7 @@ export function layOut(tokens: Words, width: number, measure: (text: string) => 
   }
   if (start < tokens.count) close(tokens.count);
   lines.forEach((line, at) => {
+    turnRound(tokens, line, lefts, widths);
     lineOf.fill(at, line.start, line.stop);
   });
   return { lines, lefts, widths, lineOf };
