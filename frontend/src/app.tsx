@@ -229,6 +229,11 @@ function worthSeeing({ layers, windows, keys }: Open["stack"]): number {
 }
 
 function Tabs({ state, views }: { state: ViewState; views: readonly View[] }) {
+  const chosen = state.view.value;
+  useEffect(() => {
+    // On a phone not all fit.
+    document.getElementById(`tab-${chosen}`)?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [chosen, views.length]);
   const move = (event: KeyboardEvent): void => {
     const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (by === 0) return;

@@ -41,3 +41,10 @@ def test_all_tabs_can_be_reached(phone: Page, server: str):
     expect(phone.get_by_test_id("view-text")).to_be_visible()
     phone.get_by_test_id("tab-try").scroll_into_view_if_needed()
     expect(phone.get_by_test_id("tab-try")).to_be_in_viewport()
+
+
+def test_the_chosen_tab_is_on_screen_where_not_all_fit(phone: Page, server: str):
+    phone.goto(f"{server}/#/check")
+    expect(phone.get_by_test_id("tab-check")).to_be_in_viewport(ratio=1)
+    phone.goto(f"{server}/#/map")
+    expect(phone.get_by_test_id("tab-map")).to_be_in_viewport(ratio=1)

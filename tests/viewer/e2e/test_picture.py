@@ -15,6 +15,7 @@ from regard.atlas import word_times
 from regard.models import Recording, record
 from viewer.e2e.conftest import serve
 from viewer.e2e.files import export
+from viewer.e2e.test_accessible import AXE, RUN, dark  # noqa: F401
 from viewer.e2e.waiting import map_is_drawn
 
 # Opacity of the patches, row by row.
@@ -129,3 +130,16 @@ def test_an_exported_page_has_the_picture(page: Page, offline: Page, address: di
     assert offline.evaluate(HEAT) == page.evaluate(HEAT)
     loaded = "document.querySelector('.picture-frame img').naturalWidth"
     assert offline.evaluate(loaded) == 32
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="NO AXE: run `make lint`, which installs it.")
+@pytest.mark.parametrize("kind", ["page", "dark", "phone"])
+def test_axe_finds_nothing(request: pytest.FixtureRequest, address: dict[str, str], kind: str):
+    page: Page = request.getfixturevalue(kind)
+    for name, options in (("seen", "role=decoder&query=18"), ("heard", "role=cross&query=2")):
+        page.goto(f"{address[name]}&{options}")
+        expect(page.get_by_test_id("picture-share")).to_contain_text("%")
+        if name == "heard":
+            page.get_by_test_id("picture-words").wait_for()
+        page.evaluate(AXE.read_text())
+        assert page.evaluate(RUN) == []

@@ -29,7 +29,7 @@ export function EvidenceCard({ model, map }: { model: MapModel; map: MapRef }) {
   return (
     <section class="card" aria-label="Evidence for a kind">
       <label class="row">
-        <span>mark evidence for</span>
+        <span>evidence for</span>
         <select
           aria-label="Mark evidence for a kind"
           data-testid="mark"
