@@ -37,7 +37,10 @@ TESTS: list[tuple[str, list[str]]] = [
     ),
     ("src/regard/engine/cache.py", ["tests/engine/test_cache.py"]),
     ("src/regard/engine/inputs.py", ["tests/engine/test_errors.py", "tests/engine/test_option_errors.py"]),
-    ("src/regard/engine/captured.py", ["tests/engine/test_option_errors.py"]),
+    (
+        "src/regard/engine/captured.py",
+        ["tests/engine/test_captured.py", "tests/engine/test_option_errors.py"],
+    ),
     ("src/regard/engine/scoring.py", ["tests/engine/test_scoring.py"]),
     ("src/regard/engine/dispatch.py", ["tests/engine/test_dispatch.py"]),
     ("src/regard/engine/second_order.py", ["tests/engine/test_second_order.py"]),

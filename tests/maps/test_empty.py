@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard import Causal, Dense, Documents, Padding, observe
+from regard import Causal, Dense, Padding, observe
 from regard.stats import (
     ColumnMass,
     ColumnMax,
@@ -91,7 +91,6 @@ def test_every_statistic_of_an_empty_map_is_empty(number, batch, q, k, mask, bac
 MASKS = {
     "dense": lambda batch, q, k: Dense(torch.ones(batch, HEADS, q, k, dtype=torch.bool)),
     "padding": lambda batch, q, k: Padding(torch.ones(batch, k, dtype=torch.bool)),
-    "documents": lambda batch, q, k: Documents(ids=torch.zeros(batch, k, dtype=torch.long)),
 }
 
 

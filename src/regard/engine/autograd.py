@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.backend import Backend, Upstream
+from regard.engine.captured import Captured
 from regard.engine.dispatch import reference
 from regard.engine.few_rows import few_rows, widened
 from regard.engine.large_gradients import apart
@@ -58,6 +59,8 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_out: Tensor | None, d_lse, d_columns, d_entropy, *_: None):
         up, saved = (d_out, d_lse, d_columns, d_entropy), ctx.saved_tensors
+        if ctx.captured is not None:
+            ctx.captured.check()
         if torch.is_grad_enabled():
             # With create_graph=True the gradients get a graph, and so a gradient of their own.
             return None, None, None, *_Backward.apply(ctx.problem, ctx.backend, *up, *saved)
@@ -69,6 +72,7 @@ def _kept(
 ) -> tuple[Any, ...]:
     """Save the result of a forward for the backward pass."""
     ctx.problem, ctx.backend = problem, backend
+    ctx.captured = _captured(problem)
     ctx.set_materialize_grads(False)
     inputs, rest = tensors[:5], tensors[5:]
     ctx.save_for_backward(*inputs, result.out, result.lse, result.columns, result.entropy, *rest)
@@ -76,6 +80,11 @@ def _kept(
     idle = [x for name, x in vars(result).items() if isinstance(x, Tensor) and name not in differentiable]
     ctx.mark_non_differentiable(*idle)
     return tuple(vars(result).values())
+
+
+def _captured(problem: Problem) -> Captured | None:
+    """What the functions of a problem read besides its tensors; None if it has none."""
+    return Captured(problem.scoring, problem.mask, problem.q, problem.k) if problem.asks else None
 
 
 def resumed(problem: Problem, backend: Backend, result: Streamed) -> Tensor:
@@ -97,13 +106,15 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, problem: Problem, backend: Backend, *tensors: Tensor | None):
-        ctx.problem = problem
+        ctx.problem, ctx.captured = problem, _captured(problem)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
         return _gradients(problem, backend, tensors[:4], tensors[4:])
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor | None):
+        if ctx.captured is not None:
+            ctx.captured.check()
         up, (q, k, v, sink, columns, out, lse, _, _, *rest) = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
         inputs = Inputs(q, k, v, sink, columns, tuple(rest))
         with _uncast(ctx.problem):

@@ -1,4 +1,4 @@
-"""What score_mod, a bias or a score reads besides its arguments, noticed by asking about one pair.
+"""What score_mod, a bias or a score reads besides its arguments, noticed by asking about a few pairs.
 
 Kernels run where autograd does not follow, so a tensor that learns and was not declared would get no
 gradient. Reading the variables of a function does not find every such tensor (`functools.partial`, a method,
@@ -8,15 +8,21 @@ a list, a helper may hold it); its answer says whether there is one.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from regard.engine.scoring import Place, Scoring
-from regard.errors import ScoreError
+from regard.errors import MaskError, ScoreError
+from regard.masks import Mask
 
-__all__ = ["answers", "check_captured", "learns"]
+__all__ = ["Captured", "answers", "check_captured", "learns"]
 
 
 def check_captured(scoring: Scoring, q: Tensor, k: Tensor) -> None:
@@ -29,27 +35,98 @@ def check_captured(scoring: Scoring, q: Tensor, k: Tensor) -> None:
 
 
 def answers(scoring: Scoring, q: Tensor, k: Tensor) -> dict[str, Tensor]:
-    """What the user's functions return for the first pair, its query and key detached, by the name of the
+    """What the user's functions return for a few pairs, queries and keys detached, by the name of the
     function. What learns and is declared is left out."""
-    found: dict[str, Tensor] = {}
+    declared = any(map(learns, scoring.bias_parameters()))
+    asked = {
+        part: ask() for part, ask in _questions(scoring, None, q, k).items() if part != "bias" or not declared
+    }
+    return {part: answer for part, answer in asked.items() if isinstance(answer, Tensor)}
+
+
+class Captured:
+    """What the user's functions read and answered when a call was made, to notice whether they still do.
+
+    The functions are called again for gradients and for the cells of a map. PyTorch notices writes to what it
+    has saved for a backward pass, but neither writes to what functions read nor a number that has changed.
+    """
+
+    def __init__(self, scoring: Scoring, mask: Mask | None, q: Tensor, k: Tensor) -> None:
+        self._questions, self._device = _questions(scoring, mask, q, k), q.device.type
+        self._answers: dict[str, object] = {}
+        self._read: list[tuple[str, Tensor, int]] = []
+        for part, ask in self._questions.items():
+            with _Noting() as noting, torch.no_grad():
+                self._answers[part] = ask()
+            self._read += [(part, x, x._version) for x in noting.seen.values() if not x.is_inference()]
+
+    def changed(self, answers: bool = True) -> tuple[str, str] | None:
+        """The function that is no longer what it was, and what has changed about it.
+
+        Without `answers` only writes to tensors count: comparing answers waits for the device.
+        """
+        for part, x, version in self._read:
+            if x._version != version:
+                return part, "reads a tensor that was changed in place"
+        with torch.no_grad():
+            for part, ask in self._questions.items() if answers else ():
+                if not _same(self._answers[part], ask()):
+                    return part, "gives other answers than before"
+        return None
+
+    def check(self) -> None:
+        """Raise an error if anything has changed before a backward pass."""
+        found = self.changed(answers=self._device == "cpu")
+        if found is not None:
+            part, what = found
+            raise (MaskError if part == "mask" else ScoreError)(
+                f"{part} {what}, and gradients would be wrong: the backward pass calls it again. Change what "
+                "it reads after the backward pass, or let it read a copy."
+            )
+
+
+class _Noting(TorchFunctionMode):
+    """Notes every tensor that is an argument of an operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[int, Tensor] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for x in tree_leaves((args, kwargs)):
+            if isinstance(x, Tensor):
+                self.seen[id(x)] = x
+        return func(*args, **(kwargs or {}))
+
+
+def _questions(scoring: Scoring, mask: Mask | None, q: Tensor, k: Tensor) -> dict[str, Callable[[], object]]:
+    """How to ask each of the user's functions about a few pairs, by the name of the function."""
+    asked: dict[str, Callable[[], object]] = {}
     if 0 in q.shape or 0 in k.shape:
-        return found
-    one = range(1)
-    place = Place(one, one, one, one, k.shape[2] - q.shape[2], q.device)
+        return asked
+    ends = [torch.tensor(sorted({0, n - 1}), device=q.device) for n in (*q.shape[:3], k.shape[2])]
+    place = Place(*ends, k.shape[2] - q.shape[2], q.device)
     if not scoring.score.is_dot and not torch._C._are_functorch_transforms_active():
-        q, k = (x[0, :1, :1].detach() for x in (q, k))
-        declared = tuple(x.detach().to(q.dtype) for x in scoring.score.parameters())
-        found["score"] = scoring.score.tile(q, k, *declared)
-    bias = None if isinstance(scoring.bias, Tensor) else scoring.bias_tile(place)
-    if bias is not None and not any(map(learns, scoring.bias_parameters())):
-        found["bias"] = bias
+        pair = (x[0, :1].detach()[:, at] for x, at in ((q, ends[2]), (k, ends[3])))
+        own = tuple(x.detach().to(q.dtype) for x in scoring.score.parameters())
+        asked["score"] = partial(scoring.score.tile, *pair, *own)
+    if scoring.bias is not None and not isinstance(scoring.bias, Tensor):
+        asked["bias"] = partial(scoring.bias_tile, place)
     if scoring.score_mod is not None:
         # At least float32, as in the kernels.
         wide = torch.promote_types(q.dtype, torch.float32)
-        modified = scoring.score_mod(torch.zeros(1, 1, 1, 1, dtype=wide, device=q.device), *place.index())
-        if isinstance(modified, Tensor):
-            found["score_mod"] = modified
-    return found
+        shape = [len(each) for each in ends]
+        scores = torch.linspace(-1, 1.5, math.prod(shape), dtype=wide, device=q.device).view(shape)
+        asked["score_mod"] = lambda: scoring.score_mod(scores.clone(), *place.index())
+    if mask is not None and not mask.repeatable:
+        asked["mask"] = partial(place.allowed, mask)
+    return asked
+
+
+def _same(one: object, other: object) -> bool:
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return type(one) is type(other)
+    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
 
 
 def learns(x: object) -> bool:

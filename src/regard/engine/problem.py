@@ -69,6 +69,15 @@ class Problem(Keeper):
         """The dtype of sums: never half precision."""
         return sum_dtype(self.q.dtype)
 
+    @property
+    def asks(self) -> bool:
+        """Whether the call depends on functions: score_mod, bias, score, or a mask that is no value."""
+        scoring, bias = self.scoring, self.scoring.bias
+        plain = (
+            scoring.score.is_dot and scoring.score_mod is None and (bias is None or isinstance(bias, Tensor))
+        )
+        return not plain or (self.mask is not None and not self.mask.repeatable)
+
     def restore(self, x: Tensor) -> Tensor:
         """Give a (batch, heads, …) result the rank of the user's inputs."""
         return x if self.rank == 4 else x[:, 0] if self.rank == 3 else x[0, 0]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.engine.captured import Captured
 from regard.engine.problem import Problem
 from regard.errors import MapError
 from regard.scores import Score
@@ -42,6 +43,9 @@ class Watch:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self._then = {name: (x, _version(x)) for name, x in _tensors(problem)}
+        self._captured = (
+            Captured(problem.scoring, problem.mask, problem.q, problem.k) if problem.asks else None
+        )
 
     def tensors(self) -> list[Tensor]:
         """The tensors that the problem read when it was new."""
@@ -61,6 +65,9 @@ class Watch:
                 f"{name} was {what} after this map was made, so its cells would be wrong. "
                 "Observe again, or make the map from a copy: pass a .clone() of what you will change."
             )
+        found = None if self._captured is None else self._captured.changed()
+        if found is not None:
+            raise MapError(f"{' '.join(found)}, so the cells of this map would be wrong. Observe again.")
 
 
 def _version(x: Tensor) -> int:
