@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers
 
 import regard
+from atlas.builders import recording_of
 from regard.atlas import advise
 from regard.errors import StatisticError
 from regard.masks import Mask
@@ -56,16 +56,11 @@ def test_the_sparsest_window_is_not_wider_than_it_must_be(recording):
             assert (dense * narrower.dense(N, N)).sum() / dense.sum() < 0.8
 
 
-def map_of(weights):
-    """A recording of one layer, whose map is given."""
-    return SimpleNamespace(layers={0: SimpleNamespace(index=0)}, maps=[weights])
-
-
 def test_a_head_that_looks_at_its_neighbours_gets_a_window():
     place = torch.arange(float(N))
     bias = -((place[:, None] - place[None]) ** 2)[None, None]
     x = torch.zeros(1, 1, N, 4)
-    found = advise(map_of(regard.AttentionMap.of(x, x, regard.Causal(), bias=bias)))
+    found = advise(recording_of(regard.AttentionMap.of(x, x, regard.Causal(), bias=bias)))
     assert found.heads[0].kind == "window 3"
     assert found.pairs < 0.05
 
@@ -75,14 +70,14 @@ def test_a_head_that_looks_at_a_few_keys_gets_these_keys():
     bias[..., [20, 90]] = 12.0
     bias[..., :30] += torch.arange(30.0) / 10
     x = torch.zeros(1, 1, N, 4)
-    found = advise(map_of(regard.AttentionMap.of(x, x, regard.Causal(), bias=bias)), 0.95)
+    found = advise(recording_of(regard.AttentionMap.of(x, x, regard.Causal(), bias=bias)), 0.95)
     assert "keys + window 32" in found.heads[0].kind
     assert found.pairs < 0.6
 
 
 def test_a_head_that_looks_everywhere_alike_keeps_its_own_mask():
     x = torch.zeros(1, 1, N, 4)
-    found = advise(map_of(regard.AttentionMap.of(x, x)), 1.0)
+    found = advise(recording_of(regard.AttentionMap.of(x, x)), 1.0)
     assert found.heads[0].kind == "all pairs"
     assert found.mask(0, 0) is None
     assert found.pairs == 1.0

@@ -12,7 +12,7 @@ from torch import Tensor
 from atlas.builders import recording_of
 from atlas.small_models import bert, gpt2, llama, mistral, t5
 from regard import AttentionMap, Causal
-from regard.atlas import atlas, decay, position_profile, rollout
+from regard.atlas import advise, atlas, decay, position_profile, rollout
 from regard.atlas.kinds.finding import Kind, lifted
 from regard.errors import RecordingError, StatisticError
 from regard.masks import Dense, Documents, Padding
@@ -165,6 +165,19 @@ def test_the_report_of_a_padded_batch_is_about_its_first_text(bundled_model):
     said = [NUMBER.sub("#", re.sub(r"(?s)<(figure|svg).*?</\1>", "", page)) for page in pages]
     assert said[0] == said[1]
     assert "<dt>tokens</dt><dd>33</dd>" in pages[0]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_advice_about_a_text_of_a_padded_batch_is_that_about_it_alone(bundled_model, side):
+    rows = texts((33, 17), high=96)
+    batch = watched(bundled_model[0], [3], **padded(rows, side))
+    for row, ids in enumerate(rows):
+        alone = advise(watched(bundled_model[0], [3], input_ids=ids[None]), 0.9)
+        found = advise(batch, 0.9, row=row)
+        assert found.tokens == alone.tokens == len(ids)
+        for mine, theirs in zip(found.heads, alone.heads, strict=True):
+            assert (mine.kind, mine.pairs) == (theirs.kind, theirs.pairs)
+            assert mine.mass == pytest.approx(theirs.mass, abs=1e-4)
 
 
 def test_padding_between_tokens_is_no_query_either():

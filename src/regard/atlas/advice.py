@@ -121,9 +121,12 @@ def advise(
     share: float = 0.99,
     *,
     layers: Sequence[int] | None = None,
+    row: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Advice:
     """Find the sparsest mask for each head that keeps a given share of its attention.
+
+    Of a batch the text of one row counts, without its padding.
 
     The candidates are a window, a window and the first keys (sinks), a window and the heaviest keys (a
     vertical-slash pattern), and blocks of 64 × 64 cells. If none of them saves anything, the model's own mask
@@ -138,6 +141,7 @@ def advise(
     """
     if not 0.0 < share <= 1.0:
         raise StatisticError(f"share is {share}; wanted a share of the attention, above 0 and at most 1.")
+    recording = recording.alone(row)
     known = [layer.index for layer in recording.layers.values()]
     wanted = known if layers is None else list(layers)
     for layer in wanted:
