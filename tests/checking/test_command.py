@@ -65,7 +65,7 @@ def test_a_file_that_is_no_text_is_refused(run, tmp_path):
     path = tmp_path / "picture.png"
     path.write_bytes(b"\x89PNG\xff\xfe")
     assert (
-        run("check", str(path))[2] == f"regard: {path} is no text; give a file of printed numbers in UTF-8.\n"
+        run("check", str(path))[2] == f"regard: {path} is not a text file; give printed numbers in UTF-8.\n"
     )
 
 

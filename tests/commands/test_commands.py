@@ -163,7 +163,7 @@ def test_explain_walks_from_the_input_of_a_layer_to_what_it_gives_back(run):
     ):  # fmt: skip
         assert f". {formula}\n" in out
     assert "mat is cut into 2 tokens, 'm' and 'at'; the last one is followed: it has read them all.\n" in err
-    assert "∅ is '<|endoftext|>', which the tokenizer puts where the text begins" in err
+    assert "∅ is '<|endoftext|>', a special token that the tokenizer puts before the text" in err
 
 
 def test_what_a_layer_gives_back_is_what_the_model_computed(run):
@@ -321,9 +321,9 @@ def test_info_names_the_versions_and_a_backend(run):
         (["knockout", "The cat"], "nothing was named to cut; give --head 6.3, "),
         (["knockout", "The cat", "--head", "6"], "--head is '6'; wanted LAYER.HEAD such as 6.3, "),
         (["knockout", "The cat", "--head", "9.0"], "9"),
-        (["knockout", "The cat", "--edge", "1.x:0:0"], "and 'x' in it is no number, range or *."),
+        (["knockout", "The cat", "--edge", "1.x:0:0"], "'x' is not a number, a range or *."),
         (["knockout", "The cat", "--sweep", "all"], "--sweep is 'all'; wanted heads or keys."),
-        (["needle", "--needle", "A cat."], "--needle and --question belong together: "),
+        (["needle", "--needle", "A cat."], "give both --needle and --question: "),
         (["needle", "--length", "9", "--lengths", "9"], "--length and --lengths were both given; use one"),
         (["needle", "--lengths", "9,x"], "--lengths is '9,x'; wanted numbers of tokens such as 150,300,600."),
         (["evict", "--keep", "25"], "keep is [25.0]; wanted shares of the keys, above 0 and at most 1."),

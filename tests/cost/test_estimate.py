@@ -210,10 +210,10 @@ def test_each_layer_has_a_row_where_asked(run):
         ([], "no model was named; wanted a preset (transformer-base"),
         (["nope"], "there is no preset 'nope'"),
         (["missing/config.json"], "there is no config at missing/config.json"),
-        (["gpt2", "--layers", "3"], "gpt2 has a shape already, and --layers give another"),
+        (["gpt2", "--layers", "3"], "gpt2 has its own sizes; leave out --layers, or leave out the model."),
         (
             ["--layers", "3", "--ffn", "8"],
-            "needs --d-model, --heads, --vocab too; --layers, --ffn were given",
+            "also needs --d-model, --heads, --vocab; --layers, --ffn were given",
         ),
         (["gpt2", "--gpu", "abacus"], "there is no GPU 'abacus' in the table; it has A100-40GB"),
         (["gpt2", "--budget", "much"], "'much' cannot be read; wanted a size such as 80GB"),

@@ -272,7 +272,7 @@ def test_the_command_ends_with_4_where_the_doctor_itself_fails(more, here, monke
 
 def test_arguments_for_a_class_are_names_and_values(more, here):
     done = CliRunner().invoke(app, ["doctor", f"{more}:Attention", "--with", "n_head"])
-    assert str(done.exception) == "--with n_head is no NAME=VALUE. Write --with n_head=4, for example."
+    assert str(done.exception) == "--with is 'n_head'; wanted NAME=VALUE such as n_head=4."
 
 
 def test_the_command_line_needs_no_pytorch_of_its_own():

@@ -75,7 +75,7 @@ def test_a_choice_is_one_of_its_words():
         (["answer", "4"], "the answer is missing: regard exercise answer 4 NUMBERS."),
         (["answer", "4", "cat"], "the answer 'cat' holds no number; write numbers, such as 0.24 0.76."),
         (["answer", "4", "0.5", "0.5"], "the answer has 2 numbers; wanted are 3."),
-        (["solve", "4"], "there is no action 'solve'; wanted is list, show, hint, answer or solution."),
+        (["solve", "4"], "there is no action 'solve'; wanted list, show, hint, answer or solution."),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_sentence(run, arguments, said):

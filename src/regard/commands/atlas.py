@@ -46,7 +46,7 @@ def atlas(
     if pairs is not None:
         if any(option is not None for option in (kind, csv, parquet, html)):
             raise RegardError(
-                "--pairs makes a table of its own; leave out --kind, --csv, --parquet and --html."
+                "--pairs prints a table of its own; leave out --kind, --csv, --parquet and --html."
             )
         _paired(recording, pairs, as_json)
         return

@@ -52,7 +52,7 @@ def _text(source: str) -> str:
         if path.is_file():
             return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise RegardError(f"{source} is no text; give a file of printed numbers in UTF-8.") from error
+        raise RegardError(f"{source} is not a text file; give printed numbers in UTF-8.") from error
     except OSError as error:
         # A text is longer than any name of a file may be.
         if len(source) < 200:

@@ -135,7 +135,7 @@ def _folder(figures: Path | None, docs: Path | None) -> Path | None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RegardError(
-            f"{path} cannot be made a folder: {error.strerror}. Name a folder that can be written to."
+            f"{path} cannot be created: {error.strerror}. Name a folder that can be written to."
         ) from error
     if not os.access(path, os.W_OK):
         raise RegardError(f"{path} cannot be written: permission denied. Name another folder.")

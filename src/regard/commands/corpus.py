@@ -116,7 +116,7 @@ def run(
             raise
         raise StoppedError(f"stopped. What was read stays in {output}: continue with --resume.") from None
     if made is None:
-        typer.echo(f"Part {part} is read. When all are: regard corpus merge {output}", err=True)
+        typer.echo(f"Part {part} is done. When all parts are done: regard corpus merge {output}", err=True)
         return
     _summary(made, output, as_json)
 
@@ -223,7 +223,7 @@ def export(
     from regard.corpus import CorpusAtlas
 
     if parquet is None and folder is None:
-        raise CorpusError("nothing was asked for; wanted --parquet FILE or --json-folder FOLDER.")
+        raise CorpusError("there is nothing to export; wanted --parquet FILE or --json-folder FOLDER.")
     writable(parquet)
     found = CorpusAtlas.open(atlas)
     if parquet is not None:

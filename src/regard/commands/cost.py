@@ -222,7 +222,7 @@ def _shape(model: str | None, own: dict[str, int], remote: bool) -> ModelShape:
     flags = ", ".join(f"--{name.replace('_', '-')}" for name in own)
     if model is not None:
         if own:
-            raise RegardError(f"{model} has a shape already, and {flags} give another; use one or the other.")
+            raise RegardError(f"{model} has its own sizes; leave out {flags}, or leave out the model.")
         if remote or Path(model).exists():
             return from_config(model, remote=remote)
         if "/" in model or model.endswith(".json"):
@@ -236,7 +236,7 @@ def _shape(model: str | None, own: dict[str, int], remote: bool) -> ModelShape:
         )
     if missing:
         lacking = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
-        raise RegardError(f"a shape by flags needs {lacking} too; {flags} were given.")
+        raise RegardError(f"a model of your own also needs {lacking}; {flags} were given.")
     experts, active = own.pop("experts", 0), own.pop("active", 0)
     feed = FeedForward(own.pop("ffn"), gated=True, experts=experts, active=active or min(experts, 1))
     return ModelShape.uniform("your model", ffn=feed, tied=False, **own)  # pyright: ignore[reportArgumentType]

@@ -87,7 +87,7 @@ def _given(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier():
-            raise RegardError(f"--with {pair} is no NAME=VALUE. Write --with n_head=4, for example.")
+            raise RegardError(f"--with is {pair!r}; wanted NAME=VALUE such as n_head=4.")
         try:
             found[name] = literal_eval(value)
         except (ValueError, SyntaxError):

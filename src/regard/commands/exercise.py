@@ -44,7 +44,7 @@ def exercise(
         action, number = "show", int(action)
     if action not in ACTIONS:
         raise RegardError(
-            f"there is no action {action!r}; wanted is {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}."
+            f"there is no action {action!r}; wanted {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}."
         )
     if action == "list":
         if as_json:

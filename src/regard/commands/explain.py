@@ -64,7 +64,7 @@ def explain(
     """Show every step of one head, with its numbers: for a text, or for a worked example."""
     writable(html)
     if as_json and query is not None:
-        raise RegardError("--json holds every query; leave out --query, or leave out --json.")
+        raise RegardError("--json prints every query; leave out --query, or leave out --json.")
     layer, number = head_named(head, layer)
     named, given = model_and_text(model, text, option)
     if given is None and not (layer is head is model is option is None):
@@ -122,7 +122,7 @@ def _on_a_head(
     if "∅" in tokens:
         special = repr(loaded.tokenizer.decode([recording.tokens[tokens.index("∅")].id]))
         typer.echo(
-            f"∅ is {special}, which the tokenizer puts where the text begins; it holds no letter of it.\n",
+            f"∅ is {special}, a special token that the tokenizer puts before the text.\n",
             err=True,
         )
     return head_trace(loaded, text, recording, layer, head, tokens), asked

@@ -91,7 +91,7 @@ def knockout(
     said = text_named(given)
     loaded = model_named(named, dtype=dtype, device=device)
     if reply is not None and not loaded.model.config.is_encoder_decoder:
-        raise RegardError("--written is for models that read one text and write another; leave it out.")
+        raise RegardError("--written is for encoder-decoder models; leave it out.")
     result = _swept(loaded, said, sweep) if sweep else _cut(loaded, said, cuts, at, top, reply)
     if as_json:
         print_json(result.to_dict())
@@ -141,4 +141,4 @@ def _span(option: str, given: str, part: str) -> int | range | None:
     try:
         return range(int(first), int(last) + 1) if dash else int(first)
     except ValueError:
-        raise RegardError(f"{option} is {given!r}, and {part!r} in it is no number, range or *.") from None
+        raise RegardError(f"{option} is {given!r}; {part!r} is not a number, a range or *.") from None

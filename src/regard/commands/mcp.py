@@ -39,7 +39,7 @@ def mcp(
     Read-only, unless --write names a folder.
     """
     if write is not None and not write.is_dir():
-        raise RegardError(f"{write} is no folder; name one that exists.")
+        raise RegardError(f"{write} is not a folder; name one that exists.")
     from regard.mcp import serve
     from regard.mcp.desk import Desk
 

@@ -61,7 +61,7 @@ def needle(
     from regard.atlas import needle_grid
 
     if (needle is None) != (question is None):
-        raise RegardError("--needle and --question belong together: the question is how the needle begins.")
+        raise RegardError("give both --needle and --question: the question is the beginning of the needle.")
     words = {"needle": needle, "question": question, "answer": answer}
     given = {name: value for name, value in words.items() if value is not None}
     sizes = _sizes(lengths, length)

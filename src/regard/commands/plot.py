@@ -98,7 +98,7 @@ def figure_of(
     if (len(rows), len(columns)) != tuple(seen.shape[2:]):
         raise RegardError(
             f"{len(rows)} x {len(columns)} cells are too many to draw one by one (at most {DRAWN} each way), "
-            "and an overview is of the whole map. Leave out --queries and --keys, and zoom in with --at."
+            "and only the whole map can be pooled. Leave out --queries and --keys, and zoom in with --at."
         )
     size = block_of(seen)
     pooled = seen.pooled(size, how)[0, head]
