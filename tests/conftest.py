@@ -19,6 +19,7 @@ import torch
 
 from bound import end_with
 from effort import exhaust, in_share, is_exhaustive
+from shape_checker import now
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -70,6 +71,10 @@ LONG = [
 ]
 
 
+# What shares a browser and servers, and what shares ranks.
+TOGETHER = ["tests/viewer/e2e/", "tests/distributed/"]
+
+
 # What takes minutes runs where it is named, by targets of its own: kernels compiled for a GPU that is not
 # there and run in an interpreter, every family of transformers, examples that train.
 TESTS = Path(__file__).parent
@@ -85,6 +90,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """A run that is ended by a signal leaves no process behind."""
     exhaust(config.getoption("exhaustive"))
+    now.everything = is_exhaustive()
     if hasattr(config, "workerinput"):
         end_with(os.getppid())
     else:
@@ -139,9 +145,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """One worker does all tests of a file, which share what is slow to make; and all tests of the page.
+    """One worker does all tests of a file, which share what is slow to make; and all tests of TOGETHER.
 
-    So its servers start once, and browsers do not wait for one another.
+    So the page's servers start once, and browsers do not wait for one another.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -151,7 +157,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "the page" if file.startswith("tests/viewer/e2e/") else file
+            return next((place for place in TOGETHER if file.startswith(place)), file)
 
         def remove_node(self, node: WorkerController) -> str | None:
             """A test in which a worker died has failed. It is not run again: another worker would die too."""
@@ -167,5 +173,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    now.test += 1
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
