@@ -20,6 +20,7 @@ from regard.models import Recording
 from regard.viewer import Settings
 from regard.viewer.session import Session
 from viewer.e2e.waiting import PATIENCE
+from viewer.e2e.working import done, recorded
 from viewer.samples import layer, recording, saved
 from viewer.serving import served
 
@@ -95,6 +96,17 @@ def _wait_for_the_viewer(address: str) -> None:
 def server(cache: Path) -> Iterator[str]:
     """`regard view` as a newcomer starts it: on the bundled model and story."""
     yield from serve(cache)
+
+
+@pytest.fixture(scope="session")
+def short(server: str) -> str:
+    """A recording short enough for the model to run again, its atlas made."""
+    with httpx.Client(base_url=server, timeout=None) as client:
+        name = recorded(client)
+        answer = client.get(f"/api/recordings/{name}/atlas")
+        if answer.status_code == 202:
+            done(client, answer.json()["job"])
+        return name
 
 
 @pytest.fixture(scope="session")

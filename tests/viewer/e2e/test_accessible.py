@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
 from viewer.e2e.waiting import map_is_drawn
-from viewer.e2e.working import done, recorded
 
 AXE = Path(__file__).parents[3] / "frontend/node_modules/axe-core/axe.min.js"
 pytestmark = pytest.mark.skipif(not AXE.is_file(), reason="NO AXE: run `make lint`, which installs it.")
@@ -42,24 +40,13 @@ THERE = {
 }
 
 
-@pytest.fixture(scope="module")
-def rec(server: str) -> str:
-    """A short recording, its atlas made."""
-    with httpx.Client(base_url=server, timeout=None) as client:
-        name = recorded(client)
-        answer = client.get(f"/api/recordings/{name}/atlas")
-        if answer.status_code == 202:
-            done(client, answer.json()["job"])
-        return name
-
-
 @pytest.mark.parametrize("kind", ["page", "phone"])
-def test_axe_finds_nothing_in_any_view(request: pytest.FixtureRequest, server: str, rec: str, kind: str):
+def test_axe_finds_nothing_in_any_view(request: pytest.FixtureRequest, server: str, short: str, kind: str):
     page: Page = request.getfixturevalue(kind)
     source = AXE.read_text()
     found: list[str] = []
     for view, options in VIEWS.items():
-        page.goto(f"{server}/#/{view}?rec={rec}&{options.format(rec=rec)}")
+        page.goto(f"{server}/#/{view}?rec={short}&{options.format(rec=short)}")
         expect(page.get_by_test_id(f"view-{view}")).to_be_visible()
         if view in THERE:
             page.get_by_test_id(THERE[view]).first.wait_for()

@@ -9,20 +9,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from viewer.e2e.waiting import eventually
-from viewer.e2e.working import done, recorded
 
 
 @pytest.fixture(scope="module")
-def atlas(server) -> tuple[str, list[dict]]:
+def atlas(server, short) -> tuple[str, list[dict]]:
     """A short recording, and every head of it as the server tells it."""
-    with httpx.Client(base_url=server, timeout=None) as client:
-        record = recorded(client)
-        path = f"/api/recordings/{record}/atlas"
-        answer = client.get(path)
-        if answer.status_code == 202:
-            done(client, answer.json()["job"])
-            answer = client.get(path)
-        return record, answer.json()["heads"]
+    return short, httpx.get(f"{server}/api/recordings/{short}/atlas", timeout=None).json()["heads"]
 
 
 def kinds_of(head: dict) -> set[str]:

@@ -11,17 +11,16 @@ from playwright.sync_api import Page, expect
 
 from viewer.e2e.files import export
 from viewer.e2e.waiting import eventually
-from viewer.e2e.working import TEXT, done, recorded
+from viewer.e2e.working import TEXT, done
 
 CHANGED = TEXT.replace("young dog went", "young fox went")
 
 
 @pytest.fixture(scope="module")
-def pair(server: str) -> Iterator[tuple[httpx.Client, str, str]]:
+def pair(server: str, short: str) -> Iterator[tuple[httpx.Client, str, str]]:
     with httpx.Client(base_url=server, timeout=None) as client:
-        first = recorded(client)
         job = client.post("/api/jobs", json={"kind": "record", "text": CHANGED}).json()["id"]
-        yield client, first, done(client, job)["result"]["recording"]
+        yield client, short, done(client, job)["result"]["recording"]
 
 
 def test_two_prompts_are_aligned_and_a_difference_is_that_of_the_weights(page: Page, server, pair):

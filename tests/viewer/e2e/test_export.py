@@ -115,15 +115,22 @@ CLIPPED = """() => {
 }"""
 
 
-@pytest.mark.parametrize("place", ["", "&x=280&y=300&z=4.5", "&x=2040&y=2040&z=4"])
+@pytest.mark.parametrize(
+    ("of", "place"),
+    [
+        ("server", "layer=5&head=0"),
+        ("server", "layer=5&head=0&x=280&y=300&z=4.5"),
+        ("server", "layer=5&head=0&x=2040&y=2040&z=4"),
+        ("small_server", "layer=0&head=0"),
+    ],
+)
 def test_no_label_is_cut_off_by_the_edge_of_a_drawing(
-    page: Page, offline: Page, small_server: str, server: str, tmp_path: Path, place: str
+    request: pytest.FixtureRequest, page: Page, offline: Page, tmp_path: Path, of: str, place: str
 ):
-    for address in (f"{server}/#/map?layer=5&head=0{place}", f"{small_server}/#/map?layer=0&head=0"):
-        page.goto(address)
-        map_is_drawn(page)
-        offline.goto(export(page, "svg", tmp_path).as_uri())
-        assert offline.evaluate(CLIPPED) == []
+    page.goto(f"{request.getfixturevalue(of)}/#/map?{place}")
+    map_is_drawn(page)
+    offline.goto(export(page, "svg", tmp_path).as_uri())
+    assert offline.evaluate(CLIPPED) == []
 
 
 @pytest.mark.parametrize("view", ["map", "text"])

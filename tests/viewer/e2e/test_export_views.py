@@ -6,14 +6,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
 from viewer.e2e.files import colours, export
 from viewer.e2e.waiting import map_is_drawn, until
-from viewer.e2e.working import done, recorded
 
 
 @dataclass(frozen=True)
@@ -53,24 +51,20 @@ VIEWS = [
     View("matter", "layer=5&head=0&query=40&key=30", ("verdict", "before-after", "heaviest", "history")),
 ]
 every_view = pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+# In test_export.py a map and a text of other recordings are opened from disk.
+AGAIN = ("map", "text")
+from_disk = pytest.mark.parametrize(
+    "view",
+    [pytest.param(view, marks=[pytest.mark.slow] * (view.name in AGAIN)) for view in VIEWS],
+    ids=lambda view: view.name,
+)
 
 
-@pytest.fixture(scope="module")
-def record(server: str) -> str:
-    """A short recording, its atlas made."""
-    with httpx.Client(base_url=server, timeout=None) as client:
-        name = recorded(client)
-        answer = client.get(f"/api/recordings/{name}/atlas")
-        if answer.status_code == 202:
-            done(client, answer.json()["job"])
-        return name
-
-
-@every_view
+@from_disk
 def test_a_page_opened_from_disk_without_a_network_tells_the_same_numbers(
-    page: Page, offline: Page, server: str, record: str, view: View, tmp_path: Path
+    page: Page, offline: Page, server: str, short: str, view: View, tmp_path: Path
 ):
-    view.open(page, f"{server}/#/{view.name}?rec={record}&{view.options}")
+    view.open(page, f"{server}/#/{view.name}?rec={short}&{view.options}")
     wanted = view.read(page)
     assert any(re.search(r"\d", text) for text in wanted)
     file = export(page, "html", tmp_path)
@@ -86,9 +80,9 @@ def test_a_page_opened_from_disk_without_a_network_tells_the_same_numbers(
 @pytest.mark.share(2)
 @every_view
 def test_a_picture_and_a_drawing_show_the_view(
-    page: Page, offline: Page, server: str, record: str, view: View, tmp_path: Path
+    page: Page, offline: Page, server: str, short: str, view: View, tmp_path: Path
 ):
-    view.open(page, f"{server}/#/{view.name}?rec={record}&{view.options}")
+    view.open(page, f"{server}/#/{view.name}?rec={short}&{view.options}")
     picture = export(page, "png", tmp_path)
     offline.goto(export(page, "svg", tmp_path).as_uri())
     drawing = tmp_path / "drawing.png"
@@ -121,9 +115,9 @@ def test_a_step_exported_while_it_moves_shows_its_numbers(moving: Page, server: 
 
 
 def test_an_atlas_pictured_has_the_heads_below_the_edge_of_the_screen(
-    phone: Page, server: str, record: str, tmp_path: Path
+    phone: Page, server: str, short: str, tmp_path: Path
 ):
-    phone.goto(f"{server}/#/atlas?rec={record}")
+    phone.goto(f"{server}/#/atlas?rec={short}")
     phone.get_by_test_id("atlas-matrix").wait_for()
     unseen = "document.querySelectorAll('.thumb[data-state=waiting]').length"
     assert phone.evaluate(unseen) > 0

@@ -8,8 +8,6 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from viewer.e2e.working import done, recorded
-
 
 @pytest.fixture(scope="module")
 def client(server):
@@ -17,24 +15,19 @@ def client(server):
         yield found
 
 
-@pytest.fixture(scope="module")
-def record(client) -> str:
-    return recorded(client)
-
-
 @pytest.fixture
-def cut(client, record):
+def cut(client, short):
     """What the server says of a cut."""
-    return lambda **wanted: client.post(f"/api/recordings/{record}/knockout", json=wanted).json()
+    return lambda **wanted: client.post(f"/api/recordings/{short}/knockout", json=wanted).json()
 
 
 def percent(cell: str) -> float:
     return float(cell.replace("<", "").replace("%", "").strip()) / 100
 
 
-def test_blocking_a_head_shows_both_distributions(page: Page, server, record, cut):
+def test_blocking_a_head_shows_both_distributions(page: Page, server, short, cut):
     said = cut(heads=[[1, 2]], at=40)
-    page.goto(f"{server}/#/matter?rec={record}&block=head&layer=1&head=2&query=40")
+    page.goto(f"{server}/#/matter?rec={short}&block=head&layer=1&head=2&query=40")
     page.get_by_test_id("block").click()
     verdict = page.get_by_test_id("verdict")
     expect(verdict).to_contain_text("Cutting layer 1, head 2 changed the next-token distribution by KL")
@@ -45,8 +38,8 @@ def test_blocking_a_head_shows_both_distributions(page: Page, server, record, cu
     assert shown == pytest.approx([top["probability"], after], abs=0.0006)
 
 
-def test_an_edge_is_told_with_its_weight_and_kept_in_the_history(page: Page, server, record):
-    page.goto(f"{server}/#/matter?rec={record}&layer=0&head=0&query=40&key=39")
+def test_an_edge_is_told_with_its_weight_and_kept_in_the_history(page: Page, server, short):
+    page.goto(f"{server}/#/matter?rec={short}&layer=0&head=0&query=40&key=39")
     page.get_by_test_id("block").click()
     expect(page.get_by_test_id("verdict")).to_contain_text("the edge 40 → 39 in layer 0, head 0 (weight")
     page.get_by_test_id("mode-token").click()
@@ -58,16 +51,16 @@ def test_an_edge_is_told_with_its_weight_and_kept_in_the_history(page: Page, ser
     expect(page.get_by_test_id("mode-edge")).to_have_attribute("aria-pressed", "true")
 
 
-def test_the_heaviest_key_is_where_one_starts(page: Page, server, client, record):
-    path = f"/api/recordings/{record}/stacks/decoder/layers/2/heads/1/row?query=50&k=1"
+def test_the_heaviest_key_is_where_one_starts(page: Page, server, client, short):
+    path = f"/api/recordings/{short}/stacks/decoder/layers/2/heads/1/row?query=50&k=1"
     heaviest = client.get(path).json()["top"][0]["key"]
-    page.goto(f"{server}/#/matter?rec={record}&layer=2&head=1&query=50")
+    page.goto(f"{server}/#/matter?rec={short}&layer=2&head=1&query=50")
     chosen = page.get_by_test_id("choose-key").locator(".chooser-bar .token-index")
     expect(chosen).to_have_text(str(heaviest))
 
 
-def test_several_things_are_blocked_at_once_and_heads_may_give_their_mean(page: Page, server, record, cut):
-    page.goto(f"{server}/#/matter?rec={record}&layer=1&head=2&query=40&block=head")
+def test_several_things_are_blocked_at_once_and_heads_may_give_their_mean(page: Page, server, short, cut):
+    page.goto(f"{server}/#/matter?rec={short}&layer=1&head=2&query=40&block=head")
     page.get_by_test_id("collect").click()
     field = page.get_by_test_id("cut")
     for text in ("layer 3", "tokens 5-7", "0.1: 40 → 39"):
@@ -92,19 +85,15 @@ def test_several_things_are_blocked_at_once_and_heads_may_give_their_mean(page: 
     expect(page.get_by_test_id("cuts").locator("li")).to_have_count(3)
 
 
-def test_all_heads_of_a_kind_are_added_at_once(page: Page, server, client, record):
-    path = f"/api/recordings/{record}/atlas"
-    answer = client.get(path)
-    if answer.status_code == 202:
-        done(client, answer.json()["job"])
+def test_all_heads_of_a_kind_are_added_at_once(page: Page, server, client, short):
     heads = [
         head
-        for head in client.get(path).json()["heads"]
+        for head in client.get(f"/api/recordings/{short}/atlas").json()["heads"]
         for one in [head["findings"]["previous token"]]
         if one["score"] is not None and one["score"] >= one["bar"]
     ]
     assert heads
-    page.goto(f"{server}/#/matter?rec={record}&query=40&block=several")
+    page.goto(f"{server}/#/matter?rec={short}&query=40&block=several")
     expect(page.get_by_test_id("block")).to_be_disabled()
     page.get_by_test_id("kinds").click()
     page.get_by_test_id("pick-kind").select_option("previous token")
@@ -112,10 +101,10 @@ def test_all_heads_of_a_kind_are_added_at_once(page: Page, server, client, recor
     expect(page.get_by_test_id("block")).to_be_enabled()
 
 
-def test_each_heavy_key_by_itself_sets_weights_against_effects(page: Page, server, client, record):
-    path = f"/api/recordings/{record}/stacks/decoder/layers/2/heads/1/row?query=50&k=12"
+def test_each_heavy_key_by_itself_sets_weights_against_effects(page: Page, server, client, short):
+    path = f"/api/recordings/{short}/stacks/decoder/layers/2/heads/1/row?query=50&k=12"
     top = client.get(path).json()["top"]
-    page.goto(f"{server}/#/matter?rec={record}&layer=2&head=1&query=50&key={top[0]['key']}")
+    page.goto(f"{server}/#/matter?rec={short}&layer=2&head=1&query=50&key={top[0]['key']}")
     page.get_by_test_id("sweep").click()
     tried = page.get_by_test_id("history").locator("tbody tr")
     expect(tried).to_have_count(len(top))

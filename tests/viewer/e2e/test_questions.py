@@ -9,7 +9,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from viewer.e2e.waiting import map_is_drawn
-from viewer.e2e.working import recorded
 
 
 def follow(page: Page, question: str) -> None:
@@ -59,11 +58,10 @@ def test_the_farthest_look_is_shown_on_the_map(page: Page, server: str, found):
     assert [round(camera[name], 1) for name in ("x", "y")] == [farthest["key"] + 0.5, farthest["query"] + 0.5]
 
 
-def test_what_happens_without_the_heads_that_find_it_is_one_press_away(page: Page, server: str):
-    with httpx.Client(base_url=server, timeout=None) as client:
-        rec = recorded(client)
-        found = client.get(f"/api/recordings/{rec}/stacks/decoder/questions").json()["returning"]
-    page.goto(f"{server}/#/map?rec={rec}")
+def test_what_happens_without_the_heads_that_find_it_is_one_press_away(page: Page, server: str, short: str):
+    path = f"{server}/api/recordings/{short}/stacks/decoder/questions"
+    found = httpx.get(path, timeout=None).json()["returning"]
+    page.goto(f"{server}/#/map?rec={short}")
     follow(page, "without")
     heads = [(one["layer"], one["head"]) for one in found["finders"]]
     several = len(heads) > 1
