@@ -15,9 +15,9 @@ PAGE = ROOT / "docs" / "trust.md"
 HEAD = """\
 # Why trust it
 
-What was tried, how often, and what came of it. Every figure is from a file that the command beside it writes,
-and this page is made of those files: `python -m building.trust`. How exact the numbers are is
-[measured apart](exactness.md).
+What was tested beyond the test suite, how often, and with what result. The command beside each figure
+writes the file that it comes from, and `python -m building.trust` makes this page of these files. [How
+exact](exactness.md) the numbers are is measured separately.
 """
 # What each program of `python -m soak` does, in a sentence.
 SOAK = {

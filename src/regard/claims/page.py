@@ -13,13 +13,14 @@ __all__ = ["numbers_of", "page"]
 
 OPENING = """# The ledger of claims
 
-What introductions to attention say, each claim as a small program that measures it. **No verdict was written
-by hand:** `regard claims --docs docs/claims.md` wrote this page, and every verdict comes out of numbers that
-could have come out otherwise. The tests feed each program something broken, and get another verdict.
+Are the claims that introductions to attention make true? Each one is a small program that measures it. **No
+verdict was written by hand:** `regard claims --docs docs/claims.md` wrote this page, and every verdict
+follows from numbers that could have come out otherwise. The tests feed each program something broken, and
+the verdict changes.
 
-A claim **holds**; it **holds with a condition**, which the sentence names; it is **folklore**, with the
-counterexample; or it is a **misprint**, with the right number. `regard claims` measures all of them again
-where you are, `regard claims sinks` one of them, and `regard.claims.run()` gives the same in Python.
+A claim **holds**; it **holds with a condition**, which the sentence names; it is **folklore**, with a
+counterexample; or it is a **misprint**, with the right number. `regard claims` measures all of them on your
+machine, and `regard claims sinks` measures one of them. In Python, use `regard.claims.run()`.
 """
 # A list that is longer than this is for the figure and for --json, not for a table.
 SHOWN = 6
@@ -47,7 +48,7 @@ def page(entries: Sequence[Entry], images: str) -> str:
 
 def _table(entries: Sequence[Entry]) -> str:
     rows = [f"| [{e.claim.id}](#{e.claim.id}) | {e.claim.statement} | {e.verdict.kind} |" for e in entries]
-    return "\n".join(["| claim | what is said | verdict |", "| --- | --- | --- |", *rows, ""])
+    return "\n".join(["| claim | statement | verdict |", "| --- | --- | --- |", *rows, ""])
 
 
 def _section(entry: Entry, images: str) -> str:
