@@ -47,6 +47,7 @@ MORE = (
     "hopper_forward_kernel DISTANCES=0",
     "hopper_forward_kernel GRAIN=0 MAX_SCORES=1 FIND_KEY=1 DIM=64",
     "hopper_forward_kernel GRAIN=0 MAX_SCORES=1 FIND_KEY=1 ENTROPIES=0 DISTANCES=0 FIRST_KEYS=0",
+    "second_pass_kernel COLUMN_MAXIMA=1",
     "hopper_second_pass_kernel WARPGROUPS=2 SUMS=1 MAXIMA=1 POOL_Q=2 POOL_K=2",
     "hopper_second_pass_kernel WARPGROUPS=2 SUMS=1 MAXIMA=1 POOL_Q=8 POOL_K=8",
 )

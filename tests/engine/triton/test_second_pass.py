@@ -20,6 +20,7 @@ from regard.engine.triton.forward import launch as gpu_forward
 from regard.masks import Causal, Dense, Documents, Window
 from regard.stats import (
     ColumnMass,
+    ColumnMax,
     Decay,
     Histogram,
     MaxScore,
@@ -39,6 +40,8 @@ STATISTICS = {
     "column mass": ColumnMass(),
     "normalised column mass": ColumnMass(normalise=True),
     "weighted column mass": ColumnMass(rows=torch.linspace(0, 1, 40)),
+    "column maxima": ColumnMax(),
+    "column maxima of key heads": ColumnMax(per_key_head=True),
     "decay": Decay(signed=True),
     "decay without sinks": Decay(skip_keys=3),
     "decay in log bins": Decay(bins="log"),
@@ -78,7 +81,7 @@ def test_every_statistic_gives_what_the_torch_backend_gives(name, device):
 
 @pytest.mark.parametrize("name", CASES)
 def test_sweeps_follow_every_kind_of_mask(name, device):
-    asked = [ColumnMass(normalise=True), Decay(), Pooled(16, "both"), TopK(3)]
+    asked = [ColumnMass(normalise=True), ColumnMax(), Decay(), Pooled(16, "both"), TopK(3)]
     given = leaves(device, 33, 65, heads=2, kv_heads=1)
     mask = every_mask(33, 65, 2, 2)[name]
     ours, truth = (observe(**given, mask=mask, stats=asked, backend=b) for b in ("triton", "torch"))
@@ -89,12 +92,24 @@ def test_sweeps_follow_every_kind_of_mask(name, device):
 def test_bands_of_queries_add_up(device, monkeypatch):
 
     given = leaves(device, 300, 70, batch=1, heads=1)
-    asked = [ColumnMass(), Decay(signed=True), Pooled(128, "both")]
+    asked = [ColumnMass(), ColumnMax(), Decay(signed=True), Pooled(128, "both")]
     whole = observe(**given, stats=asked, backend="torch")
     from regard.engine.triton.second_pass import sweep
 
     monkeypatch.setattr(sweep, "BAND_BLOCKS", 2)
     monkeypatch.setattr(sweep, "CELL_BYTES", 1)
+    bands = observe(**given, stats=asked, backend="triton")
+    for statistic in asked:
+        same(getattr(bands, statistic.name), getattr(whole, statistic.name))
+
+
+def test_column_maxima_of_bands_are_those_of_the_map(device, monkeypatch):
+    given = leaves(device, 300, 70, batch=1, heads=2)
+    asked = [ColumnMax(), Pooled(64, "max")]
+    whole = observe(**given, stats=asked, backend="torch")
+    from regard.engine.triton.second_pass import sweep
+
+    monkeypatch.setattr(sweep, "BAND_BYTES", 1)
     bands = observe(**given, stats=asked, backend="triton")
     for statistic in asked:
         same(getattr(bands, statistic.name), getattr(whole, statistic.name))

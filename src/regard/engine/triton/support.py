@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.engine.problem import Problem
 from regard.engine.triton.configs import WIDTHS, generation, interpreted
 from regard.scores import ALiBi
-from regard.stats.folds import BlockFold, ColumnMaxFold, DivergenceFold, Fold, TopKeysFold
+from regard.stats.folds import BlockFold, DivergenceFold, Fold, TopKeysFold
 
 __all__ = [
     "MAX_DECODE_QUERIES",
@@ -65,7 +65,7 @@ def refusal(problem: Problem) -> str | None:
 
 def cannot_fold(fold: Fold) -> str | None:
     """Why no kernel computes a fold, and what to use instead; None if a kernel does."""
-    if isinstance(fold, DivergenceFold | ColumnMaxFold):
+    if isinstance(fold, DivergenceFold):
         return "it must see the tiles"
     if isinstance(fold, TopKeysFold) and fold.weight.shape[-1] > MAX_TOP_KEYS:
         return f"at most {MAX_TOP_KEYS} keys per row are fused"

@@ -28,6 +28,7 @@ from regard.stats.folds import (
     BinFold,
     BlockFold,
     ColumnFold,
+    ColumnMaxFold,
     DiagonalFold,
     DistanceFold,
     EntropyFold,
@@ -70,7 +71,7 @@ def fold(
             weight, key = top_keys(problem, lse, each.weight.shape[-1], streamed.tile_maxima)
             each.weight.copy_(weight)
             each.key.copy_(key)
-    for request, members in _group_into_sweeps(folds):
+    for request, members in _group_into_sweeps(folds, fast):
         found = _sweep(problem, lse, request, _direct_targets(problem, members) if fast else None, lazy_zeros)
         for each in members:
             _add_to_target(each, found, lazy_zeros)
@@ -211,15 +212,18 @@ def _count(problem: Problem, each: PairFold, lazy_zeros: LazyZeros) -> None:
         lazy_zeros.add(each.into, columns[..., each.first : each.first + each.into.shape[-1]])
 
 
-def _group_into_sweeps(folds: Sequence[Fold]) -> list[tuple[SweepRequest, list[Fold]]]:
-    """Group folds into sweeps: one sweep can fill one fold of each type."""
+def _group_into_sweeps(folds: Sequence[Fold], fast: bool) -> list[tuple[SweepRequest, list[Fold]]]:
+    """Group folds into sweeps: one sweep can fill one fold of each type.
+
+    Where a `fast` kernel answers the other requests, column maxima, which it does not know, are swept alone.
+    """
     sweeps: list[tuple[SweepRequest, list[Fold]]] = []
     for each in folds:
         request = _request_of(each)
         if request is None:
             continue
         for index, (earlier, members) in enumerate(sweeps):
-            merged = _merged(earlier, request)
+            merged = _merged(earlier, request, fast)
             if merged is not None:
                 sweeps[index] = (merged, [*members, each])
                 break
@@ -231,6 +235,8 @@ def _group_into_sweeps(folds: Sequence[Fold]) -> list[tuple[SweepRequest, list[F
 def _request_of(each: Fold) -> SweepRequest | None:
     if isinstance(each, ColumnFold):
         return SweepRequest(columns=True, weights=each.rows)
+    if isinstance(each, ColumnMaxFold):
+        return SweepRequest(column_maxima=True)
     if isinstance(each, DiagonalFold):
         return SweepRequest(diagonals=True, skip=each.skip, past=each.past)
     if isinstance(each, BlockFold):
@@ -241,15 +247,17 @@ def _request_of(each: Fold) -> SweepRequest | None:
     return None
 
 
-def _merged(a: SweepRequest, b: SweepRequest) -> SweepRequest | None:
+def _merged(a: SweepRequest, b: SweepRequest, fast: bool) -> SweepRequest | None:
     """One request for two, or None if they differ in the settings of a result that both want."""
     both_columns = a.columns and b.columns and a.weights is not b.weights
     both_pools = a.pool and b.pool and a.pool != b.pool
     both_bins = a.borders and b.borders and (a.borders, a.of_score) != (b.borders, b.of_score)
-    if a.skip != b.skip or both_columns or both_pools or both_bins:
+    alone = a.column_maxima != b.column_maxima and (fast or a.diagonals or b.diagonals)
+    if alone or a.skip != b.skip or both_columns or both_pools or both_bins:
         return None
     return SweepRequest(
         columns=a.columns or b.columns,
+        column_maxima=a.column_maxima or b.column_maxima,
         weights=a.weights if a.weights is not None else b.weights,
         diagonals=a.diagonals or b.diagonals,
         skip=a.skip,
@@ -267,6 +275,8 @@ def _add_to_target(each: Fold, found, lazy_zeros: LazyZeros) -> None:
     if isinstance(each, ColumnFold):
         if found.columns is not each.into:
             lazy_zeros.add(each.into, found.columns[..., each.first : each.first + each.into.shape[-1]])
+    elif isinstance(each, ColumnMaxFold):
+        torch.maximum(each.into, found.column_maxima, out=each.into)
     elif isinstance(each, DiagonalFold):
         if found.diagonals is not each.into:
             lazy_zeros.add(each.into, found.diagonals)

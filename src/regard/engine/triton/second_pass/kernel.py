@@ -1,4 +1,4 @@
-"""The portable second pass: column sums, diagonal sums, pooled blocks and histograms of the exact map.
+"""The portable second pass: column sums and maxima, diagonal sums, pooled blocks and histograms of the map.
 
 Every row's log-sum-exp is known, so the weights of a tile are exact when they are computed. Tiles are
 transposed (keys × queries), so that column sums stay within a thread. A program owns one block of keys or, if
@@ -27,7 +27,7 @@ _TOP_LENGTHS = ["q_len", "k_len", "offset", "heads", "group", "plane_stride", "b
 # fmt: off
 @triton.jit(do_not_specialize=_LENGTHS)
 def second_pass_kernel(
-    Q, K, LSE, WEIGHT, BORDERS, COLUMN, CELLS, POOL_SUM, POOL_MAX, ABOVE, BIAS, SLOPES,
+    Q, K, LSE, WEIGHT, BORDERS, COLUMN, COLUMN_MAX, CELLS, POOL_SUM, POOL_MAX, ABOVE, BIAS, SLOPES,
     FULL_AT, FULL, EDGE_AT, EDGE, TILES, ORDER, LOW, HIGH, BITS,
     q_b, q_h, q_n, k_b, k_h, k_n, bias_b, bias_h, bias_q, bias_k, mask_b, mask_h, weight_b, weight_h,
     scale, softcap, q_len, k_len, offset, heads, group, plane_stride, first_block, band, k_blocks, lines,
@@ -35,15 +35,16 @@ def second_pass_kernel(
     first_line, chunk,
     DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr,
     HAS_BITS: tl.constexpr, HAS_BIAS: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
-    COLUMNS: tl.constexpr, WEIGHTED: tl.constexpr, DIAGONALS: tl.constexpr, SKIP: tl.constexpr,
-    SUMS: tl.constexpr, MAXIMA: tl.constexpr, POOL_Q: tl.constexpr, POOL_K: tl.constexpr,
+    COLUMNS: tl.constexpr, COLUMN_MAXIMA: tl.constexpr, WEIGHTED: tl.constexpr, DIAGONALS: tl.constexpr,
+    SKIP: tl.constexpr, SUMS: tl.constexpr, MAXIMA: tl.constexpr, POOL_Q: tl.constexpr, POOL_K: tl.constexpr,
     BINS: tl.constexpr, OF_SCORE: tl.constexpr,
 ):
 # fmt: on
     """One program: one block of keys, or one diagonal of tiles, against a band of query blocks.
 
     `lines` is the number of blocks or diagonals; this launch processes `chunk` of them. A tile contains
-    POOL_Q × POOL_K blocks of the overview. The histogram has BINS borders.
+    POOL_Q × POOL_K blocks of the overview. The histogram has BINS borders. There are no COLUMN_MAXIMA with
+    DIAGONALS: a diagonal of tiles has no columns of its own.
     """
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     plane = batch * plane_stride
@@ -62,6 +63,7 @@ def second_pass_kernel(
     else:
         k = rows(K, batch, kv_head, line * BLOCK_K, k_b, k_h, k_n, k_len, DIM, BLOCK_K, WIDTH, True, TMA)
         column = tl.zeros([BLOCK_K], tl.float32)
+        column_max = tl.zeros([BLOCK_K], tl.float32)
     above = tl.zeros([BINS], tl.int32)
 
     for IS_EDGE in tl.static_range(2):
@@ -113,6 +115,8 @@ def second_pass_kernel(
                         tl.store(COLUMN + place * BLOCK_K + k_in_block, received)
                     else:
                         column += received
+                if COLUMN_MAXIMA:
+                    column_max = tl.maximum(column_max, tl.max(p, 1))
                 if DIAGONALS:
                     cells += p
                 if SUMS or MAXIMA:
@@ -140,6 +144,8 @@ def second_pass_kernel(
     line_at = map_at * lines + line
     if COLUMNS and not DIAGONALS:
         tl.store(COLUMN + line_at * BLOCK_K + k_in_block, column)
+    if COLUMN_MAXIMA:
+        tl.store(COLUMN_MAX + line_at * BLOCK_K + k_in_block, column_max)
     if DIAGONALS:
         at = (map_at * chunk + tl.program_id(0)) * BLOCK_K * BLOCK_Q
         tl.store(CELLS + at + k_in_block[:, None] * BLOCK_Q + q_in_block[None, :], cells)

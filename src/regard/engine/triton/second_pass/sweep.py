@@ -43,10 +43,11 @@ class SweepRequest:
     """The results that one sweep must return.
 
     `weights` weighs queries in column sums. `skip` leaves out that many first keys. With `past`, diagonals of
-    keys after the query are not needed.
+    keys after the query are not needed. Column maxima and diagonals need a sweep each.
     """
 
     columns: bool = False
+    column_maxima: bool = False
     weights: Float[Tensor, "#batch #heads q"] | None = None
     diagonals: bool = False
     skip: int = 0
@@ -63,6 +64,7 @@ class SweepResult:
     """The results of a sweep, for the whole map."""
 
     columns: Float[Tensor, "batch heads k"] | None = None
+    column_maxima: Float[Tensor, "batch heads k"] | None = None
     diagonals: Float[Tensor, "batch heads diagonals"] | None = None
     pool_sums: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
     pool_maxima: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
@@ -99,6 +101,7 @@ class _Sweep:
         shape = (-(-p.q_len // request.pool), -(-p.k_len // request.pool)) if pooled else ()
         self.found = SweepResult(
             columns=self._zeros(p.k_len) if request.columns else None,
+            column_maxima=self._zeros(p.k_len) if request.column_maxima else None,
             diagonals=self._zeros(diagonals) if request.diagonals else None,
             pool_sums=self._zeros(*shape) if request.pool_sums else None,
             pool_maxima=self._zeros(*shape) if request.pool_maxima else None,
@@ -127,9 +130,12 @@ class _Sweep:
         lines = runs.order.shape[1]
         # The kernel writes visited tiles only, so buffers are cleared unless every tile is visited.
         place = self._empty if table.visited == table.cover.numel() else self._zeros
-        column, pooled = none, (len(band) * self.pool[0], table.k_blocks * self.pool[1])
+        column = column_max = none
+        pooled = (len(band) * self.pool[0], table.k_blocks * self.pool[1])
         if request.columns:
             column = place(len(band) if request.diagonals else 1, table.k_blocks * table.block_k)
+        if request.column_maxima:
+            column_max = place(table.k_blocks * table.block_k)
         diagonal = self._empty(lines, 2, table.block_q) if request.diagonals else none
         sums, maxima = (place(*pooled) if w else none for w in (request.pool_sums, request.pool_maxima))
         above = self._zeros(lines, self.bins, dtype=torch.int32)
@@ -151,6 +157,7 @@ class _Sweep:
             weight_h=weights.stride(1) if weights.shape[1] > 1 else 0,
             BORDERS=self.borders,
             COLUMN=column,
+            COLUMN_MAX=column_max,
             POOL_SUM=sums,
             POOL_MAX=maxima,
             ABOVE=above,
@@ -160,6 +167,7 @@ class _Sweep:
             lines=lines,
             skip=request.skip,
             COLUMNS=request.columns,
+            COLUMN_MAXIMA=request.column_maxima,
             WEIGHTED=request.weights is not None,
             DIAGONALS=request.diagonals,
             SKIP=request.skip > 0,
@@ -191,6 +199,9 @@ class _Sweep:
                 )
         if self.found.columns is not None:
             self.found.columns += column.sum(2)[..., : p.k_len]
+        if self.found.column_maxima is not None:
+            found = self.found.column_maxima
+            torch.maximum(found, column_max[..., : p.k_len], out=found)
         if self.found.diagonals is not None:
             self._add_diagonals(self.found.diagonals, diagonal, band)
         if self.found.above is not None:

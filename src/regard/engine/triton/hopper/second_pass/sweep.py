@@ -39,7 +39,7 @@ WARPS = 4
 
 def can_sweep(request: SweepRequest) -> bool:
     """Whether the Hopper sweep can answer a request."""
-    unsupported = request.weights is not None or request.skip or request.borders
+    unsupported = request.weights is not None or request.skip or request.borders or request.column_maxima
     return not unsupported and (request.pool & (request.pool - 1) == 0 or request.pool % SIDE == 0)
 
 
