@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from inspect import signature
 from typing import Any
 
@@ -44,7 +44,7 @@ class AttentionCall:
     dropout: float = 0.0
     plan: MaskPlan | None = None
 
-    @property
+    @cached_property
     def frame(self) -> Frame:
         """The positions of queries and keys in the text; without a plan, from its beginning."""
         start = Frame(0, 0) if self.plan is None else self.plan.frame
@@ -61,9 +61,28 @@ class AttentionCall:
         return AttentionMap.of(self.q, self.k, **self._map_options)
 
     @property
+    def later_map(self) -> AttentionMap:
+        """The same map, made when it is first read: models get one per layer and read hardly any."""
+        return _LaterMap(self)
+
+    @property
     def _map_options(self) -> dict[str, Any]:
         names = ("mask", "scale", "bias", "softcap", "sink")
         return {name: getattr(self, name) for name in names}
+
+
+class _LaterMap(AttentionMap):
+    """The map of a call whose tensors nobody changes; its attributes are missing until one is read."""
+
+    def __init__(self, call: AttentionCall) -> None:
+        self._call = call
+
+    def __getattr__(self, name: str) -> Any:
+        call = self.__dict__.pop("_call", None)
+        if call is None:
+            raise AttributeError(name)
+        self.__dict__.update(vars(call.map))
+        return getattr(self, name)
 
 
 def call_of(
@@ -95,7 +114,8 @@ def call_of(
             f"{type(module).__name__} attends with queries of shape {tuple(query.shape)}; regard watches "
             "layers whose queries are (batch, heads, length, dim)."
         )
-    key, value = (x.expand(query.shape[0], -1, -1, -1) if x.shape[0] == 1 else x for x in (key, value))
+    batch = query.shape[0]
+    key, value = (x.expand(batch, -1, -1, -1) if x.shape[0] == 1 < batch else x for x in (key, value))
     sink = _sink(module, s_aux, query)
     call = AttentionCall(query, key, value, None, scaling, position_bias, softcap, sink, dropout)
     if isinstance(attention_mask, MaskPlan):

@@ -14,6 +14,7 @@ from regard.errors import RecordingError
 from regard.maps import AttentionMap, Observation
 from regard.masks import And, Coverage, Mask
 from regard.models.call import AttentionCall
+from regard.models.deferred import Deferred, Observe, may_wait
 from regard.models.segment import Segment, join_biases, join_rows, placed, tensors_of
 from regard.models.sites import Site
 from regard.models.translate import Frame
@@ -47,10 +48,17 @@ class Layer:
         self.whole = True
         """Whether the keys of all rows are known; beam search moves rows between texts."""
         self._map: AttentionMap | None = None
+        self._deferred: Deferred | None = None
 
     @property
     def segments(self) -> list[Segment]:
         """The segments of all calls in order: the prompt, then generated tokens."""
+        self.settle()
+        return self._settled
+
+    @property
+    def _settled(self) -> list[Segment]:
+        """The segments without the rows that are still to be observed."""
         if self._segments is None:
             self._segments = [] if self.source is None else self.source()
         return self._segments
@@ -75,9 +83,14 @@ class Layer:
     def rows(self) -> int:
         # Read for every generated token, so only new segments are counted.
         counted, rows = self._counted
-        rows += sum(segment.rows for segment in self.segments[counted:])
-        self._counted = len(self.segments), rows
-        return rows
+        rows += sum(segment.rows for segment in self._settled[counted:])
+        self._counted = len(self._settled), rows
+        return rows if self._deferred is None else rows + self._deferred.rows
+
+    @property
+    def batch(self) -> int:
+        """How many rows its batch has; 0 before the first call."""
+        return self._settled[0].lse.shape[0] if self._settled else 0
 
     @property
     def keys(self) -> int:
@@ -88,7 +101,7 @@ class Layer:
     @property
     def prompt(self) -> int:
         """The number of rows of the first call; later rows were generated."""
-        return self.segments[0].rows if self.segments else 0
+        return self._settled[0].rows if self._settled else 0
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -122,6 +135,7 @@ class Layer:
     @property
     def map(self) -> AttentionMap:
         """The attention map of all recorded rows."""
+        self.settle()
         if self._map is None:
             self._map = self._joined()
         return self._map
@@ -129,6 +143,7 @@ class Layer:
     @property
     def nbytes(self) -> int:
         """The size of its tensors in bytes, in memory or on disk."""
+        self.settle()
         if self._segments is None:
             return self.stored_bytes
         return sum(x.numel() * x.element_size() for segment in self.segments for x in _tensors(segment))
@@ -190,6 +205,30 @@ class Layer:
             mask = call.plan.over(replace(self.frame, q=self.rows, k=keys))
             self.whole = _hides(mask, range(keys - frame.q, keys), frame.k_start - self.frame.k_start)
             self.mask = mask if self.whole else self.mask
+
+    def defer(self, call: AttentionCall, observe: Observe) -> bool:
+        """Keep the rows of a call until somebody looks, and then let `observe` extend this layer.
+
+        False if they cannot wait.
+        """
+        if self.role == "cross" or not (self.whole and may_wait(call)):
+            return False
+        if self._deferred is None or not self._deferred.add(call):
+            self.settle()
+            self._deferred = Deferred(call, observe)
+        self._map = None
+        return True
+
+    def settle(self) -> None:
+        """Observe the rows that wait."""
+        deferred, self._deferred = self._deferred, None
+        if deferred is None:
+            return
+        try:
+            deferred.finish()
+        except BaseException:
+            self._deferred = deferred
+            raise
 
     @property
     def loaded(self) -> bool:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from regard.models.deferred import only_appends
+
 if TYPE_CHECKING:
     from regard.models.recording import Recording
 
@@ -28,6 +30,8 @@ class Passes:
         """The number of tokens of the text that earlier passes have read."""
         self.ran = False
         """Whether a pass has begun."""
+        self.only_appends = False
+        """Whether the cache of this pass leaves the tensors of earlier passes alone."""
         self._inside = 0
         self._turns: Counter[int] = Counter()
         self._attended = 0
@@ -86,7 +90,8 @@ class Passes:
             return
         self._turns.clear()
         self._attended = 0
-        self.past = _length(kwargs.get("past_key_values"))
+        cache = kwargs.get("past_key_values")
+        self.past, self.only_appends = _length(cache), only_appends(cache)
         if self.past == 0 and kwargs.get("encoder_outputs") is None:
             self.recording.clear()
         given = kwargs.get("input_ids", args[0] if args else None)

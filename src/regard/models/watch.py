@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +186,8 @@ class _Watcher:
     def leave(self) -> None:
         for module in self.modules:
             watchers.pop(module, None)
+        for layer in self.recording.all_layers:
+            layer.settle()
 
     def check_seen(self, own_code: bool) -> None:
         """Raise ModelError if no attention was observed, or if `layers` matched none of it."""
@@ -204,6 +207,9 @@ class _Watcher:
         """Observe a call and store the result."""
         layer = self.recording.find(site)
         later = layer is not None and self._later(layer, call)
+        waits = layer is not None and later and self.passes.only_appends
+        if waits and layer.defer(call, partial(self._observe_later, layer, site)):
+            return attention(call.q, call.k, call.v, **call.options), call.later_map
         stats = self._asked(call, later)
         seen = self._observed(site, call, stats)
         if layer is None or not later:
@@ -217,6 +223,10 @@ class _Watcher:
         else:
             layer.extend(call, seen, self.keep)
         return seen.out, seen.map
+
+    def _observe_later(self, layer: Layer, site: Site, call: AttentionCall, keys: int) -> None:
+        """Extend a layer by rows that have waited, none of which had more than so many keys."""
+        layer.extend(call, self._observed(site, call, self._asked(call, True, keys)), self.keep)
 
     def _observed(self, site: Site, call: AttentionCall, stats: list[Statistic]) -> Observation:
         """The observation of a call, without padding queries in statistics of whole maps."""
@@ -258,7 +268,7 @@ class _Watcher:
 
     def _later(self, layer: Layer, call: AttentionCall) -> bool:
         """Whether a call continues the text of a layer; drops rows that the call replaces."""
-        if not layer.segments or layer.segments[0].lse.shape[0] != call.q.shape[0]:
+        if not layer.batch or layer.batch != call.q.shape[0]:
             return False
         crossing = layer.role == "cross" or call.plan is None
         start = self.passes.past if crossing else call.frame.q_start - layer.frame.q_start
@@ -268,14 +278,15 @@ class _Watcher:
             layer.crop(start)
         return True
 
-    def _asked(self, call: AttentionCall, later: bool) -> list[Statistic]:
+    def _asked(self, call: AttentionCall, later: bool, keys: int | None = None) -> list[Statistic]:
         stats = self.stats
         if later:
             stats = rows_only(stats)
             if HEAVIEST.name not in by_name(stats):
                 stats = (*stats, HEAVIEST)
         frame = call.frame
-        return [in_text(statistic, frame.k_start, frame.k, later) for statistic in stats]
+        keys = frame.k if keys is None else keys
+        return [in_text(statistic, frame.k_start, keys, later) for statistic in stats]
 
     def _check_size(self, layer: Layer) -> None:
         """Refuse a recording over `max_bytes`; after the first layer the size of all layers is known."""
