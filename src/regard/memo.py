@@ -24,6 +24,7 @@ __all__ = [
     "Holder",
     "Keeper",
     "Recent",
+    "by_fields",
     "described",
     "fields_are_values",
     "is_value",
@@ -38,6 +39,7 @@ ATOMS = {
 }
 # Attributes: the key of an object, the results of a Keeper, the state of a Holder's tensors.
 KEY, KNOWN, MADE = "_value_key", "_known", "_made"
+BY_FIELDS = "_by_fields"
 # About so many numbers of a tensor go into its hash.
 SAMPLE = 1 << 12
 NOTHING: dict[str, Any] = {}
@@ -240,6 +242,12 @@ def fields_are_values(x: object) -> bool:
     return _parts(x, None) is not NO_VALUE
 
 
+def by_fields(question: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Mark a `repeatable` that only asks whether the fields are values, as making a key does anyway."""
+    setattr(question, BY_FIELDS, True)
+    return question
+
+
 def described(x: object, look: Callable[[Tensor], Hashable]) -> tuple[Hashable, list[Tensor]] | None:
     """A key of x without the content of its tensors, and these tensors; None if x is not a value otherwise.
 
@@ -332,7 +340,8 @@ class _Names:
     def __init__(self, kind: type) -> None:
         names = tuple(field.name for field in fields(kind))
         self.read = _reader(kind, names)
-        self.judges = hasattr(kind, "repeatable")
+        judge = getattr(kind, "repeatable", None)
+        self.judges = judge is not None and not getattr(getattr(judge, "fget", None), BY_FIELDS, False)
         derived = {
             name for base in kind.__mro__ for name, x in vars(base).items() if isinstance(x, cached_property)
         }

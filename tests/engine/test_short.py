@@ -103,7 +103,8 @@ def test_a_mask_for_other_lengths_is_refused():
 def test_long_masked_calls_go_the_ordinary_way():
     assert taken(qkv(3, 257), Window(3)) is None
     assert taken(qkv(257, 257), Causal()) is not None
-    assert taken(qkv(1, 257), Dense(torch.ones(1, 257, dtype=torch.bool))) is None
+    assert taken(qkv(1, 257), Dense(torch.arange(257)[None] > 0)) is None
+    assert taken(qkv(1, 257), Dense(torch.ones(1, 257, dtype=torch.bool))) is not None
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from regard.models import bundled, record
 from regard.viewer import Settings, create_app
 
 PACKAGE = Path(regard.__file__).parent
-OBSERVE = "`observe(q, k, v, mask=Causal(), stats=[Entropy(), ColumnMass()])`"
+OBSERVE = "`observe(q, k, v, mask=Causal(), stats=[Entropy(), ColumnMass()], scale=1)`"
 PAGE = Path(__file__).parents[2] / "docs" / "tour.md"
 
 
@@ -68,7 +68,7 @@ def test_the_tour_of_observe_is_true():
     files = listed(OBSERVE)
     assert len(files) == len(set(files))
     stats = [Entropy(), ColumnMass()]
-    assert entered(lambda: regard.observe(*qkv(), mask=Causal(), stats=stats)) == set(files)
+    assert entered(lambda: regard.observe(*qkv(), mask=Causal(), stats=stats, scale=1)) == set(files)
 
 
 @where_kernels_are

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -105,6 +105,18 @@ class Backend(ABC):
 
         The output equals that of `forward`. `mask` may be a bool tensor, True = may attend.
         """
+        return None
+
+    def short_observed(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | None,
+        scale: float | None,
+        statistics: tuple[object, ...],
+    ) -> tuple[Problem, Tensor, Tensor, dict[str, Any]] | None:
+        """The same for an observation: the problem, output, log-sum-exp, and the results by name."""
         return None
 
     def transformed(self, problem: Problem) -> Tensor | None:

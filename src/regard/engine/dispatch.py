@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from regard.engine.problem import Problem
 from regard.errors import BackendError
 from regard.masks import Mask
 
-__all__ = ["Choice", "Dispatch", "choose", "named", "reader_of", "reference", "short"]
+__all__ = ["Choice", "Dispatch", "choose", "named", "reader_of", "reference", "short", "short_observed"]
 
 BY_NAME = "asked for by name"
 
@@ -66,6 +67,18 @@ def short(q: object, k: object, v: object, mask: Mask | Tensor | None, scale: ob
         return None
     first = next(each for each in _serving(backends.REGISTRY, q.device.type) if not each.helper)
     return first.short(q, k, v, mask, scale)
+
+
+def short_observed(
+    q: object, k: object, v: object, mask: Mask | None, scale: object, statistics: object
+) -> tuple[Problem, Tensor, Tensor, dict[str, Any]] | None:
+    """The same for an observation, from the first backend that reads maps."""
+    if not (type(q) is Tensor and type(k) is Tensor and type(v) is Tensor):
+        return None
+    if not (scale is None or type(scale) is float) or not isinstance(statistics, list | tuple):
+        return None
+    first = next(each for each in _serving(backends.REGISTRY, q.device.type) if each.reads)
+    return first.short_observed(q, k, v, mask, scale, tuple(statistics))
 
 
 def reader_of(problem: Problem, name: str) -> Choice:

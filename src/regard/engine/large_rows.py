@@ -13,14 +13,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.engine.finite import LARGEST
 from regard.engine.problem import Problem
 from regard.engine.riders import Riders
 from regard.engine.torch_backend.forward import forward
 
 __all__ = ["RowNorms", "are_large", "lifted", "row_norms"]
-
-# Up to this |lse|, its rounding error is small enough: at most 2e-6 in float32 and 4e-12 in float64.
-LARGEST = {torch.float32: 2.0**6, torch.float64: 2.0**16}
 
 
 @dataclass(frozen=True)

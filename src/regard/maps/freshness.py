@@ -17,6 +17,7 @@ from torch import Tensor
 from regard.engine.captured import Captured
 from regard.engine.problem import Problem
 from regard.errors import MapError
+from regard.memo import is_value, remembered
 from regard.scores import Score
 
 __all__ = ["Watch"]
@@ -78,11 +79,27 @@ def _tensors(problem: Problem) -> list[tuple[str, Tensor]]:
     """Every tensor that a problem reads, by a name that users know it by."""
     found: list[tuple[str, Tensor]] = []
     seen: set[int] = set()
+    parts = [(name, value) for name, value in _attributes(problem) if not _holds_nothing(value)]
     # The parts of the scoring have names of their own: users pass bias=, not scoring=.
-    for name, value in (*_attributes(problem), *_attributes(problem.scoring)):
+    if any(name == "scoring" for name, _ in parts):
+        parts += _attributes(problem.scoring)
+    for name, value in parts:
         if name != "scoring":
             _walk(name, value, found, seen, DEPTH)
     return found
+
+
+def _holds_nothing(value: Any) -> bool:
+    """Whether no tensor is inside a value, as far as that is known without a walk."""
+    return type(value) in _PLAIN or (not isinstance(value, Tensor) and _is_bare(value))
+
+
+@remembered(64)
+def _is_bare(value: Any) -> bool:
+    found: list[tuple[str, Tensor]] = []
+    if is_value(value):
+        _walk("", value, found, set(), DEPTH)
+    return is_value(value) and not found
 
 
 def _walk(name: str, value: Any, found: list[tuple[str, Tensor]], seen: set[int], depth: int) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.engine.large_rows import RowNorms, are_large, row_norms
@@ -27,12 +28,23 @@ class Normalisers:
 
     def __init__(self, problem: Problem, lse: Tensor | None = None, known: Tensor | None = None) -> None:
         """`known` says which rows of `lse` are computed already; all of them if it is not given."""
-        shape = problem.q.shape[:3]
-        self.problem = problem
-        self.known = torch.full((shape[2],), lse is not None) if known is None else known
-        self._lse = problem.q.new_empty(shape, dtype=problem.accumulate) if lse is None else lse.detach()
+        self.problem, self._known = problem, known
+        self._given = None if lse is None else lse.detach()
         # Norms of large rows, and which rows have theirs; allocated when the first is needed.
         self._large: tuple[RowNorms, Tensor] | None = None
+
+    @cached_property
+    def known(self) -> Bool[Tensor, "q"]:
+        """Which rows are computed already."""
+        if self._known is None:
+            return torch.full((self.problem.q_len,), self._given is not None)
+        return self._known
+
+    @cached_property
+    def _lse(self) -> Float[Tensor, "batch heads q"]:
+        if self._given is None:
+            return self.problem.q.new_empty(self.problem.q.shape[:3], dtype=self.problem.accumulate)
+        return self._given
 
     @property
     def lse(self) -> Float[Tensor, "batch heads q"]:

@@ -13,9 +13,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.engine.causal_flag import with_causal
+from regard.engine.dispatch import short_observed
 from regard.engine.inputs import Options, readable_problem_of
 from regard.engine.observing import observed
 from regard.engine.problem import Problem
+from regard.engine.transformed import is_traced
 from regard.extension import extension_point
 from regard.maps import overflow, storage
 from regard.maps.attention_map import AttentionMap
@@ -177,6 +179,13 @@ def observe(
         more = {"score_mod": score_mod, "dropout": dropout, "is_causal": is_causal, "backend": backend}
         return OBSERVING(observe, q, k, v, mask, stats=stats, differentiable=differentiable, **shared, **more)
     mask = with_causal(mask, q, k) if is_causal else mask
+    plain = bias is softcap is sink is score_mod is None and score is _DOT and dropout == 0.0
+    if plain and backend == "auto" and not differentiable and (mask is None or isinstance(mask, Mask)):
+        known = None if is_traced(q) else short_observed(q, k, v, mask, scale, stats)
+        if known is not None:
+            problem, out, lse, found = known
+            asked = dict(zip(found, stats, strict=True))
+            return Observation(out, lse, found, AttentionMap(problem, lse), asked)
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
     problem = readable_problem_of(q, k, v, options)
     asked = by_name(stats)

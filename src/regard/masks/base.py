@@ -21,7 +21,7 @@ from torch import Tensor
 from regard.errors import MaskError
 from regard.extension import extension_point
 from regard.masks.checks import bounds
-from regard.memo import fields_are_values
+from regard.memo import by_fields, fields_are_values
 
 __all__ = ["Coverage", "Mask"]
 
@@ -102,6 +102,7 @@ class Mask(ABC):
         return False
 
     @property
+    @by_fields
     def repeatable(self) -> bool:
         """Whether the mask is a value, so that its schedule may be cached for later calls.
 

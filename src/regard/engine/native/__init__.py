@@ -8,5 +8,6 @@ from regard.engine.native.attending import attend, can_attend
 from regard.engine.native.availability import explain, refusal
 from regard.engine.native.folding import fold
 from regard.engine.native.library import load
+from regard.engine.native.short import short_observed
 
-__all__ = ["attend", "can_attend", "explain", "fold", "load", "refusal"]
+__all__ = ["attend", "can_attend", "explain", "fold", "load", "refusal", "short_observed"]

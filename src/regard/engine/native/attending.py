@@ -18,7 +18,7 @@ from regard.errors import BackendError
 from regard.stats import Frame
 from regard.stats.folds import DistanceFold, EntropyFold, MaxScoreFold, MixFold
 
-__all__ = ["attend", "can_attend"]
+__all__ = ["attend", "can_attend", "empty", "give"]
 
 # The kernels repack keys and values. For fewer rows than this, PyTorch's kernel and a second pass are faster,
 # unless there are also few keys: then Python overhead dominates, and one pass has less of it.
@@ -47,9 +47,17 @@ def attend(problem: Problem, riders: Riders) -> Streamed:
     library = load()
     if isinstance(library, str):
         raise BackendError(f"{library}; use torch operations.")
-    result = _empty(problem, riders)
+    result, batch = empty(problem, riders), Batch(library)
+    sums = give(problem, riders, result, batch)
+    batch.finish()
+    for each in sums:
+        each.deliver()
+    return result if problem.sink is None else with_sink(problem.sink, result, problem.q.dtype)
+
+
+def give(problem: Problem, riders: Riders, result: Streamed, batch: Batch) -> list[Sum]:
+    """Give the jobs of a pass to a batch; returns the sums to be delivered when they are done."""
     sums = _sums(problem, riders, result)
-    batch = Batch(library)
     operands, v = Operands(problem), packed(problem.v)
     values, out, lse = starts(v), starts(result.out), starts(result.lse)
     for unit in pieces(problem):
@@ -57,14 +65,11 @@ def attend(problem: Problem, riders: Riders) -> Streamed:
         job.v, job.out = values(unit.batch, unit.head // problem.group), out(unit.batch, unit.head)
         job.out_lse = lse(unit.batch, unit.head)
         operands.give(job, unit)
-        batch.add(task_of(job, unit, sums))
-    batch.finish()
-    for each in sums:
-        each.deliver()
-    return result if problem.sink is None else with_sink(problem.sink, result, problem.q.dtype)
+        batch.add(task_of(job, unit, sums, keep=(operands, v)))
+    return sums
 
 
-def _empty(problem: Problem, riders: Riders) -> Streamed:
+def empty(problem: Problem, riders: Riders) -> Streamed:
     """Write the results of rows that see nothing; the kernels compute only the others."""
     shape = (problem.batch, problem.heads, problem.q_len)
 

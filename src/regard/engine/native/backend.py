@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -16,6 +17,7 @@ from regard.engine.riders import Riders, Streamed
 from regard.engine.riding import RowRide, ride_of_rows
 from regard.engine.sdpa_backend.kernels import backward
 from regard.engine.sdpa_backend.support import wants_float32
+from regard.masks import Mask
 from regard.stats import Frame, State, Statistic, folds_of
 
 __all__ = ["NativeBackend"]
@@ -56,6 +58,17 @@ class NativeBackend(Backend):
             return None
         ride = ride_of_rows(problem, frame, statistics, differentiable)
         return ride if finite(*ride.columns.values()) else None
+
+    def short_observed(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | None,
+        scale: float | None,
+        statistics: tuple[object, ...],
+    ) -> tuple[Problem, Tensor, Tensor, dict[str, Any]] | None:
+        return native.short_observed(q, k, v, mask, scale, statistics)
 
     def fold(
         self,

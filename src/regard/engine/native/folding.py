@@ -25,7 +25,7 @@ from regard.errors import BackendError
 from regard.stats import Frame
 from regard.stats.folds import DiagonalFold, DivergenceFold, Fold, PairFold
 
-__all__ = ["fold"]
+__all__ = ["FEW", "computed", "fold", "passes"]
 
 # The least number of rows: the kernels repack all keys first, which takes too long for fewer rows.
 FEW = 4
@@ -45,7 +45,7 @@ def fold(problem: Problem, lse: Float[Tensor, "batch heads q"], frame: Frame, fo
     # exp(s - inf) = 0: a dead row has weight nowhere.
     bound = lse.masked_fill(lse == -torch.inf, torch.inf).contiguous()
     compare(problem, bound, [each for each in folds if isinstance(each, DivergenceFold)], Batch(library))
-    for skip, group in _passes([each for each in folds if type(each) in KINDS]):
+    for skip, group in passes([each for each in folds if type(each) in KINDS]):
         sums = [KINDS[kind](members, frame) for kind, members in group.items()]
         batch = Batch(library)
         _way(problem)(problem, bound, sums, skip, batch)
@@ -54,7 +54,7 @@ def fold(problem: Problem, lse: Float[Tensor, "batch heads q"], frame: Frame, fo
             each.deliver()
 
 
-def _passes(folds: Sequence[Fold]) -> list[tuple[int, dict[type, list[Any]]]]:
+def passes(folds: Sequence[Fold]) -> list[tuple[int, dict[type, list[Any]]]]:
     """Group folds into passes. A pass starts at one key, and has one slot per type of fold."""
     passes: list[tuple[int, dict[type, list[Any]]]] = []
     for each in folds:
@@ -72,7 +72,7 @@ def _passes(folds: Sequence[Fold]) -> list[tuple[int, dict[type, list[Any]]]]:
 def _way(problem: Problem) -> Callable[[Problem, Tensor, Sequence[Sum], int, Batch], None]:
     if not problem.scoring.linear:
         return _given
-    return _few if problem.q_len < FEW else _computed
+    return _few if problem.q_len < FEW else computed
 
 
 def _few(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:
@@ -91,7 +91,7 @@ def _few(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch:
         batch.finish()
 
 
-def _computed(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:
+def computed(problem: Problem, bound: Tensor, sums: Sequence[Sum], skip: int, batch: Batch) -> None:
     """For plain dot products: the kernel computes the scores."""
     operands, lse = Operands(problem), starts(bound)
     for unit in pieces(problem, skip):

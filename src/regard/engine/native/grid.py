@@ -24,7 +24,7 @@ from regard.engine.scoring import Place
 from regard.masks import Mask
 from regard.memo import remembered
 
-__all__ = ["Grid", "JobTable", "Linear", "pieces"]
+__all__ = ["FIELDS", "WORD", "Grid", "JobTable", "Linear", "pieces"]
 
 # The most numbers in the result buffers of one table's jobs.
 ROOM = 1 << 23
@@ -146,11 +146,15 @@ class JobTable:
         except KeyError:
             raise AttributeError(name) from None
 
+    def rows(self) -> Int64[Tensor, "jobs fields"]:
+        """The jobs of all heads, seeing or not."""
+        grid: Grid = self.grid
+        return _heads(grid.rows_of_batch, grid.problem.heads, grid.problem.group) @ self._terms()
+
     def addresses(self) -> list[int]:
         """The address of each job; the jobs live as long as this table."""
         grid: Grid = self.grid
-        table = _heads(grid.rows_of_batch, grid.problem.heads, grid.problem.group) @ self._terms()
-        self.__dict__["table"] = table
+        table = self.__dict__["table"] = self.rows()
         first, size = table.data_ptr(), table.stride(0) * WORD
         found = list(range(first, first + size * len(table), size))
         seeing = grid.visible.seeing

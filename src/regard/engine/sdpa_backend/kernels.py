@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from regard.engine.sink import with_sink
 from regard.engine.sums import add_exp, over_rows
 from regard.errors import BackendError
 
-__all__ = ["backward", "forward", "masked", "plain", "plain_of"]
+__all__ = ["backward", "forward", "masked", "plain", "plain_of", "with_lse"]
 
 # PyTorch's CPU kernel that also returns the log-sum-exp.
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
@@ -87,8 +88,21 @@ def _attend(operator: Callable[..., Any], problem: Problem, call: Call) -> tuple
     return _fused(operator, q, k, v, call.mask, call.causal, problem.scoring.scale)
 
 
+def with_lse(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """The output and the log-sum-exp, by one call of the kernel; the latter is 0 where a row sees nothing."""
+    out, lse = _fused(_operator(FORWARD), q, k, v, mask, causal, scale)
+    return out, lse.contiguous()
+
+
 def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """The output under an additive mask, by one call of the kernel; zeros where a row sees nothing."""
+    """The output under an additive or bool mask, in one call; zeros where a row sees nothing."""
+    if q.shape[1] == k.shape[1] and q.stride(3) == k.stride(3) == v.stride(3) == 1:
+        # The same kernel, without the way through Python that its operator takes.
+        return F.scaled_dot_product_attention(q, k, v, mask, scale=scale)
+    if mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, dtype=sum_dtype(q.dtype)).masked_fill_(~mask, -torch.inf)
     return _fused(_operator(FORWARD), q, k, v, mask, False, scale)[0]
 
 
@@ -187,9 +201,10 @@ def _packed(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
+@cache
 def _operator(name: str) -> Callable[..., Any]:
     """A private operator of PyTorch, which a release may remove."""
     try:
-        return getattr(torch.ops.aten, name)
+        return getattr(torch.ops.aten, name).default
     except AttributeError:
         raise BackendError(f"this PyTorch ({torch.__version__}) lacks {name}; use backend='torch'.") from None

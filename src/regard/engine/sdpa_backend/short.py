@@ -22,7 +22,7 @@ from regard.engine.transformed import may_be_transformed
 from regard.masks import Causal, Coverage, Mask
 from regard.memo import is_value, remembered
 
-__all__ = ["short_output"]
+__all__ = ["short_output", "suits"]
 
 WIDE = (torch.float32, torch.float64)
 HALF = (torch.float16, torch.bfloat16)
@@ -30,10 +30,10 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class _Known:
-    """A mask in the kernel's form: no mask, the causal flag, or an additive mask."""
+    """A mask in the kernel's form: no mask, the causal flag, or a tensor, additive or bool."""
 
     causal: bool = False
-    additive: Tensor | None = None
+    mask: Tensor | None = None
 
 
 NOTHING = _Known()
@@ -46,7 +46,7 @@ def short_output(
 
     A mask is a mask or a bool tensor that broadcasts to (batch, heads, q, k), True = may attend.
     """
-    if not _suits(q, k, v):
+    if not suits(q, k, v):
         return None
     if scale is None:
         scale = 1.0 / math.sqrt(q.shape[3])
@@ -56,14 +56,14 @@ def short_output(
     known = _known_of(mask, (batch, heads, q_len, k.shape[2]), q.dtype)
     if known is None or (needs_finite(known is not NOTHING, k.shape[2]) and not finite(q, k, v)):
         return None
-    if known.additive is None:
+    if known.mask is None:
         return plain_of(q, k, v, known.causal, scale)
     if q.dtype in WIDE:
-        return masked(q, k, v, known.additive, scale)
-    return masked(q.float(), k.float(), v.float(), known.additive, scale).to(q.dtype)
+        return masked(q, k, v, known.mask, scale)
+    return masked(q.float(), k.float(), v.float(), known.mask, scale).to(q.dtype)
 
 
-def _suits(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def suits(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether three tensors are a valid call on the CPU that needs no gradient."""
     if not (q.is_cpu and k.is_cpu and v.is_cpu):
         return False
@@ -85,16 +85,16 @@ def _known_of(
     """A mask in the kernel's form; None if it is not cached and must be evaluated."""
     if mask is None:
         return NOTHING
-    sums = sum_dtype(dtype)
     if isinstance(mask, Tensor):
-        return _of_tensor(mask, shape, sums)
+        return _of_tensor(mask, shape)
     # Raises if the tensor of the mask was written to, which no cache notices by itself.
     mask = mask.bind(*shape[:2])
     if mask.batch is not None or not is_value(mask):
         return None
-    # Large masks are not kept alive by a cache; PyTorch's own causal mask has no size.
-    kept = max(shape[2:]) <= SHORT and is_kept(mask, shape)
-    return _of_value(mask, shape, sums) if kept or type(mask) is Causal else None
+    # Large masks are not kept alive by a cache; PyTorch's own causal mask has no size. The mask of a decode
+    # step is nothing where it hides no key.
+    kept = (max(shape[2:]) <= SHORT or shape[2] == 1) and is_kept(mask, shape)
+    return _of_value(mask, shape, sum_dtype(dtype)) if kept or type(mask) is Causal else None
 
 
 @remembered(32)
@@ -107,10 +107,10 @@ def _of_value(mask: Mask, shape: tuple[int, int, int, int], sums: torch.dtype) -
         return _Known(causal=True)
     if max(q_len, k_len) > SHORT:
         return None
-    return _Known(additive=whole_mask(mask, shape, k_len - q_len, sums)[0])
+    return _Known(mask=whole_mask(mask, shape, k_len - q_len, sums)[0])
 
 
-def _of_tensor(mask: Tensor, shape: tuple[int, int, int, int], sums: torch.dtype) -> _Known | None:
+def _of_tensor(mask: Tensor, shape: tuple[int, int, int, int]) -> _Known | None:
     """A bool tensor in the kernel's form; not cached, because the tensor may change before the next call."""
     if type(mask) is not Tensor or not mask.is_cpu or mask.dtype != torch.bool or mask.ndim not in (2, 4):
         return None
@@ -119,4 +119,4 @@ def _of_tensor(mask: Tensor, shape: tuple[int, int, int, int], sums: torch.dtype
     mask = mask if mask.ndim == 4 else mask[None, None]
     if mask.shape[0] not in (1, shape[0]) or mask.shape[1] not in (1, shape[1]):
         return None
-    return _Known(additive=torch.zeros(mask.shape, dtype=sums).masked_fill_(~mask, -torch.inf))
+    return _Known(mask=mask)

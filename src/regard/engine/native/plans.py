@@ -1,0 +1,275 @@
+"""How to observe calls that are alike: everything but their numbers, worked out once.
+
+A plan allocates what a call returns, launches, and finishes the statistics. It runs the jobs of `attend` and
+`fold`, so its results are theirs to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.finite import LARGEST, finite
+from regard.engine.native.attending import empty, give
+from regard.engine.native.folding import FEW, computed, passes
+from regard.engine.native.grid import JobTable
+from regard.engine.native.launch import Launch
+from regard.engine.native.library import Library, load
+from regard.engine.native.pairs import count
+from regard.engine.native.sums import KINDS, Share
+from regard.engine.native.tasks import Batch, Task
+from regard.engine.problem import Problem
+from regard.engine.riders import Streamed
+from regard.engine.riding import RowRide, ride_of_rows
+from regard.engine.sdpa_backend.calls import Call, calls_of, in_one_call
+from regard.engine.sdpa_backend.kernels import with_lse
+from regard.engine.stopping import check
+from regard.stats import Frame, State, Statistic, blocks_of, folds_of
+from regard.stats.folds import (
+    ColumnFold,
+    ColumnMaxFold,
+    DiagonalFold,
+    DistanceFold,
+    EntropyFold,
+    Fold,
+    MaxScoreFold,
+    MixFold,
+    PairFold,
+    TopKeysFold,
+)
+
+__all__ = ["MapPlan", "RowPlan", "map_plan", "row_plan"]
+
+Seen = tuple[Problem, Tensor, Tensor, dict[str, Any]]
+# The fields of a job that point to the tensors of a fold: to results, or to sums that are collected.
+DIRECT = {
+    EntropyFold: {"entropy": "into"},
+    DistanceFold: {"distance": "into"},
+    MaxScoreFold: {"peak": "value", "peak_key": "key"},
+    TopKeysFold: {"top": "weight", "top_key": "key"},
+    MixFold: {"sums": "into"},
+}
+COLLECTED = {ColumnFold: "column_sums", ColumnMaxFold: "column_tops", DiagonalFold: "diagonals"}
+# The fields of `Streamed` that belong to fields of a job.
+ROWS = {
+    "out": "out",
+    "out_lse": "lse",
+    "entropy": "entropy",
+    "distance": "distance",
+    "peak": "max_score",
+    "peak_key": "argmax",
+    "sums": "columns",
+}
+# The row limits of `are_large`, as Python numbers: one reduction tells them.
+LOW, HIGH = -LARGEST[torch.float32], LARGEST[torch.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class _Alike:
+    """What calls have in common, and the jobs they run."""
+
+    like: Problem
+    library: Library
+    launch: Launch
+
+    def problem(self, q: Tensor, k: Tensor, v: Tensor) -> Problem:
+        """The problem of a call."""
+        like = self.like
+        return Problem(q, k, v, like.mask, like.scoring, None, 0.0, like.offset, like.rank)
+
+
+@dataclass(frozen=True, eq=False)
+class RowPlan(_Alike):
+    """One pass by the native kernels: the output, and statistics that ride."""
+
+    ride: RowRide
+    names: tuple[str, ...]
+
+    def observe(self, q: Tensor, k: Tensor, v: Tensor) -> Seen | None:
+        """What `attend` returns, and its riders."""
+        check()
+        problem = self.problem(q, k, v)
+        result = empty(problem, self.ride.riders)
+        self.launch.run(self.library, (q, k, v, *_filled(result).values()))
+        found = self.ride.read(result)
+        return problem, result.out, result.lse, {name: found[name] for name in self.names}
+
+
+def row_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]) -> RowPlan | None:
+    """A plan for statistics that all ride; None if one does not."""
+    library = load()
+    ride = ride_of_rows(problem, frame, statistics, differentiable=False)
+    if isinstance(library, str) or ride.names != statistics.keys() or not finite(*ride.columns.values()):
+        return None
+    result, batch = empty(problem, ride.riders), Batch(library)
+    sums = give(problem, ride.riders, result, batch)
+    task = _one_table(batch)
+    if task is None:
+        return None
+    launch = Launch(task.job, _operands(problem) | {"v": problem.v} | _filled(result), (task.keep[1], sums))
+    return RowPlan(_bare(problem), library, launch, ride, tuple(statistics))
+
+
+def _filled(result: Streamed) -> dict[str, Tensor]:
+    """The tensors that a forward pass fills, by the field of a job that points to them."""
+    return {name: x for name, at in ROWS.items() if (x := getattr(result, at)) is not None}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a fold adds to: a tensor in the state of a statistic."""
+
+    statistic: str
+    name: str
+
+    def of(self, states: Mapping[str, State]) -> Tensor:
+        return states[self.statistic][self.name]
+
+
+@dataclass(frozen=True, eq=False)
+class _Collected:
+    """Sums that are collected in memory with a margin, and then added to their place."""
+
+    room: int
+    own: tuple[Any, ...]
+    place: _Place
+    home: tuple[Any, ...]
+    maximum: bool
+
+    def bring_home(self, room: Tensor, states: Mapping[str, State]) -> None:
+        home = self.place.of(states).as_strided(*self.home)
+        Share(room.as_strided(*self.own), home, self.maximum).bring_home()
+
+
+@dataclass(frozen=True, eq=False)
+class MapPlan(_Alike):
+    """PyTorch's kernel, and one pass over the map with all statistics."""
+
+    call: Call
+    statistics: Mapping[str, Statistic]
+    fresh: Mapping[str, State]
+    direct: tuple[_Place, ...]
+    collected: tuple[_Collected, ...]
+
+    def observe(self, q: Tensor, k: Tensor, v: Tensor) -> Seen | None:
+        """What `fold` finds, unless scores are large."""
+        check()
+        problem = self.problem(q, k, v)
+        out, lse = with_lse(q, k, v, self.call.mask, self.call.causal, problem.scoring.scale)
+        low, high = lse.aminmax()
+        if not (LOW <= low.item() and high.item() <= HIGH):
+            return None
+        states = {name: {at: _copy(x) for at, x in state.items()} for name, state in self.fresh.items()}
+        rooms = [torch.zeros(each.room) for each in self.collected]
+        self.launch.run(self.library, (q, k, lse, *(place.of(states) for place in self.direct), *rooms))
+        for each, room in zip(self.collected, rooms, strict=True):
+            each.bring_home(room, states)
+        frame = Frame(problem.batch, problem.heads, problem.q_len, problem.k_len, problem.mask, v)
+        found = {name: each.finish(states[name], frame) for name, each in self.statistics.items()}
+        return problem, out, lse, found
+
+
+def map_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]) -> MapPlan | None:
+    """A plan for statistics that one pass of the kernels sums up, over rows that all see something."""
+    library = load()
+    if isinstance(library, str) or problem.q_len < FEW or not in_one_call(problem) or not statistics:
+        return None
+    [[call]] = calls_of(problem)
+    states = {name: statistic.init(frame) for name, statistic in statistics.items()}
+    folds = _folds(frame, statistics, states)
+    if call.dead is not None or folds is None:
+        return None
+    count(problem, [each for each in folds if isinstance(each, PairFold)])
+    found = passes([each for each in folds if not isinstance(each, PairFold)])
+    if len(found) != 1 or any(len(members) > 1 for members in found[0][1].values()):
+        return None
+    skip, group = found[0]
+    sums = [KINDS[kind](members, frame) for kind, members in group.items()]
+    lse, batch = torch.zeros(problem.q.shape[:3]), Batch(library)
+    computed(problem, lse, sums, skip, batch)
+    task, places = _one_table(batch), _places(states)
+    if task is None or not all(_points(task.job, each) for each in chain(*group.values())):
+        return None
+    if any(_whole(share.home).data_ptr() not in places for share in task.shares):
+        return None
+    direct = {field: x for [fold] in group.values() for field, x in _direct(fold).items()}
+    rooms = [kind for kind in group if kind in COLLECTED]
+    collected = [_collected(share, places) for share in task.shares]
+    given = {COLLECTED[kind]: _whole(share.own) for kind, share in zip(rooms, task.shares, strict=True)}
+    launch = Launch(task.job, _operands(problem) | {"lse": lse} | direct | given, (task.keep[1], sums))
+    at = tuple(places[x.data_ptr()] for x in direct.values())
+    return MapPlan(_bare(problem), library, launch, call, statistics, states, at, tuple(collected))
+
+
+def _folds(
+    frame: Frame, statistics: Mapping[str, Statistic], states: Mapping[str, State]
+) -> list[Fold] | None:
+    """The folds of all statistics; None if one has none that a plan knows."""
+    known = {*DIRECT, *COLLECTED, PairFold}
+    folds: list[Fold] = []
+    for name, statistic in statistics.items():
+        own = None if blocks_of(statistic, frame) else folds_of(statistic, states[name], frame)
+        if own is None or any(type(each) not in known for each in own):
+            return None
+        folds += own
+    return folds
+
+
+def _one_table(batch: Batch) -> Task | None:
+    """The only task of a batch, if it is a table of the jobs of all heads."""
+    if len(batch.tasks) != 1 or not isinstance(batch.tasks[0].job, JobTable):
+        return None
+    [task] = batch.tasks
+    return task if task.job.grid.visible.seeing is None else None
+
+
+def _bare(problem: Problem) -> Problem:
+    """The problem without its numbers, which a plan need not hold."""
+    none = torch.empty(0, 0, 0, 0)
+    return replace(problem, q=none, k=none, v=none)
+
+
+def _operands(problem: Problem) -> dict[str, Tensor]:
+    return {"q": problem.q, "k": problem.k}
+
+
+def _direct(fold: Fold) -> dict[str, Tensor]:
+    """The tensors of a fold by the field of a job that points to them."""
+    return {field: getattr(fold, at) for field, at in DIRECT.get(type(fold), {}).items()}
+
+
+def _points(job: JobTable, fold: Fold) -> bool:
+    """Whether a job writes to the tensors of a fold themselves, and not to memory of its own."""
+    return all(job.fields[field].terms[0] == x.data_ptr() for field, x in _direct(fold).items())
+
+
+def _places(states: Mapping[str, State]) -> dict[int, _Place]:
+    """Where in the states each tensor is, by its address."""
+    return {x.data_ptr(): _Place(name, at) for name, state in states.items() for at, x in state.items()}
+
+
+def _collected(share: Share, places: Mapping[int, _Place]) -> _Collected:
+    own, home = share.own, share.home
+    whole = _whole(home)
+    return _Collected(
+        _whole(own).numel(),
+        (own.shape, own.stride(), own.storage_offset()),
+        places[whole.data_ptr()],
+        (home.shape, home.stride(), home.storage_offset()),
+        share.maximum,
+    )
+
+
+def _whole(x: Tensor) -> Tensor:
+    """All the memory that a tensor is a part of."""
+    return x.as_strided((x.untyped_storage().nbytes() // x.element_size(),), (1,), 0)
+
+
+def _copy(x: Tensor) -> Tensor:
+    """A tensor of the same numbers to write to; what is expanded is only read."""
+    return x if 0 in x.stride() else x.clone()
