@@ -36,7 +36,7 @@ class _Known:
     mask: Tensor | None = None
 
 
-NOTHING = _Known()
+NOTHING, CAUSAL = _Known(), _Known(causal=True)
 
 
 def short_output(
@@ -87,12 +87,13 @@ def _known_of(
         return NOTHING
     if isinstance(mask, Tensor):
         return _of_tensor(mask, shape)
+    if type(mask) is Causal and mask.shift == shape[2] - shape[3]:
+        return CAUSAL
     # Raises if the tensor of the mask was written to, which no cache notices by itself.
     mask = mask.bind(*shape[:2])
     if mask.batch is not None or not is_value(mask):
         return None
-    # Large masks are not kept alive by a cache; PyTorch's own causal mask has no size. The mask of a decode
-    # step is nothing where it hides no key.
+    # A cache must not keep large masks alive. Of longer calls it only knows whether the mask hides anything.
     kept = (max(shape[2:]) <= SHORT or shape[2] == 1) and is_kept(mask, shape)
     return _of_value(mask, shape, sum_dtype(dtype)) if kept or type(mask) is Causal else None
 
@@ -103,8 +104,6 @@ def _of_value(mask: Mask, shape: tuple[int, int, int, int], sums: torch.dtype) -
     mask.check(q_len, k_len, batch, heads)
     if mask.coverage((k_len - q_len, k_len), (0, k_len)) is Coverage.FULL:
         return NOTHING
-    if type(mask) is Causal and mask.shift == q_len - k_len:
-        return _Known(causal=True)
     if max(q_len, k_len) > SHORT:
         return None
     return _Known(mask=whole_mask(mask, shape, k_len - q_len, sums)[0])
