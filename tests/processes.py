@@ -24,8 +24,14 @@ from typing import Any
 __all__ = ["bound", "checkout", "forked", "python", "run", "started"]
 
 SRC = Path(__file__).parents[1] / "src"
-# What the fork server imports before its first fork.
-PRELOADED = ["torch", "torch.distributed", "transformers.models.llama.modeling_llama", "regard.corpus"]
+# What the fork server imports before its first fork. The first makes it end when the tests do.
+PRELOADED = [
+    "bound_to_tests",
+    "torch",
+    "torch.distributed",
+    "transformers.models.llama.modeling_llama",
+    "regard.corpus",
+]
 
 
 def bound(*command: str | Path) -> list[str]:
@@ -96,7 +102,7 @@ def _fork_server() -> BaseContext:
     context.set_forkserver_preload(PRELOADED)
     before = os.environ.copy()
     # The server takes over the environment that it is started in.
-    os.environ.update(checkout(SRC.parent / "tests"))
+    os.environ.update(checkout(SRC.parent / "tests", REGARD_TESTS=str(os.getpid())))
     try:
         forkserver.ensure_running()
     finally:
