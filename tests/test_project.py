@@ -23,6 +23,7 @@ import regard
 from processes import python
 from regard import Causal, Window, _loading, errors, extension
 from regard.scores import DotProduct
+from shape_checker import now, sampled
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src"
@@ -470,6 +471,21 @@ def test_types_in_signatures_without_shapes_are_checked_too():
     for wrong in (lambda: Causal().bind("two", 3), lambda: Window("one")):
         with pytest.raises(TypeCheckError):
             wrong()
+
+
+@pytest.mark.parametrize(("everything", "checked"), [(False, [*range(1, 17), 32]), (True, [*range(1, 41)])])
+def test_of_the_calls_of_a_function_the_first_are_checked_and_one_of_sixteen(
+    monkeypatch, everything, checked
+):
+    monkeypatch.setattr(now, "everything", everything)
+    seen: list[bool] = []
+    call = sampled(lambda: seen.append(False), lambda: seen.append(True))
+    for test in 1, 2:
+        monkeypatch.setattr(now, "test", now.test + test)
+        seen.clear()
+        for _ in range(40):
+            call()
+        assert [number for number, looked in enumerate(seen, 1) if looked] == checked
 
 
 def test_what_make_test_leaves_out_is_run_by_another_target_and_by_ci(pytestconfig):
