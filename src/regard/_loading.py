@@ -1,4 +1,4 @@
-"""What `import regard` leaves for later: the module of each public name, and of each extension point."""
+"""Lazy imports: the module of each public name, and of each extension point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.extension import set_homes
 
 __all__ = ["EXPORTS", "IMPLEMENTATIONS", "exported", "uncollected"]
 
-# The public names, by the package that has them.
+# The public names by package.
 EXPORTS = {
     "regard.atlas": ("importance", "knockout", "rollout"),
     "regard.checking": ("check",),
@@ -70,12 +70,12 @@ set_homes(IMPLEMENTATIONS)
 
 
 def exported(name: str) -> Any:
-    """The public name or submodule of regard with this name, imported when it is first used."""
+    """The public name or submodule of regard with this name, imported on first use."""
     for home, names in EXPORTS.items():
         if name in names:
             with uncollected():
                 found = getattr(import_module(home), name)
-            # Stored, so that the next access is a plain attribute access.
+            # Store it, so that the next access is a plain attribute access.
             setattr(sys.modules["regard"], name, found)
             return found
     if not name.startswith("_") and find_spec(f"regard.{name}") is not None:

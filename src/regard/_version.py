@@ -1,4 +1,4 @@
-"""The one place that knows the version; the build reads it from here."""
+"""The version of the package; the build reads it from here."""
 
 __all__ = ["__version__"]
 

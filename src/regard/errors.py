@@ -114,7 +114,7 @@ class SubjectError(RegardError):
 class NotCallableError(SubjectError):
     """No way was found to call code that is to be examined."""
 
-    # What it always raised, where no other input would help.
+    # The error that every call raised, if no other input could avoid it.
     raised: str | None = None
 
 

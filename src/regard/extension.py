@@ -60,7 +60,7 @@ def implements(
 
 
 def set_homes(homes: dict[str, str]) -> None:
-    """Say which module to import when an extension point is called before its implementation is there."""
+    """Set the module to import when an extension point is called before its implementation is registered."""
     _homes.update(homes)
 
 

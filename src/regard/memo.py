@@ -37,16 +37,16 @@ ATOMS = {
     *(type(None), bool, int, float, complex, str, bytes, range),
     *(torch.device, torch.dtype, torch.Size, torch.layout),
 }
-# Attributes: the key of an object, the results of a Keeper, the state of a Holder's tensors.
+# Names of attributes: the key of an object, the results of a Keeper, the state of a Holder's tensors.
 KEY, KNOWN, MADE = "_value_key", "_known", "_made"
 BY_FIELDS = "_by_fields"
-# About so many numbers of a tensor go into its hash.
+# The approximate count of numbers of a tensor that go into its hash.
 SAMPLE = 1 << 12
 NOTHING: dict[str, Any] = {}
 
 
 class _NoValue(enum.Enum):
-    """The marker for "no key"; None will not do, because None is a value."""
+    """The marker for "no key"; None can't be used, because None is a value."""
 
     HERE = 0
 
@@ -108,7 +108,7 @@ class Holder:
     def hold(self, name: str, copy: Tensor) -> None:
         """Set a field to a tensor that is not shared with anything."""
         if torch.compiler.is_compiling():
-            # A mask of a traced program is packed at once: nothing follows from it before.
+            # A mask of a traced program is packed immediately, before any result depends on it.
             object.__setattr__(self, name, copy)
             return
         if copy.is_inference():
@@ -157,7 +157,7 @@ class Recent(Generic[Found]):
         self._lock = Lock()
 
     def get(self, key: Hashable) -> Found | None:
-        """The entry of a key, which becomes the latest; None if there is none."""
+        """The entry of a key, which becomes the most recently used; None if there is none."""
         with self._lock:
             if key not in self._found:
                 return None
@@ -181,7 +181,7 @@ class Recent(Generic[Found]):
         return len(self._found)
 
     def values(self) -> ValuesView[Found]:
-        """The entries, the latest last."""
+        """The entries, the most recently used last."""
         return self._found.values()
 
     def clear(self) -> None:

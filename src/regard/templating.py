@@ -1,4 +1,4 @@
-"""HTML from Jinja2 templates, which lie in a folder `templates` of the package that uses them."""
+"""Renders HTML from Jinja2 templates in the folder `templates` of a package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For other people's test suites."""
+"""Assertions for users' own test suites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One sequence over many processes: exact attention, and its statistics, on torch.distributed."""
+"""Exact attention and statistics of one sequence sharded over processes, on torch.distributed."""
 
 from regard.distributed.attention import attention, explain_exchange
 from regard.distributed.observation import ShardedObservation, observe

@@ -1,4 +1,4 @@
-"""Before anything is computed all ranks compare what they were asked, so that none waits in vain."""
+"""Compares the arguments of all ranks before a call, so that no rank waits for one with other arguments."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SHOWN = 100
 
 
 def agree(ranks: Ranks, what: str, asked: dict[str, Any], error: RegardError | None = None) -> list[Any]:
-    """Leave a note about this call for the others, and read theirs; all ranks find the same fault, or none.
+    """Exchange the arguments of a call with the other ranks; either all ranks raise the same error, or none.
 
-    Entries of `asked` must be the same on all ranks, but for "own", of which the list of all is returned.
-    `error` is what this rank found wrong by itself: the others hear of it, and raise it too.
+    Entries of `asked` must be equal on all ranks, except "own", whose values on all ranks are returned.
+    `error` is an error that this rank found by itself; then the others raise one too.
     """
     note = {"call": what, **asked, "error": None if error is None else str(error)}
     number = ranks.calls[0]
@@ -58,13 +58,13 @@ def _exchanged(ranks: Ranks, what: str, number: int, note: str) -> list[dict[str
         ) from None
     notes = [json.loads(store.get(key)) for key in keys]
     if number:
-        # A rank that gets here has read all notes of the previous call.
+        # At this point all ranks have read the notes of the previous call, so delete them.
         store.delete_key(f"{number - 1}/{ranks.rank}")
     return notes
 
 
 def _difference(name: str, values: list[Any], notes: list[dict[str, Any]]) -> str:
-    """Where the ranks differ, in one sentence: each different value with the first rank that has it."""
+    """A sentence about the difference: each distinct value with the first rank that has it."""
     first: dict[str, int] = {}
     for rank, value in enumerate(values):
         first.setdefault(_short(value), rank)
@@ -83,7 +83,7 @@ def _sha(text: str) -> str:
 
 
 def described_mask(mask: object) -> str:
-    """A mask in words, and what is in it as a hash: equal for equal masks.
+    """The text of a mask with a hash of its contents; equal for equal masks.
 
     >>> from regard.masks import Causal
     >>> described_mask(Causal())
@@ -94,6 +94,6 @@ def described_mask(mask: object) -> str:
     try:
         content = json.dumps(mask.to_json(), sort_keys=True)
     except MaskError:
-        # A user's class: only its repr can be compared, without addresses.
+        # Of a user's class only the repr can be compared, without addresses.
         return type(mask).__name__ if " at 0x" in repr(mask) else repr(mask)
     return f"{mask!r} #{_sha(content)}"

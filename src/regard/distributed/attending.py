@@ -1,4 +1,4 @@
-"""Attention over the keys of all ranks, and its gradients, as one function of autograd."""
+"""The autograd function of attention over the keys of all ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Work", "attend"]
 
 @dataclass(frozen=True)
 class Work:
-    """One call on one rank: what it computes, with whom, and how keys travel."""
+    """One call on one rank: its tensors, the ranks, and the exchange."""
 
     call: Call
     ranks: Ranks
@@ -33,7 +33,7 @@ class Work:
         return Route(self.ranks, self.needs, self.how, k.detach(), v.detach())
 
     def pieces(self, keys: Keys) -> Iterator[tuple[Piece, Tensor, Tensor]]:
-        """Each run of this rank's queries with those of the keys that it may see."""
+        """Each run of this rank's queries, with the keys that it may see."""
         start = 0
         for queries in self.needs.queries.shards[self.ranks.rank]:
             rows = range(start, start + len(queries))
@@ -44,7 +44,7 @@ class Work:
 
 
 def attend(work: Work) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp of this rank's queries, differentiable in everything that is."""
+    """Output and log-sum-exp of this rank's queries, differentiable in all inputs that require grad."""
     p = work.call.problem
     return _Attend.apply(work, p.q, p.k, p.v, p.sink, *p.scoring.parameters())  # pyright: ignore
 
@@ -68,7 +68,8 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor | None, d_lse: Tensor | None):
         work: Work = ctx.work
         agree(work.ranks, f"the backward pass of {work.what}", {})
-        # Read anew: a tensor that was written to since is an error, and not a wrong gradient.
+        # Read the saved tensors here, so that a tensor that was written to raises instead of giving wrong
+        # gradients.
         q, k, v, out, lse, sink, *rest = ctx.saved_tensors
         grads = Grads(work.call, out, lse, torch.zeros_like(out) if d_out is None else d_out, d_lse)
         route = work.route(k, v)
@@ -89,7 +90,7 @@ class _Attend(torch.autograd.Function):
 
 
 def _through(work: Work, grads: Grads, keys: Keys) -> tuple[Keys, Tensor, Tensor]:
-    """Gradients of some keys and values through all queries of this rank."""
+    """The gradients of some keys and values through all queries of this rank."""
     d_k, d_v = (torch.zeros_like(x, dtype=grads.out.dtype) for x in (keys.k, keys.v))
     for piece, k, v in work.pieces(keys):
         found = grads.add(piece, k, v)

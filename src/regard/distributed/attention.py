@@ -1,4 +1,4 @@
-"""`attention` over a sequence that is cut over many processes."""
+"""`attention` over a sequence that is sharded over processes."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def attention(
     score_mod: Callable[..., Tensor] | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """`regard.attention` of one sequence whose positions are cut over the ranks of a group.
+    """`regard.attention` of one sequence whose positions are sharded over the ranks of a group.
 
-    q, k and v are this rank's shards, plain tensors or DTensors that are sharded along the sequence; so is
-    the output. `sharding` says which positions each rank holds (equal contiguous shards if it is not given),
-    `key_sharding` the same of keys and values where they differ. Masks, biases and score_mod speak in
-    positions of the whole sequence and are the same on all ranks; a dense bias has all keys, and all queries
-    or this rank's.
+    q, k, v and the output are this rank's shards, plain tensors or DTensors that are sharded along the
+    sequence. `sharding` says which positions each rank holds (by default equal contiguous shards);
+    `key_sharding` does so for keys and values, if they differ. Masks, biases and score_mod use positions of
+    the whole sequence, and are the same on all ranks; a dense bias has all keys, and all queries or this
+    rank's.
 
-    `exchange` is "gather" (all keys at once), "ring" (one rank's keys at a time, while those of another are
-    computed), "heads" (all-to-all over heads) or "auto"; `explain_exchange` returns the choice. `timeout` is
-    how many seconds a rank waits for the others. Each rank has its own share of the gradients of sink, bias
-    and score parameters: sum them over the ranks, as data parallelism does.
+    `exchange` is "gather" (receive all keys at once), "ring" (receive one rank's keys while computing with
+    another's), "heads" (all-to-all over heads) or "auto"; `explain_exchange` returns the choice. `timeout` is
+    the number of seconds that a rank waits for the others. Each rank has its own part of the gradients of
+    sink, bias and score parameters: sum them over the ranks, as in data parallelism.
     """
     options = Options(mask, scale, bias, softcap, sink, score, score_mod)
     return _run(q, k, v, options, group, sharding, key_sharding, exchange, backend, timeout)
@@ -82,7 +82,8 @@ def explain_exchange(
     backend: str = "auto",
     **options: Any,
 ) -> Plan:
-    """Which exchange `attention` would use, why, and what this rank sends; all ranks must ask."""
+    """The exchange that `attention` would use, the reason, and what this rank sends. All ranks must call
+    it."""
     given = local(q, k, v, group, sharding)
     call = asked_of(
         "attention", given, Options(mask, **options), sharding, key_sharding, exchange, backend, timeout
@@ -100,7 +101,7 @@ def asked_of(
     backend: str,
     timeout: float,
 ) -> Asked:
-    """A call, with what DTensors say about themselves."""
+    """The arguments of a call; DTensors are replaced by their local shards and sharding."""
     layout = given.sharding or sharding
     return Asked(
         what,

@@ -1,4 +1,4 @@
-"""Shards with as many allowed pairs each."""
+"""Shards with equal numbers of allowed pairs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from regard.masks import Mask
 
 __all__ = ["CLOSE", "cut", "folded", "row_pairs", "spread"]
 
-# How much the most loaded rank may do beyond the least loaded, as a share of the mean.
+# The tolerated difference between the most and the least loaded rank, relative to the mean.
 CLOSE = 0.01
-# At most so many cells of a mask are written out at once.
+# The most cells of a mask to evaluate at once.
 CELLS = 1 << 24
 
 
 def row_pairs(mask: Mask | None, length: int) -> Int64[Tensor, " q"]:
-    """How many keys each query may see, summed over the batch rows and heads that the mask distinguishes.
+    """The number of keys that each query may see, summed over the mask's batch rows and heads.
 
     >>> from regard.masks import Causal
     >>> row_pairs(Causal(), 4)
@@ -40,7 +40,7 @@ def row_pairs(mask: Mask | None, length: int) -> Int64[Tensor, " q"]:
 
 
 def spread(loads: tuple[int, ...]) -> float:
-    """How far the most loaded rank is from the least loaded, as a share of the mean.
+    """The difference between the most and the least loaded rank, relative to the mean.
 
     >>> spread((90, 110))
     0.2
@@ -50,7 +50,7 @@ def spread(loads: tuple[int, ...]) -> float:
 
 
 def folded(counts: Int64[Tensor, " q"], ranks: int) -> tuple[tuple[range, ...], ...]:
-    """A run from the start and a run from the end for each rank: as many rows each, and as many pairs.
+    """For each rank a run from the start and a run from the end, with equal numbers of rows and of pairs.
 
     >>> folded(torch.tensor([1, 2, 3, 4, 5, 6, 7, 8]), 2)
     ((range(0, 2), range(6, 8)), (range(2, 2), range(2, 6)))
@@ -68,7 +68,7 @@ def folded(counts: Int64[Tensor, " q"], ranks: int) -> tuple[tuple[range, ...], 
 
 
 def cut(counts: Int64[Tensor, " q"], ranks: int) -> tuple[tuple[range, ...], ...]:
-    """One run for each rank, cut where the pairs before it are its share; each holds a row at least.
+    """One run per rank with equal numbers of pairs; each has at least one row.
 
     >>> cut(torch.tensor([1, 2, 3, 4, 5]), 2)
     ((range(0, 3),), (range(3, 5),))

@@ -1,4 +1,4 @@
-"""DTensors in, DTensors out."""
+"""Conversion from DTensors to local shards, and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Local", "local"]
 
 @dataclass(frozen=True)
 class Local:
-    """This rank's shards of q, k and v, and what was around them."""
+    """This rank's shards of q, k and v, and the DTensor placement, if any."""
 
     q: Any
     k: Any
@@ -29,7 +29,7 @@ class Local:
     around: Any = None
 
     def restore(self, out: Tensor) -> Tensor:
-        """The output as q came."""
+        """The output in the form of q: a DTensor, or a plain tensor."""
         if self.around is None:
             return out
         shape = (*self.around.shape[:-1], out.shape[-1])
@@ -49,8 +49,8 @@ class Local:
 
 
 def local(q: Any, k: Any, v: Any, group: Any, sharding: Sharding | None) -> Local:
-    """Take DTensors apart; plain tensors are local shards already."""
-    # Their module takes a second to import; a program that has one has imported it.
+    """Convert DTensors to local shards; plain tensors are returned unchanged."""
+    # Importing the DTensor module takes a second; a program that has a DTensor has imported it already.
     kinds = {type(x).__module__.startswith("torch.distributed.tensor") for x in (q, k, v)}
     if kinds == {False}:
         return Local(q, k, v, group)

@@ -1,8 +1,8 @@
-"""How keys and values reach the queries that need them, and how their gradients come back.
+"""Sends keys and values to the ranks whose queries need them, and their gradients back.
 
-Every rank knows from the mask alone what every other needs, so nothing is asked for and nothing is sent in
-vain. Two ways: `gather` receives everything at once; `ring` receives one rank's keys while it computes with
-those of another. Either adds in an order that the rank and the number of ranks decide, and nothing else.
+Every rank computes from the mask which keys the others need, so no requests are sent, and only needed keys.
+`gather` receives everything at once; `ring` receives one rank's keys while it computes with another's. Both
+add in an order that depends only on the rank and the number of ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORWARD, BACK = 1, 2
 
 @dataclass(frozen=True)
 class Keys:
-    """Neighbouring keys with their values, and whose they are."""
+    """Adjacent keys with their values, and the rank that owns them."""
 
     at: range
     k: Float[Tensor, "batch kv_heads n dim"]
@@ -38,7 +38,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Route:
-    """The keys and values of one rank, and how those of all ranks reach all ranks."""
+    """The keys and values of one rank, and their exchange with the other ranks."""
 
     ranks: Ranks
     needs: Needs
@@ -47,7 +47,7 @@ class Route:
     v: Float[Tensor, "batch kv_heads n v_dim"]
 
     def arrivals(self) -> Iterator[list[Keys]]:
-        """All keys that this rank's queries need, in a fixed order; each is valid until the next."""
+        """Yield all keys that this rank's queries need, in a fixed order; each is valid until the next."""
         if self.how == "gather":
             yield self._gathered()
             return
@@ -84,7 +84,8 @@ class Route:
         return self.k[:, :, rows.start : rows.stop], self.v[:, :, rows.start : rows.stop]
 
     def _launch(self, steps: list[int] | range) -> tuple[Flight, dict[int, Tensor]]:
-        """Send my keys to the ranks that many places further on, and receive from as many places before."""
+        """Send this rank's keys to the rank `steps` further on, and receive those of the rank `steps`
+        before."""
         me, size = self.ranks.rank, self.ranks.size
         sends, lands = {}, {}
         for step in steps:
@@ -95,7 +96,7 @@ class Route:
 
     @property
     def _row(self) -> int:
-        """Numbers per key: of all key heads, key and value."""
+        """The numbers per key and its value, over all key heads."""
         return self.k.shape[0] * self.k.shape[1] * (self.k.shape[3] + self.v.shape[3])
 
     def _unpacked(self, owner: int, flat: Tensor) -> list[Keys]:
@@ -116,7 +117,7 @@ class Route:
 
 
 class Return:
-    """Gradients of keys and values on their way to the owner, who adds them in a fixed order."""
+    """Sends gradients of keys and values to their owners, which add them in a fixed order."""
 
     def __init__(self, route: Route, dtype: torch.dtype) -> None:
         self.route, self.dtype = route, dtype
@@ -126,7 +127,7 @@ class Return:
         self.waiting: tuple[Flight, dict[int, Tensor]] | None = None
 
     def add(self, found: list[tuple[Keys, Tensor, Tensor]]) -> None:
-        """What one arrival yielded; others' keys are sent back while the next is computed."""
+        """Add the gradients of one arrival; those of other ranks are sent while the next is computed."""
         me, size = self.route.ranks.rank, self.route.ranks.size
         by_owner: dict[int, list[tuple[Tensor, Tensor]]] = {}
         for keys, d_k, d_v in found:
@@ -144,7 +145,7 @@ class Return:
         self.waiting = self.route.ranks.swap(sends, lands, BACK), lands
 
     def settle(self) -> None:
-        """Wait for what is on its way, and add it."""
+        """Wait for outstanding messages, and add them."""
         if self.waiting is None:
             return
         flight, lands = self.waiting
@@ -155,7 +156,7 @@ class Return:
         self.waiting = None
 
     def _add(self, user: int, grads: list[tuple[Tensor, Tensor]]) -> None:
-        """Add gradients through the queries of `user` where the keys are held."""
+        """Add the gradients through the queries of rank `user` to this rank's keys."""
         me = self.route.ranks.rank
         runs = self.route.needs.of(user, me)
         for at, (d_k, d_v) in zip(runs if grads else (), grads, strict=True):

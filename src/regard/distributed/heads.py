@@ -1,4 +1,4 @@
-"""Heads instead of keys travel: each rank computes some heads over the whole sequence (Ulysses)."""
+"""The all-to-all exchange over heads (Ulysses): each rank computes some heads over the whole sequence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["attend_heads", "heads_refusal"]
 
 
 def heads_refusal(problem: Problem, needs: Needs, bias_rows: str) -> str | None:
-    """Why heads cannot be dealt out to ranks, or None if they can."""
+    """Why heads can't be distributed over ranks, or None if they can."""
     kv_heads, ranks = problem.k.shape[1], needs.keys.ranks
     if kv_heads < ranks:
         return f"k has {kv_heads} heads, and each of {ranks} ranks needs one"
@@ -38,7 +38,7 @@ def heads_refusal(problem: Problem, needs: Needs, bias_rows: str) -> str | None:
 
 
 def attend_heads(call: Call, ranks: Ranks, needs: Needs) -> Tensor:
-    """Output of this rank's queries, by way of the rank that computes each head."""
+    """The output of this rank's queries; each head is computed by one rank."""
     p = call.problem
     share = head_share(p.k.shape[1], ranks.size)
     q_share = tuple(range(r.start * p.group, r.stop * p.group) for r in share)
@@ -60,7 +60,7 @@ def attend_heads(call: Call, ranks: Ranks, needs: Needs) -> Tensor:
 
 
 def _of_heads(scoring: Scoring, heads: range) -> Scoring:
-    """What is said about some of the query heads, numbered anew from 0."""
+    """The scoring of some of the query heads, renumbered from 0."""
     bias, mod = scoring.bias, scoring.score_mod
     cut = slice(heads.start, heads.stop)
     if isinstance(bias, ALiBi):
@@ -76,7 +76,7 @@ def _of_heads(scoring: Scoring, heads: range) -> Scoring:
 
 @dataclass(frozen=True)
 class _Deal:
-    """All heads of some positions on one side, some heads of all positions on the other."""
+    """The all-to-all between all heads of a rank's positions and a rank's heads of all positions."""
 
     ranks: Ranks
     layout: Sharding
@@ -87,7 +87,7 @@ class _Deal:
         return _ToHeads.apply(self, x)  # pyright: ignore[reportReturnType]
 
     def rows_of(self, x: Tensor) -> Tensor:
-        """And back."""
+        """The inverse of `whole_of`."""
         return _ToRows.apply(self, x)  # pyright: ignore[reportReturnType]
 
     def to_heads(self, x: Tensor) -> Tensor:
@@ -133,6 +133,6 @@ class _ToRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
-        # The first of its gradients to travel: the others follow.
+        # The output's gradient is sent first; those of q, k and v follow.
         agree(ctx.deal.ranks, "the backward pass of attention", {})
         return None, ctx.deal.to_heads(grad)

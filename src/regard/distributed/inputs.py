@@ -1,4 +1,4 @@
-"""The boundary: what each rank passes, checked by itself and against what the others pass."""
+"""Validates the arguments of each rank by themselves, and against those of the others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Asked", "prepared"]
 
 @dataclass(frozen=True)
 class Asked:
-    """A call as this rank was given it."""
+    """The arguments of a call on this rank."""
 
     what: str
     q: Tensor
@@ -46,7 +46,7 @@ class Asked:
 def prepared(
     asked: Asked, more: dict[str, Any] | None = None, error: RegardError | None = None
 ) -> tuple[Work, Plan]:
-    """The work of this rank, once all ranks have said the same; if not, all raise the same error."""
+    """The work of this rank, after all ranks have compared their arguments; if they differ, all raise."""
     device = asked.q.device if isinstance(asked.q, Tensor) else torch.device("cpu")
     ranks = ranks_of(asked.group, device, asked.timeout)
     problem = None
@@ -58,7 +58,7 @@ def prepared(
     notes = agree(ranks, asked.what, _note(asked, problem, more), error)
     if problem is None:
         raise DistributedError("this rank has nothing to compute")
-    # From here on everything follows from what all ranks have: they raise alike, and need not talk.
+    # From here on, errors depend only on data that all ranks share, so all raise alike without communication.
     held = [tuple(note) for note in notes]
     queries = _layout("q", asked.sharding, [n[0] for n in held], ranks)
     keys = _layout("k", asked.key_sharding or asked.sharding, [n[1] for n in held], ranks)
@@ -97,19 +97,19 @@ def _check_options(asked: Asked) -> None:
             raise DistributedError(f"{name} is a {type(given).__name__}; give a Sharding, or None.")
     mask = asked.options.mask
     if mask is not None and not isinstance(mask, Mask):
-        # The engine's own sentence says how to wrap it.
+        # The engine's own error says how to wrap it.
         local_mask_check(asked)
 
 
 def local_mask_check(asked: Asked) -> None:
-    """Let the engine refuse what is no mask."""
+    """Let the engine raise for arguments that are not masks."""
     from regard.engine.inputs import problem_of
 
     problem_of(asked.q, asked.k, asked.v, asked.options)
 
 
 def _note(asked: Asked, problem: Problem | None, more: dict[str, Any] | None) -> dict[str, Any]:
-    """What must be the same on all ranks; "own" are this rank's numbers of queries and keys."""
+    """The data that must be equal on all ranks; "own" are this rank's numbers of queries and keys."""
     options = asked.options
     note: dict[str, Any] = {"own": [0, 0, 0]}
     bias = options.bias
@@ -141,7 +141,7 @@ def _note(asked: Asked, problem: Problem | None, more: dict[str, Any] | None) ->
 
 
 def _layout(name: str, given: Sharding | None, lengths: list[int], ranks: Ranks) -> Sharding:
-    """The layout that was given, if it is of these lengths; without one, equal and contiguous shards."""
+    """The given layout, after checking its lengths; by default equal contiguous shards."""
     held = ", ".join(map(str, lengths))
     if given is None:
         if len(set(lengths)) > 1:

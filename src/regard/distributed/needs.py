@@ -1,4 +1,4 @@
-"""Which keys the queries of a rank need, from the mask alone: every rank knows it of every other."""
+"""Computes which keys the queries of each rank need, from the mask alone, so that every rank can do it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK = 512
 
 
 def moved(mask: Mask | None, shift: int) -> Mask | None:
-    """A mask for positions that are counted from `shift` on."""
+    """A mask for positions that count from `shift`."""
     if mask is None or mask.relative or shift == 0:
         return mask
     return Moved(mask, shift, shift)
@@ -26,9 +26,9 @@ def moved(mask: Mask | None, shift: int) -> Mask | None:
 
 @remembered(4096)
 def visible(mask: Mask | None, queries: range, keys: range) -> range:
-    """The keys between the first and the last that some query may see; ranges are positions.
+    """The keys from the first to the last that any query may see; ranges are positions.
 
-    Exact for masks whose every query sees one interval; to tiles of 128 for the others.
+    This is exact for masks of one interval per query, and rounded to tiles of 128 for others.
 
     >>> from regard.masks import Causal, Window
     >>> visible(Causal() & Window(3), range(10, 20), range(0, 15))
@@ -51,7 +51,8 @@ def visible(mask: Mask | None, queries: range, keys: range) -> range:
 
 @dataclass(frozen=True)
 class Needs:
-    """Which keys travel where, for queries and keys in two layouts under one (bound) mask.
+    """The keys that each rank needs of each other, for queries and keys in two layouts under one (bound)
+    mask.
 
     `offset` is the position of query 0; keys are at their own index.
     """
@@ -65,7 +66,7 @@ class Needs:
         return self.keys.length - self.queries.length
 
     def placed(self, piece: range) -> range:
-        """Positions of some queries."""
+        """The positions of some queries."""
         return range(piece.start + self.offset, piece.stop + self.offset)
 
     def of(self, rank: int, owner: int) -> tuple[range, ...]:
@@ -82,9 +83,9 @@ class Needs:
         return sum(map(len, self.of(rank, owner)))
 
     def received(self, rank: int) -> int:
-        """How many keys a rank gets from the others."""
+        """The number of keys that a rank receives from the others."""
         return sum(self.count(rank, owner) for owner in range(self.keys.ranks) if owner != rank)
 
     def sent(self, rank: int) -> int:
-        """How many keys a rank sends to the others; a key that two need counts twice."""
+        """The number of keys that a rank sends to the others; a key that two ranks need counts twice."""
         return sum(self.count(other, rank) for other in range(self.queries.ranks) if other != rank)

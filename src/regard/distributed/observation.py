@@ -1,4 +1,4 @@
-"""`observe` over a sequence that is cut over many processes."""
+"""`observe` over a sequence that is sharded over processes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ ROWS = (Entropy(), MaxScore(), MeanDistance(), SinkMass())
 
 @dataclass(frozen=True)
 class ShardedObservation:
-    """This rank's part of what an attention call did: output, statistics, and the map of the whole sequence.
+    """This rank's part of an observation: output, statistics, and the map of the whole sequence.
 
-    Row statistics are of this rank's queries, column statistics of its keys, all others of the whole map and
-    the same on every rank.
+    Row statistics cover this rank's queries, column statistics its keys; all others cover the whole map, and
+    are the same on every rank.
     """
 
     out: Tensor
@@ -72,12 +72,12 @@ def observe(
     score_mod: Callable[..., Tensor] | None = None,
     backend: str = "auto",
 ) -> ShardedObservation:
-    """`regard.observe` of one sequence whose positions are cut over the ranks of a group.
+    """`regard.observe` of one sequence whose positions are sharded over the ranks of a group.
 
-    Arguments are those of `regard.distributed.attention`, and `stats`. Row statistics stay with their rows,
-    column statistics go to the rank that holds the key, and all others are merged by their own
-    `merge`, in the order of ranks. Every rank must ask for the same. Statistics carry no gradient. Those that
-    read values, and those of your own, bring the values of all keys to every rank.
+    Arguments are those of `regard.distributed.attention`, and `stats`. Row statistics stay on the rank of
+    their rows, column statistics are sent to the rank that holds the key, and all others are merged with
+    `merge` in the order of ranks. Every rank must request the same statistics. They carry no gradient. For
+    statistics that read values, and your own, every rank receives the values of all keys.
     """
     options = Options(mask, scale, bias, softcap, sink, score, score_mod)
     named, error = _named(stats)
@@ -95,7 +95,7 @@ def observe(
 
 
 def _named(stats: Sequence[Statistic]) -> tuple[dict[str, Statistic], RegardError | None]:
-    """The statistics by name, or what is wrong with them."""
+    """The statistics by name, or the error about them."""
     try:
         named = by_name(stats)
         for statistic in named.values():

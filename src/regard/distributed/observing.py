@@ -1,4 +1,4 @@
-"""The second pass over several ranks: every statistic through its own init, update, merge and finish."""
+"""The second pass over several ranks, by each statistic's own init, update, merge and finish."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from regard.stats import Frame, MapTile, NormWeighted, State, Statistic
 
 __all__ = ["frame_of", "summarised"]
 
-# Where the entries of a column statistic are among the dimensions of its states.
+# The dimension of keys in the states of column statistics.
 KEYS_AXIS = {"Custom": 2}
 
 
@@ -39,7 +39,7 @@ def frame_of(work: Work, values: Tensor | None) -> Frame:
 
 
 def summarised(work: Work, lse: Tensor, statistics: Mapping[str, Statistic]) -> dict[str, Any]:
-    """Every statistic: of this rank's rows, of its keys, or of the whole map, as its place says."""
+    """The results of all statistics: over this rank's rows, over its keys, or over the whole map."""
     p = work.call.problem
     values = None
     if any(map(reads_values, statistics.values())):
@@ -72,7 +72,7 @@ def _pass(work: Work, lse: Tensor, group: Mapping[str, Statistic], states: _Stat
 
 
 class _States:
-    """The states of all statistics on this rank, and what becomes of them."""
+    """The states of all statistics on this rank, their merge over ranks, and their results."""
 
     def __init__(self, work: Work, statistics: Mapping[str, Statistic], frame: Frame) -> None:
         self.work, self.statistics, self.frame = work, statistics, frame
@@ -92,7 +92,7 @@ class _States:
                 self.of_map[name] = statistic.init(frame)
 
     def update(self, names: list[str], piece: Piece, tile: MapTile) -> None:
-        """Show a tile to the statistics: rows of the run to some, of the whole map to the others."""
+        """Update the statistics with a tile; its row indices are those of the run or of the whole map."""
         tile = _narrowed(tile, self.frame.dtype)
         cols = range(tile.cols.start + piece.keys.start, tile.cols.stop + piece.keys.start)
         first = piece.queries.start
@@ -106,7 +106,7 @@ class _States:
                 self.statistics[name].update(self.of_map[name], whole)
 
     def finished(self, name: str) -> Any:
-        """What the user reads; all ranks call this in the same order."""
+        """The result of a statistic; all ranks call this in the same order."""
         statistic = self.statistics[name]
         place = place_of(statistic)
         if place == "rows":
@@ -124,7 +124,7 @@ class _States:
         return found
 
     def _merged(self, name: str, statistic: Statistic, place: str) -> State:
-        """The states of all ranks, joined in their order; of a column statistic this rank's keys only."""
+        """The states of all ranks, merged in their order; for a column statistic, only this rank's keys."""
         ranks, state = self.work.ranks, self.of_map[name]
         shapes = {key: [str(x.dtype).removeprefix("torch."), *x.shape] for key, x in state.items()}
         notes = agree(ranks, f"{name} of observe", {"own": shapes})
@@ -149,7 +149,7 @@ class _States:
 
 
 def _narrowed(tile: MapTile, dtype: torch.dtype) -> MapTile:
-    """A tile whose scores were computed in float64, as statistics know it."""
+    """A tile with float64 scores, converted to the usual dtype of statistics."""
     if tile.weights.dtype == dtype:
         return tile
     logs = tile.log_weights_of
@@ -162,7 +162,7 @@ def _narrowed(tile: MapTile, dtype: torch.dtype) -> MapTile:
 
 
 def _joined(parts: list[Any]) -> Any:
-    """Row statistics of several runs of queries, one after the other."""
+    """Concatenate row statistics of several runs of queries."""
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], Tensor):

@@ -1,8 +1,8 @@
-"""The engine as this package sees it: attention of some queries to some of their keys, and back.
+"""The interface to the engine: attention of some queries to some keys, and its gradients.
 
-Everything that `regard.distributed` asks of the engine is in this file. A piece is a range of queries and a
-range of keys, both contiguous; its positions are counted from its first key, and the mask, the bias and
-score_mod are moved there.
+Only this file of `regard.distributed` calls the engine. A piece is a contiguous range of queries and a
+contiguous range of keys; its positions count from its first key, and mask, bias and score_mod are shifted
+accordingly.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ __all__ = [
 
 
 def local_problem(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
-    """Check a rank's shards by themselves; mask and dense bias are of the whole sequence, not of them."""
+    """Validate a rank's shards, without mask and dense bias, which belong to the whole sequence."""
     bias = None if isinstance(options.bias, Tensor) else options.bias
     return readable_problem_of(q, k, v, replace(options, mask=None, bias=bias, dropout=0.0))
 
 
 @dataclass(frozen=True)
 class _MovedBias(Bias):
-    """Another bias, asked about positions that are further on."""
+    """Another bias evaluated at shifted positions."""
 
     of: Bias
     shift: int
@@ -73,7 +73,7 @@ def _moved_mod(score_mod: Callable[..., Tensor], shift: int) -> Callable[..., Te
 
 @dataclass(frozen=True)
 class Piece:
-    """Some queries of a rank and some keys that it has or was sent.
+    """Some queries of a rank, and some keys that it holds or received.
 
     `rows` are the queries among those of the rank, `queries` their indices in the sequence, `keys` the
     positions of the keys.
@@ -96,7 +96,8 @@ class Piece:
         q = p.q.detach()[:, :, self.rows.start : self.rows.stop]
         return replace(
             p,
-            # Partial outputs are kept in float32, or each would be rounded before they are added.
+            # Partial outputs are float32, because half precision would round each of them before they are
+            # added.
             **{name: x.to(wide) for name, x in (("q", q), ("k", k), ("v", v))},
             mask=mask,
             scoring=self._scoring(p.scoring, shift, call.bias_rows),
@@ -115,7 +116,7 @@ class Piece:
         return replace(scoring, bias=bias, score_mod=_moved_mod(mod, shift) if mod and shift else mod)
 
     def bias_part(self, bias: Tensor, rows: range) -> Tensor:
-        """What a dense (batch|1, heads|1, q|1, k|1) bias says about the piece; a view."""
+        """The piece's part of a dense (batch|1, heads|1, q|1, k|1) bias; a view."""
         if bias.shape[2] > 1:
             bias = bias[:, :, rows.start : rows.stop]
         return bias[..., self.keys.start : self.keys.stop] if bias.shape[3] > 1 else bias
@@ -123,7 +124,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Call:
-    """One call on one rank: its own queries, keys and values, and what is the same on all ranks.
+    """One call on one rank: its own queries, keys and values, and the arguments that all ranks share.
 
     `bias_rows` says whether a dense bias has the rows of the whole sequence, or those of this rank.
     """
@@ -140,7 +141,7 @@ class Call:
 
 
 class Merged:
-    """Output and log-sum-exp of a rank's rows, piece after piece, in float32 or better."""
+    """Accumulates the output and log-sum-exp of a rank's rows over pieces, in float32 or better."""
 
     def __init__(self, call: Call) -> None:
         p = call.problem
@@ -149,7 +150,7 @@ class Merged:
         self.lse = p.q.new_full(p.q.shape[:3], -torch.inf, dtype=p.accumulate)
 
     def add(self, piece: Piece, k: Tensor, v: Tensor) -> None:
-        """Attend to more keys."""
+        """Add attention to more keys."""
         problem = piece.of(self.call, k, v)
         if problem is None:
             return
@@ -166,7 +167,7 @@ class Merged:
         lse.copy_(both)
 
     def finished(self) -> Streamed:
-        """With the sink, which is of the row and not of a piece."""
+        """The result with the sink, which is applied once per row."""
         sink = self.call.problem.sink
         plain = Streamed(self.out, self.lse)
         return plain if sink is None else with_sink(sink.detach(), plain, self.out.dtype)
@@ -180,7 +181,7 @@ def _backend(problem: Problem, name: str) -> Backend:
 
 @dataclass
 class Grads:
-    """Gradients of a rank's queries, its sink and its scoring parameters, summed piece after piece."""
+    """Accumulates the gradients of a rank's queries, its sink and its scoring parameters over pieces."""
 
     call: Call
     out: Tensor
@@ -195,14 +196,15 @@ class Grads:
         self.d_lse = None if self.d_lse is None else self.d_lse.to(wide)
         self.mixed = (self.d_out * self.out).sum(-1)
         self.q = torch.zeros_like(p.q, dtype=wide)
-        # Sums over many pairs, whose terms nearly cancel; a dense bias has an entry for each pair instead.
+        # float64 for sums over many pairs, whose terms nearly cancel; a dense bias has one entry per pair.
         bias = p.scoring.bias
         self.parameters = [
             torch.zeros_like(x, dtype=wide if x is bias else torch.float64) for x in p.scoring.parameters()
         ]
 
     def add(self, piece: Piece, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Gradients of some keys and values through a piece; None if the mask allows none of its pairs."""
+        """The gradients of some keys and values through a piece; None if the mask allows none of its
+        pairs."""
         problem = piece.of(self.call, k, v)
         if problem is None:
             return None
@@ -223,7 +225,7 @@ class Grads:
         return found.k, found.v
 
     def _learn(self, piece: Piece, found: tuple[Tensor, ...]) -> None:
-        """Add a piece's gradients of the scoring parameters; a fused backward has none."""
+        """Add a piece's gradients of the scoring parameters; a fused backward returns none."""
         bias = self.call.problem.scoring.bias
         for index, (total, grad) in enumerate(zip(self.parameters, found, strict=False)):
             if isinstance(bias, Tensor) and index == len(found) - 1:
@@ -232,7 +234,7 @@ class Grads:
             total.add_(grad)
 
     def sink(self) -> Tensor | None:
-        """Of the sink: it takes weight in every row once, whatever the pieces."""
+        """The gradient of the sink, which has a weight once per row, independent of the pieces."""
         sink = self.call.problem.sink
         if sink is None:
             return None
@@ -244,7 +246,8 @@ class Grads:
 def tiles_of(
     piece: Piece, call: Call, k: Tensor, v: Tensor, lse: Tensor, frame: Frame, **how: Any
 ) -> Iterator[MapTile]:
-    """The exact tiles of a piece, numbered as in the piece; `lse` is of the rank's rows, over all keys."""
+    """The exact tiles of a piece, with indices within the piece; `lse` covers the rank's rows, over all
+    keys."""
     problem = piece.of(call, k, v)
     if problem is None:
         return iter(())
@@ -252,14 +255,14 @@ def tiles_of(
 
 
 def lifted(call: Call) -> Call:
-    """The same call with its scores in float64 and no values: for rows whose scores are large."""
+    """The call with float64 scores and without values, for rows of large scores."""
     p = call.problem
     wide = replace(p, q=p.q.detach().double(), k=p.k.detach().double(), v=p.k[..., :0].detach().double())
     return replace(call, problem=wide)
 
 
 def cells_of(call: Call, q: Tensor, k: Tensor, at: Place, bias: Tensor | None) -> Tensor:
-    """The scores of chosen rows and columns, in the dtype of sums; `at` says where they are in the map."""
+    """The scores of selected rows and columns, in the dtype of sums; `at` is their place in the map."""
     scoring, wide = call.problem.scoring, call.problem.accumulate
     with torch.no_grad():
         parameters = tuple(x.to(wide) for x in scoring.score.parameters())
@@ -271,5 +274,5 @@ def cells_of(call: Call, q: Tensor, k: Tensor, at: Place, bias: Tensor | None) -
 
 
 def whole(problem: Problem, backend: str) -> Tensor:
-    """The output of a problem of the engine's own, computed and differentiated by the engine."""
+    """The output of a complete problem, computed and differentiated by the engine."""
     return attend(problem, _backend(problem, backend)).out

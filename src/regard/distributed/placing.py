@@ -1,4 +1,4 @@
-"""Where a statistic ends up: with the rows, with the keys, or on every rank."""
+"""The place of a statistic's result: with the rows, with the keys, or on every rank."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["RowsFrame", "check_merge", "place_of", "reads_values"]
 
 @dataclass(frozen=True)
 class RowsFrame(Frame):
-    """The frame of some neighbouring queries and all keys: row 0 is at position `first`."""
+    """The frame of adjacent queries and all keys; row 0 is at position `first`."""
 
     first: int = 0
 
@@ -36,7 +36,8 @@ class RowsFrame(Frame):
 
 
 def place_of(statistic: Statistic) -> str:
-    """`rows`: one entry per query; `columns`: one per key; `both`: some of each; `whole`: of the whole map.
+    """`rows`: one entry per query; `columns`: one per key; `both`: both kinds; `whole`: one for the whole
+    map.
 
     >>> place_of(Entropy()), place_of(ColumnMass())
     ('rows', 'columns')
@@ -56,13 +57,13 @@ def place_of(statistic: Statistic) -> str:
 
 
 def reads_values(statistic: Statistic) -> bool:
-    """Whether it needs the values of all keys; a user's own statistic may read anything."""
+    """Whether it needs the values of all keys; assumed for users' own statistics."""
     ours = type(statistic).__module__.startswith("regard.")
     return not ours or isinstance(statistic, ValueWeighted | NormWeighted | Custom | ColumnMax)
 
 
 def check_merge(statistic: Statistic) -> None:
-    """Raise unless the states of several ranks can be joined: by a sum, only if the statistic says so."""
+    """Raise unless a statistic defines how to merge the states of several ranks."""
     kind = type(statistic)
     if place_of(statistic) == "rows" or kind.__module__.startswith("regard."):
         return

@@ -1,4 +1,4 @@
-"""Which exchange a call uses, how many bytes that sends, and why."""
+"""Chooses the exchange of a call, with the reason and the bytes sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.errors import DistributedError
 __all__ = ["EXCHANGES", "Plan", "planned"]
 
 EXCHANGES = ("auto", "gather", "heads", "ring")
-# Received keys and values up to this size are held at once; beyond it they come one rank's at a time.
+# Up to this size, all keys and values are received at once; above it, one rank's at a time.
 GATHERED = 256 << 20
 
 
@@ -22,8 +22,8 @@ GATHERED = 256 << 20
 class Plan:
     """The exchange of a call, the reason for it, and what this rank sends.
 
-    `keys_sent` are keys with their values, one that goes to two ranks counted twice. `forward_bytes` and
-    `backward_bytes` are what this rank sends in either pass.
+    `keys_sent` counts keys with their values; a key sent to two ranks counts twice. `forward_bytes` and
+    `backward_bytes` are the bytes that this rank sends in each pass.
     """
 
     exchange: str
@@ -38,12 +38,12 @@ class Plan:
 
 
 def planned(problem: Problem, needs: Needs, rank: int, exchange: str, heads_refusal: str | None) -> Plan:
-    """Choose for `auto`; what is named is taken or refused."""
+    """Choose the exchange for `auto`; use or refuse one that is named."""
     if exchange == "heads" and heads_refusal is not None:
         raise DistributedError(f"exchange='heads' cannot be used: {heads_refusal}. Use exchange='ring'.")
     counts = _Counts(problem, needs, rank)
     size = needs.keys.ranks
-    # The most any rank holds, so that all choose alike.
+    # Use the maximum over all ranks, so that all make the same choice.
     held = counts.key_bytes * max(needs.received(r) for r in range(size))
     if exchange != "auto":
         return counts.plan(exchange, "asked for by name")
@@ -67,12 +67,13 @@ class _Counts:
 
     @property
     def key_bytes(self) -> int:
-        """Bytes of one key and its value, all key heads."""
+        """The bytes of one key and its value, over all key heads."""
         return self.numbers * self.p.k.element_size()
 
     @property
     def heads_bytes(self) -> tuple[int, int]:
-        """What a rank sends if heads are dealt out: forward its inputs and others' outputs; backward."""
+        """The bytes that a rank sends with exchange "heads", forward (its inputs and others' outputs) and
+        backward."""
         p, me = self.p, self.rank
         rows, keys = self.needs.queries, self.needs.keys
         mine = len(head_share(p.k.shape[1], keys.ranks)[me])
@@ -90,13 +91,13 @@ class _Counts:
         if exchange == "heads":
             return Plan(exchange, reason, 0, 0, *self.heads_bytes)
         forward = self.key_bytes * sent
-        # Keys travel again, and gradients come back in the dtype that sums are kept in.
+        # Keys are sent again, and gradients are sent back in the dtype of sums.
         wide = torch.empty((), dtype=self.p.accumulate).element_size()
         return Plan(exchange, reason, sent, received, forward, forward + self.numbers * wide * received)
 
 
 def head_share(kv_heads: int, ranks: int) -> tuple[range, ...]:
-    """Which key heads each rank computes.
+    """The key heads that each rank computes.
 
     >>> head_share(3, 2)
     (range(0, 2), range(2, 3))

@@ -1,4 +1,4 @@
-"""The processes that work together: who they are, and how tensors travel between them."""
+"""The ranks of a process group, and point-to-point messages between them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ __all__ = ["Ranks", "Traffic", "ranks_of"]
 
 @dataclass
 class Traffic:
-    """What this process has sent: messages and bytes."""
+    """The messages and bytes that this process has sent."""
 
     messages: int = 0
     bytes: int = 0
 
 
-# Everything this process has sent for `regard.distributed`; tests and benchmarks take differences.
+# The total that this process has sent for `regard.distributed`; tests and benchmarks take differences.
 SENT = Traffic()
 
 
 @dataclass
 class Ranks:
-    """A process group, this process's rank in it, and how long to wait for the others."""
+    """A process group, this process's rank in it, and the timeout for the others."""
 
     group: ProcessGroup
     rank: int
@@ -41,24 +41,24 @@ class Ranks:
     timeout: float
     device: torch.device
     staged: bool
-    """Whether tensors of a GPU travel through the memory of the host, because gloo sends nothing else."""
+    """Whether GPU tensors are sent through host memory, because gloo supports only that."""
     backend: str = "gloo"
     calls: list[int] = field(default_factory=lambda: [0])
 
     @property
     def store(self) -> Any:
-        """Where small messages are left for all to read; it works the same on every backend."""
+        """The key-value store of the group for small messages; it works with every backend."""
         return dist.PrefixStore(  # pyright: ignore[reportPrivateImportUsage]
             "regard", self.group.get_group_store()
         )
 
     def open(self) -> None:
-        """NCCL wants every rank in the first call of a group, and an exchange may leave some out."""
+        """Make a first call with all ranks, as NCCL requires: an exchange may leave some ranks out."""
         if self.backend == "nccl":
             dist.all_reduce(torch.zeros(1, device=self.device), group=self.group)
 
     def swap(self, sends: Mapping[int, Tensor], receives: Mapping[int, Tensor], tag: int = 0) -> Flight:
-        """Start sending tensors to ranks, and receiving into empty ones; both sides know every shape."""
+        """Start sending tensors to ranks, and receiving into empty tensors; both sides know all shapes."""
         kept: list[tuple[Tensor, Tensor]] = []
         ops: list[dist.P2POp] = []
         for peer, x in sorted(sends.items()):
@@ -82,19 +82,19 @@ class Ranks:
 
 @dataclass
 class Flight:
-    """Tensors on their way."""
+    """Messages being sent and received."""
 
     works: list[Any]
     kept: list[tuple[Tensor, Tensor]]
     ranks: Ranks
 
     def wait(self) -> None:
-        """Until all have arrived; a peer that fails or hangs is an error, in bounded time."""
+        """Wait until all have arrived; raises within the timeout if a peer fails or hangs."""
         end = time.monotonic() + self.ranks.timeout
         for work in self.works:
             try:
                 if self.ranks.backend == "nccl":
-                    # The stream waits and this thread does not; NCCL's own watchdog bounds the time.
+                    # The stream waits, not this thread; NCCL's own watchdog bounds the time.
                     work.wait()
                 else:
                     work.wait(timedelta(seconds=max(0.001, end - time.monotonic())))
@@ -109,7 +109,7 @@ class Flight:
         self.works, self.kept = [], []
 
 
-# How often each group has been called: names of messages in the store.
+# The number of calls per group, used for message names in the store.
 CALLS: dict[str, list[int]] = {}
 
 

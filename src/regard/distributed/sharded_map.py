@@ -1,4 +1,4 @@
-"""The map of a sequence that is cut over ranks: any tile of it, wherever its rows and keys are."""
+"""`ShardedMap`: the map of a sharded sequence, which reads tiles from the ranks that hold them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from regard.errors import MapError, RegardError
 
 __all__ = ["ShardedMap"]
 
-# As many cells as `AttentionMap` builds at once.
+# The most cells to compute at once, as for `AttentionMap`.
 CELLS = 1 << 27
 
 
 class ShardedMap:
     """The attention map of a sharded sequence, indexed by positions of the whole sequence.
 
-    Reading is a collective: every rank of the group reads the same tile, and every rank gets it. A rank that
-    reads another tile, or none, is an error on all within the timeout, and never a deadlock. An index is an
-    int, a slice, or a list or tensor of ints; lists choose every combination, as `numpy.ix_` does.
+    Reading is a collective: every rank of the group must read the same tile, and every rank gets it. If a
+    rank reads another tile, or none, all ranks raise within the timeout. An index is an int, a slice, or a
+    list or tensor of ints; lists select every combination, as `numpy.ix_` does.
     """
 
     def __init__(self, work: Work, lse: Tensor) -> None:
@@ -41,11 +41,11 @@ class ShardedMap:
         return f"ShardedMap(batch={batch}, heads={heads}, q={q}, k={k}, rank {ranks.rank} of {ranks.size})"
 
     def __getitem__(self, index: Any) -> Tensor:
-        """A tile of weights; all ranks read it together."""
+        """A tile of weights; a collective call."""
         return self._read(index, "weights")
 
     def scores(self, index: Any) -> Tensor:
-        """A tile of logits, -inf where masked; all ranks read it together."""
+        """A tile of logits, -inf where masked; a collective call."""
         return self._read(index, "scores")
 
     def _read(self, index: Any, what: str) -> Tensor:
@@ -65,14 +65,14 @@ class ShardedMap:
         return found
 
     def _keys(self, batch: Tensor, heads: Tensor, cols: Tensor) -> Tensor:
-        """The chosen keys, from the ranks that hold them."""
+        """The selected keys, from the ranks that hold them."""
         p, needs = self.work.call.problem, self.work.needs
         local, owners = _held(cols, needs.keys)
         k = p.k.detach()[batch][:, heads // p.group]
         return self._shared(k[:, :, local[self.work.ranks.rank].to(k.device)], owners, 2)
 
     def _own(self, batch: Tensor, heads: Tensor, rows: Tensor, cols: Tensor, k: Tensor, what: str) -> Tensor:
-        """The cells of the chosen rows that are held here."""
+        """The cells of the selected rows that this rank holds."""
         call, needs, me = self.work.call, self.work.needs, self.work.ranks.rank
         p = call.problem
         local, owners = _held(rows, needs.queries)
@@ -98,7 +98,7 @@ class ShardedMap:
         return self._shared(cells, _held(rows, self.work.needs.queries)[1], 2)
 
     def _shared(self, x: Tensor, owners: list[Tensor], axis: int) -> Tensor:
-        """The entries of all ranks along an axis, each at its requested place."""
+        """The entries of all ranks along an axis, in the requested order."""
         ranks = self.work.ranks
         others = [rank for rank in range(ranks.size) if rank != ranks.rank]
         shape = list(x.shape)
@@ -116,7 +116,7 @@ class ShardedMap:
 
 
 def _held(chosen: Tensor, layout: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """For each rank: which of its rows were chosen, and which of the chosen these are."""
+    """For each rank: the selected ones of its rows, and their indices in the selection."""
     place = torch.empty(layout.length, dtype=torch.long)
     owner = torch.empty(layout.length, dtype=torch.long)
     for rank in range(layout.ranks):
@@ -128,7 +128,7 @@ def _held(chosen: Tensor, layout: Any) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def _axes(index: Any, shape: tuple[int, ...]) -> tuple[list[Tensor], list[int]]:
-    """The chosen indices of each axis, and which axes an int takes away."""
+    """The selected indices of each axis, and the axes that ints remove."""
     given = index if isinstance(index, tuple) else (index,)
     if len(given) > 4:
         raise MapError(f"a map has 4 axes (batch, heads, q, k), and {len(given)} were indexed.")

@@ -1,4 +1,4 @@
-"""Which positions of a sequence each rank holds."""
+"""`Sharding`: the positions of a sequence that each rank holds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Sharding"]
 
 @dataclass(frozen=True)
 class Sharding:
-    """Which positions of a sequence each rank holds, as ranges in the order in which it holds them.
+    """The positions of a sequence that each rank holds, as ranges in the rank's order.
 
-    Any length and any number of ranks; shards may differ in length.
+    Any length and any number of ranks are possible; shards may differ in length.
 
     >>> Sharding.head_tail(10, 2)
     Sharding(rank 0: 0-3, 8-10; rank 1: 3-8)
@@ -38,12 +38,12 @@ class Sharding:
                 f"{self!r} does not hold every position once; give each rank ranges with step 1 that "
                 "together are 0, 1, ... length - 1."
             )
-        # Empty pieces say nothing, and neighbours are one.
+        # Drop empty pieces, and join adjacent ones.
         object.__setattr__(self, "shards", tuple(_joined(shard) for shard in self.shards))
 
     @classmethod
     def contiguous(cls, length: int, ranks: int) -> Sharding:
-        """One run of positions for each rank, as equal as can be.
+        """One run of positions per rank, as equal as possible.
 
         >>> Sharding.contiguous(7, 3).sizes
         (3, 2, 2)
@@ -53,13 +53,14 @@ class Sharding:
 
     @classmethod
     def of_lengths(cls, lengths: Sequence[int]) -> Sharding:
-        """One run of positions for each rank, of these lengths; one may be 0."""
+        """One run of positions per rank, of these lengths, which may be 0."""
         edges = [0, *accumulate(int(n) for n in lengths)]
         return cls(tuple((range(a, b),) for a, b in pairwise(edges)))
 
     @classmethod
     def chunked(cls, length: int, ranks: int) -> Sharding:
-        """As `torch.chunk` and DTensor cut: ceil(length / ranks) positions each, and the last ranks fewer.
+        """Shards like those of `torch.chunk` and DTensor: ceil(length / ranks) positions, fewer on the last
+        ranks.
 
         >>> Sharding.chunked(9, 4).sizes
         (3, 3, 3, 0)
@@ -70,7 +71,8 @@ class Sharding:
 
     @classmethod
     def head_tail(cls, length: int, ranks: int) -> Sharding:
-        """Each rank holds one chunk near the start and its mirror near the end: balanced for `Causal`."""
+        """Each rank holds one chunk near the start and its mirror image near the end: balanced for
+        `Causal`."""
         _check(length, ranks)
         edges = [0, *accumulate(_even(length, 2 * ranks))]
         chunks = [range(a, b) for a, b in pairwise(edges)]
@@ -78,7 +80,7 @@ class Sharding:
 
     @classmethod
     def by_document(cls, lengths: Sequence[int], ranks: int) -> Sharding:
-        """Whole documents only, the longest first to the rank with the least to do: nothing is exchanged.
+        """Whole documents only, the longest first to the least loaded rank, so that no keys are exchanged.
 
         >>> Sharding.by_document([2, 6, 3, 5], 2)
         Sharding(rank 0: 2-8; rank 1: 0-2, 8-16)
@@ -94,10 +96,10 @@ class Sharding:
 
     @classmethod
     def balanced(cls, mask: Mask | None, length: int, ranks: int) -> Sharding:
-        """The simplest layout under which ranks have as many allowed pairs each, to 1 % where rows allow.
+        """The simplest layout in which all ranks have the same number of allowed pairs, to within 1 %.
 
-        Tried in order: contiguous, head and tail, two runs per rank chosen by the mask, and one run per rank
-        of unequal length. If none is within 1 %, the nearest is taken.
+        The candidates are, in order: contiguous, head and tail, two runs per rank chosen by the mask, and one
+        run per rank of unequal length. If none is within 1 %, the most balanced is returned.
 
         >>> from regard.masks import Causal
         >>> Sharding.balanced(Causal(), 1000, 2).pairs(Causal())
@@ -129,11 +131,11 @@ class Sharding:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many positions each rank holds."""
+        """The number of positions per rank."""
         return tuple(sum(map(len, shard)) for shard in self.shards)
 
     def positions(self, rank: int, device: torch.device | str | None = None) -> Tensor:
-        """The positions a rank holds, in its order: its `position_ids`.
+        """The positions of a rank in its order, for `position_ids`.
 
         >>> Sharding.head_tail(8, 2).positions(0)
         tensor([0, 1, 6, 7])
@@ -142,7 +144,7 @@ class Sharding:
         return torch.cat(parts) if parts else torch.arange(0, device=device)
 
     def rows(self, rank: int, piece: range) -> range:
-        """Where neighbouring positions of a rank are among those that it holds.
+        """The local indices of adjacent positions of a rank.
 
         >>> Sharding.head_tail(8, 2).rows(0, range(6, 8))
         range(2, 4)
@@ -155,11 +157,11 @@ class Sharding:
         raise DistributedError(f"rank {rank} of {self!r} does not hold {piece}.")
 
     def pairs(self, mask: Mask | None) -> tuple[int, ...]:
-        """How many pairs a mask allows the queries of each rank: its share of the work."""
+        """The number of pairs that a mask allows for the queries of each rank."""
         return self.loads(balance.row_pairs(mask, self.length))
 
     def loads(self, counts: Tensor) -> tuple[int, ...]:
-        """The sum of a number per position, for each rank."""
+        """The sums over each rank's positions of a number per position."""
         return tuple(
             sum(int(counts[piece.start : piece.stop].sum()) for piece in shard) for shard in self.shards
         )

@@ -1,4 +1,4 @@
-"""Cut a sequence into shards, and put it together again."""
+"""`shard` and `unshard`: cut a sequence into shards, and join them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["shard", "unshard", "whole_of"]
 def shard(
     x: Tensor, sharding: Sharding, dim: int = -2, *, group: ProcessGroup | DeviceMesh | None = None
 ) -> Tensor:
-    """This rank's positions of a whole sequence that every rank has; nothing is sent.
+    """This rank's positions of a whole sequence that every rank has; without communication.
 
     `dim` is the sequence: -2 for q, k and v, 1 for token ids and `position_ids`.
     """
@@ -40,7 +40,7 @@ def unshard(
 ) -> Tensor:
     """The whole sequence from the shards of all ranks, on every rank; all must call it.
 
-    It is for reading results: the whole carries no gradient. A loss is computed on shards.
+    Use it to read results: the whole sequence carries no gradient. Compute losses on shards.
     """
     ranks = ranks_of(group, x.device, timeout)
     error = None
@@ -55,7 +55,7 @@ def unshard(
 
 
 def whole_of(ranks: Ranks, x: Tensor, sharding: Sharding, axis: int) -> Tensor:
-    """The same, once all ranks have agreed to it."""
+    """The same after the ranks have compared their arguments."""
     others = [rank for rank in range(ranks.size) if rank != ranks.rank]
     shape = list(x.shape)
     lands = {}

@@ -1,4 +1,4 @@
-"""`AttentionMap`: a map is not a matrix, it is a recipe."""
+"""`AttentionMap`: a lazy, exact attention map that computes its cells on demand."""
 
 from __future__ import annotations
 
@@ -44,25 +44,26 @@ if TYPE_CHECKING:
 
 __all__ = ["AttentionMap"]
 
-# Cells a single read may build: 2**27 in float32 is half a gigabyte.
+# The most cells that a single read may compute: 2**27 in float32 is half a gigabyte.
 CELLS = 1 << 27
 
 
 class AttentionMap:
-    """The attention maps of one layer, exact, and never built: q, k, a mask and one number per row.
+    """The attention maps of one layer, exact and lazy: it stores q, k, a mask and one number per row.
 
     Index it like a (batch, heads, q, k) array: `map[0, 3, 100:164, 0:64]` is a dense tile. Each axis takes an
-    int, a slice, or a list, array or tensor of ints or flags; None adds an axis, flags over several axes pick
-    single cells. It differs from NumPy in one thing: lists on two axes choose every combination, rows *and*
-    columns, as `numpy.ix_` does, and axes keep their order.
-    The log-sum-exp of a row is computed when the row is first looked at, if it is not known yet.
+    int, a slice, or a list, array or tensor of ints or flags; None adds an axis, flags over several axes
+    select single cells. One thing differs from NumPy: lists on two axes select every combination of rows and
+    columns, as `numpy.ix_` does, and axes keep their order. The log-sum-exp of a row is computed when the row
+    is first read, if it is not known yet.
 
-    A cell is at most twice as far from float64 as eager attention's, plus 1e-5 of the weight, and never above
-    1, at any finite score: where a row's log-sum-exp is beyond 64 (65,536 in float64), its scores are
-    computed in float64 when it is read.
+    For any finite scores, the error of a cell against float64 is at most twice that of eager attention, plus
+    1e-5 of the weight, and no cell is above 1. To achieve this, rows with a log-sum-exp beyond 64 (65,536 in
+    float64) are computed with float64 scores.
 
-    A map keeps your tensors and no copies. When one of them is written to (q, k, a bias, a sink, what a mask
-    or score_mod reads), reading the map raises MapError; `.data` and inference mode hide writes from PyTorch.
+    A map holds your tensors, not copies. If one of them (q, k, a bias, a sink, tensors that a mask or
+    score_mod reads) is written to, reading the map raises MapError; writes through `.data` and in inference
+    mode are not noticed.
 
     >>> import torch, regard
     >>> q, k = torch.randn(2, 1, 4, 1000, 16)
@@ -74,14 +75,14 @@ class AttentionMap:
     """
 
     def __init__(self, problem: Problem, lse: Tensor | None = None) -> None:
-        """From a checked problem; `AttentionMap.of` takes plain q and k."""
+        """Make the map of a validated problem; use `AttentionMap.of` for tensors q and k."""
         self.problem = replace(problem, dropout=0.0) if problem.dropout else problem
         self._rows = Normalisers(self.problem, lse)
         self._watch = Watch(self.problem)
 
     @classmethod
     def of(cls, q: Tensor, k: Tensor, mask: Mask | None = None, **options: Any) -> AttentionMap:
-        """The map of queries and keys, with the options of `attention`. Nothing is computed yet."""
+        """The map of queries and keys, with the options of `attention`. This computes nothing yet."""
         problem = readable_problem_of(q.detach(), k.detach(), k.detach(), Options(mask, **options))
         return cls(replace(problem, v=problem.k[..., :0]))
 
@@ -96,7 +97,7 @@ class AttentionMap:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the weights: at least float32, whatever q and k are."""
+        """The dtype of the weights: float32 or float64, also for half-precision q and k."""
         return self.problem.accumulate
 
     @property
@@ -109,23 +110,23 @@ class AttentionMap:
 
     @property
     def lse(self) -> Float[Tensor, "batch heads q"]:
-        """The log-sum-exp of every row; computes those not known yet."""
+        """The log-sum-exp of every row; computes those that are not known yet."""
         self._watch.check()
         return self._rows.lse
 
     @extension_point
     def to_numpy(self) -> np.ndarray:
-        """The whole map as an array, if it is small; refused where it is not."""
+        """The whole map as an array; raises MapError for large maps."""
         ...
 
     @extension_point
     def to_zarr(self, path: str | Path, *, chunk: int = 512) -> None:
-        """Write the whole map to a new Zarr array, tile by tile, so that memory does not grow with it."""
+        """Write the whole map to a new Zarr array, tile by tile, in bounded memory."""
         ...
 
     @extension_point
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook shows."""
         ...
 
     def __len__(self) -> int:
@@ -141,12 +142,12 @@ class AttentionMap:
         return chosen.arranged(self._tile(chosen))
 
     def __iter__(self) -> Iterator[Tensor]:
-        """The map of each batch row, (heads, q, k); built when its turn comes."""
+        """Yield the map of each batch row, (heads, q, k), computed one at a time."""
         return (self[row] for row in range(len(self)))
 
     def __getstate__(self) -> dict[str, Any]:
         self._watch.check(values=True)
-        # A problem caches facts about itself; the new one starts without them.
+        # A problem caches derived facts; drop them.
         return {"problem": replace(self.problem), "rows": self._rows}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -154,9 +155,9 @@ class AttentionMap:
         self._rows = state["rows"].copy_to(self.problem, torch.clone)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AttentionMap:
-        """A map with tensors of its own, which no later write to yours reaches."""
+        """A map with copies of the tensors, so that later writes to the originals don't affect it."""
         for x in self._watch.tensors():
-            # PyTorch refuses to copy tensors that have a history; cells need none.
+            # PyTorch can't deepcopy tensors with an autograd history; cells don't need it, so detach.
             memo.setdefault(id(x), x.detach().clone())
         copied = AttentionMap.__new__(AttentionMap)
         copied.__setstate__(deepcopy(self.__getstate__(), memo))
@@ -167,11 +168,11 @@ class AttentionMap:
         return array if dtype is None else array.astype(dtype)
 
     def row(self, batch: int, head: int, query: int) -> Float[Tensor, "k"]:
-        """The row of one query: its weight on every key."""
+        """The row of one query: its weights on all keys."""
         return self[batch, head, query]
 
     def column(self, batch: int, head: int, key: int) -> Float[Tensor, "q"]:
-        """The column of one key: every query's weight on it."""
+        """The column of one key: the weights of all queries on it."""
         return self[batch, head, :, key]
 
     def diagonal(self, batch: int, head: int, distance: int) -> Float[Tensor, "n"]:
@@ -189,7 +190,7 @@ class AttentionMap:
         return chosen.arranged(self._scores(chosen, self.dtype))
 
     def dense(self) -> Float[Tensor, "batch heads q k"]:
-        """The whole map as a tensor, if it is small; refused where it is not."""
+        """The whole map as a tensor; raises MapError for large maps."""
         batch, heads, q, k = self.shape
         cells = batch * heads * q * k
         if cells > CELLS:
@@ -233,14 +234,16 @@ class AttentionMap:
     def kl(self, student: Student | Tensor) -> Float[Tensor, "batch q"]:
         """KL(mean over heads || softmax of a student's scores) of each query, with gradients for the student.
 
-        The loss of a sparse-attention indexer: `seen.map.kl(Indexer(q, k, weights)).mean().backward()`. The
-        map itself gets none. Neither side is ever built whole; gradients cost one more pass.
+        Use it as the loss of a sparse-attention indexer: `seen.map.kl(Indexer(q, k,
+        weights)).mean().backward()`. The map itself gets no gradients. Both sides are computed tile by tile;
+        gradients take one more pass.
         """
         self._watch.check()
         return distilled(self.problem, self.lse, self._rows.norms, student)
 
     def left(self, r: Float[Tensor, "..."]) -> Float[Tensor, "batch heads k"]:
-        """r^T A: queries weighed by r, (q,) or (batch, heads, q); a step of rollout without the matrix."""
+        """r^T A for weights r of the queries, (q,) or (batch, heads, q): one step of rollout without the
+        matrix."""
         return self.stats(ColumnMass(rows=r))["column_mass"]
 
     def right(self, x: Float[Tensor, "..."]) -> Float[Tensor, "batch heads q d"]:
@@ -253,7 +256,7 @@ class AttentionMap:
 
     @extension_point
     def show(self, **options: Any) -> Any:
-        """Look at it: the deep-zoom map, as a widget in a notebook.
+        """Show the deep-zoom map as a widget in a notebook.
 
         The options are those of `regard.viewer.show`; `tokens=[...]` names the keys.
         """
@@ -291,7 +294,7 @@ class AttentionMap:
         if isinstance(norms, RowNorms):
             return norms.log_weights(self._scores(chosen, torch.float64)).exp_().to(self.dtype)
         lse = norms[..., None].masked_fill(norms[..., None] == -torch.inf, torch.inf)
-        # A score may be rounded differently than in the forward pass; a weight is at most 1 all the same.
+        # Clamp to 1: a score may be rounded differently than in the forward pass.
         return (self._scores(chosen, self.dtype) - lse).clamp_(max=0.0).exp_()
 
     def _scores(self, chosen: Selection, dtype: torch.dtype) -> Float[Tensor, "batch heads q k"]:
@@ -308,7 +311,7 @@ class AttentionMap:
 
 
 def _rows_read(statistics: Iterable[Statistic], frame: Frame) -> Tensor:
-    """The queries that some statistics need; most need all."""
+    """The queries whose rows the statistics need; most need all."""
     read = torch.zeros(frame.q, dtype=torch.bool)
     for statistic in statistics:
         blocks = blocks_of(statistic, frame)
@@ -318,7 +321,7 @@ def _rows_read(statistics: Iterable[Statistic], frame: Frame) -> Tensor:
 
 
 def _compact(axis: Tensor, device: torch.device) -> range | Tensor:
-    """Neighbouring indices as a range, so that reading them needs no copy of what lies between."""
+    """Adjacent indices as a range, so that reading them needs no copy."""
     if len(axis) and bool((axis.diff() == 1).all()):
         return range(int(axis[0]), int(axis[-1]) + 1)
     return axis.to(device)
@@ -334,7 +337,8 @@ def _key_heads(heads: range | Tensor, group: int) -> Tensor | range:
 
 
 def _take(x: Tensor, *axes: range | Tensor) -> Tensor:
-    """Ranges first, which are views, then what leaves the least: a few keys must not cost a copy of all."""
+    """Index ranges first, which are views, then the axis that leaves the least, so that reading a few keys
+    doesn't copy all."""
 
     def left(axis: int) -> float:
         index = axes[axis]
@@ -350,7 +354,7 @@ def _take(x: Tensor, *axes: range | Tensor) -> Tensor:
 
 
 def _block_cells(shape: tuple[int, ...], size: int) -> Tensor:
-    """How many cells each block of an overview holds; the last ones are smaller."""
+    """The number of cells in each block of an overview; the last ones are smaller."""
     rows, cols = (
         torch.tensor([len(c) for c in chunks(range(n), size)], dtype=torch.float64) for n in shape[2:]
     )
@@ -358,7 +362,7 @@ def _block_cells(shape: tuple[int, ...], size: int) -> Tensor:
 
 
 def _halved(x: Tensor, how: str) -> Tensor:
-    """Join blocks two by two along the last two axes; an odd last block stands alone."""
+    """Join blocks two by two along the last two axes; an odd last block stays single."""
     for axis in (-2, -1):
         pad = (0, 0, 0, x.shape[axis] % 2) if axis == -2 else (0, x.shape[axis] % 2)
         x = torch.nn.functional.pad(x, pad).unflatten(axis, (-1, 2))

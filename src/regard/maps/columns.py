@@ -1,4 +1,4 @@
-"""A x without A: values of any kind, mixed by the weights."""
+"""A x without the matrix A: any columns, mixed by the weights."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Columns(ColumnStatistic):
         return x.repeat_interleave(self.group, 1) if shared and x.shape[1] > 1 else x
 
     def folds(self, state: State, frame: Frame) -> list[Fold] | None:
-        # Many columns are a matrix product, and better done as one.
+        # For many columns, a matrix product per tile is faster than a fold.
         return super().folds(state, frame) if state["columns"].shape[-1] <= FEW else None
 
     def finish(self, state: State, frame: Frame) -> Float[Tensor, "batch heads q extra"]:

@@ -1,4 +1,4 @@
-"""Damaged files: any exception raised while reading one becomes an error that names the file."""
+"""Errors for damaged files: any exception while reading a file becomes an error that names it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["believing"]
 
 @contextmanager
 def believing(path: str | Path, kind: type[RegardError], remedy: str) -> Generator[None]:
-    """Read what a file says as if it were true; where it cannot be, raise an error of this kind.
+    """Within the block, turn any exception from reading a file into an error of class `kind`.
 
     >>> from regard.errors import RecordingError
     >>> with believing("x.json", RecordingError, "Record again."):

@@ -21,14 +21,14 @@ __all__ = ["distilled"]
 def distilled(
     problem: Problem, lse: Tensor, norms: RowNorms | None, student: Student | Tensor
 ) -> Float[Tensor, "batch q"]:
-    """KL of each query; gradients flow to what the student is made of, not to the map."""
+    """The KL of each query; gradients flow to the student's tensors, not to the map."""
     statistic = KL(student)
     statistic.check(frame_of(problem))
     return _Distill.apply(problem, lse, norms, statistic, *statistic.taught.parameters())
 
 
 class _Distill(torch.autograd.Function):
-    """Two passes over the map: KL and the student's normaliser forwards, then gradients tile by tile."""
+    """The forward pass computes KL and the student's normaliser, the backward pass gradients tile by tile."""
 
     @staticmethod
     def forward(
@@ -66,7 +66,7 @@ class _Distill(torch.autograd.Function):
                 taught = taught.masked_fill(~tile.allowed.any(1), 0.0)
             p = tile.weights.sum(1) / mass[here][..., None]
             pull = torch.where(alive[here], upstream[here], 0.0)[..., None]
-            # Rows that see nothing divide 0 by 0; their pull is 0, and so must their gradient be.
+            # Rows that see nothing divide 0 by 0; set their gradient to 0.
             down = torch.where(alive[here][..., None], pull * (taught - p), 0.0)
             parts = torch.autograd.grad(scores, [leaves[at] for at in wanted], down.to(scores))
             for at, part in zip(wanted, parts, strict=True):

@@ -1,4 +1,4 @@
-"""Whether what a map is computed from is still what it was."""
+"""Detects writes to the tensors that a map reads."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from regard.scores import Score
 
 __all__ = ["Watch"]
 
-# Cells do not read these fields of a problem; statistics may.
+# Fields of a problem that cells don't read, but statistics may.
 UNREAD = ("v",)
-# How far to follow the attributes of objects that are not ours.
+# How deep to follow the attributes of foreign objects.
 DEPTH = 6
-# They hold nothing.
+# Types that hold no tensors.
 _PLAIN = {
     *(str, bytes, bool, int, float, complex, range, type(None)),
     *(types.ModuleType, types.BuiltinFunctionType, torch.dtype, torch.device),
@@ -34,11 +34,11 @@ _PLAIN = {
 
 
 class Watch:
-    """Remembers every tensor that a problem reads, and notices when one changes.
+    """Stores the write counters of all tensors that a problem reads, and detects later writes.
 
-    The tensors are found by walking through the fields of the problem, so a new field is watched by itself.
-    PyTorch counts writes to a tensor, under `no_grad` too. It does not count writes through `.data`, nor any
-    to tensors made in inference mode: those go unnoticed.
+    The tensors are found by walking through the fields of the problem, so new fields are included
+    automatically. PyTorch counts writes to a tensor, also under `no_grad`. It doesn't count writes through
+    `.data`, nor writes to tensors made in inference mode, so these are not detected.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -49,7 +49,7 @@ class Watch:
         )
 
     def tensors(self) -> list[Tensor]:
-        """The tensors that the problem read when it was new."""
+        """The tensors that the problem read when the map was made."""
         return [x for x, _ in self._then.values()]
 
     def check(self, values: bool = False) -> None:
@@ -76,11 +76,11 @@ def _version(x: Tensor) -> int:
 
 
 def _tensors(problem: Problem) -> list[tuple[str, Tensor]]:
-    """Every tensor that a problem reads, by a name that users know it by."""
+    """All tensors that a problem reads, by the names that users know."""
     found: list[tuple[str, Tensor]] = []
     seen: set[int] = set()
     parts = [(name, value) for name, value in _attributes(problem) if not _holds_nothing(value)]
-    # The parts of the scoring have names of their own: users pass bias=, not scoring=.
+    # Name the parts of the scoring as users pass them: bias=, not scoring=.
     if any(name == "scoring" for name, _ in parts):
         parts += _attributes(problem.scoring)
     for name, value in parts:
@@ -103,7 +103,7 @@ def _is_bare(value: Any) -> bool:
 
 
 def _walk(name: str, value: Any, found: list[tuple[str, Tensor]], seen: set[int], depth: int) -> None:
-    """Add the tensors inside a value, and inside what it holds."""
+    """Add the tensors inside a value, recursively."""
     if type(value) in _PLAIN or isinstance(value, type) or not depth or id(value) in seen:
         return
     if isinstance(value, Tensor):
@@ -116,7 +116,7 @@ def _walk(name: str, value: Any, found: list[tuple[str, Tensor]], seen: set[int]
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Score):
-        # What only `prepare` reads has done its work: the problem holds the result.
+        # Skip tensors that only `prepare` reads: the problem holds its result.
         names = {id(x): f"{name}.{at}" for at, x in _attributes(value)}
         for number, x in enumerate(value.parameters()):
             yield names.get(id(x), f"{name}.parameters()[{number}]"), x
@@ -144,7 +144,7 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """The fields of a dataclass, and the attributes of anything else."""
+    """The fields of a dataclass, or the attributes of another object."""
     names = _field_names(type(value))
     if names is None:
         return list(getattr(value, "__dict__", {}).items())
@@ -157,7 +157,7 @@ def _field_names(kind: type) -> tuple[str, ...] | None:
 
 
 def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """The values a function reads besides its arguments: closure, globals and defaults."""
+    """The values that a function captures: closure, globals and defaults."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # the variable has no value yet
             yield name, cell.cell_contents
@@ -171,7 +171,7 @@ def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 @functools.cache
 def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    """The globals that a function reads, also those of functions written inside it."""
+    """The names of globals that a function reads, including nested functions."""
     own = [each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"]
     inner = [name for x in code.co_consts if isinstance(x, types.CodeType) for name in _global_names(x)]
     return tuple(dict.fromkeys([*own, *inner]))

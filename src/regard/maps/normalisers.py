@@ -16,21 +16,21 @@ from regard.engine.torch_backend.forward import forward
 
 __all__ = ["Normalisers"]
 
-# Rows that are learned together.
+# Rows whose log-sum-exp is computed at once.
 BAND = 512
 
 
 class Normalisers:
-    """The log-sum-exp of every row of a problem, computed when the row is first asked for.
+    """The log-sum-exp of every row of a problem, computed when the row is first read.
 
-    Rows whose log-sum-exp is large get a second one, in float64 and two parts, likewise.
+    Rows with a large log-sum-exp also get one in two float64 parts, computed on first read too.
     """
 
     def __init__(self, problem: Problem, lse: Tensor | None = None, known: Tensor | None = None) -> None:
-        """`known` says which rows of `lse` are computed already; all of them if it is not given."""
+        """`known` says which rows of `lse` are computed already; by default all."""
         self.problem, self._known = problem, known
         self._given = None if lse is None else lse.detach()
-        # Norms of large rows, and which rows have theirs; allocated when the first is needed.
+        # Norms of large rows, and flags of the rows that have one; allocated for the first.
         self._large: tuple[RowNorms, Tensor] | None = None
 
     @cached_property
@@ -58,7 +58,7 @@ class Normalisers:
         return self._learned_norms(torch.arange(len(self.known))) if are_large(self.lse) else None
 
     def some(self, rows: Int[Tensor, "n"]) -> tuple[Float[Tensor, "batch heads q"], RowNorms | None]:
-        """The log-sum-exp and norms of some queries; the others have -inf where theirs is not known."""
+        """The log-sum-exp and norms of some queries; unknown ones of other queries are -inf."""
         self._learn(rows)
         lse = self._lse.masked_fill(~self.known.to(self._lse.device), -torch.inf)
         return lse, self._learned_norms(rows) if are_large(lse) else None
@@ -74,11 +74,11 @@ class Normalisers:
         return RowNorms(norms.high[at], norms.low[at])
 
     def copy_to(self, problem: Problem, move: Callable[[Tensor], Tensor]) -> Normalisers:
-        """The same rows of a problem whose tensors were moved; large ones are learned again."""
+        """The log-sum-exps for a problem whose tensors were moved; norms of large rows are computed again."""
         return Normalisers(problem, move(self._lse), self.known.clone())
 
     def _learn(self, rows: Int[Tensor, "n"]) -> None:
-        """Compute the log-sum-exp of these rows where it is not known, touching as few others as can be."""
+        """Compute the unknown log-sum-exps of these rows, and as few others as possible."""
         for block in _blocks(rows, self.known):
             part = replace(self.problem.block(block), v=self.problem.k[..., :0])
             with torch.no_grad():
@@ -98,7 +98,7 @@ class Normalisers:
 
 
 def _blocks(rows: Int[Tensor, "n"], known: Tensor) -> Iterator[range]:
-    """Ranges that hold the rows which are not known, at most one to a band; they are known afterwards."""
+    """Yield ranges that contain the unknown rows, at most one per band, and mark these rows as known."""
     missing = rows[~known[rows]]
     bands = missing // BAND
     for band in bands.unique().tolist():

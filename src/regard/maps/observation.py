@@ -39,11 +39,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Observation:
-    """The result of one attention call: its output, the requested statistics, and the map, lazy and exact.
+    """The result of one attention call: its output, the requested statistics, and the lazy, exact map.
 
-    Statistics are attributes by their names (`seen.entropy`) and entries of `seen.stats`. Type checkers know
-    the type of a result where you index with the statistic or its class: `seen[Entropy]` is a tensor,
-    `seen[TopK(8)]` a `TopKeys`.
+    Statistics are attributes (`seen.entropy`) and entries of `seen.stats`. If you index with a statistic or
+    its class, type checkers know the type of the result: `seen[Entropy]` is a tensor, `seen[TopK(8)]` a
+    `TopKeys`.
     """
 
     out: Float[Tensor, "*batch q v_dim"]
@@ -91,24 +91,25 @@ class Observation:
         return Observation(self.out.to(device), self.lse.to(device), stats, self.map.to(device), self.asked)
 
     def detach(self) -> Observation:
-        """The same observation without its graph."""
+        """The observation without its autograd graph."""
         stats = {name: _mapped(value, Tensor.detach) for name, value in self.stats.items()}
         return replace(self, out=self.out.detach(), lse=self.lse.detach(), stats=stats)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Observation:
-        """An observation with tensors of its own, without the graph of this one."""
+        """A copy of the observation with its own tensors, without autograd graph."""
         plain = self.detach()
         out, lse = deepcopy(plain.out, memo), deepcopy(plain.lse, memo)
         return Observation(out, lse, deepcopy(plain.stats, memo), deepcopy(plain.map, memo), self.asked)
 
     @extension_point
     def to_numpy(self) -> dict[str, np.ndarray]:
-        """Output, log-sum-exp and statistics as arrays by name, parts of a result as `top_k.key`."""
+        """Output, log-sum-exp and statistics as arrays by name; parts of a result have names such as
+        `top_k.key`."""
         ...
 
     @extension_point
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each batch row, head and query, with the statistics that have a value for each."""
+        """One row for each batch row, head and query, with all row statistics."""
         ...
 
     @extension_point
@@ -123,17 +124,17 @@ class Observation:
 
     @extension_point
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook shows."""
         ...
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one safetensors file: output, statistics, and the recipe of the map."""
+        """Write everything to one safetensors file: output, statistics, and the data that define the map."""
         overflow.settle()
         storage.save(storage.Parts(self.out, self.lse, self.stats, self.map), path)
 
     @staticmethod
     def load(path: str | Path) -> Observation:
-        """Read what `save` wrote; tensors are mapped from the file, not copied."""
+        """Read a file that `save` wrote; tensors are memory-mapped."""
         return Observation(*storage.load(path))
 
 
@@ -172,7 +173,7 @@ def observe(
     torch.Size([64, 64])
     """
     if torch.compiler.is_dynamo_compiling():
-        # Here, because it imports the compiler, which is at work by now.
+        # Imported here, because it imports the compiler, which is loaded already when a program is traced.
         from regard.engine.operators.uncompiled import OBSERVING
 
         shared = {"scale": scale, "bias": bias, "softcap": softcap, "sink": sink, "score": score}

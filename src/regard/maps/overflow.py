@@ -1,4 +1,4 @@
-"""Scores that no number can hold: reported where they begin, without making a GPU wait for the report."""
+"""Warnings about scores that overflow, without waiting for the GPU."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ __all__ = ["report", "settle"]
 
 HALF_MAX = torch.finfo(torch.float16).max
 LEVEL = 4
-# On a GPU so many parts of the rows have a maximum each: one number for all takes twice as long.
+# On a GPU, the number of partial maxima: reducing to a single number takes twice as long.
 PARTS = 2048
 
 
 @dataclass(frozen=True)
 class Pending:
-    """The largest log-sum-exp and score on their way from a device: `done` says whether they have arrived."""
+    """The largest log-sum-exp and score, being copied from a device; `done` says whether the copy is
+    complete."""
 
     largest: Float[Tensor, "lse_and_score parts"]
     lse: Float[Tensor, "batch heads q"]
@@ -36,10 +37,10 @@ class Pending:
 
 @dataclass(frozen=True)
 class _Courier:
-    """Brings numbers from a device. Making one takes longer than the way: they are kept for the next call."""
+    """Copies numbers from a device. Creating one takes longer than a copy, so they are reused."""
 
     largest: Float[Tensor, "lse_and_score parts"]
-    # This kind finds the stream by itself; that of `torch.cuda` asks for it in Python, which takes longer.
+    # This event class finds the stream by itself; `torch.cuda.Event` looks it up in Python, which is slower.
     event: torch.Event = field(default_factory=partial(torch.Event, "cuda"))
 
     def bring(self, largest: Float[Tensor, "lse_and_score parts"]) -> None:
@@ -48,16 +49,16 @@ class _Courier:
 
 
 _waiting: list[Pending] = []
-# By the device they come from, what kind of numbers they carry and how many.
+# Idle couriers by device, dtype and number of values.
 _couriers: dict[tuple[torch.device, torch.dtype, torch.Size], list[_Courier]] = {}
 
 
 def report(
     lse: Float[Tensor, "batch heads q"], found: Mapping[str, Any], half: bool, kept_in: torch.dtype
 ) -> None:
-    """Warn of rows that are not numbers, and of scores that float16 could not hold.
+    """Warn about NaN rows, and about scores that overflow float16.
 
-    On a GPU that is known only when it gets there: the warning comes with the next call, or from `settle`.
+    On a GPU the numbers arrive later, so the warning is raised by the next call, or by `settle`.
     """
     settle(wait=False)
     if not lse.numel():
@@ -78,7 +79,7 @@ def report(
 
 
 def settle(wait: bool = True) -> None:
-    """Give the warnings of earlier calls whose numbers have arrived; with `wait`, of all of them."""
+    """Raise the warnings of earlier calls whose numbers have arrived; with `wait`, of all earlier calls."""
     if wait and _waiting:
         torch.cuda.synchronize()
     while _waiting and _waiting[0].done():
@@ -95,7 +96,7 @@ def _largest(x: Float[Tensor, "batch heads q"]) -> Float[Tensor, "parts"]:
 
 
 def _idle(device: torch.device, largest: Float[Tensor, "lse_and_score parts"]) -> list[_Courier]:
-    """The couriers that are free to copy such numbers from a device."""
+    """The idle couriers for such numbers."""
     return _couriers.setdefault((device, largest.dtype, largest.shape), [])
 
 

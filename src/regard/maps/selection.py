@@ -22,20 +22,20 @@ USE = "use an int, a slice, None, a list, an array or a tensor of ints or flags"
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen entries of each axis, and how a tile of all of them becomes what was asked for."""
+    """The selected entries of each axis, and how to arrange their tile in the shape of the index."""
 
     axes: tuple[Int[Tensor, "n"], ...]
     shape: tuple[int, ...]
     pairs: tuple[tuple[int, tuple[Int[Tensor, "n"], ...]], ...] = ()
-    """Flags over several axes: the first of these axes, and where in the tile each true flag is."""
+    """For flags over several axes: the first of these axes, and the index of each true flag in the tile."""
 
     @property
     def cells(self) -> int:
-        """How many cells the tile has."""
+        """The number of cells of the tile."""
         return math.prod(len(axis) for axis in self.axes)
 
     def arranged(self, tile: Tensor) -> Tensor:
-        """The tile in the shape of the index: without the axes of ints, with new axes where None stood."""
+        """The tile in the shape of the index: axes of ints are removed, and None adds an axis."""
         for first, places in reversed(self.pairs):
             tile = tile[(slice(None),) * first + places]
         return tile.reshape(self.shape)
@@ -43,7 +43,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class _Part:
-    """One entry of an index: what it chooses of each axis it covers, and the axes it leaves in the result."""
+    """One entry of an index: the entries that it selects of each axis, and the axes that it leaves."""
 
     axes: tuple[Int[Tensor, "n"], ...]
     shape: tuple[int, ...]
@@ -53,8 +53,8 @@ class _Part:
 def select(index: Any, shape: tuple[int, ...]) -> Selection:
     """Normalise an index: ints, slices with steps, None, an ellipsis, lists, arrays and tensors.
 
-    With at most one list, array or tensor beside slices this is NumPy's indexing. Several choose every
-    combination of their entries, as `numpy.ix_` does, and an axis always stays where it was.
+    With at most one list, array or tensor, this is NumPy's indexing. Several select every combination of
+    their entries, as `numpy.ix_` does, and axes keep their order.
     """
     given = list(index) if isinstance(index, tuple) else [index]
     given = [part if _is_simple(part) else _tensor(part) for part in given]
@@ -89,7 +89,7 @@ def _is_simple(part: Any) -> bool:
 
 
 def _integer(part: Any) -> int | None:
-    """The part as an int, if it is one; an array of one int is no int."""
+    """The part as an int, if it is one; an array with one int is not."""
     if isinstance(part, bool) or getattr(part, "ndim", 0) or str(getattr(part, "dtype", "")).endswith("bool"):
         return None
     try:
@@ -111,20 +111,20 @@ def _converted(part: Any) -> Tensor:
         try:
             return torch.as_tensor(part)
         except (TypeError, ValueError):
-            # Arrays that run backwards, and others that PyTorch does not read.
+            # PyTorch can't convert arrays with negative strides and some others.
             return torch.as_tensor(part.tolist())
     return torch.as_tensor(list(part))
 
 
 def _width(part: Any) -> int:
-    """How many axes an entry covers."""
+    """The number of axes that an entry covers."""
     if part is None or part is Ellipsis:
         return 0
     return max(1, part.ndim) if isinstance(part, Tensor) and part.dtype == torch.bool else 1
 
 
 def _part(entry: Any, sizes: tuple[int, ...], names: tuple[str, ...]) -> _Part:
-    """Interpret one entry of an index; `sizes` and `names` are those of the axes from there on."""
+    """Interpret one entry of an index; `sizes` and `names` are those of the remaining axes."""
     if entry is None:
         return _Part((), (1,))
     if isinstance(entry, Tensor) and entry.dtype == torch.bool and entry.ndim:
@@ -151,7 +151,7 @@ def _whole(entry: Tensor, name: str) -> Tensor:
 
 
 def _flags(flags: Tensor, sizes: tuple[int, ...], names: tuple[str, ...]) -> _Part:
-    """The cells whose flags are true, in order; over one axis that is a list of indices."""
+    """The cells whose flags are true, in order; for one axis a list of indices."""
     if flags.shape != sizes[: flags.ndim]:
         where = " and ".join(names[: flags.ndim])
         got = f"{flags.numel()} flags" if flags.ndim == 1 else f"flags of shape {tuple(flags.shape)}"

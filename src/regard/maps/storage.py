@@ -1,4 +1,4 @@
-"""Observations on disk: one safetensors file, tensors by name, everything else as JSON beside them."""
+"""Saves observations to a safetensors file: tensors by name, everything else as JSON metadata."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Parts(NamedTuple):
 
 
 def save(seen: Parts, path: str | Path) -> None:
-    """Write to a temporary name first, so that a crash leaves the old file or the new one."""
+    """Write under a temporary name and rename, so that a crash leaves the old file or the new one."""
     from safetensors.torch import save_file
 
     path = Path(path)
@@ -46,7 +46,7 @@ def save(seen: Parts, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> Parts:
-    """Read the parts of an observation; a file of another kind or of a newer version is refused."""
+    """Read the parts of an observation; raises MapError for other files and newer formats."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -68,7 +68,7 @@ def load(path: str | Path) -> Parts:
 
 
 def _flatten(name: str, value: Any, tensors: dict[str, Tensor]) -> str:
-    """Put a statistic's tensors among the others; what it returns says how to build it again."""
+    """Add a statistic's tensors to `tensors`; returns the layout that rebuilds the statistic."""
     if isinstance(value, Tensor):
         tensors[f"stats.{name}"] = value
         return "tensor"
@@ -93,7 +93,7 @@ def _recipe_tensors(seen: AttentionMap) -> dict[str, Tensor]:
 
 
 def _recipe(seen: AttentionMap) -> dict[str, Any]:
-    """Mask and scoring as JSON; functions cannot be written, and the error says what to do."""
+    """Mask and scoring as JSON; raises MapError for functions."""
     p, scoring = seen.problem, seen.problem.scoring
     if scoring.score_mod is not None:
         raise MapError(
