@@ -1,4 +1,4 @@
-"""`Atlas`: what every head of a model does, one card per head."""
+"""`Atlas`: the survey of a model's heads, one card per head."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, repr=False)
 class Atlas:
-    """What every head of a model does with one text: `atlas(recording)` or `recording.atlas()` makes it.
+    """The survey of every head of a model on one text, made by `atlas(recording)` or `recording.atlas()`.
 
     >>> card = HeadCard("decoder", 0, 0, {"self": Finding("self", 0.9, 0.3, "0.90 of the weight")}, {})
     >>> seen = Atlas("TinyLlama", 128, (card,))
@@ -107,7 +107,7 @@ class Atlas:
 
     @extension_point
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook shows."""
         ...
 
     def save(self, path: str | Path) -> None:
@@ -119,7 +119,7 @@ class Atlas:
 
     @staticmethod
     def load(path: str | Path) -> Atlas:
-        """Read what `save` wrote."""
+        """Read a file that `save` wrote."""
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
             if data["format"] > FORMAT:

@@ -1,4 +1,4 @@
-"""`HeadCard`: what is known about one head."""
+"""`HeadCard`: the findings and statistics of one head."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Finding", "HeadCard"]
 
 @dataclass(frozen=True)
 class Finding:
-    """How well one kind describes one head: a score from 0 to 1, None where the kind makes no sense.
+    """How well one kind describes one head: a score from 0 to 1, None if the kind is undefined.
 
-    `weight` is the mean weight on the keys in question over `queries` queries, `chance` what a head that
-    spreads evenly has there. `evidence` says in words what was seen, or why there is no score.
+    `weight` is the mean weight on the keys of the kind over `queries` queries; `chance` is the weight of an
+    even spread on them. `evidence` is a text about the observation, or the reason why there is no score.
     """
 
     kind: str
@@ -45,17 +45,17 @@ class HeadCard:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds it is of, best first; none, one or several."""
+        """The kinds of the head, best first; there may be none or several."""
         found = [finding for finding in self.findings.values() if finding.found]
         return tuple(f.kind for f in sorted(found, key=lambda f: -(f.score or 0)))
 
     @property
     def evidence(self) -> dict[str, str]:
-        """What was seen of each kind it is of."""
+        """The evidence for each of its kinds."""
         return {kind: self.findings[kind].evidence for kind in self.kinds}
 
     def score(self, kind: str) -> float | None:
-        """How well one kind describes it, from 0 to 1; None where the kind makes no sense here."""
+        """How well one kind describes it, from 0 to 1; None if the kind is undefined here."""
         if kind not in self.findings:
             raise RecordingError(f"there is no kind {kind!r}; kinds are: {', '.join(self.findings)}.")
         return self.findings[kind].score

@@ -1,4 +1,4 @@
-"""An atlas as a table: for the terminal, for spreadsheets, for data frames."""
+"""Tables of an atlas for the terminal, spreadsheets and data frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["flat_rows", "rich_table", "writable", "write_csv", "write_parquet"]
 
 
 def flat_rows(heads: Sequence[HeadCard]) -> list[dict[str, Any]]:
-    """One flat dict per head; columns are identifiers, and None is no value."""
+    """One flat dict per head; keys are identifiers, and missing values are None."""
     return [
         {
             "stack": card.stack,
@@ -33,7 +33,7 @@ def flat_rows(heads: Sequence[HeadCard]) -> list[dict[str, Any]]:
 
 
 def rich_table(title: str, heads: Sequence[HeadCard], kind: str | None = None) -> Table:
-    """One line per head: what it is, the evidence for its best kind or the one named, and a few numbers."""
+    """One row per head: its kinds, the evidence for the best of them or for `kind`, and a few numbers."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -59,7 +59,7 @@ def rich_table(title: str, heads: Sequence[HeadCard], kind: str | None = None) -
 
 
 def write_csv(heads: Sequence[HeadCard], path: Path) -> None:
-    """One line per head, with a header; an empty cell is no value."""
+    """One line per head, with a header; missing values are empty cells."""
     rows = flat_rows(heads)
     with writable(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else ["stack", "layer", "head", "kinds"])
@@ -84,7 +84,8 @@ def write_parquet(heads: Sequence[HeadCard], path: Path) -> None:
 
 @contextmanager
 def writable(path: Path) -> Generator[Path]:
-    """A draft that becomes the file when all is written: a crash leaves the old one or the new one."""
+    """Yield a temporary path that is renamed to the file afterwards; a crash leaves the old file or the new
+    one."""
     draft = path.with_name(path.name + ".part")
     try:
         yield draft

@@ -1,4 +1,4 @@
-"""Is this tutorial right? Printed numbers of attention, judged from each other."""
+"""Checks the printed numbers of attention examples against each other."""
 
 from regard.checking.check import check
 from regard.checking.numeral import Numeral, numeral

@@ -1,6 +1,6 @@
-"""Attention in plain arithmetic: over numbers, and over the ranges that rounding leaves open.
+"""Attention in plain Python: over numbers, and over ranges of rounded numbers.
 
-A checked example has a few dozen numbers, so lists do, and the program starts without PyTorch.
+An example has a few dozen numbers, so lists are fast enough, and the program starts without PyTorch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def transpose(a: Sequence[Sequence]) -> list[list]:
 
 
 class Exact:
-    """Numbers as they are.
+    """Operations on exact numbers.
 
     >>> Exact.product([[1, 2]], [[3], [4]]), Exact.softmax([[0.0, 0.0, -math.inf]])
     ([[11.0]], [[0.5, 0.5, 0.0]])
@@ -33,7 +33,7 @@ class Exact:
 
     @staticmethod
     def times(a: Matrix, factor: float) -> Matrix:
-        # A hidden score stays hidden, also where the scale is 0.
+        # A masked score stays masked, also with a scale of 0.
         return [[x if math.isinf(x) else x * factor for x in row] for row in a]
 
     @staticmethod
@@ -62,7 +62,8 @@ class Exact:
 
 
 class Ranges:
-    """The same over (low, high) pairs: every result holds all that numbers inside the ranges can give."""
+    """The same operations on (low, high) ranges; a result contains every value for numbers within the
+    ranges."""
 
     @staticmethod
     def product(a: list[list[Range]], b: list[list[Range]]) -> list[list[Range]]:
@@ -90,7 +91,8 @@ class Ranges:
 
     @staticmethod
     def softmax(a: list[list[Range]]) -> list[list[Range]]:
-        """A weight is least where its own score is least and all others are largest; and the reverse."""
+        """The lower end of a weight has its own score at the lower end and all others at the upper; and vice
+        versa."""
         return [[_extremes(row, i, _softmax) for i in range(len(row))] for row in a]
 
     @staticmethod

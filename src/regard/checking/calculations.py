@@ -1,4 +1,4 @@
-"""Arithmetic that an example writes out, judged like its tables: e^2 / 11.2 = 0.659."""
+"""Checks arithmetic that an example writes out, such as e^2 / 11.2 = 0.659."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WRONG = "the right side does not follow from the left"
 
 
 def checked_calculations(text: str) -> CheckedStep | None:
-    """The verdicts about the calculations of a text, one row each; None if it holds none.
+    """The verdicts about the calculations in a text, one row each; None if there are none.
 
     >>> step = checked_calculations("0.401×10 + 0.198×0 + 0.401×5 = 6.017, and 3×0.5 = 1.5")
     >>> [(cell.printed.text, cell.verdict.value, cell.right) for cell in step]

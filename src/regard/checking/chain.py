@@ -1,4 +1,4 @@
-"""Each step computed from the others: unrounded, from what is printed, and over printed ranges."""
+"""Computes each step from the others: unrounded, from printed numbers, and from their ranges."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ __all__ = ["Chain"]
 class Chain:
     """The steps of one example, each computed in three ways.
 
-    `exact` starts from the first tables and rounds nothing; `linked` takes the nearest printed step as it is
-    printed, as one does by hand; `ranges` takes its numbers to lie anywhere within their printed digits.
+    `exact` starts from the first tables and rounds nothing. `linked` starts from the printed numbers of the
+    nearest printed step, as one does by hand. `ranges` allows these numbers to be anywhere within their
+    printed digits.
 
     >>> from regard.checking.reading import read
     >>> chain = Chain(read("scores: 1 0 1\\nweights: 0.4 0.2 0.4\\nv: 10 0 5\\noutput: 6.0")[0])
@@ -31,7 +32,7 @@ class Chain:
 
     @cached_property
     def scale(self) -> Scale | None:
-        """What scores are multiplied by: as printed, else 1/√d where q or k is printed, else nothing."""
+        """The scale: as printed, else 1/√d if q or k is printed, else None."""
         if self.example.scale is not None:
             return self.example.scale
         dim = self.example.dim
@@ -39,11 +40,11 @@ class Chain:
 
     @cached_property
     def heads(self) -> tuple[str, ...]:
-        """The outputs of several heads that the output joins."""
+        """The outputs of the heads that the output joins."""
         return tuple(name for name in self.example.tables if name.startswith("head "))
 
     def parents(self, name: str) -> tuple[str, ...]:
-        """The steps that one is computed from; empty where something is missing or it is given."""
+        """The steps that a step is computed from; empty if one is missing, or if the step is an input."""
         if name in GIVEN or name in self.heads:
             return ()
         if name == "output" and self.heads:
@@ -77,35 +78,35 @@ class Chain:
         return table is not None and not table.groups
 
     def exact(self, name: str) -> Matrix:
-        """A step computed from the first tables, nothing rounded on the way."""
+        """A step computed from the first tables without rounding."""
         return self._remembered(
             "exact", name, lambda: self._made(Exact, name, self.exact) or self._values(name)
         )
 
     def linked(self, name: str) -> Matrix:
-        """A step computed from the nearest printed steps, as they are printed."""
+        """A step computed from the printed numbers of the nearest printed steps."""
         return self._remembered("linked", name, lambda: self._made(Exact, name, self.nearest))
 
     def nearest(self, name: str) -> Matrix:
-        """A step as printed, or else computed from the nearest that are."""
+        """The printed step, or else the step computed from the nearest printed ones."""
         return self._values(name) if self._printed(name) else self.linked(name)
 
     def ranges(self, name: str) -> list[list[Range]]:
-        """All that a step can be if the nearest printed numbers are anywhere within their digits."""
+        """The ranges of a step if the nearest printed numbers may be anywhere within their digits."""
         return self._remembered("ranges", name, lambda: self._made(Ranges, name, self.around))
 
     def reach(self, name: str) -> list[list[Range]]:
-        """All that a step can be if the first tables are anywhere within their digits."""
+        """The ranges of a step if the first tables may be anywhere within their digits."""
         return self._remembered(
             "reach", name, lambda: self._made(Ranges, name, self.reach) or self.around(name)
         )
 
     def around(self, name: str) -> list[list[Range]]:
-        """The ranges of a step: of its printed digits, or else those that it can have."""
+        """The ranges of a step: those of its printed digits, or else the computed ones."""
         if not self._printed(name):
             return self.ranges(name)
         table = self.example.tables[name]
-        # Inputs and matrices are what an example defines; all later tables may have been rounded for print.
+        # Inputs and matrices are exact by definition; later tables may have been rounded for printing.
         return [[(x, x) for x in row] for row in table.values] if name in GIVEN else table.ranges
 
     def _remembered(self, how: str, name: str, make: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""`check`: which printed numbers of a worked example follow from the others, which do not, and why."""
+"""`check`: judge which printed numbers of a worked example follow from the others, and why others don't."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["check"]
 
 
 def check(printed: str | Mapping[str, Any] | None = None, /, **tables: Any) -> Report:
-    """Judge a worked example of attention from its printed numbers alone, cell by cell, with the causes.
+    """Judge a worked example of attention by its printed numbers, cell by cell, with causes.
 
     Give any of x, w_q, w_k, w_v, q, k, v, scores, scaled, masked, exps, total, weights, output, w_o and
     projected, and the scale, mask, tokens or `causal=True`: as text in any form (JSON, Markdown, LaTeX,
@@ -55,7 +55,7 @@ def _judged(example: Example | Counts, wanted: bool) -> CheckedExample | None:
 
 
 def _checked(example: Example, wanted: bool) -> CheckedExample | None:
-    """The verdicts about one example; where nothing follows from the rest an error, if that was wanted."""
+    """The verdicts about one example; with `wanted`, raises if no table follows from others."""
     chain = Chain(example)
     steps: dict[str, CheckedStep] = {}
     for name in (*GIVEN, *chain.heads, *STEPS):

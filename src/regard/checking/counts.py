@@ -1,4 +1,4 @@
-"""Printed sizes: parameters of a model's projections, entries, bytes and FLOPs of a score matrix."""
+"""Checks printed sizes: parameters of projections; entries, bytes and FLOPs of a score matrix."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ SIZES = ("entries", "bytes", "flops", "qk_flops")
 
 @dataclass(frozen=True)
 class Counts:
-    """What an example says about a model's shape or about lengths, and the sizes it printed for them."""
+    """A model's shape or lengths, and the sizes printed for them."""
 
     name: str
     given: dict[str, Any]
 
 
 def counts_in(given: Mapping[str, Any], name: str) -> Counts | None:
-    """A mapping as counts, if it is about sizes and not about attention's numbers.
+    """A mapping as counts, if it is about sizes.
 
     >>> counts_in({"n": 1000, "entries": "1000000"}, "table").given["entries"]
     '1000000'
@@ -51,7 +51,7 @@ def counts_in(given: Mapping[str, Any], name: str) -> Counts | None:
 
 @dataclass(frozen=True)
 class _Size:
-    """One printed size, the exact one, and what mistakes would make of it."""
+    """One printed size, the exact one, and the results of mistakes."""
 
     name: str
     formula: str
@@ -72,7 +72,7 @@ class _Size:
 
 
 def checked_counts(counts: Counts) -> CheckedExample | None:
-    """The verdicts about printed sizes; None where a shape is given and no size was printed."""
+    """The verdicts about printed sizes; None if a shape is given but no size."""
     printed = counts.given.get("printed")
     given = {**counts.given, **(printed if isinstance(printed, Mapping) else {})}
     sizes = list(_model(given) if "d_model" in given else _matrix(given, counts.name))
@@ -115,7 +115,7 @@ def _model(given: Mapping[str, Any]) -> Iterable[_Size]:
 def _matrix(given: Mapping[str, Any], name: str) -> Iterable[_Size]:
     printed = {key: numeral(str(given[key])) for key in SIZES if key in given}
     lengths = _lengths(str(given["n"]))
-    # 1K is 1000 or 1024: whichever makes more of the prints exact.
+    # 1K is 1000 or 1024: choose the one that makes more of the printed sizes exact.
     n = max(reversed(lengths), key=lambda n: _exactness(n, name, printed))
     entries = n * n
     once = (("it grows with n, not with n²", n), ("rows and columns were added, not multiplied", 2 * n))
@@ -145,7 +145,7 @@ def _exactness(n: int, name: str, printed: Mapping[str, Numeral]) -> int:
 
 
 def _lengths(text: str) -> Sequence[int]:
-    """What n may be: 1K is 1000 or 1024."""
+    """The possible values of n: 1K is 1000 or 1024."""
     found = re.fullmatch(r"(\d+)\s*([kKmM]?)", text.strip())
     if not found:
         raise RegardError(f"n is {text!r}; write a length such as 1024 or 4K.")

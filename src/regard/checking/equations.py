@@ -1,4 +1,4 @@
-"""Arithmetic that is written out, 0.4×10 + 0.2×5 = 5: does the right side follow from the left?"""
+"""Evaluates written-out arithmetic, such as 0.4×10 + 0.2×5 = 5, and compares the two sides."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _FUNCTIONS: dict[str, Callable[[float], float]] = {
     "exp": math.exp, "sqrt": math.sqrt, "tanh": math.tanh, "cos": math.cos, "sin": math.sin, "ln": math.log,
     "log": math.log,
 }  # fmt: skip
-# Two calculations with an ≈ between them are compared to so many decimals.
+# The decimals to which two calculations joined by ≈ are compared.
 DECIMALS, HALF = 3, 0.0005
 
 
 @dataclass(frozen=True)
 class Equation:
-    """One step of a calculation: what stands on the left, what that comes to, and what is printed for it."""
+    """One step of a calculation: its left side, the value of that, and the printed result."""
 
     left: str
     value: float
@@ -35,12 +35,12 @@ class Equation:
 
     @property
     def holds(self) -> bool:
-        """Whether the printed number is what the printed left side gives."""
+        """Whether the printed number equals the value of the printed left side."""
         return self.printed.shows(self.value)
 
     @property
     def possible(self) -> bool:
-        """Whether it is what the left side gives if the numbers there are rounded themselves."""
+        """Whether it is possible if the numbers on the left side are rounded themselves."""
         off = 0.0
         for found in re.finditer(r"\d*\.\d+|\d+\.\d*", self.left):
             half = 0.5 * 10.0 ** -len(found[0].partition(".")[2])
@@ -50,7 +50,7 @@ class Equation:
 
 
 def evaluated(text: str) -> float:
-    """What an expression of printed numbers comes to.
+    """The value of an expression of printed numbers.
 
     >>> evaluated("0.401×10 + 0.198×0 + 0.401×5"), evaluated("e^0 / (e^0 + e^(−2) + (3 more: 0.5))") < 1
     (6.015, True)
@@ -64,7 +64,7 @@ def evaluated(text: str) -> float:
 
 
 def equations_in(text: str) -> list[Equation]:
-    """The calculations of a text: every line, or part of one, of the form a×b + c×d = e, ≈ or = alike.
+    """The calculations in a text: lines, or parts of lines, of the form a×b + c×d = e, with ≈ or =.
 
     >>> [(e.left, e.holds) for e in equations_in("so 0.3 / √2 ≈ 0.212, and 2×3 = 7")]
     [('0.3 / √2', True), ('2×3', False)]
@@ -84,7 +84,7 @@ def _equation(left: str, right: str) -> Equation | None:
         r"[-−\d(√e.][^a-df-zA-Z]*(?:(?:e\^|exp|sqrt|tanh|cos|sin|more:)[^a-df-zA-Z]*)*$", left.strip()
     )
     result = re.match(r"\s*([-−]?\d+(?:\.\d+)?(?:e[-−]?\d+)?)(?=\s*(?:$|[^\d\s+×*/·^.−e-]))", right)
-    # A side that is a calculation itself is what the side after it is compared with.
+    # In a chain of equations, each side is compared with the next.
     other = right.strip()
     if expression is None or not re.search(r"[+×*/·÷^√]|\s[-−]\s", expression[0]):
         return None
@@ -101,7 +101,7 @@ def _equation(left: str, right: str) -> Equation | None:
 
 
 class _Parser:
-    """Plain recursive descent over sums, products, powers and brackets."""
+    """A recursive-descent parser of sums, products, powers and brackets."""
 
     def __init__(self, text: str) -> None:
         for sign, plain in _SIGNS.items():

@@ -1,4 +1,4 @@
-"""What was printed: tables of numerals under the names of their steps, and what is known about the scale."""
+"""A printed example: tables of numerals by step, and the scale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Example", "Scale", "Table"]
 
 @dataclass(frozen=True)
 class Table:
-    """One printed table. `flat` is one printed as a plain list; `groups` names keys that one cell sums up.
+    """One printed table. `flat` means printed as a flat list; `groups` are the keys that each cell sums over.
 
     >>> from regard.checking.numeral import numeral
     >>> Table.of([["0.40", "0.60"]]).values
@@ -62,7 +62,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Scale:
-    """What scores are multiplied by, and how it was written: √64, or 0.125."""
+    """The scale of the scores, and its printed form: √64, or 0.125."""
 
     value: float
     words: str
@@ -75,7 +75,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Example:
-    """Everything one worked example printed."""
+    """All printed tables and settings of one worked example."""
 
     tables: dict[str, Table]
     name: str = ""
@@ -90,7 +90,7 @@ class Example:
 
     @property
     def dim(self) -> int | None:
-        """How many numbers a query or a key has."""
+        """The dim of a query or a key."""
         for name in ("q", "k"):
             if name in self.tables:
                 return self.tables[name].shape[1]
@@ -101,7 +101,7 @@ class Example:
 
     @property
     def keys(self) -> int | None:
-        """How many keys there are."""
+        """The number of keys."""
         if "k" in self.tables:
             return self.tables["k"].shape[0]
         for name in ("scores", "scaled", "masked", "exps", "weights"):
@@ -150,7 +150,7 @@ class Example:
         )
 
     def labels(self, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What the rows and the columns of a step are called, where anything is known about it."""
+        """The names of a step's rows and columns, if known."""
         table = self.tables[name]
         rows, columns = table.shape
         queries, keys = self.tokens, self.key_tokens or self.tokens

@@ -1,4 +1,4 @@
-"""One printed table against what the others say: cell by cell a verdict, and for what is wrong a cause."""
+"""Judges one printed table by the others: a verdict per cell, and causes for wrong ones."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from regard.checking.verdict import Cell, CheckedStep, Verdict
 __all__ = ["judge"]
 
 UNKNOWN = "no known mistake gives this number"
-# A mistake explains a table of rounded inputs if it is at most this many last digits off, where the right
-# formula is off by more than that many.
+# With rounded inputs, a mistake explains a table if its error is at most this many units of the last digit,
+# and that of the right formula is more than the second number.
 NEAR, FAR = 1.5, 6.0
 At = tuple[int, int]
 
 
 def judge(chain: Chain, name: str, before: dict[str, CheckedStep]) -> CheckedStep:
-    """The verdicts about one table; `before` holds those about the tables that it follows from."""
+    """The verdicts about one table; `before` are those about the tables that it is computed from."""
     table = chain.example.tables[name]
     rows, columns = chain.example.labels(name)
     if not chain.parents(name):
@@ -37,7 +37,7 @@ def judge(chain: Chain, name: str, before: dict[str, CheckedStep]) -> CheckedSte
 
 
 def _given(name: str, table: Table) -> tuple[tuple[Cell, ...], ...]:
-    """Nothing says what these should be, except that weights add up to 1."""
+    """Judge an input table: nothing can be checked, except that weights sum to 1."""
     return tuple(
         tuple(
             Cell(i, j, x, Verdict.WRONG if bad else Verdict.GIVEN, None, _sum_cause(row) if bad else "")
@@ -67,7 +67,7 @@ def _formula(chain: Chain, name: str) -> str:
 
 
 def _within(cells: Sequence[Numeral], ranges: Sequence[Range]) -> bool:
-    """Whether each number, within its printed digits, lies in what it can be."""
+    """Whether the printed range of each number intersects the possible range."""
     return all(
         cell.low <= high + 1e-12 and cell.high >= low - 1e-12
         for cell, (low, high) in zip(cells, ranges, strict=True)
@@ -75,7 +75,7 @@ def _within(cells: Sequence[Numeral], ranges: Sequence[Range]) -> bool:
 
 
 class _Judgement:
-    """The verdicts about one table that follows from others."""
+    """Judges one table that is computed from others."""
 
     def __init__(self, chain: Chain, name: str, table: Table, before: dict[str, CheckedStep]) -> None:
         self.chain, self.name, self.table, self.before = chain, name, table, before
@@ -113,14 +113,14 @@ class _Judgement:
         return Cell(i, j, printed, verdict, exact, cause)
 
     def _summed(self, values: Matrix) -> Matrix:
-        """Where one printed cell stands for several keys, the sum over them."""
+        """The sums over the keys of each cell, if printed cells group several keys."""
         groups = self.table.groups
         if not groups:
             return values
         return [[math.fsum(row[i] for i in group) for group in groups] for row in values]
 
     def _shifted(self) -> None:
-        """e^(score − largest of the row) is as good: softmax does not change."""
+        """Accept e^(score − largest of the row), which gives the same softmax."""
         logits = self.chain.exact("masked")
         tops = [max(row) for row in logits]
         shifted = [
@@ -131,7 +131,7 @@ class _Judgement:
             self.exact, self.right = shifted, matches(self.table, shifted)
 
     def _by_link(self, rest: list[At]) -> None:
-        """Cells that follow from the printed step before: an error passed on, or rounding passed on."""
+        """Cells that follow from the previous printed step: propagated errors or rounding."""
         follows = matches(self.table, self.linked)
         for i, j in rest:
             if not follows[i][j]:
@@ -155,7 +155,7 @@ class _Judgement:
         return bool(self.chain.parents(name))
 
     def _sources(self) -> list[str]:
-        """The printed tables that a link starts from."""
+        """The printed tables that `linked` starts from."""
         return self._printed_before(self.name)
 
     def _printed_before(self, name: str) -> list[str]:
@@ -170,7 +170,7 @@ class _Judgement:
         return found
 
     def _rounded_sources(self, row: int) -> list[str]:
-        """The tables that a possible row follows from: those before it, or before the wrong ones of them."""
+        """The tables that a possible row may come from: its sources, or those before wrong sources."""
         found: list[str] = []
         for name in self._sources():
             found += self._printed_before(name) if self._wrong_in(name, row, 0) else [name]
@@ -180,7 +180,7 @@ class _Judgement:
         step = self.before.get(name)
         if step is None:
             return False
-        # Keys and values serve every query; all else serves the query of its row.
+        # Keys and values affect all rows; other tables affect only their own row.
         lines = step.cells if name in ("k", "v") else step.cells[row : row + 1]
         return any(cell.verdict in (Verdict.WRONG, Verdict.INHERITED) for line in lines for cell in line)
 
@@ -196,7 +196,7 @@ class _Judgement:
         return found
 
     def _by_mistake(self, rest: list[At], whole: bool) -> None:
-        """One mistake that gives every cell of the table, or else every cell of the rows in question."""
+        """Find one mistake that gives every cell of the table, or else every cell of the remaining rows."""
         looked = range(len(self.table.cells)) if whole else sorted({i for i, _ in rest})
         found = self._mistakes()
         for fits in (self._strictly, self._nearly):
@@ -211,7 +211,7 @@ class _Judgement:
         return all(all(hits[i]) for i in rows)
 
     def _nearly(self, mistake: Mistake, rows: Iterable[int]) -> bool:
-        """Whether a mistake comes close where the right formula does not: inputs may be rounded."""
+        """Whether a mistake is close and the right formula is not, as the inputs may be rounded."""
         exact = all(
             x.whole for n in self._sources() for row in self.chain.example.tables[n].cells for x in row
         )
@@ -221,7 +221,7 @@ class _Judgement:
         return off <= NEAR and right > FAR
 
     def _units(self, values: Matrix, rows: Iterable[int]) -> float:
-        """How far values are from the printed ones, in units of the last printed digit, at most."""
+        """The largest difference of values from the printed ones, in units of the last printed digit."""
         return max(
             0.0 if cell.shows(x) else abs(cell.value - x) / (2 * cell.half) if cell.half else math.inf
             for i in rows
@@ -229,7 +229,7 @@ class _Judgement:
         )
 
     def _by_row(self, row: int) -> None:
-        """What explains the rest of one row: digits cut off, rounded inputs, a mistake of this row."""
+        """Explain the remaining cells of one row: truncation, rounded inputs, or a mistake in this row."""
         rest = self._left([(row, j) for j in range(len(self.table.cells[row])) if not self.right[row][j]])
         if not rest:
             return
@@ -250,7 +250,7 @@ class _Judgement:
             cause = f"it follows from the printed {wrong[0]}, which are wrong"
             self.found |= dict.fromkeys(rest, (Verdict.INHERITED, cause))
             return
-        # A row of one or two digits fits too many mistakes by chance.
+        # A row with only one or two digits matches too many mistakes by chance.
         if len(rest) == 1 and sum(cell.digits for cell in self.table.cells[row]) > 2:
             self._by_mistake(rest, whole=True)
 
@@ -270,12 +270,12 @@ class _Judgement:
         return True
 
     def _around(self, row: int, rest: list[At]) -> bool:
-        """Whether the printed steps before, anywhere within their digits, give these cells of a row."""
+        """Whether the previous printed steps, within their digits, can give these cells of a row."""
         around, cells = self.chain.ranges(self.name)[row], self.table.cells[row]
         return _within([cells[j] for _, j in rest], [around[j] for _, j in rest])
 
     def _by_slip(self, rest: list[At]) -> None:
-        """Slips of single cells; what is left has no cause that is known here."""
+        """Explain cells by slips; the remaining cells have no known cause."""
         places = [Place(i, j, self.table.cells[i][j], self.exact[i][j]) for i, j in rest]
         pairs = swapped(places)
         if self.name == "scaled" and self.chain.scale is not None:
@@ -294,7 +294,7 @@ class _Judgement:
                 self.found[at] = Verdict.WRONG, self._unexplained(place.row)
 
     def _unexplained(self, row: int) -> str:
-        """What to say of a number that no known mistake gives; of weights, which scores come closest."""
+        """The text for a number that no known mistake gives; for weights, the scores that come closest."""
         logits = (
             self.chain.exact("masked")[row] if self.name == "weights" and self.chain.has("masked") else []
         )

@@ -1,4 +1,4 @@
-"""Known mistakes: for each step the tables that people get when they do one thing wrong."""
+"""Known mistakes: for each step, the tables that result from one mistake."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from regard.checking.chain import Chain
 __all__ = ["Mistake", "mistakes"]
 
 Get = Callable[[str], Matrix]
-# Decimals to which people round on the way.
+# Decimals to which intermediate results are often rounded.
 ROUNDINGS = (1, 2, 3, 4)
-# Widths that a root in a printed scale may be of.
+# Head widths to try for √d in a printed scale.
 LARGEST_ROOT = 4096
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """What one mistake makes of a step.
+    """The result of one mistake in a step.
 
-    `rounding` alone is no fault of the formula; `fitted` is a number that was searched for, and is believed
-    only if it gives every digit.
+    `rounding` means that the formula is right but rounded; `fitted` means that a number was searched for, so
+    it counts only if it gives every digit.
     """
 
     cause: str
@@ -33,7 +33,7 @@ class Mistake:
 
 
 def mistakes(chain: Chain, name: str, get: Get, printed: Matrix) -> Iterator[Mistake]:
-    """The mistakes that a step may hold, likeliest first; `get` gives the steps before it."""
+    """The possible mistakes of a step, likeliest first; `get` returns the previous steps."""
     makers = {
         "q": _projection,
         "k": _projection,
@@ -52,7 +52,7 @@ def mistakes(chain: Chain, name: str, get: Get, printed: Matrix) -> Iterator[Mis
 
 
 def _joins(chain: Chain, get: Get) -> Iterator[Mistake]:
-    """Heads joined in another way than side by side."""
+    """Mistakes in joining heads."""
     parts = [get(name) for name in chain.heads]
     width = sum(len(part[0]) for part in parts)
     flat = [x for part in parts for row in part for x in row]
@@ -120,7 +120,7 @@ def _scaled(chain: Chain, name: str, get: Get, printed: Matrix) -> Iterator[Mist
                 if root and root != math.sqrt(scale.root):
                     cause = f"rounded too early: √{scale.root:g} was taken as {root:g}"
                     yield Mistake(cause, Exact.times(s, 1 / root), rounding=True)
-    # Of large roots several fit as closely: those of a power of two are the likeliest.
+    # Several large roots fit equally well; powers of two are the likeliest.
     for dim in sorted(range(1, LARGEST_ROOT + 1), key=lambda d: (d > 64 and d.bit_count() > 1, d)):
         if _first(s, printed, 1 / math.sqrt(dim)):
             yield Mistake(
@@ -129,7 +129,7 @@ def _scaled(chain: Chain, name: str, get: Get, printed: Matrix) -> Iterator[Mist
 
 
 def _first(s: Matrix, printed: Matrix, scale: float) -> bool:
-    """Whether a scale makes roughly the printed number of the largest score: most need no closer look."""
+    """Whether a scale roughly gives the printed value of the largest score; a cheap test before others."""
     cells = [
         (abs(x), y, x) for row, line in zip(s, printed, strict=True) for x, y in zip(row, line, strict=True)
     ]
@@ -138,14 +138,14 @@ def _first(s: Matrix, printed: Matrix, scale: float) -> bool:
 
 
 def _scalings(chain: Chain, s: Matrix, after: Callable[[Matrix], Matrix]) -> Iterator[Mistake]:
-    """The scale left out, applied twice, by d and not by √d, or the wrong way round."""
+    """The scale left out, applied twice, with d instead of √d, or inverted."""
     scale = chain.scale
     if scale is None or scale.value == 1:
         return
     yield Mistake(f"the scale was left out: the scores are not {scale.words}", after(s))
     twice = "the scale was applied twice"
     if scale.root:
-        # Dividing by √d twice is dividing by d: the numbers cannot tell which of the two it was.
+        # Dividing twice by √d equals dividing by d, so the numbers can't distinguish the two.
         twice = (
             f"divided by {scale.root:g}, not by √{scale.root:g}: by d for √d, or the scale was applied twice"
         )
@@ -266,7 +266,7 @@ def _early(s: Matrix) -> Iterator[Mistake]:
 
 
 def _temperatures(chain: Chain, s: Matrix, printed: Matrix) -> Iterator[Mistake]:
-    """A scale that is printed nowhere, by a whole root: from the ratio of the row's two largest weights."""
+    """Unprinted scales 1/√d with integer d, from the ratio of the row's two largest weights."""
     if sum(x > 0 for row in printed for x in row) < 3:
         return
     hide = _hider(chain)

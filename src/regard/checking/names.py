@@ -1,4 +1,4 @@
-"""What tutorials call the steps of attention, and which step each name means."""
+"""The names of attention steps in tutorials."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 __all__ = ["FORMULAS", "GIVEN", "STEPS", "TABLES", "step_named"]
 
 GIVEN = ("x", "context", "w_q", "w_k", "w_v", "w_o")
-"""Tables that nothing is computed for: they are what an example starts from."""
+"""The input tables of an example."""
 
 STEPS = ("q", "k", "v", "scores", "scaled", "masked", "exps", "total", "weights", "output", "projected")
-"""Tables that follow from others, in the order in which attention computes them."""
+"""The computed tables, in the order of the computation."""
 
 TABLES = (*GIVEN, *STEPS, "k_t")
-"""What a reader keeps as a table; kᵀ is turned and kept as k."""
+"""The tables that a reader accepts; kᵀ is transposed and stored as k."""
 
 FORMULAS = {
     "q": "x W_q",
@@ -29,7 +29,7 @@ FORMULAS = {
     "projected": "output W_o",
 }
 
-# One step a paragraph; labels are compared without spaces, capitals and decoration.
+# Labels by step, one paragraph each; compared without spaces, case and decoration.
 _ALIASES = """
 x: x input inputs embedding embeddings tokenembeddings inputvectors tokenvectors vectors
 context: context encoder memory encoderoutput encoderoutputs
@@ -75,7 +75,7 @@ _LOOKUP = {
 _SIGNS = {"ᵀ": "t", "⊤": "t", "^t": "t", "'": "t", "α": "alpha", "sqrt": "√", ".t": "t", "transpose(k)": "kt"}
 
 
-# Words that a name may be made of, and the step that they mean; the first that occurs decides.
+# Words in names, with their step; the first that occurs counts.
 _MEANT = {
     "output": "context output outputs result",
     "weights": "softmax softmaxed softmaxes weight weights prob probs probability probabilities coefficients",
@@ -93,7 +93,7 @@ _KNOWN = {*_MEANING, *_FILLERS.split()}
 
 
 def _by_words(label: str) -> str | None:
-    """The step that a name means which is made of known words: attn_scores_softmax."""
+    """The step of a name that consists of known words, such as attn_scores_softmax."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label.strip(" *_#:`"))
     words = [word for word in re.split(r"[\s_\-]+", spaced.lower()) if word and not word.isdigit()]
     if not words or not _KNOWN.issuperset(words):
@@ -105,7 +105,7 @@ def _by_words(label: str) -> str | None:
 
 
 def step_named(label: str) -> str | None:
-    """The step, or the setting, that a label means; None if it means none.
+    """The step or setting of a label; None if it is unknown.
 
     >>> [step_named(s) for s in ("Q", "Attention weights", "QK^T", "Q @ K.T / sqrt(d_k)")]
     ['q', 'weights', 'scores', 'scaled']

@@ -1,4 +1,4 @@
-"""A number as it was printed: its digits say how exact it claims to be."""
+"""`Numeral`: a printed number, with the precision that its digits claim."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.errors import RegardError
 __all__ = ["NUMBER", "Numeral", "Stand", "numeral"]
 
 Stand = str
-"""How a print stands to the exact number: exact, rounded, binary, rounded binary or wrong."""
+"""How a printed number relates to the exact one: exact, rounded, binary, rounded binary or wrong."""
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:inf|∞)\b|[-+]?∞"
 DECIMAL = {
@@ -36,15 +36,15 @@ BINARY = {
     "%": Decimal("0.01"),
 }
 PREFIXES = ("about", "approximately", "roughly", "≈", "~")
-# Floating-point noise of a computation of a few hundred terms, in relation to the number.
+# The relative rounding error of a computation with a few hundred terms.
 NOISE = 1e-12
 
 
 @dataclass(frozen=True)
 class Numeral:
-    """A printed number: its text, its value, and the half unit of its last digit that rounding may hide.
+    """A printed number: its text, its value, and half a unit of its last digit as rounding error.
 
-    A number without a point is exact: people write 1 and 0 for exactly 1 and 0.
+    A number without a decimal point is exact: 1 and 0 mean exactly 1 and 0.
 
     >>> numeral("0.40").low, numeral("0.40").high
     (0.395, 0.405)
@@ -68,16 +68,16 @@ class Numeral:
 
     @property
     def whole(self) -> bool:
-        """Whether it was printed without a point, which claims every digit."""
+        """Whether it was printed without a decimal point, so that all digits count."""
         return self.half == 0.0
 
     @property
     def digits(self) -> int:
-        """How many significant digits were printed."""
+        """The number of significant digits."""
         return len(re.sub(r"^0+|[eE].*|[^\d]", "", self.text.lstrip("-0.")))
 
     def shows(self, exact: float) -> bool:
-        """Whether the exact number, rounded to the printed digits, is this one; at a half either way.
+        """Whether the exact number, rounded to the printed digits, is this one; ties may round either way.
 
         >>> numeral("2.3").shows(2.25), numeral("0.26").shows(0.25), numeral("0").shows(1e-22)
         (True, False, True)
@@ -88,7 +88,7 @@ class Numeral:
         return abs(exact - self.value) <= self.half + slack
 
     def truncates(self, exact: float) -> bool:
-        """Whether the exact number with its further digits cut off, not rounded, is this one."""
+        """Whether the exact number, truncated to the printed digits, is this one."""
         if math.isinf(exact) or exact * self.value < 0:
             return False
         unit = 2 * self.half or 1.0
@@ -96,7 +96,7 @@ class Numeral:
         return -1e-9 <= over < 1 - 1e-9
 
     def right(self, exact: float) -> str:
-        """What should have been printed, with as many digits.
+        """The right number with the same number of digits.
 
         >>> numeral("0.65").right(0.6583), numeral("1.5e-9").right(2.06e-9), numeral("35%").right(0.4512)
         ('0.66', '2.1e-9', '45%')
@@ -113,13 +113,13 @@ class Numeral:
         return _half_up(exact, self.decimals)
 
     def widened(self, decimals: int) -> Numeral:
-        """The same number where its table shows this many decimals and leaves zeros off, as numpy does."""
+        """The number with this many decimals, for tables that drop trailing zeros, as numpy does."""
         if "e" in self.text.lower() or self.unit or not math.isfinite(self.value):
             return self
         return replace(self, decimals=decimals, half=0.5 * 10.0**-decimals if decimals else 0.0)
 
     def stands(self, exact: int | Decimal) -> Stand:
-        """How it stands to an exact count, where K, M, G and B may be powers of 1000 or of 1024.
+        """How it relates to an exact count; K, M, G and B may be powers of 1000 or of 1024.
 
         >>> [numeral("4 MB").stands(size) for size in (4000000, 4194304, 4400000, 5400000)]
         ['exact', 'binary', 'rounded', 'wrong']
@@ -163,14 +163,14 @@ def numeral(text: str) -> Numeral:
 
 
 def _half_up(exact: float, decimals: int) -> str:
-    """Rounded as people round, halves away from zero; never −0."""
-    # Twelve digits are what a computation is good for: 0.125 is a half, however it was reached.
+    """Round halves away from zero; never −0."""
+    # Round to twelve digits first, so that a computed 0.125 counts as exactly half.
     shown = str(Decimal(f"{exact:.12g}").quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP))
     return shown.removeprefix("-") if float(shown) == 0 else shown
 
 
 def _bare(text: str) -> tuple[str, str]:
-    """The digits and the unit of a print such as `about 2 GB` or `26,214,400`."""
+    """The digits and the unit of a text such as `about 2 GB` or `26,214,400`."""
     shown = text.strip()
     for prefix in PREFIXES:
         shown = shown.removeprefix(prefix).strip()

@@ -1,4 +1,4 @@
-"""Whether a whole row can come from numbers within the printed digits, its cells together."""
+"""Checks whether all cells of a row can come at once from numbers within the printed digits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def sums_to_one(row: Sequence[Numeral]) -> bool:
 
 
 def softmax_possible(scores: Sequence[Range], weights: Sequence[Numeral]) -> bool:
-    """Whether some scores within their ranges have a softmax that prints as these weights, all at once.
+    """Whether some scores within their ranges have a softmax that prints as these weights.
 
-    A weight is e^(score − c) for one c in the whole row. Each cell bounds c, and so does the sum of one.
+    A weight is e^(score − c) with one c per row. Each cell bounds c, and so does the sum of 1.
     """
     seen = [(s, w) for s, w in zip(scores, weights, strict=True) if s[1] > -math.inf]
     if any(w.high < 0 or (s[1] == -math.inf and w.value) for s, w in zip(scores, weights, strict=True)):
@@ -46,7 +46,8 @@ def softmax_possible(scores: Sequence[Range], weights: Sequence[Numeral]) -> boo
         return math.fsum(min(w.high, math.exp(s[1] - c)) for s, w in seen)
 
     high = min(high, low + 1000)
-    # Both sums fall as c grows: the least is smallest at the high end, where the largest may be too small.
+    # Both sums decrease with c: check the lower sum at the upper end of c, and the upper sum at the lower
+    # end.
     if least(high) > 1 + 1e-9 or most(low) < 1 - 1e-9:
         return False
     for _ in range(200):

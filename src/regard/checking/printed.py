@@ -1,4 +1,4 @@
-"""Worked examples as textbooks print them, with every digit: what the ledger and `cost --printed` judge."""
+"""Worked examples with the digits that textbooks print, for the ledger and `cost --printed`."""
 
 from __future__ import annotations
 
@@ -66,4 +66,4 @@ PRINTED: dict[str, str] = {
         scores: 0.53 0.66 0.40
     """,
 }
-"""Each as a reader would paste it."""
+"""The examples as pasted text."""

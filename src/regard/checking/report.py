@@ -1,4 +1,4 @@
-"""`Report`: what was found in one paste."""
+"""`Report`: the verdicts about one text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Report"]
 
 @dataclass(frozen=True)
 class Report:
-    """What was found in one paste: one example, or several.
+    """The verdicts about one text, which has one example or several.
 
     >>> from regard.checking import check
     >>> report = check("scores: 1 0 1\\nweights: 0.42 0.16 0.43")

@@ -1,4 +1,4 @@
-"""What an example leaves unsaid and its numbers tell: the scale, the mask, scores that are scaled already."""
+"""Infers settings that an example doesn't state: the scale, the mask, already scaled scores."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from regard.checking.example import Example, Scale, Table
 
 __all__ = ["matches", "settled"]
 
-# Widths that heads have, likeliest first.
+# Common head widths, likeliest first.
 WIDTHS = (64, 4, 2, 16, 1, 3, 128, 32, 8, 256, 512, 9, 5, 6, 25, 36, 49, 81, 100, 768, 1024)
 
 
 def settled(example: Example) -> Example:
-    """The example with what its numbers tell, and a note for each thing that was inferred."""
+    """The example with inferred settings, and a note for each of them."""
     example = _scale_fitted(example)
     example = _already_scaled(example)
     return _causal_seen(_causal_zeros(example))
 
 
 def matches(table: Table, values: Matrix) -> list[list[bool]]:
-    """Which cells of a table show the values."""
+    """The cells of a table that show the values."""
     return [
         [cell.shows(x) for cell, x in zip(row, line, strict=True)]
         for row, line in zip(table.cells, values, strict=True)
@@ -31,7 +31,7 @@ def matches(table: Table, values: Matrix) -> list[list[bool]]:
 
 
 def _scale_fitted(example: Example) -> Example:
-    """A scale for scores that are printed before and after, where the text gives none."""
+    """Infer the scale from scores printed before and after scaling, if the text gives none."""
     chain = Chain(example)
     if chain.scale is not None or "scores" not in example or "scaled" not in example:
         return example
@@ -48,7 +48,7 @@ def _scale_fitted(example: Example) -> Example:
 
 
 def _already_scaled(example: Example) -> Example:
-    """Scores that are q kᵀ times the scale are the scaled ones, whatever they are called."""
+    """Treat scores that equal q kᵀ times the scale as scaled scores."""
     chain = Chain(example)
     if "scores" not in example or "scaled" in example or not chain.parents("scores"):
         return example
@@ -64,7 +64,7 @@ def _already_scaled(example: Example) -> Example:
 
 
 def _causal_zeros(example: Example) -> Example:
-    """Masked scores of exactly 0 above the diagonal, and nowhere else, were meant to be hidden."""
+    """Treat scores that are exactly 0 above the diagonal, and only there, as masked."""
     table = example.tables.get("masked")
     if example.allowed is not None or table is None or not Chain(example).parents("masked"):
         return example
@@ -86,7 +86,7 @@ def _causal_zeros(example: Example) -> Example:
 
 
 def _causal_seen(example: Example) -> Example:
-    """Weights of exactly 0 above the diagonal and nowhere else are those of a causal mask."""
+    """Infer a causal mask from weights that are exactly 0 above the diagonal, and only there."""
     table = example.tables.get("weights")
     if example.allowed is not None or table is None or table.groups:
         return example

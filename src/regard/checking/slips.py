@@ -1,4 +1,4 @@
-"""Slips of the pen in single cells: cells or digits swapped, a sign, a decimal point, digits cut off."""
+"""Slips in single cells: swapped cells or digits, a wrong sign, a shifted decimal point, truncation."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from regard.checking.numeral import Numeral, numeral
 __all__ = ["CUT_OFF", "Place", "divided", "slip", "swapped"]
 
 CUT_OFF = "truncated instead of rounded: the further digits were cut off"
-# Whole numbers that scores may have been divided by.
+# Whole numbers to try as divisors of scores.
 LARGEST_DIVISOR = 100
 
 
 @dataclass(frozen=True)
 class Place:
-    """One cell that is not what it should be."""
+    """One wrong cell."""
 
     row: int
     column: int
@@ -28,7 +28,7 @@ class Place:
 
 
 def swapped(places: Sequence[Place]) -> dict[tuple[int, int], str]:
-    """Cells that hold each other's numbers, which are clearly two and not one number twice."""
+    """Pairs of cells with exchanged numbers, if the two numbers clearly differ."""
     found: dict[tuple[int, int], str] = {}
     for i, a in enumerate(places):
         for b in places[i + 1 :]:
@@ -42,7 +42,7 @@ def swapped(places: Sequence[Place]) -> dict[tuple[int, int], str]:
 
 
 def divided(places: Sequence[Place], scores: Matrix, right: str) -> dict[tuple[int, int], str]:
-    """Scaled scores that are the scores over one whole number, other than the one that belongs there."""
+    """Scaled scores that equal the scores divided by one wrong whole number."""
     for by in range(2, LARGEST_DIVISOR + 1):
         hits = [p for p in places if scores[p.row][p.column] and _is(p.printed, scores[p.row][p.column] / by)]
         if len(hits) > 1:
@@ -55,7 +55,7 @@ def _is(printed: Numeral, exact: float) -> bool:
 
 
 def slip(place: Place) -> str:
-    """The slip that makes the printed number of the right one; empty if there is none.
+    """The slip that turns the right number into the printed one; empty if there is none.
 
     >>> from regard.checking.numeral import numeral
     >>> slip(Place(0, 0, numeral("0.325"), 0.3521)), slip(Place(0, 0, numeral("1.5"), 0.1502))

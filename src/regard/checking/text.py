@@ -1,4 +1,4 @@
-"""A report as text and in a terminal's colours."""
+"""Renders a report as text, and in terminal colours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Paint = Callable[[str, Verdict], str]
 
 
 def as_text(examples: Iterable[CheckedExample]) -> str:
-    """Every table with a sign at each number, then what is wrong in it and why."""
+    """Every table with a mark at each number, then its errors and their causes."""
     return "\n\n\n".join(_example(example, lambda text, _: text) for example in examples)
 
 
@@ -83,7 +83,7 @@ def _cell(cell: Cell, width: int, paint: Paint) -> str:
 
 
 def _findings(step: CheckedStep) -> list[str]:
-    """For each cause the cells it explains, with the right numbers."""
+    """For each cause, the cells that it explains, with the right numbers."""
     lines = []
     for cause in step.causes:
         cells = [cell for cell in step.wrong if cell.cause == cause]

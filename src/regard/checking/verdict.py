@@ -1,4 +1,4 @@
-"""What is said about each printed number: its verdict, the right number beside it, and the cause."""
+"""The verdict about each printed number, with the right number and the cause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Cell", "CheckedExample", "CheckedStep", "Verdict"]
 
 
 class Verdict(StrEnum):
-    """How a printed number stands to the others."""
+    """How a printed number relates to the others."""
 
     GIVEN = "given"  # nothing else that is printed says what it should be
     RIGHT = "right"  # what the first tables give, rounded to the printed digits
@@ -23,7 +23,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Cell:
-    """One printed number: its verdict, the number that should stand there, and why it does not."""
+    """One printed number: its verdict, the right number, and the cause of a difference."""
 
     row: int
     column: int
@@ -34,18 +34,18 @@ class Cell:
 
     @property
     def right(self) -> str:
-        """The right number with as many digits as were printed; empty where it is unknown."""
+        """The right number with the printed number of digits; empty if unknown."""
         return "" if self.exact is None else self.printed.right(self.exact)
 
     @property
     def wrong(self) -> bool:
-        """Whether another number should stand here, whatever the reason."""
+        """Whether the number is wrong, for any cause."""
         return self.verdict not in (Verdict.GIVEN, Verdict.RIGHT)
 
 
 @dataclass(frozen=True)
 class CheckedStep:
-    """One printed table, cell by cell; `causes` are the reasons found in it, each once."""
+    """One printed table, cell by cell; `causes` are the distinct causes in it."""
 
     name: str
     formula: str
@@ -71,7 +71,7 @@ class CheckedStep:
         return max((cell.verdict for cell in self), key=order.index)
 
     def place(self, cell: Cell) -> str:
-        """Where a cell stands, in the words of the example where it has any."""
+        """The place of a cell, with the example's own names if it has any."""
         row = self.rows[cell.row] if self.rows else f"row {cell.row}"
         column = self.columns[cell.column] if self.columns else f"column {cell.column}"
         single = len(self.cells) == 1 and not self.rows
@@ -103,7 +103,7 @@ class CheckedExample:
 
     @property
     def checked(self) -> int:
-        """How many printed numbers something else says anything about."""
+        """The number of printed numbers that could be checked."""
         return sum(cell.verdict is not Verdict.GIVEN for step in self.steps for cell in step)
 
     @property

@@ -1,4 +1,4 @@
-"""What textbooks say about attention, each claim measured: `regard.claims.run()`."""
+"""Measurements of textbook claims about attention: `regard.claims.run()`."""
 
 from regard.claims.claim import Claim, Kind, Measurement, Verdict
 from regard.claims.ledger import CLAIMS, Entry, find, run

@@ -1,4 +1,4 @@
-"""A claim that textbooks make: what it says, how it is measured, and how its verdict follows."""
+"""`Claim`: a textbook claim, its measurement and its verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEED = 0
 
 
 class Kind(StrEnum):
-    """What can be said of a claim once it has been measured."""
+    """The possible verdicts about a measured claim."""
 
     HOLDS = "holds"
     CONDITION = "holds with a condition"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """One of the kinds, and a sentence made of the numbers that decided it.
+    """One of the kinds, with a sentence about the numbers that decided it.
 
     >>> Verdict.folklore("the weights add up to 1.7")
     Verdict(kind=<Kind.FOLKLORE: 'folklore'>, sentence='the weights add up to 1.7')
@@ -59,13 +59,13 @@ class Verdict:
 
     @classmethod
     def unmeasured(cls, reason: str) -> Verdict:
-        """A model that is given may lack what a claim needs: the sentence says what."""
+        """The verdict if the given model can't be used for a claim; the sentence says why."""
         return cls(Kind.UNMEASURED, reason)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured: numbers by name, as plain data, and what a figure of them needs."""
+    """Measured numbers by name, as plain data, and the data of a figure."""
 
     numbers: Mapping[str, Any]
     picture: Picture | None = None
@@ -76,11 +76,11 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the textbooks as a small program: `measure` looks, and `judge` sees only the numbers.
+    """A textbook claim as a small program: `measure` measures, and `judge` sees only the numbers.
 
-    `measure()` measures the real thing. Its keyword arguments, each claim's own, put a variant in the place
-    of the real thing: another divisor, an untrained model, a clock that lies. A claim that gets the same
-    verdict whatever is measured would be an opinion. One `of_a_model` can be measured on any model.
+    `measure()` measures the real subject. Its keyword arguments replace it with a variant: another divisor,
+    an untrained model, a false clock. Tests use variants to check that the verdict depends on the
+    measurement. Claims `of_a_model` can be measured on any model.
 
     >>> from regard.claims import find
     >>> claim = find("scale-std")
@@ -96,9 +96,9 @@ class Claim:
     of_a_model: bool = False
 
     def measure(self, **variant: Any) -> Measurement:
-        """Measure, from the same seed every time; the random numbers of the caller are left alone.
+        """Measure with a fixed seed; the caller's random state is not changed.
 
-        On one thread: most tensors are tiny, and the numbers are the same however many cores there are.
+        It runs on one thread: most tensors are tiny, and the numbers don't depend on the number of cores.
         """
         with torch.random.fork_rng(devices=[]), threads(1):
             torch.manual_seed(SEED)

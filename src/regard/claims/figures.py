@@ -1,4 +1,4 @@
-"""Figures of claims, in the colours of every other picture of regard."""
+"""Figures of claims, in regard's common colours."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["draw", "save"]
 
-# Up to so many lines are named inside their axes, and so many points each get a tick.
+# The most lines to name inside the axes, and the most points with a tick each.
 INSIDE, TICKS = 3, 12
 
 
 def draw(picture: Picture, title: str | None = None) -> Figure:
-    """The figure of what was measured.
+    """The figure of a measurement.
 
     >>> figure = draw(Bars(["before", "after"], {"loss": [3.0, 2.5]}, "nats"), "scale-training")
     >>> figure.axes[0].get_ylabel()
@@ -47,7 +47,7 @@ def draw(picture: Picture, title: str | None = None) -> Figure:
 
 
 def save(picture: Picture, path: Path, title: str | None = None) -> None:
-    """Write a figure as SVG (or what the ending says); the same picture gives the same file."""
+    """Write a figure as SVG, or in the format of the suffix; the same picture gives the same file."""
     from matplotlib import rc_context
 
     with rc_context({"svg.hashsalt": "regard"}):
@@ -75,7 +75,7 @@ def _curves(picture: Curves, title: str | None) -> Figure:
 
 
 def _tick_points(axes: Axes, points: Sequence[float]) -> None:
-    """A tick where something was measured, if there are few such places."""
+    """Set a tick at each measured point, if there are few."""
     if len(points) <= TICKS:
         axes.set_xticks(points, [_short(x) for x in points])
         axes.set_xticks([], minor=True)
@@ -90,7 +90,7 @@ def _short(x: float) -> str:
 
 
 def _name_lines(figure: Figure, axes: Axes, count: int) -> None:
-    """One line needs no name; a few are named inside, more below, where they cover nothing."""
+    """Name the lines: a single one not at all, a few inside the axes, more of them below."""
     inside = axes.get_legend()
     if inside is not None:
         inside.remove()

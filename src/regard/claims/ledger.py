@@ -1,4 +1,4 @@
-"""The ledger: every claim, and what came out when it was measured."""
+"""The ledger: all claims, with their measurements and verdicts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CLAIMS: dict[str, Claim] = {claim.id: claim for claims in GROUPS.values() for cl
 
 @dataclass(frozen=True)
 class Entry:
-    """A claim, what was measured, the verdict that follows, and the seconds it took."""
+    """A claim, its measurement, its verdict, and the seconds that it took."""
 
     claim: Claim
     measurement: Measurement
@@ -109,10 +109,10 @@ def run(
     model: tuple[Any, Any] | None = None,
     name: str = "your model",
 ) -> list[Entry]:
-    """Measure claims and judge each by what came out: all of them, or those with the ids.
+    """Measure and judge claims: all of them, or those with the ids.
 
-    `progress(done, total)` is called after every claim. All of them take a few minutes. With a `model`
-    and its tokenizer, claims about what a trained model does are measured on that one, and no others.
+    `progress(done, total)` is called after every claim. All claims take a few minutes. With a `model` and its
+    tokenizer, only claims about trained models are measured, on that model.
 
     >>> [entry] = run(["softmax-budget"])
     >>> entry.claim.id, str(entry.verdict.kind)
@@ -143,7 +143,8 @@ def _measured(
             measurement = claim.measure()
             verdict = claim.judge(measurement)
         except RegardError as error:
-            # What one model cannot do, such as read so long a text, leaves the other claims alone.
+            # If the model can't be used for one claim, for example because the text is too long, continue
+            # with the others.
             if not given:
                 raise
             measurement, verdict = Measurement({}), Verdict.unmeasured(str(error))

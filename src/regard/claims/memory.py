@@ -1,4 +1,4 @@
-"""How much memory a computation holds at its peak, as PyTorch sees it."""
+"""Measures the peak memory of a computation, as PyTorch sees it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["peak_bytes"]
 
 
 class _Living(TorchDispatchMode):
-    """Counts the bytes of every storage that an operation made and that is still in use."""
+    """Counts the bytes of all live storages that operations created."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,9 +34,9 @@ class _Living(TorchDispatchMode):
 
 
 def peak_bytes(task: Callable[[], object]) -> int:
-    """The most bytes of tensors that a task had made and still held, all at once.
+    """The peak number of bytes of live tensors that a task created.
 
-    What a kernel allocates inside itself is not seen.
+    Allocations inside kernels are not counted.
 
     >>> import torch
     >>> peak_bytes(lambda: torch.ones(100) + torch.ones(100))

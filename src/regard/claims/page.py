@@ -22,7 +22,7 @@ A claim **holds**; it **holds with a condition**, which the sentence names; it i
 counterexample; or it is a **misprint**, with the right number. `regard claims` measures all of them on your
 machine, and `regard claims sinks` measures one of them. In Python, use `regard.claims.run()`.
 """
-# A list that is longer than this is for the figure and for --json, not for a table.
+# Longer lists are shown in the figure and by --json, not in the table.
 SHOWN = 6
 
 
@@ -69,7 +69,7 @@ def _section(entry: Entry, images: str) -> str:
 
 
 def numbers_of(entry: Entry) -> dict[str, str]:
-    """What was measured, as words: numbers, names and short lists; long lists are for the figure.
+    """The measurement as text: numbers, names and short lists, without long lists.
 
     >>> from regard.claims import run
     >>> numbers_of(run(["gqa-saves"])[0])["ratio"]

@@ -1,4 +1,4 @@
-"""What a figure of a claim shows, as data; `figures` draws it."""
+"""The data of a claim's figure; `figures` draws it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Line = tuple[Sequence[float], Sequence[float]]
 
 @dataclass(frozen=True)
 class Curves:
-    """Lines by name, each (x, y). `log` says which axes are logarithmic: "", "x", "y" or "xy"."""
+    """Lines by name, each (x, y). `log` names the logarithmic axes: "", "x", "y" or "xy"."""
 
     lines: Mapping[str, Line]
     x: str
     y: str
     log: str = ""
     dots: bool = False
-    """Points that are not joined by a line."""
+    """Points without a connecting line."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Bars:
     y: str
     x: str = ""
     level: float | None = None
-    """Where a dashed line is drawn across: the number that would be expected."""
+    """The expected number, drawn as a dashed line."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The model that claims are measured on after it has read a text, and an untrained copy of it."""
+"""The model that claims are measured on, with a recording of a text, and an untrained copy of it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["PIECES", "Spread", "Subject", "model_name", "reading", "spread", "subject", "texts"]
 
-# About a thousand tokens: enough for every kind of head to show, and seconds of work.
+# About a thousand tokens: enough to recognise every kind of head, and fast.
 CHARACTERS = 3600
-# For error bars: so many pieces of the book, which do not overlap.
+# The number of disjoint pieces of the book for error bars.
 PIECES = 4
 CHARACTERS_A_TOKEN = 3.6
 
 
 class Subject:
-    """A model, its tokenizer and the recording of one text; what is asked of it twice is computed once."""
+    """A model, its tokenizer and the recording of one text, with cached results."""
 
     def __init__(self, model: Any, tokenizer: Any, recording: Recording) -> None:
         self.model, self.tokenizer, self.recording = model, tokenizer, recording
@@ -40,17 +40,17 @@ class Subject:
 
     @cached_property
     def atlas(self) -> Atlas:
-        """What every head does."""
+        """The atlas of all heads."""
         return atlas(self.recording)
 
     @cached_property
     def fits(self) -> list[DecayFit]:
-        """How each head's weight falls off with distance; the first four keys left out."""
+        """The decay of each head's weight with distance, without the first four keys."""
         return decay(self.recording, skip_sinks=4)
 
     @cached_property
     def profile(self) -> Profile:
-        """Where in the text the last queries look, in tenths."""
+        """The position profile of the last queries, in tenths of the text."""
         return position_profile(self.recording, bins=10)
 
 
@@ -65,7 +65,7 @@ _given: list[_Given] = []
 
 @contextmanager
 def reading(model: Any, tokenizer: Any, name: str) -> Iterator[None]:
-    """Inside, claims about a trained model are measured on this one in place of the bundled one."""
+    """Within the block, measure claims about a trained model on this model instead of the bundled one."""
     _given.append(_Given(model, tokenizer, name))
     _subject.cache_clear()
     try:
@@ -76,7 +76,7 @@ def reading(model: Any, tokenizer: Any, name: str) -> Iterator[None]:
 
 
 def model_name() -> str:
-    """The model that claims are measured on, as sentences call it."""
+    """The name of the current model in sentences."""
     return _given[-1].name if _given else "the bundled model"
 
 
@@ -90,7 +90,7 @@ def subject(trained: bool = True, characters: int = CHARACTERS) -> Subject:
 
 
 def roomy(tokens: int) -> bool:
-    """Whether the model reads so many tokens in one go.
+    """Whether the model can read this many tokens at once.
 
     >>> roomy(10_000)
     True
@@ -100,13 +100,13 @@ def roomy(tokens: int) -> bool:
 
 
 def book(trained: bool = True, start: int = 0, tokens: int = 1024) -> Subject:
-    """The model after about so many tokens of the bundled book, from the `start`-th such part on."""
+    """The subject for about `tokens` tokens of the bundled book, from the `start`-th such part on."""
     size = int(CHARACTERS_A_TOKEN * tokens)
     return _subject(trained, start * size, size, book=True)
 
 
 def texts(trained: bool = True, pieces: int = PIECES) -> list[Subject]:
-    """The same model after each of several pieces of the book, which do not overlap."""
+    """The subjects for several disjoint pieces of the book."""
     return [book(trained, piece) for piece in range(pieces)]
 
 

@@ -1,4 +1,4 @@
-"""Seconds, measured so that a busy machine spoils a comparison as little as may be."""
+"""CPU times for comparisons, robust against other work on the machine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Clock = Callable[[Mapping[str, Callable[[], object]]], dict[str, float]]
 def medians(
     tasks: Mapping[str, Callable[[], object]], rounds: int = 5, at_least: float = 0.5
 ) -> dict[str, float]:
-    """The median CPU time of each task; the tasks take turns, so that all of them see the same machine.
+    """The median CPU time of each task. The tasks run in turns, so that all run under the same conditions.
 
-    There are at least so many rounds, and more (up to 99) of tasks so quick that `at_least` seconds allow it.
+    There are at least `rounds` rounds, and up to 99 while the total is below `at_least` seconds.
 
     >>> sorted(medians({"nothing": lambda: None, "little": lambda: sum(range(9))}, at_least=0.0))
     ['little', 'nothing']
@@ -34,7 +34,7 @@ def medians(
         if done >= rounds and time.perf_counter() - begun > at_least:
             break
         for name, task in tasks.items():
-            # Claims are measured on one thread, and time that others had is no time of a task.
+            # Use CPU time: claims are measured on one thread, and time of other processes must not count.
             start = time.process_time()
             task()
             times[name].append(time.process_time() - start)
@@ -42,7 +42,7 @@ def medians(
 
 
 def machine() -> str:
-    """The machine at hand and how it is used, in words: claims are measured on one thread.
+    """A description of the machine; claims are measured on one thread.
 
     >>> "one thread" in machine()
     True
@@ -53,7 +53,7 @@ def machine() -> str:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """PyTorch on so many threads, for a while.
+    """Within the block, run PyTorch on `count` threads.
 
     >>> with threads(1):
     ...     torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Training of models so small that it takes seconds."""
+"""Trains tiny models within seconds."""
 
 from __future__ import annotations
 

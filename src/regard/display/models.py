@@ -1,4 +1,4 @@
-"""How a notebook shows recordings, atlases and knock-outs."""
+"""Notebook displays of recordings, atlases and knock-outs."""
 
 from __future__ import annotations
 

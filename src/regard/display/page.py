@@ -1,4 +1,4 @@
-"""HTML that stands in a notebook's cell: no scripts, no files, readable on light and dark."""
+"""HTML for notebook cells, without scripts and files, for light and dark themes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["cell", "pixels"]
 
 
 def cell(template: str, title: str, facts: str, **given: Any) -> str:
-    """What a notebook shows: a template of this package, with a heading and a line of facts."""
+    """Render a template of this package with a heading and a line of facts."""
     return str(render("regard.display", template, title=title, facts=facts, **given))
 
 
 def pixels(cells: Tensor) -> str:
-    """A matrix as a data URL: one pixel a cell, coloured as all maps are."""
+    """A matrix as a data URL, with one pixel per cell, in the common map colours."""
     from matplotlib.image import imsave
 
     from regard.plots import colour_cells

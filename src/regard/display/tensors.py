@@ -1,4 +1,4 @@
-"""How a notebook shows masks, maps and observations."""
+"""Notebook displays of masks, maps and observations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from regard.masks import Mask
 
 __all__: list[str] = []
 
-# Sides of the part of a mask that is drawn; heads of a map that are; cells that may be computed for them.
+# The side of the drawn part of a mask, the number of drawn heads of a map, and the most cells to compute for
+# them.
 DRAWN, HEADS, CELLS = 16, 8, 1 << 24
 # Pixels along the side of a picture.
 SIDE = 64
@@ -46,7 +47,8 @@ def _show_observation(self: Observation) -> str:
 
 
 def _thumbnails(seen: AttentionMap) -> dict[str, Any]:
-    """The first heads as small pictures, and how many more there are; none if they would take long."""
+    """The first heads as thumbnails, and the number of further heads; none if computing them would take
+    long."""
     _, heads, q, k = seen.shape
     shown = min(heads, HEADS)
     if not q or not k or shown * q * k > CELLS:

@@ -1,4 +1,4 @@
-"""Short problems about attention, posed with new numbers for every seed, and their answers checked."""
+"""Short problems about attention with new numbers for every seed, and graded answers."""
 
 from regard.exercises.catalogue import EXERCISES, exercise
 from regard.exercises.problem import Choice, Exercise, Graded, Sheet

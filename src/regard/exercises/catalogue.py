@@ -152,7 +152,7 @@ WORDS = ("A", "cat", "sat", "on", "the", "mat")
 
 def _row_of_a_map(rng: Random) -> Posed:
     tenths = rng.sample([4, 2, 1, 0, 0, 1], 6)
-    # No two are the largest: 4 tenths and what is missing from ten.
+    # The largest weight is unique: 4 tenths, and the others fill up to ten.
     tenths[tenths.index(4)] += 10 - sum(tenths)
     row = ", ".join(f"{word} {x / 10}" for word, x in zip(WORDS, tenths, strict=True))
     text = f"The row of 'mat' in a map: {row}. Which word does 'mat' read most?"
@@ -252,7 +252,7 @@ EXERCISES: tuple[Exercise, ...] = tuple(
     Exercise(number, title, lesson, hint, pose)
     for number, (title, lesson, hint, pose) in enumerate(_WRITTEN, start=1)
 )
-"""All exercises, in the order in which they build on each other; `lesson` is that of the tutorial."""
+"""All exercises, in the order in which they build on each other; `lesson` is the tutorial's lesson."""
 
 
 def exercise(number: int) -> Exercise:

@@ -1,4 +1,4 @@
-"""One posed problem: its question, its hints, and how an answer to it is graded."""
+"""Problems: a question, hints, and grading of an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Choice", "Exercise", "Graded", "Posed", "Sheet"]
 
 @dataclass(frozen=True)
 class Graded:
-    """Whether an answer is right, and what to say about it."""
+    """Whether an answer is right, with a comment."""
 
     right: bool
     text: str
@@ -41,13 +41,13 @@ class Sheet:
 
     @property
     def solution(self) -> str:
-        """The right numbers, row by row, with as many decimals as are asked for."""
+        """The right numbers, row by row, with the requested number of decimals."""
         return "\n".join(" ".join(row) for row in self._right())
 
     def grade(self, answer: str) -> Graded:
         rows = _rows(answer)
         right = self._right()
-        # 0.5 where two decimals are asked for is 0.50: digits left off are claimed to be zeros.
+        # If two decimals are requested, 0.5 means 0.50: missing digits count as zeros.
         numbers = [self._with_decimals(x) for row in rows for x in row]
         if len(numbers) != sum(map(len, right)):
             wanted = f"{len(right)} rows of {len(right[0])}" if len(right) > 1 else f"{len(right[0])}"
@@ -70,7 +70,7 @@ class Sheet:
         return check({**self.given, self.step: "\n".join(" ".join(row) for row in table)})
 
     def _right(self) -> list[list[str]]:
-        """What the given numbers make of the step, rounded as asked."""
+        """The right result for the given numbers, rounded as requested."""
         (example,) = read(self.given)
         made = Chain(example).exact(self.step)  # pyright: ignore[reportArgumentType]
         shown = numeral("0." + "0" * self.decimals) if self.decimals else numeral("0")
@@ -79,7 +79,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Choice:
-    """A problem whose answer is one of some words."""
+    """A problem whose answer is one of several words."""
 
     question: str
     options: tuple[str, ...]
@@ -101,7 +101,7 @@ Posed = Sheet | Choice
 
 @dataclass(frozen=True)
 class Exercise:
-    """A kind of problem: it poses one with new numbers for every seed."""
+    """A kind of problem, with new numbers for every seed."""
 
     number: int
     title: str
@@ -110,8 +110,8 @@ class Exercise:
     pose: Callable[[Random], Posed]
 
     def posed(self, seed: int = 0) -> Posed:
-        """The problem of one seed; the same seed poses the same problem."""
-        # Two exercises of one seed should not share their numbers.
+        """The problem of one seed; the same seed gives the same problem."""
+        # Mix in the exercise, so that two exercises with one seed have different numbers.
         return self.pose(Random(1000 * seed + self.number))
 
 

@@ -1,4 +1,4 @@
-"""Columns of equal length, and what other libraries make of them."""
+"""Converts columns of equal length to pandas, Arrow and Parquet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Columns = dict[str, Any]
 
 
 def needed(module: str, extra: str, what: str) -> Any:
-    """A library that only some results need; RegardError with the command that installs it."""
+    """Import an optional library; RegardError with the install command if it is missing."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -49,7 +49,7 @@ def arrow_table(columns: Columns) -> Any:
 
 
 def write_parquet(columns: Columns, path: str | Path) -> None:
-    """A Parquet file; a crash leaves the old one or the new one."""
+    """Write a Parquet file; a crash leaves the old file or the new one."""
     table, path = arrow_table(columns), Path(path)
     draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
@@ -62,7 +62,7 @@ def write_parquet(columns: Columns, path: str | Path) -> None:
 
 
 def new_place(path: str | Path) -> str:
-    """A path where nothing is yet; RegardError where something is."""
+    """The path, if nothing exists there; RegardError otherwise."""
     if Path(path).exists():
         raise RegardError(f"{path} exists already, and it is not overwritten. Choose another name.")
     return str(path)

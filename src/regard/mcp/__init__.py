@@ -11,7 +11,7 @@ __all__ = ["create_server", "serve"]
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    # The protocol's library loads when a server is wanted.
+    # Import the protocol's library only when a server is used.
     if name not in __all__:
         raise AttributeError(f"regard.mcp has no {name!r}.")
     return getattr(import_module("regard.mcp.server"), name)

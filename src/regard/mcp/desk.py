@@ -1,4 +1,4 @@
-"""What an agent may ask for: recordings, cells, atlases, cuts, checks and costs, as plain data."""
+"""The functions that agents can call: recordings, cells, atlases, cuts, checks and costs, as plain data."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from regard.models import record as record_text
 
 __all__ = ["Desk"]
 
-# Recordings made here that are kept; characters of a text; rows of an answer.
+# The most recordings to keep, characters of a text, and rows of an answer.
 KEPT, CHARACTERS, ROWS = 8, 200_000, 50
 
 
 class Desk:
-    """One model, the recordings named at the start, and those made since; nothing else on the disk is read.
+    """One model, the recordings given at the start, and those made since. No other files are read.
 
-    Nothing is written either, unless `write` names the folder where recordings may be saved.
+    Nothing is written, unless `write` names a folder where recordings may be saved.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Desk:
         self._loaded: LoadedModel | None = None
         self._made: OrderedDict[str, Recording] = OrderedDict()
         self._count = 0
-        # A model that is watched attends in another way, so one text is read at a time.
+        # Watching a model replaces its attention, so read one text at a time.
         self._lock = threading.Lock()
 
     def recordings(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Desk:
         texts = [token.text for token in opened.tokens]
         return {
             "weight": float(seen[0, head, query, key]),
-            # Minus infinity, which JSON lacks, is a cell that the mask hides.
+            # A masked cell has score -inf, which JSON lacks.
             "score": score if score > float("-inf") else None,
             "query": texts[query],
             "key": texts[key],

@@ -1,4 +1,4 @@
-"""The desk's questions as tools of a Model Context Protocol server, with the protocol's own library."""
+"""A Model Context Protocol server with the desk's functions as tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOOLS = ("recordings", "record", "tokens", "atlas", "row", "cell", "knock_out", 
 
 
 def create_server(desk: Desk) -> Any:
-    """An MCPServer with a tool for each question; `save` is among them only where writing is allowed."""
+    """An MCPServer with a tool per function; `save` is included only if writing is allowed."""
     try:
         from mcp.server import MCPServer
         from mcp.types import ToolAnnotations
@@ -40,7 +40,7 @@ def create_server(desk: Desk) -> Any:
 
 
 def serve(desk: Desk, port: int | None = None) -> None:
-    """Serve on standard input and output; with a port, over HTTP on this machine alone."""
+    """Serve on standard input and output; with a port, over HTTP on the loopback interface."""
     server = create_server(desk)
     if port is None:
         server.run("stdio")
@@ -49,7 +49,7 @@ def serve(desk: Desk, port: int | None = None) -> None:
 
 
 def _answering(question: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """A question whose refusals reach the agent as one sentence."""
+    """Wrap a function so that its errors reach the agent as one sentence."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     @wraps(question)

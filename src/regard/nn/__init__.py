@@ -1,4 +1,4 @@
-"""Modules: multi-head attention built on the engine, PyTorch's own swapped in place, and the classics."""
+"""Modules: multi-head attention, a drop-in for PyTorch's, and the classic mechanisms."""
 
 from regard.nn.classic import Bahdanau, Decomposable, Luong
 from regard.nn.drop_in import DropInAttention, drop_in

@@ -1,4 +1,4 @@
-"""The same attention as PyTorch's module and as ours."""
+"""Converts between PyTorch's attention module and regard's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ours = TypeVar("Ours", bound=Projected)
 
 
 def projections(module: nn.MultiheadAttention) -> list[tuple[Tensor, Tensor | None]]:
-    """The weight and bias that make queries, keys and values of a PyTorch module, in this order."""
+    """The weights and biases of a PyTorch module's query, key and value projections, in this order."""
     if module.in_proj_weight is None:
         weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
     else:
@@ -26,7 +26,7 @@ def projections(module: nn.MultiheadAttention) -> list[tuple[Tensor, Tensor | No
 
 
 def from_torch(module: nn.MultiheadAttention, cls: type[Ours]) -> Ours:
-    """Our module with a copy of a PyTorch module's weights."""
+    """A `MultiHeadAttention` with a copy of a PyTorch module's weights."""
     if not isinstance(module, nn.MultiheadAttention):
         raise ModelError(
             f"from_torch got a {type(module).__name__}; it converts torch.nn.MultiheadAttention."
@@ -56,7 +56,7 @@ def from_torch(module: nn.MultiheadAttention, cls: type[Ours]) -> Ours:
 
 
 def to_torch(module: Projected, batch_first: bool = True) -> nn.MultiheadAttention:
-    """A PyTorch module with a copy of our module's weights."""
+    """A PyTorch module with a copy of a `MultiHeadAttention`'s weights."""
     if module.rotary is not None:
         raise ModelError(
             f"{module.rotary!r} cannot go into torch.nn.MultiheadAttention, which knows no positions; "
@@ -86,5 +86,5 @@ def to_torch(module: Projected, batch_first: bool = True) -> nn.MultiheadAttenti
 
 
 def _repeated(parameter: Tensor, times: int, head_dim: int) -> Tensor:
-    """Rows that make one key head, once for each of the query heads that share it."""
+    """Repeat the rows of each key head for all query heads that share it."""
     return parameter.unflatten(0, (-1, head_dim)).repeat_interleave(times, 0).flatten(0, 1)

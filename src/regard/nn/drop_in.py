@@ -1,4 +1,4 @@
-"""PyTorch's `nn.MultiheadAttention`, computed by regard, wherever it already sits in a model."""
+"""A drop-in for PyTorch's `nn.MultiheadAttention` that computes with regard."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class DropInAttention(nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention` to the letter (parameters, checkpoints, call), computed by regard.
+    """`torch.nn.MultiheadAttention` with the same parameters, checkpoints and signature, computed by regard.
 
-    It stands in `nn.TransformerEncoderLayer`, `nn.TransformerDecoderLayer` and whatever else calls PyTorch's
-    module. Set `stats` to a list of statistics, and every call leaves its `Observation` in `seen`. Three
-    things differ: a query with nothing to attend to gets zeros and not NaN, the weights it returns are
-    those before dropout, and `is_causal` needs no `attn_mask` beside it (and is believed where there is one).
+    It works in `nn.TransformerEncoderLayer`, `nn.TransformerDecoderLayer` and everything else that calls
+    PyTorch's module. Set `stats` to a list of statistics, and every call stores its `Observation` in `seen`.
+    Three things differ: a query with nothing to attend to gets zeros instead of NaN; returned weights are
+    those before dropout; and `is_causal` needs no `attn_mask` (and is trusted if there is one).
 
     >>> import torch, regard
     >>> layer = torch.nn.TransformerEncoderLayer(16, 2, batch_first=True).eval()
@@ -47,7 +47,7 @@ class DropInAttention(nn.MultiheadAttention):
 
     @classmethod
     def of(cls, module: nn.MultiheadAttention) -> DropInAttention:
-        """A stand-in for a module, with the very same parameters, buffers and hooks."""
+        """The drop-in for a module; it shares the module's parameters, buffers and hooks."""
         if not isinstance(module, nn.MultiheadAttention):
             raise ModelError(
                 f"got a {type(module).__name__}; only torch.nn.MultiheadAttention has a drop-in."
@@ -95,7 +95,7 @@ class DropInAttention(nn.MultiheadAttention):
         return self._batched(out), weights
 
     def _batched(self, x: Tensor) -> Tensor:
-        """Batch first to and from this module's own order; one sequence alone has no batch."""
+        """Convert between batch first and this module's order; a single sequence has no batch."""
         return x if self.batch_first or x.ndim != 3 else x.transpose(0, 1)
 
     def _blocking(
@@ -112,7 +112,7 @@ class DropInAttention(nn.MultiheadAttention):
         return blocking
 
     def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The projected heads, with the keys that belong to no token at the end."""
+        """The projected heads, with the extra keys of `add_bias_kv` and `add_zero_attn` at the end."""
         sources = zip((query, key, value), projections(self), strict=True)
         q, k, v = (linear(x, weight, bias) for x, (weight, bias) in sources)
         if self.bias_k is not None and self.bias_v is not None:
@@ -131,7 +131,7 @@ class DropInAttention(nn.MultiheadAttention):
         return seen.out
 
     def _nested(self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool) -> Tensor:
-        """Sequences of several lengths, which PyTorch's encoder makes of a padded batch; padded again."""
+        """Handle nested tensors, which PyTorch's encoder makes of a padded batch, by padding them again."""
         if key is not query or value is not query or need_weights:
             raise ShapeError(
                 "query is a nested tensor; these work for self-attention without weights. "
@@ -147,7 +147,7 @@ class DropInAttention(nn.MultiheadAttention):
 
 
 def drop_in(model: M) -> M:
-    """Let regard compute every `nn.MultiheadAttention` of a model, in place; parameters stay what they are.
+    """Replace every `nn.MultiheadAttention` in a model, in place, by a drop-in with the same parameters.
 
     >>> import torch
     >>> model = drop_in(torch.nn.Transformer(16, 2, 1, 1, batch_first=True))
@@ -161,18 +161,18 @@ def drop_in(model: M) -> M:
             if type(child) is nn.MultiheadAttention:
                 setattr(parent, name, DropInAttention.of(child))
         if isinstance(parent, nn.TransformerEncoder):
-            # Its nested tensors serve PyTorch's own kernel, which no longer runs.
+            # Turn nested tensors off: they are for PyTorch's own kernel, which is no longer used.
             parent.use_nested_tensor = False
     return model
 
 
 def _weights(q: Tensor, k: Tensor, blocking: Blocking) -> Tensor:
-    """The whole map with its gradient, which a lazy map has not: some losses look at weights."""
+    """The whole map with its gradient, for losses on weights; a lazy map has none."""
     scores = q @ k.mT * q.shape[-1] ** -0.5
     if blocking.bias is not None:
         scores = scores + blocking.bias
     if blocking.mask is None:
         return scores.softmax(-1)
     allowed = blocking.mask.dense(q.shape[2], k.shape[2], q.device)
-    # Finite while it is differentiated: a row of -inf alone has no softmax.
+    # Keep it finite for the gradient: a row of only -inf has no softmax.
     return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1) * allowed

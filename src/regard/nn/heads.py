@@ -1,4 +1,4 @@
-"""Vectors and their heads: the one reshape that multi-head attention needs, there and back."""
+"""Splits vectors into heads, and joins them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["check_input", "joined", "split"]
 
 
 def split(x: Float[Tensor, "batch length width"], heads: int) -> Float[Tensor, "batch heads length dim"]:
-    """Cut vectors into heads, neighbouring dimensions to one head."""
+    """Split vectors into heads of adjacent dimensions."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def joined(x: Float[Tensor, "batch heads length dim"]) -> Float[Tensor, "batch length width"]:
-    """What `split` cut, put together again."""
+    """The inverse of `split`."""
     return x.transpose(1, 2).flatten(-2)
 
 

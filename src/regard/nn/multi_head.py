@@ -1,4 +1,4 @@
-"""`MultiHeadAttention`: project, attend, project back; every map of it can be looked at."""
+"""`MultiHeadAttention`: multi-head attention whose maps can be observed."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class _Call(NamedTuple):
 class MultiHeadAttention(Projected):
     """Multi-head self- or cross-attention whose maps can be read.
 
-    `kv_heads` below `heads` is grouped-query attention, and 1 is multi-query attention. `key_dim` and
-    `value_dim` are the widths of keys and values that are not as wide as the queries. `bias` is that of the
-    four projections. `rotary` turns queries and keys; it is made for one head: `Rotary(dim // heads)`.
-    Inputs are (batch, length, dim) or (length, dim). Dropout acts while training only.
+    `kv_heads` below `heads` is grouped-query attention; 1 is multi-query attention. `key_dim` and `value_dim`
+    are the widths of keys and values, by default those of the queries. `bias` adds biases to the four
+    projections. `rotary` rotates queries and keys; make it for one head: `Rotary(dim // heads)`. Inputs are
+    (batch, length, dim) or (length, dim). Dropout is applied only in training mode.
 
     >>> import torch, regard
     >>> from regard.scores import Rotary
@@ -62,11 +62,11 @@ class MultiHeadAttention(Projected):
         cache: KVCache | None = None,
         positions: Tensor | None = None,
     ) -> Float[Tensor, "*batch q dim"]:
-        """Attend: to itself if no key is given, with the key as value if no value is.
+        """Attention over `key` and `value`; key defaults to query, value to key.
 
-        `bias` is added to the scores. With a `cache` the query is what comes next: its keys and values join
-        those of the past, and the cache's causal mask holds in addition to `mask`. `positions`, for
-        `rotary`, are those of the keys and count from 0 (or on from the cache) unless given.
+        `bias` is added to the scores. With a `cache`, the query's keys and values are appended to the cached
+        ones, and the cache's causal mask applies in addition to `mask`. `positions`, for `rotary`, are those
+        of the keys; by default they count from 0, or from the end of the cache.
         """
         call = self._call(query, key, value, mask, bias, cache, positions)
         return self._out(attention(call.q, call.k, call.v, **call.options), query)
@@ -83,9 +83,9 @@ class MultiHeadAttention(Projected):
         positions: Tensor | None = None,
         stats: Sequence[Statistic] = ROWS,
     ) -> tuple[Float[Tensor, "*batch q dim"], Observation]:
-        """What `forward` returns, and the observation of all heads: their statistics and their map.
+        """The output of `forward`, and the observation of all heads: their statistics and their map.
 
-        The observation's own `out` is that of the heads, before they are projected back.
+        The observation's `out` is that of the heads, before the output projection.
         """
         call = self._call(query, key, value, mask, bias, cache, positions)
         seen = observe(call.q, call.k, call.v, stats=stats, **call.options)
@@ -93,7 +93,7 @@ class MultiHeadAttention(Projected):
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
-        """The same attention as a PyTorch module's, with a copy of its weights; batch first.
+        """Convert a PyTorch module, with a copy of its weights; batch first.
 
         >>> layer = MultiHeadAttention.from_torch(torch.nn.MultiheadAttention(12, 3, batch_first=True))
         >>> layer.heads, layer.head_dim
@@ -102,9 +102,9 @@ class MultiHeadAttention(Projected):
         return from_torch(module, cls)
 
     def to_torch(self, batch_first: bool = True) -> nn.MultiheadAttention:
-        """The same attention as a PyTorch module, with a copy of the weights.
+        """Convert to a PyTorch module, with a copy of the weights.
 
-        PyTorch has no grouped heads: shared keys and values are written out once per query head.
+        PyTorch has no grouped heads, so shared key and value heads are repeated for each query head.
         """
         return to_torch(self, batch_first)
 
@@ -118,7 +118,7 @@ class MultiHeadAttention(Projected):
         cache: KVCache | None,
         positions: Tensor | None,
     ) -> _Call:
-        """Project, turn, and join the past."""
+        """Project, apply rotary positions, and append to the cache."""
         if cache is not None and (key is not None or value is not None):
             raise ShapeError(
                 "got a cache and a key or value; a cache holds the past of self-attention. "

@@ -11,7 +11,7 @@ __all__ = ["Projected"]
 
 
 class Projected(nn.Module):
-    """The parameters of `MultiHeadAttention`, without the attention."""
+    """The parameters of `MultiHeadAttention`: four projections and their sizes."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Projected(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the projections anew: Glorot's uniform weights, biases 0."""
+        """Initialise the projections: Glorot uniform weights, zero biases."""
         for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             nn.init.xavier_uniform_(projection.weight)
             if projection.bias is not None:

@@ -1,4 +1,4 @@
-"""PyTorch's masks, where True blocks and floats are added, as regard's masks and biases."""
+"""Converts PyTorch's masks (True = blocked, floats are added) to regard's masks and biases."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Blocking"]
 
 
 class Blocking:
-    """What `key_padding_mask`, `attn_mask` and `is_causal` say together: a mask, and a bias or None.
+    """Combines `key_padding_mask`, `attn_mask` and `is_causal` into a mask and a bias or None.
 
-    `shape` is that of the map, (batch, heads, q, k). `extra` keys follow the given ones, open to all:
-    those of `add_bias_kv` and `add_zero_attn`.
+    `shape` is that of the map, (batch, heads, q, k). `extra` is the number of unmasked keys at the end, from
+    `add_bias_kv` and `add_zero_attn`.
 
     >>> import torch
     >>> blocking = Blocking((1, 2, 2, 3), extra=0)
@@ -68,14 +68,14 @@ class Blocking:
             self._add(added)
 
     def _read(self, name: str, given: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """What is blocked and what is added, each None if nothing is."""
+        """The blocked pairs and the added numbers, each None if there are none."""
         given = pad(given, (0, self.extra))
         if given.dtype == torch.bool:
             return given, None
         if not given.is_floating_point():
             raise MaskError(f"{name} is {given.dtype}; it must be bool (True = blocked) or float (added).")
-        # PyTorch's own layers turn bool masks into 0 and -inf on the way: those are masks again here, so
-        # that cost follows them and a row with nothing left gives zeros.
+        # PyTorch's own layers convert bool masks to 0 and -inf; convert them back, so that masked tiles are
+        # skipped and fully masked rows give zeros.
         blocked = given.detach() == -torch.inf
         added = given.masked_fill(blocked, 0.0)
         wanted = added.requires_grad or bool(added.detach().count_nonzero())

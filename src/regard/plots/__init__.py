@@ -1,4 +1,4 @@
-"""Figures with matplotlib, which loads when one is drawn."""
+"""Figures with matplotlib, which is imported when one is drawn."""
 
 from regard.plots.colours import ink, shade
 from regard.plots.curves import curves, panels

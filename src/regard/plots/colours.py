@@ -1,7 +1,7 @@
-"""The colours that every picture of regard shares.
+"""The colours of all pictures.
 
-They are steps of equal lightness (in Oklab) along two hues that colour-blind readers tell apart: blue for
-positive numbers and for weights, orange for negative ones.
+They have equal steps of lightness (in Oklab) along two hues that colour-blind readers can distinguish: blue
+for positive numbers and weights, orange for negative ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BLUE, ORANGE = math.radians(255), math.radians(52)
 def shade(level: float, dark: bool = False) -> str:
     """The colour of a number from -1 to 1: blue above zero, orange below, the page's own colour at zero.
 
-    Beyond that range the colour stays at its end. On a dark page larger is lighter, on a white one darker.
+    Numbers are clamped to that range. Larger numbers are lighter on a dark page, and darker on a white one.
 
     >>> shade(0.0), shade(0.5), shade(-0.5), shade(0.5, dark=True)
     ('#ffffff', '#4b90e6', '#d3712b', '#2d73c6')
@@ -34,7 +34,7 @@ def shade(level: float, dark: bool = False) -> str:
 
 
 def ink(background: str) -> str:
-    """Black or white, whichever reads better on a colour; the contrast is never below 4.5 to 1.
+    """Black or white, whichever has more contrast with a colour; always at least 4.5 to 1.
 
     >>> ink("#ffffff"), ink("#08306b")
     ('#000000', '#ffffff')
@@ -48,7 +48,7 @@ def ink(background: str) -> str:
 
 @cache
 def colormap(signed: bool = False) -> Colormap:
-    """The same colours for matplotlib: from 0 to 1, or from −1 to 1 where numbers have a sign."""
+    """The same colours as a matplotlib colormap, from 0 to 1, or with `signed` from −1 to 1."""
     from matplotlib.colors import ListedColormap
 
     levels = range(-255 if signed else 0, 256)

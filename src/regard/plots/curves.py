@@ -1,4 +1,4 @@
-"""Curves: a number by distance, by position, by depth."""
+"""Line plots: a number by distance, position or depth."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["curves", "panels"]
 
-# Beyond so many lines names and colours no longer tell them apart.
+# The most lines to distinguish by names and colours.
 NAMED = 6
 COLOURS = ("#1f5fb0", "#d3712b", "#2f7d5b", "#8a4fa3", "#b0475a", "#6b7280")
 
@@ -35,7 +35,7 @@ def curves(
 ) -> Figure:
     """Lines by name, each (x, y), on linear axes or on logarithmic ones; in `ax`, if given.
 
-    Few lines are told apart by colour and named; of many, those in `emphasis` are, and the rest are pale.
+    Few lines are coloured and named; of many lines, only those in `emphasis`, and the others are pale.
 
     >>> figure = curves({"L0 H1": ([1, 2, 4], [0.5, 0.2, 0.1])}, x_title="distance", y_title="mean weight")
     >>> figure.axes[0].get_xlabel()
@@ -57,7 +57,7 @@ def panels(
     logarithmic: bool = False,
     emphasis: Sequence[str] = (),
 ) -> Figure:
-    """One panel of curves above the other, each with a vertical axis of its own, named by its key.
+    """Panels of curves above each other, each with its own vertical axis, named by its key.
 
     >>> line = {"a": ([1, 2], [3, 4])}
     >>> figure = panels({"FLOPs": line, "bytes": line}, x_title="tokens")
@@ -83,7 +83,7 @@ def _draw(axes: Axes, lines: Lines, logarithmic: bool, emphasis: Sequence[str], 
     bright = list(emphasis) or (list(lines) if len(lines) <= NAMED else [])
     for name in sorted(lines, key=lambda name: name in bright):  # the pale ones lie beneath
         x, y = lines[name]
-        # A line of one point would not be seen.
+        # A line of one point would be invisible, so draw a marker.
         marker = "o" if len(x) == 1 else None
         if name in bright:
             colour = COLOURS[bright.index(name) % len(COLOURS)]
@@ -97,7 +97,8 @@ def _draw(axes: Axes, lines: Lines, logarithmic: bool, emphasis: Sequence[str], 
     axes.tick_params(labelsize=8, labelcolor=SOFT, color=SOFT)
     axes.grid(color="#eceef1", linewidth=0.8)
     if len(lines) > NAMED and bright and outside:
-        # Among so many lines there is hardly a free place, and to look for one takes longer than to draw.
+        # With many lines there is hardly a free place for a legend, and searching for one takes longer than
+        # drawing.
         axes.figure.legend(loc="outside lower center", ncols=min(3, len(bright)), frameon=False, fontsize=8)
     elif bright:
         axes.legend(frameon=False, fontsize=8)

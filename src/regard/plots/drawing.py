@@ -1,4 +1,4 @@
-"""What figures of matrices share: the canvas, the hatching of hidden cells, labels, grid."""
+"""Helpers for figures of matrices: the canvas, hatching of masked cells, labels, grid."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SOFT = "#555b66"
 
 
 def blank(width: float, height: float) -> Figure:
-    """An empty figure of a size in inches, drawn without a window."""
+    """An empty figure of a size in inches, without a window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -49,7 +49,7 @@ def blank(width: float, height: float) -> Figure:
 
 
 def canvas(shape: Sequence[int], labels: Labels, cell: float, ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """An empty figure with room for a matrix and its labels; or the axes given and their figure."""
+    """An empty figure with space for a matrix and its labels; or the given axes and their figure."""
     if ax is not None:
         return whole_figure(ax), ax
     q, k = shape
@@ -60,7 +60,7 @@ def canvas(shape: Sequence[int], labels: Labels, cell: float, ax: Axes | None = 
 
 
 def whole_figure(ax: Axes) -> Figure:
-    """The figure that axes are in, also where they are in a part of it."""
+    """The figure of the axes, also if they are in a subfigure."""
     found = ax.get_figure(root=True)
     if found is None:
         raise ShapeError("ax belongs to no figure; take one from plt.subplots().")
@@ -68,18 +68,18 @@ def whole_figure(ax: Axes) -> Figure:
 
 
 def cell_size(shape: Sequence[int], annotate: bool, labelled: bool) -> float:
-    """The side of a cell in inches: room for its number, or for a line of its label, or as fits on a page."""
+    """The side of a cell in inches: enough for its number or a line of its label, limited by the page."""
     return 0.56 if annotate else max(0.13 if labelled else 0.0, min(0.42, 5.5 / max(shape)))
 
 
 def cell_in(ax: Axes, shape: Sequence[int]) -> float:
-    """The side of a cell in inches in axes that are there already: what labels are fitted to."""
+    """The side of a cell in inches in given axes, to which labels are fitted."""
     box = ax.get_window_extent()
     return min(box.height / shape[0], box.width / shape[1]) / whole_figure(ax).dpi
 
 
 def hatch(axes: Axes, hidden: Tensor) -> None:
-    """Strike out hidden cells, one patch per run of them in a row."""
+    """Hatch masked cells, one patch per run of them in a row."""
     from matplotlib.patches import Rectangle
 
     style: dict[str, Any] = {"facecolor": HIDDEN, "edgecolor": HATCH, "hatch": "////", "linewidth": 0}
@@ -103,7 +103,7 @@ def ticks(length: int) -> range:
 def label(
     axes: Axes, cell: float, shape: Sequence[int], labels: Labels, titles: tuple[str, str], title: str | None
 ) -> None:
-    """Name both axes, and every cell where there are labels."""
+    """Set the titles of both axes, and the labels of rows and columns if given."""
     for axis, length, side, name in zip((axes.yaxis, axes.xaxis), shape, labels, titles, strict=True):
         axis.set_label_text(name, color=SOFT)
         if side is None:
@@ -111,7 +111,7 @@ def label(
             continue
         style: dict[str, Any] = {"fontsize": min(10, 60 * cell)}  # 72 points an inch, less room between lines
         if axis is axes.xaxis and max(map(len, side), default=0) > 8 * cell:
-            # Slanted lines stand closer together than the cells they belong to; upright ones do not.
+            # Slanted labels are closer together than their cells; upright ones are not.
             style |= {"rotation": 45 if cell > 0.3 else 90, "ha": "right", "rotation_mode": "anchor"}
             style |= {} if cell > 0.3 else {"va": "center"}
         # A token such as "$x$" is text, not a formula.
@@ -121,7 +121,7 @@ def label(
 
 
 def grid(axes: Axes, shape: Sequence[int]) -> None:
-    """Thin white lines between cells while cells are large enough for them, and no frame."""
+    """Draw thin white lines between cells if cells are large enough, and no frame."""
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     if max(shape) <= 32:

@@ -1,4 +1,4 @@
-"""An attention map as textbooks draw it."""
+"""`heatmap`: an attention map as in textbooks."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def heatmap(
     limit: float | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw a matrix as textbooks do: a row per query, a column per key, each cell shaded and labelled.
+    """Draw a matrix with a row per query and a column per key; each cell is shaded and labelled.
 
-    Numbers of both signs are shaded on both sides of zero. `limit` is the size that gets the full colour
-    (the largest of the matrix, unless given). Cells that are `hidden`, or −inf, are hatched and hold no
-    number. The figure does not use pyplot: save it with `figure.savefig(path)`. With `ax`, axes of yours,
-    it is drawn there, and your figure is returned.
+    Positive and negative numbers have different colours. `limit` is the absolute value with the full colour,
+    by default the largest of the matrix. Cells that are `hidden` or −inf are hatched and have no number. The
+    figure doesn't use pyplot: save it with `figure.savefig(path)`. With `ax`, it is drawn in your axes, and
+    your figure is returned.
 
     >>> import torch
     >>> figure = heatmap(torch.eye(3), ["The", "cat", "sat"], ["The", "cat", "sat"])
@@ -61,7 +61,7 @@ def heatmap(
         _annotate(axes, cells, hidden, size)
     label(axes, cell, cells.shape, labels, (row_title, column_title), title)
     grid(axes, cells.shape)
-    # Fewer rows leave a colour bar no room for its numbers, and they are in the cells.
+    # With few rows a colour bar has no space for its numbers, which are in the cells anyway.
     if cells.shape[0] >= 3:
         inch = 1 / (cell * cells.shape[1])
         bar = axes.inset_axes((1 + 0.08 * inch, 0.0, 0.16 * inch, 1.0))
@@ -101,7 +101,7 @@ def _checked_labels(name: str, labels: Sequence[str] | None, wanted: int) -> lis
 
 
 def _limit(cells: Tensor, hidden: Tensor, limit: float | None) -> float:
-    """The size of a number that gets the full colour; never zero, so that an empty map can be drawn."""
+    """The absolute value with the full colour; never zero, so that an empty map can be drawn."""
     if limit is not None:
         return limit
     seen = cells[~hidden & cells.isfinite()]
@@ -114,9 +114,9 @@ def _annotate(axes: Axes, cells: Tensor, hidden: Tensor, size: float) -> None:
         for column, value in enumerate(line):
             if hidden[row, column] or not math.isfinite(value):
                 continue
-            # Rounding leaves a minus before zeros: -0.001 would read -0.00.
+            # Avoid a minus before zeros: -0.001 would be shown as -0.00.
             text = f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.0e}"
             text = text.removeprefix("-") if not text.strip("-0.") else text.replace("-", "−")
             color = ink(shade(value / size))
-            # Thousands of numbers, all inside the frame: laying each one out would take minutes.
+            # Exclude the numbers from layout, because laying out thousands of them would take minutes.
             axes.text(column, row, text, ha="center", va="center", fontsize=9, color=color, in_layout=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["visible"]
 
-# Tokens that would draw nothing, as they are drawn.
+# Symbols for invisible tokens.
 SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍", " ": "␣", "": "∅"}
 
 

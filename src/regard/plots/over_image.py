@@ -1,4 +1,4 @@
-"""Weights of patches, laid over the image they are cut from."""
+"""`over_image`: weights of patches as an overlay on their image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["over_image"]
 
-# A colour that shows on dark and on light pictures.
+# A colour that is visible on dark and on light pictures.
 GLOW = (1.0, 0.5, 0.0)
 
 
@@ -30,7 +30,7 @@ def over_image(
     """A (rows, columns) grid of weights over an image: the more weight, the more orange.
 
     The image is a PIL image or an array of height × width × 3. `frame` draws a frame around one patch. With
-    `ax`, axes of yours, it is drawn there, and your figure is returned.
+    `ax`, it is drawn in your axes, and your figure is returned.
 
     >>> import torch
     >>> figure = over_image(torch.eye(4), torch.rand(32, 32, 3).numpy())
@@ -52,7 +52,7 @@ def over_image(
     else:
         figure, axes = whole_figure(ax), ax
     extent = (0, columns, rows, 0)
-    # Grey, so that colour means weight.
+    # Draw the image in grey, so that only weights are coloured.
     grey = picture[..., :3].mean(-1) if picture.ndim == 3 else picture
     white = 255 if picture.dtype == np.uint8 else 1
     axes.imshow(grey, cmap="gray", vmin=0, vmax=white, extent=extent, aspect="auto", interpolation="bilinear")

@@ -1,4 +1,4 @@
-"""The map of a long text in one picture: all of it, pooled, and one part of it cell by cell."""
+"""`overview`: the pooled map of a long text, with an enlarged part cell by cell."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Inset", "colour_cells", "overview"]
 
-# Weights this far below the largest look alike: three decades of colour, and lighter below.
+# The colour scale spans three decades below the largest weight.
 DECADES = 3
 
 
 class Inset(NamedTuple):
-    """A part of the map, cell by cell: its weights and where its first row and column stand in the whole."""
+    """A part of the map, cell by cell: its weights, and the indices of its first row and column."""
 
     weights: Float[Tensor, "q k"]
     query: int
@@ -42,10 +42,10 @@ def overview(
     how: str = "max",
     ax: Axes | None = None,
 ) -> Figure:
-    """A pooled map over the whole text, on a logarithmic scale, with a part of it enlarged beside it.
+    """Draw a pooled map of the whole text on a logarithmic colour scale, with an enlarged part next to it.
 
-    `lengths` are how many queries and keys the whole map has; `how` says what a block shows, for the legend.
-    It is drawn in `ax`, if given, and then without an inset.
+    `lengths` are the numbers of queries and keys of the whole map; `how` is the pooling, for the legend. With
+    `ax` it is drawn in your axes, without an inset.
 
     >>> import torch
     >>> figure = overview(torch.rand(8, 8), (1000, 1000), inset=Inset(torch.eye(4), 500, 500), title="L3 H2")
@@ -79,7 +79,7 @@ def overview(
 
 
 def colour_cells(pooled: Float[Tensor, "rows columns"]) -> Any:
-    """The colours of a pooled map as an array (rows, columns, 4) of bytes, as `overview` shades it.
+    """The colours of a pooled map as an array (rows, columns, 4) of bytes, with the scale of `overview`.
 
     >>> colour_cells(torch.eye(2)).shape
     (2, 2, 4)
@@ -109,7 +109,7 @@ def _image(axes: Axes, cells: Tensor, top: float, extent: tuple[float, float, fl
 
 
 def _draw_inset(whole: Axes, axes: Axes, inset: Inset, top: float) -> None:
-    """The enlarged part, and where it stands in the whole."""
+    """Draw the enlarged part, and mark its place in the whole map."""
     from matplotlib.patches import Rectangle
 
     cells = inset.weights.detach().cpu().double()

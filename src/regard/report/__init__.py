@@ -1,4 +1,4 @@
-"""One page about a recording, for reading."""
+"""A report about a recording as one HTML page."""
 
 from regard.report.report import report
 

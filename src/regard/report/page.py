@@ -1,4 +1,4 @@
-"""The templates of the report: one page, no scripts, nothing fetched, light or dark."""
+"""Renders the report's templates: one self-contained page without scripts, light or dark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures inside a page: figures as SVG or PNG text, thumbnails of maps."""
+"""Pictures for the page: figures as inline SVG or PNG, thumbnails of maps."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCKS", "block_of", "labels_of", "png_of", "svg_of", "thumbnail", "zoomed"]
 
-# Blocks along the longer side of a picture of a whole map: about as many as it has points.
+# Blocks along the longer side of a picture of a whole map: about as many as it has pixels.
 BLOCKS = 256
 
 
 def block_of(seen: AttentionMap) -> int:
-    """How many cells a block of such a picture is wide."""
+    """The number of cells along the side of a block of such a picture."""
     return max(1, -(-max(seen.shape[2:]) // BLOCKS))
 
 
@@ -53,23 +53,24 @@ def zoomed(
     top, left = (max(0, min(middle - cells // 2, n - cells)) for middle, n in zip(at, (q, k), strict=True))
     tile = seen[0, head, top : top + cells, left : left + cells]
     sides: tuple[list[str] | None, ...] = (None, None)
-    # A generated text ends with a token that was never read, and so has no row.
+    # The last generated token was never read, so it has no row.
     if labels is not None and q == k <= len(labels):
         sides = labels[top : top + tile.shape[0]], labels[left : left + tile.shape[1]]
     return overview(pooled, (q, k), inset=Inset(tile, top, left, *sides), title=title, how=how)
 
 
 def svg_of(figure: Figure) -> str:
-    """A figure as an SVG element that can stand in a page: scales with it, fetches nothing."""
+    """A figure as an inline SVG element that scales with the page."""
     from matplotlib import rc_context
 
     out = io.StringIO()
-    # Text as text: small, searchable, read aloud. A fixed salt: the same figure is the same bytes.
+    # Keep text as text: small, searchable, accessible. With a fixed salt, the same figure gives the same
+    # bytes.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "regard"}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     found = out.getvalue()
     found = re.sub(r"\s*<metadata>.*?</metadata>", "", found[found.index("<svg") :], flags=re.DOTALL)
-    # Without a size of its own the picture is as wide as the page allows.
+    # Remove the fixed size, so that the picture gets the width of the page.
     start, rest = found.split(">", 1)
     return re.sub(r' (?:width|height)="[^"]*"', "", start) + ">" + rest
 
@@ -82,7 +83,7 @@ def png_of(figure: Figure) -> str:
 
 
 def thumbnail(pooled: Float[Tensor, "rows columns"]) -> str:
-    """A pooled map as a data URL: one pixel a block, coloured as all maps are."""
+    """A pooled map as a data URL, with one pixel per block, in the common map colours."""
     from matplotlib.image import imsave
 
     out = io.BytesIO()

@@ -1,4 +1,4 @@
-"""`report`: what a model attended to, as one page that needs nothing but itself."""
+"""`report`: a self-contained page about a recording."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def report(
     figures: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> str:
-    """Write a self-contained HTML page: the model, what its heads do, where they attend, and the caveats.
+    """Write a self-contained HTML page: the model, the kinds of its heads, attention by position, and
+    caveats.
 
-    It is about the first text of a batch, without padding. `atlas` spares surveying the heads again;
-    `figures` is a folder that gets every figure as PNG and SVG too.
+    It covers the first text of a batch, without padding. Pass `atlas` to avoid surveying the heads again;
+    `figures` is a folder to which every figure is written as PNG and SVG.
 
     >>> from regard.models import bundled, record
     >>> page = report(record(bundled(), "The cat sat on the mat.", layers=[5]))

@@ -1,4 +1,4 @@
-"""The sections of a report: each a function that renders a template with what the draft holds."""
+"""The sections of a report; each function renders a template with data of the draft."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 __all__ = ["SECTIONS", "Draft"]
 
-# Blocks along the side of a thumbnail; cells of the part that is enlarged.
+# Blocks along the side of a thumbnail, and of the enlarged part in cells.
 THUMB, INSET = 64, 28
-# Grids of more heads would be a page of their own; these are the layers shown then.
+# The most heads in the grid, and the number of layers to show if there are more.
 GRID_LAYERS = 24
-# Kinds whose heavy cells lie far from the diagonal and from the first keys.
+# Kinds whose heavy cells are far from the diagonal and from the first keys.
 FAR = ("duplicate token", "induction", "retrieval")
 EXCERPT = 280
 DECAY = "Decay with distance"
 
 
 class Overview(NamedTuple):
-    """A layer's maps in blocks, the largest weight of each, and the weight that each key gets."""
+    """A layer's maps pooled by maximum, and the total weight of each key."""
 
     pooled: Float[Tensor, "heads rows columns"]
     mass: Float[Tensor, "heads k"]
@@ -45,7 +45,7 @@ class Overview(NamedTuple):
 
 @dataclass
 class Draft:
-    """What the sections share: the recording, its atlas, its main stack, and where figures go."""
+    """The data that sections share: the recording, its atlas, its main stack, and the folder for figures."""
 
     recording: Recording
     atlas: Atlas
@@ -58,13 +58,13 @@ class Draft:
 
     @property
     def model(self) -> str:
-        """What the model is called: by the atlas, unless that knows no more than the class."""
+        """The name of the model: from the atlas, unless that has only the class."""
         identity, named = self.recording.model, self.atlas.model
         return named if named not in ("", identity.kind) else identity.label or identity.kind
 
     @cached_property
     def stack(self) -> str:
-        """The stack that is drawn: the main one."""
+        """The main stack, which is drawn."""
         return self.recording.layers.role
 
     @cached_property
@@ -73,7 +73,7 @@ class Draft:
 
     @cached_property
     def tokens(self) -> list[str] | None:
-        """Token by token, as they can be seen."""
+        """The tokens as visible text."""
         return labels_of(self.recording)
 
     @cached_property
@@ -98,19 +98,19 @@ class Draft:
         return self.recording.layers[index]
 
     def figure(self, name: str, figure: Figure, caption: str, *, raster: bool = False) -> Markup:
-        """A figure in the page, and in the folder of figures where there is one."""
+        """Add a figure to the page, and to the folder of figures if there is one."""
         self.drawn.append(name)
         if self.figures is not None:
             for ending in ("png", "svg"):
                 figure.savefig(self.figures / f"{name}.{ending}")
-                # Laying out takes as long as drawing, and the first time is good for all.
+                # Layout takes as long as drawing, so do it once for all formats.
                 figure.set_layout_engine("none")
         given = {"png": png_of(figure), "svg": ""} if raster else {"png": "", "svg": svg_of(figure)}
         return render("figure.html", caption=caption, **given)
 
 
 def header(draft: Draft) -> Markup:
-    """What the model is and what it read."""
+    """The model and its text."""
     recording, atlas = draft.recording, draft.atlas
     heads = sorted({draft.layer(index).map.shape[1] for index in recording.layers})
     facts = {
@@ -125,7 +125,7 @@ def header(draft: Draft) -> Markup:
 
 
 def at_a_glance(draft: Draft) -> Markup:
-    """The kinds that were found, in sentences made of counts."""
+    """The kinds of heads that were found, as sentences with counts."""
     kinds = {kind: [c for c in cards if c.stack == draft.stack] for kind, cards in draft.atlas.kinds.items()}
     kinds = {kind: cards for kind, cards in kinds.items() if cards}
     rows = [
@@ -165,7 +165,7 @@ def telling_heads(draft: Draft) -> Markup:
 
 
 def distances(draft: Draft) -> Markup:
-    """How weight falls off with distance."""
+    """The decay of weight with distance."""
     fits = [fit for fit in draft.fits if fit.gamma is not None]
     if not fits:
         why = draft.fits[0].refused if draft.fits else None
@@ -191,7 +191,7 @@ def distances(draft: Draft) -> Markup:
 
 
 def positions(draft: Draft) -> Markup | None:
-    """Where in the context the last queries look; nothing for fewer than four keys."""
+    """The position profile of the last queries; empty for fewer than four keys."""
     profile = draft.profile
     if profile is None:
         return None
@@ -221,7 +221,7 @@ def positions(draft: Draft) -> Markup | None:
 
 
 def heavy_tokens(draft: Draft) -> Markup:
-    """Sinks and heavy hitters: the keys that get most weight."""
+    """Sinks and heavy hitters: the keys with the most weight."""
     seen = [draft.layer(index).map for index in draft.overviews]
     masses = [
         each.mass.mean(0) / max(1, whole.shape[2])
@@ -244,7 +244,7 @@ def heavy_tokens(draft: Draft) -> Markup:
 
 
 def caveats(draft: Draft) -> Markup:
-    """What the report does not show."""
+    """The caveats: what the report doesn't show."""
     return render("caveats.html", caveats=CAVEATS)
 
 
@@ -265,9 +265,10 @@ def _title(card: HeadCard) -> str:
 
 
 def place_of(kind: str, pooled: Float[Tensor, "rows columns"], size: int, shift: int) -> tuple[int, int]:
-    """The middle of the part to enlarge: for a sink the first keys, for kinds that look far nothing near.
+    """The centre of the part to enlarge: for a sink at the first keys, for long-distance kinds not near the
+    diagonal.
 
-    Late rows are searched, because a whole context lies before them.
+    Late rows are searched, because they have the whole context before them.
     """
     rows, columns = (torch.arange(n) for n in pooled.shape)
     late = (rows >= len(pooled) // 2)[:, None].expand_as(pooled)
@@ -283,7 +284,7 @@ def place_of(kind: str, pooled: Float[Tensor, "rows columns"], size: int, shift:
 
 
 def _large(draft: Draft, card: HeadCard, kind: str) -> Figure:
-    """The whole map of a head, and enlarged the heaviest part of it that shows what the head is."""
+    """The whole map of a head, with an enlargement of the heaviest part that is typical of its kind."""
     seen = draft.layer(card.layer).map
     size, pooled = block_of(seen), draft.overviews[card.layer].pooled[card.head]
     row, column = place_of(kind, pooled, size, seen.shape[3] - seen.shape[2])
@@ -292,13 +293,13 @@ def _large(draft: Draft, card: HeadCard, kind: str) -> Figure:
 
 
 def _thumbs(pooled: Float[Tensor, "heads rows columns"]) -> Float[Tensor, "heads rows columns"]:
-    """Large pictures as small ones: again the largest weight of each block."""
+    """Reduce pooled maps to thumbnails, again by maximum."""
     step = -(-max(pooled.shape[1:]) // THUMB)
     return torch.nn.functional.max_pool2d(pooled[None], step, ceil_mode=True)[0]
 
 
 def _thinned(fit: DecayFit) -> tuple[list[float], list[float]]:
-    """A curve at distances evenly spaced on a logarithmic axis; what lies between cannot be seen."""
+    """A curve reduced to distances that are evenly spaced on a logarithmic axis."""
     last = len(fit.distance) - 1
     places = sorted({round(last ** (step / 80)) for step in range(81)})
     kept = [

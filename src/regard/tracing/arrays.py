@@ -1,4 +1,4 @@
-"""What people write down as numbers, as tensors; and how much of it a trace will show."""
+"""Converts the user's numbers to tensors, and limits the size of a trace."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from regard.errors import DtypeError, MapError, ShapeError
 __all__ = ["MAX_MAPS", "MAX_PAIRS", "as_tensor", "check_size", "one_dtype"]
 
 MAX_PAIRS = 4096
-"""The largest map a trace shows: a step is read cell by cell, so more would not be read."""
+"""The most pairs in one map of a trace, which is meant to be read cell by cell."""
 
 MAX_MAPS = 64
-"""The most maps in one trace, batch rows times heads."""
+"""The most maps in one trace: batch rows × heads."""
 
 
 def as_tensor(name: str, given: Any) -> Tensor:
-    """Numbers as a float tensor: a float tensor as it is, anything else (whole numbers too) in float64.
+    """Numbers as a float tensor: a float tensor is returned unchanged, anything else is converted to float64.
 
     >>> as_tensor("q", [[1, 0]])
     tensor([[1., 0.]], dtype=torch.float64)
@@ -34,13 +34,13 @@ def as_tensor(name: str, given: Any) -> Tensor:
 
 
 def one_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors in the widest dtype among them, at least float32: half precision is no place to add up."""
+    """Convert all tensors to the widest dtype among them, at least float32."""
     wide = reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
     return tuple(tensor.to(wide) for tensor in tensors)
 
 
 def check_size(q: int, k: int, batch: int, heads: int) -> None:
-    """Refuse what cannot be looked at cell by cell, and say where to go instead."""
+    """Raise MapError, with alternatives, if there are too many cells to read."""
     if q * k > MAX_PAIRS:
         raise MapError(
             f"trace got {q:,} queries × {k:,} keys = {q * k:,} pairs; it keeps every cell of every step "
@@ -65,7 +65,7 @@ def _converted(name: str, given: Any) -> Tensor:
         if hasattr(given, "__array__"):
             import numpy
 
-            # A copy of our own: torch takes no arrays that are read-only or run backwards.
+            # Copy, because torch doesn't accept read-only arrays and negative strides.
             return torch.from_numpy(numpy.array(given, dtype=numpy.float64))
         return torch.tensor(given, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""Attention as textbooks write it, one named step after another, nothing fused and nothing skipped."""
+"""Attention as in textbooks: one named step after another, not fused."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ MAP = ("batch", "heads", "query", "key")
 
 @dataclass
 class Recorder:
-    """Collects steps, and drops the axes that the user did not come with."""
+    """Collects steps, and drops axes that the user's inputs don't have."""
 
     batched: bool
     headed: bool
     steps: list[Step] = field(default_factory=list)
 
     def add(self, name: str, formula: str, sentence: str, value: Tensor, axes: tuple[str, ...]) -> None:
-        """Keep a step; `value` has every axis, batch first. What was given has no formula."""
+        """Add a step; `value` has all axes, batch first. Inputs have no formula."""
         for axis, kept in (("heads", self.headed), ("batch", self.batched)):
             if axis in axes and not kept:
                 value = value.select(axes.index(axis), 0)
                 axes = tuple(a for a in axes if a != axis)
-        # A copy, since given arrays may change after the call, and what was said about them must not.
+        # Copy, because the user's arrays may change after the call.
         formula = f"{name} = {formula}" if formula else name
         self.steps.append(Step(name, formula, sentence, value.clone(), axes))
 
@@ -48,7 +48,7 @@ def record_inputs(
     v: Float[Tensor, "batch kv_heads k v_dim"],
     made: Projections | None,
 ) -> None:
-    """The token vectors, if there are any, and the queries, keys and values."""
+    """Record the token vectors, if any, and the queries, keys and values."""
     if made is not None:
         own = made.context is None
         axes = ("batch", "token" if own else "query", "model")
@@ -68,7 +68,8 @@ def record_inputs(
 def record_attention(
     record: Recorder, problem: Problem, mask: Mask | None, root: int | None
 ) -> Float[Tensor, "batch heads q v_dim"]:
-    """Scores to output, with the mask as the user gave it: a problem forgets one that hides nothing."""
+    """Record the steps from scores to output. `mask` is the user's, because a problem drops one that hides
+    nothing."""
     s = _scores(record, problem, root)
     s = _modified(record, problem, s)
     allowed = None
@@ -87,7 +88,7 @@ def record_attention(
 def record_projection(
     record: Recorder, out: Float[Tensor, "batch heads q v_dim"], w_o: Tensor | None
 ) -> None:
-    """The heads side by side, and the output projection."""
+    """Record the joined heads, and the output projection."""
     heads, dim = out.shape[1], out.shape[3]
     joined = out.transpose(1, 2).flatten(2)  # (batch, q, heads * v_dim)
     axes = ("batch", "query", "model")
@@ -154,7 +155,7 @@ def _weights(record: Recorder, problem: Problem, s: Tensor) -> Float[Tensor, "ba
     if problem.sink is not None:
         sink = problem.sink.to(s.dtype).view(1, -1, 1, 1).expand(*s.shape[:3], 1)
         logits = torch.cat([s, sink], dim=-1)
-    # A row of nothing but −∞ would divide 0 by 0: it attends to nothing instead.
+    # A row of only −∞ would divide 0 by 0; set its weights to 0.
     dead = (logits == -math.inf).all(-1, keepdim=True)
     shares = logits.masked_fill(dead, 0.0).softmax(-1).masked_fill(dead, 0.0)
     weights = shares[..., : s.shape[-1]]
@@ -170,6 +171,6 @@ def _weights(record: Recorder, problem: Problem, s: Tensor) -> Float[Tensor, "ba
 def _mix(weights: Tensor, v: Tensor, allowed: Tensor | None) -> Float[Tensor, "batch heads q v_dim"]:
     if allowed is None or bool(v.isfinite().all()):
         return weights @ v
-    # Hidden values may be garbage, and 0 × NaN is NaN: leave them out one pair at a time.
+    # Masked values may be garbage, and 0 × NaN is NaN: leave them out pair by pair.
     product = weights[..., None] * v[:, :, None]  # (batch, heads, q, k, v_dim)
     return torch.where(allowed[..., None], product, 0.0).sum(-2)

@@ -1,4 +1,4 @@
-"""Examples small enough to be recomputed by hand."""
+"""Worked examples that are small enough to recompute by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "v": [[10, 0], [0, 10], [5, 5]],
     },
 }
-"""What `trace` is called with: four token vectors under a causal mask, and one query with three keys."""
+"""Arguments of `trace` by name: four token vectors under a causal mask, and one query with three keys."""
 
 
 def example(name: str) -> Trace:

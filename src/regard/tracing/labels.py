@@ -1,4 +1,4 @@
-"""The names of queries and keys: checked when given, invented when not, made safe to print."""
+"""The names of queries and keys: checks given names, invents missing ones, makes names printable."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def find_query(tokens: Sequence[str], query: int | str) -> int:
 
 
 def printable(token: str) -> str:
-    """A token as it can stand in a table: one line, visible, not too long.
+    """A token as a table label: one line, visible, not too long.
 
     >>> printable("a\\nb"), printable(""), printable("antidisestablishmentarianism")
     ('a␊b', '␣', 'antidisestablis…')
     """
-    # Unicode has a picture for each of the first 33 control characters, in their own order.
+    # Unicode has symbols for the first 33 control characters, in the same order.
     shown = "".join(chr(0x2400 + ord(c)) if ord(c) < 32 else c if c.isprintable() else "�" for c in token)
     if not shown.strip():
         return "␣" * max(1, len(shown))
@@ -59,7 +59,7 @@ def printable(token: str) -> str:
 
 
 def columns(text: str) -> int:
-    """How wide a text is in a terminal: Chinese, Japanese and Korean letters take two columns, accents none.
+    """The width of a text in a terminal: CJK characters take two columns, combining accents none.
 
     >>> columns("cat"), columns("猫")
     (3, 2)

@@ -1,4 +1,4 @@
-"""How one cell of a row follows from the step before: its arithmetic, written out so that it adds up.
+"""The arithmetic of one cell, written out from the numbers of the previous step.
 
 `Worker` prints these lines for one cell of each step of a trace; the viewer shows them for every cell.
 """
@@ -13,7 +13,7 @@ from regard.tracing.sums import Left, Shares, equation
 
 __all__ = ["AFTER", "Softmax", "biased", "capped", "masked", "modified", "scaled"]
 
-# Scores beyond this are shifted by the row's largest, as every implementation does: e^100 says nothing.
+# Larger scores are shifted by the row's maximum, as in every implementation: e^100 is not readable.
 LARGE = 12.0
 AFTER = "after subtracting"
 

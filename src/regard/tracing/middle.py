@@ -22,12 +22,12 @@ CONVEX = (
     "The weights are shares of one whole, so each number lies between the smallest and the largest of its "
     "column: a convex combination."
 )
-# What each printed weight may have lost by rounding.
+# The rounding error of each printed weight.
 ROUNDING = 0.0051
 
 
 def as_row(name: str, given: Any) -> Float[Tensor, "q k"]:
-    """A table of one number per pair; a plain list is the row of one query."""
+    """A table with one number per pair; a flat list is the row of one query."""
     table = as_tensor(name, given)
     if table.ndim == 1:
         return table[None]
@@ -37,7 +37,7 @@ def as_row(name: str, given: Any) -> Float[Tensor, "q k"]:
 
 
 def as_scores(table: Float[Tensor, "q k"], v: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values whose scores are the table: each key asks for one number of a query."""
+    """Queries, keys and values whose scores equal the table: key j selects number j of a query."""
     keys = torch.eye(table.shape[1], dtype=table.dtype, device=table.device)
     values = torch.zeros_like(keys[:, :1]) if v is None else as_tensor("v", v)
     values = values[:, None] if values.ndim == 1 else values
@@ -45,17 +45,18 @@ def as_scores(table: Float[Tensor, "q k"], v: Any) -> tuple[Tensor, Tensor, Tens
 
 
 def from_scores(steps: Trace, mixed: bool) -> Trace:
-    """A trace of made-up queries and keys as one that begins with scores; without v it ends with weights."""
+    """Cut a trace with invented queries and keys so that it begins with scores; without v it ends with
+    weights."""
     unmade = ("q", "k", "v", "scores") if mixed else ("q", "k", "v", "scores", "output")
     after = [step for step in steps.steps if step.name not in unmade]
     given = replace(steps["scores"], formula="scores", sentence=SCORES)
-    # Values come in where they are needed, after the weights.
+    # Show the values where they are used, after the weights.
     values = (steps["v"], after.pop()) if mixed else ()
     return replace(steps, steps=(given, *after, *values))
 
 
 def from_weights(steps: Trace, table: Float[Tensor, "q k"]) -> Trace:
-    """A trace of scores as one that begins with these weights and ends with their mixture."""
+    """Cut a trace of scores so that it begins with these weights and ends with the output."""
     v, output = steps["v"], steps["output"]
     mixed = table.to(v.value.dtype) @ v.value
     low, high = v.value.min(0).values, v.value.max(0).values
@@ -66,7 +67,7 @@ def from_weights(steps: Trace, table: Float[Tensor, "q k"]) -> Trace:
 
 
 def check_weights(table: Float[Tensor, "q k"]) -> None:
-    """Refuse rows that are no shares of one whole, more than rounding explains."""
+    """Raise unless rows are not negative and sum to 1, up to rounding."""
     if bool((table < 0).any()):
         row = int((table < 0).any(-1).nonzero()[0])
         least = float(table[row].min())

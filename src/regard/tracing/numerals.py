@@ -1,4 +1,4 @@
-"""Numbers as people write them in a worked example."""
+"""Formats numbers for worked examples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["cells", "factor", "short", "significant", "value_of"]
 
 
 def short(x: float, digits: int = 3) -> str:
-    """A number with at most so many decimals, and a minus that is one.
+    """A number with at most `digits` decimals, and a real minus sign.
 
     >>> short(0.7071), short(-2.0), short(1.1254e-7), short(float("-inf")), short(123456.7)
     ('0.707', '−2', '1.1e−7', '−∞', '123457')
@@ -27,7 +27,7 @@ def short(x: float, digits: int = 3) -> str:
 
 
 def significant(x: float, digits: int) -> str:
-    """A number with so many significant digits.
+    """A number with `digits` significant digits.
 
     >>> significant(135.6012, 4), significant(0.0123456, 4), significant(1e-9, 4)
     ('135.6', '0.01235', '1e−9')
@@ -38,7 +38,7 @@ def significant(x: float, digits: int) -> str:
 
 
 def value_of(x: float, digits: int = 3) -> float:
-    """The number that `short` prints, as who reads it takes it.
+    """The value of the number that `short` prints.
 
     >>> value_of(0.40112), value_of(0.40112, 4)
     (0.401, 0.4011)
@@ -48,7 +48,7 @@ def value_of(x: float, digits: int = 3) -> float:
 
 
 def factor(x: float, digits: int = 3) -> str:
-    """A number as it stands in a product: in brackets if it is negative.
+    """A number as a factor of a product: in brackets if it is negative.
 
     >>> factor(-0.3)
     '(−0.3)'
@@ -57,9 +57,9 @@ def factor(x: float, digits: int = 3) -> str:
 
 
 def cells(values: Float[Tensor, "rows columns"]) -> list[list[str]]:
-    """A table of numbers with equally many decimals: none where all are whole, else three.
+    """Format a table with equal decimals: none if all numbers are whole, else three.
 
-    Rounding errors beside much larger numbers read as zero; small numbers keep their first digit.
+    Rounding errors next to much larger numbers are shown as zero; small numbers keep their first digit.
 
     >>> import torch
     >>> cells(torch.tensor([[1.0, 0.5, -1e-20]])), cells(torch.tensor([[10.0, 0.0]]))

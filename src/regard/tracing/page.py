@@ -1,4 +1,4 @@
-"""A trace as a web page: one string, no scripts, nothing fetched, light or dark as the reader's screen is."""
+"""Renders a trace as a self-contained web page, without scripts, in light or dark mode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.tracing.steps import Steps
 
 __all__ = ["as_fragment", "as_page"]
 
-# Shades of each of the two colours, and the most rows and columns of a table.
+# The number of shades per colour, and the most rows and columns of a table.
 LEVELS = 24
 CELLS = 64
 
@@ -22,7 +22,7 @@ def as_page(trace: Steps, query: int | str | None = None, head: int = 0, batch: 
 
 
 def as_fragment(trace: Steps, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
-    """The part that a notebook shows: a style sheet of its own and one section per step."""
+    """The HTML for a notebook: a style sheet and one section per step."""
     return _rendered("fragment.html", trace, query, head, batch)
 
 

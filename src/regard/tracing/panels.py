@@ -1,4 +1,4 @@
-"""What every rendering of a trace shows, before it becomes text, terminal colours or a page."""
+"""The tables of a trace, which text, terminal and page render."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from regard.tracing.worked import Worker
 __all__ = ["Grid", "Panel", "caption", "panels"]
 
 GAP = "…"
-# The longest row that is written over several lines: as many keys as `regard explain` takes.
+# The longest row that is split over several lines: the most keys of `regard explain`.
 WRAPPED = 64
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table ready to be printed: labels, cells in writing, and for each a shade from -1 to 1, or none."""
+    """A formatted table: labels, cells as text, and a shade from -1 to 1 or none for each."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -48,7 +48,7 @@ class Panel:
     by_key: bool = False
 
     def grid(self, most_rows: int, most_columns: int) -> Grid:
-        """The table in writing, the middle of its long sides left out."""
+        """The formatted table, without the middle of long sides."""
         rows, kept = _kept(len(self.rows), most_rows), _kept(len(self.columns), most_columns)
         texts, levels = self._texts(), self._levels()
         return Grid(
@@ -59,7 +59,8 @@ class Panel:
         )
 
     def fitted(self, most_rows: int, width: int) -> list[Grid]:
-        """The table in so many characters; a single row of keys that is longer goes on in tables below."""
+        """The tables within `width` characters; a longer single row of keys is continued in further
+        tables."""
         most = self.fitting(width)
         if len(self.rows) > 1 or not self.by_key or not most < len(self.columns) <= WRAPPED:
             return [self.grid(most_rows, most)]
@@ -69,7 +70,7 @@ class Panel:
         return [Grid(row.rows, row.columns[cut], [row.texts[0][cut]], [row.levels[0][cut]]) for cut in cuts]
 
     def fitting(self, width: int) -> int:
-        """How many columns of numbers fit beside their labels into so many characters; at least four."""
+        """The number of columns that fit beside their labels into `width` characters; at least four."""
         texts = self._texts()
         widest = [
             max(columns(name), *(columns(row[i]) for row in texts)) + 2 for i, name in enumerate(self.columns)
@@ -78,7 +79,7 @@ class Panel:
         return len(widest) if sum(widest) <= room else max(4, (room - 3) // max(widest))
 
     def _texts(self) -> list[list[str]]:
-        # −∞ is what a masked score is; the weight it leads to is nothing, and a dot is easier to overlook.
+        # Show a masked score as −∞, and its weight of 0 as a dot.
         blank = "−∞" if self.name == "masked" else "·"
         return [
             [blank if hide else text for text, hide in zip(line, hidden, strict=True)]
@@ -112,7 +113,7 @@ def _check_place(trace: Steps, head: int, batch: int) -> None:
 
 
 def caption(trace: Steps, query: int | str | None, head: int, batch: int) -> str:
-    """What a rendering shows, in one line."""
+    """The caption of a rendering, in one line."""
     queries, keys = len(trace.tokens), len(trace.key_tokens)
     parts = [f"{count(queries, 'query', 'queries')} × {count(keys, 'key', 'keys')}"]
     if trace.heads > 1:
@@ -148,14 +149,14 @@ def _names(trace: Steps, axis: str, size: int) -> tuple[str, ...]:
 
 
 def _hidden(trace: Steps, step: Step, head: int, batch: int, values: Tensor) -> Tensor:
-    """Which cells were masked; a step before the mask hides none."""
+    """The masked cells; none in steps before the mask."""
     if step.name not in ("masked", "weights") or "masked" not in trace:
         return torch.zeros_like(values, dtype=torch.bool)
     return trace["masked"].at(batch, head).cpu() == -math.inf
 
 
 def _kept(size: int, most: int) -> list[int | None]:
-    """Which indices of a side are shown, None standing for those left out."""
+    """The indices of a side to show, with None for those left out."""
     if size <= most:
         return list(range(size))
     first = most // 2

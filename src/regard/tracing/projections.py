@@ -1,4 +1,4 @@
-"""Learned projections: from token vectors to the queries, keys and values of every head, and back."""
+"""Projects token vectors to the queries, keys and values of every head."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ TRANSPOSED = "torch.nn.Linear holds the transpose: pass linear.weight.T."
 
 @dataclass(frozen=True, eq=False)
 class Projections:
-    """Token vectors and the matrices they are multiplied by, checked against each other.
+    """Token vectors and projection matrices, with checked shapes.
 
-    Matrices are (in, out), as formulas write x W; torch.nn.Linear keeps them the other way round.
+    Matrices are (in, out), as in the formula x W; torch.nn.Linear stores them transposed.
 
     >>> import torch
     >>> x, w_q, w_kv = torch.ones(5, 4), torch.ones(4, 6), torch.ones(4, 2)
@@ -43,7 +43,7 @@ class Projections:
     def of(
         cls, x: Any, context: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, heads: int, kv_heads: int | None
     ) -> Projections:
-        """Check everything a user can get wrong about the vectors and the matrices."""
+        """Validate the user's vectors and matrices."""
         given = {"x": x, "context": context, "w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
         missing = [name for name in ("w_q", "w_k", "w_v") if given[name] is None]
         if missing:
@@ -69,7 +69,7 @@ class Projections:
 
     @property
     def source(self) -> Tensor:
-        """Where keys and values come from."""
+        """The vectors that keys and values are computed from."""
         return self.x if self.context is None else self.context
 
     @property

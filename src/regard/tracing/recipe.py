@@ -1,4 +1,4 @@
-"""What a traced computation was made with, apart from the numbers its steps show."""
+"""The settings of a traced computation."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Recipe:
 
     @classmethod
     def of(cls, problem: Problem, matrices: dict[str, Tensor]) -> Recipe:
-        """What is worth remembering of a problem."""
+        """The settings of a problem."""
         scoring, dim = problem.scoring, problem.q.shape[-1]
         dot = isinstance(scoring.score, DotProduct)
-        # A model's own scale may have been through float32.
+        # Compare with a tolerance, because a model's scale may have been rounded to float32.
         root = (
             dim
             if dot and math.isclose(scoring.scale, scoring.score.default_scale(dim), rel_tol=1e-6)

@@ -1,4 +1,4 @@
-"""`Trace`: the steps of one computation, to be read, printed, drawn or saved."""
+"""`Trace`: the steps of one computation, with methods to print, draw and save them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MOST_ANNOTATED = 24
 class Trace(Steps):
     """Every step of one attention computation, in order, each under its name.
 
-    `trace.weights` is an array, `trace["weights"]` the whole `Step`. What is printed or drawn is one batch
-    row and one head, by default the first; `query`, a number or a token, keeps to one query. Under
-    each table the cell of that query (or else the last) and its strongest key is worked out.
+    `trace.weights` is an array, `trace["weights"]` the whole `Step`. Displays show one batch row and one
+    head, by default the first; `query`, a number or a token, restricts them to one query. Below each table,
+    the arithmetic of one cell is written out: that of this query (by default the last) and its strongest key.
 
     >>> from regard.tracing import trace
     >>> steps = trace([[1, 0]], [[1, 0], [0, 1], [1, 1]], [[10, 0], [0, 10], [5, 5]])
@@ -61,7 +61,7 @@ class Trace(Steps):
         console.print(as_rich(self, query, head, batch, console.width))
 
     def to_html(self, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
-        """One self-contained page: no scripts, nothing to fetch, light or dark as the reader's screen is."""
+        """One self-contained page, without scripts, in light or dark mode."""
         return as_page(self, query, head, batch)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One sentence per step: what it does and why, with the numbers of this very computation."""
+"""One sentence per step: what it does and why, with the numbers of the computation."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ FORMULAS = {
 
 
 def about_input(x: Tensor, asks: bool, answers: bool) -> str:
-    """Of token vectors that ask, that are asked, or both."""
+    """The sentence about token vectors: for queries, for keys and values, or both."""
     length, dim = x.shape[-2:]
     role = "" if asks and answers else ": these ask" if asks else ": these are asked"
     return f"{count(length, 'token', 'tokens')}, each a vector of {count(dim, 'number', 'numbers')}{role}."
 
 
 def about_vectors(name: str, value: Tensor, matrix: Tensor | None, shared: int) -> str:
-    """Of q, k or v, given or made with a matrix; `shared` heads of queries use each head of it."""
+    """The sentence about q, k or v, given or projected; `shared` query heads use each of its heads."""
     role, meaning = ROLES[name]
     heads, numbers = value.shape[1], count(value.shape[-1], "number", "numbers")
     head = f" in each of {heads} heads" if heads > 1 else ""
@@ -67,7 +67,7 @@ def score_formula(score: Score) -> str:
 
 
 def about_scores(score: Score, q: int, k: int, dim: int) -> str:
-    """Of the raw scores of q queries and k keys with dim numbers each."""
+    """The sentence about the raw scores of q queries and k keys with dim numbers each."""
     pairs = f"{count(q, 'query', 'queries')} × {count(k, 'key', 'keys')} = {count(q * k, 'score', 'scores')}"
     if isinstance(score, DotProduct):
         made = (
@@ -79,7 +79,7 @@ def about_scores(score: Score, q: int, k: int, dim: int) -> str:
 
 
 def about_scale(scale: float, root: int | None) -> tuple[str, str]:
-    """The formula and the sentence; `root` is the d of 1/√d if that is what the scale is."""
+    """The formula and the sentence about the scale; `root` is d if the scale is 1/√d."""
     if root is None:
         return (
             f"scores × {short(scale)}",
@@ -92,27 +92,27 @@ def about_scale(scale: float, root: int | None) -> tuple[str, str]:
 
 
 def about_bias(bias: Tensor) -> str:
-    """Of a bias, broadcast or not."""
+    """The sentence about a bias, broadcast or not."""
     low, high = short(float(bias.min())), short(float(bias.max()))
     spread = f"{low} for every pair" if low == high else f"from {low} to {high}"
     return f"Add the bias, {spread}: what the model knows about a pair before it reads the tokens."
 
 
 def about_cap(cap: float, before: Tensor, after: Tensor) -> str:
-    """Of the soft cap."""
+    """The sentence about the soft cap."""
     start, end = short(_largest(before)), short(_largest(after))
     moved = f"small scores hardly move, the largest goes from {start} to {end}"
     return f"Squeeze into (−{short(cap)}, {short(cap)}): {moved}."
 
 
 def about_modification(before: Tensor, after: Tensor) -> str:
-    """Of the user's own score_mod."""
+    """The sentence about the user's score_mod."""
     changed = int((before != after).sum())
     return f"score_mod rewrites {changed:,} of {count(after.numel(), 'score', 'scores')}."
 
 
 def about_mask(mask: Mask, allowed: Tensor) -> str:
-    """Of a mask and its whole matrix."""
+    """The sentence about a mask, given its matrix."""
     name = repr(mask)
     name = name if len(name) <= 60 else "The mask"
     hidden = int((~allowed).sum())
@@ -123,7 +123,7 @@ def about_mask(mask: Mask, allowed: Tensor) -> str:
 
 
 def about_weights(weights: Tensor, sink: bool) -> str:
-    """Of the softmax."""
+    """The sentence about the softmax."""
     together = "a row and its sink add up to 1" if sink else "every row adds up to 1"
     text = f"e to the power of each score, divided by the sum of its row: nothing is negative and {together}."
     dead = int((weights == 0).all(-1).sum()) if not sink else 0
@@ -134,20 +134,20 @@ def about_weights(weights: Tensor, sink: bool) -> str:
 
 
 def about_sink(share: Tensor) -> str:
-    """Of the share that the sink takes of each row."""
+    """The sentence about the sink's share of each row."""
     low, high = (f"{100 * float(x):.1f} %" for x in (share.min(), share.max()))
     took = low if low == high else f"{low} to {high}"
     return f"The sink takes part in the softmax and has no value to give: it swallows {took} of a row."
 
 
 def about_output(k: int, dim: int) -> str:
-    """Of the mixture of k values with dim numbers each."""
+    """The sentence about the mixture of k values with dim numbers each."""
     values = f"{count(k, 'value', 'values')} of {count(dim, 'number', 'numbers')}"
     return f"Each query gets a mixture of the {values}, in the proportions of its row of weights."
 
 
 def about_projection(matrix: Tensor, heads: int) -> str:
-    """Of the output projection."""
+    """The sentence about the output projection."""
     size = f"{matrix.shape[0]} × {matrix.shape[1]}"
     mixes = "this is where the heads meet" if heads > 1 else "the result returns to the model's own space"
     return f"Times W_o ({size}): {mixes}, {count(matrix.shape[1], 'number', 'numbers')} per token."

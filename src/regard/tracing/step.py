@@ -11,7 +11,7 @@ __all__ = ["Step"]
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What one step computed: its name, its formula, a sentence about it, the numbers and their axes.
+    """One step: its name, its formula, a sentence about it, the numbers and their axes.
 
     Axes are called batch, heads, query, key, token (a query and a key at once), dim (of one head) and model.
 
@@ -34,7 +34,7 @@ class Step:
         return f"Step {self.formula} ({sizes})"
 
     def at(self, batch: int, head: int) -> Tensor:
-        """The numbers of one batch row and one head, whichever of the two this step has."""
+        """The numbers of one batch row and one head, for the axes that this step has."""
         value = self.value
         for axis, index in (("batch", batch), ("heads", head)):
             if axis in self.axes:

@@ -1,4 +1,4 @@
-"""`Steps`: the steps of one computation by name, without any way to show them."""
+"""`Steps`: the steps of one computation by name, without displays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Steps:
         raise MapError(self._no(name))
 
     def __getattr__(self, name: str) -> Tensor:
-        # Copying and unpickling ask for attributes before there are any steps to look in.
+        # Copying and unpickling access attributes before `steps` is set.
         for step in self.__dict__.get("steps", ()):
             if step.name.replace(" ", "_") == name:
                 return step.value

@@ -1,4 +1,4 @@
-"""Arithmetic written out so that it adds up: the right side follows by hand from the printed left side."""
+"""Writes out arithmetic so that the printed right side follows by hand from the printed left side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from regard.tracing.numerals import factor, short, significant, value_of
 
 __all__ = ["TERMS", "Left", "Shares", "dot", "equation"]
 
-# Decimals that are tried until the printed numbers give the printed result.
+# Numbers of decimals to try until the printed numbers give the printed result.
 DIGITS = range(3, 9)
 TERMS = 6
 UNROUNDED = ", from unrounded factors"
@@ -19,7 +19,7 @@ Left = tuple[str, float]
 def equation(left: Callable[[int], Left], result: float, *, exact: bool = False) -> str:
     """The left side with as few decimals as give the printed result, and that result.
 
-    `left` writes its numbers with so many decimals, and says what those printed numbers come to.
+    `left(digits)` returns the text with that many decimals, and the value of the printed numbers.
 
     >>> equation(lambda digits: (f"{short(2 / 3, digits)}×100", 100 * value_of(2 / 3, digits)), 200 / 3)
     '0.66667×100 ≈ 66.667'
@@ -33,7 +33,7 @@ def equation(left: Callable[[int], Left], result: float, *, exact: bool = False)
 
 
 def dot(a: Sequence[float], b: Sequence[float], result: float, extra: float = 0.0) -> str:
-    """a · b as a sum of products, the largest of them where there are many; `extra` is added to it.
+    """a · b as a sum of products; of many products, the largest. `extra` is added.
 
     >>> dot([0.40111, 0.19778, 0.40111], [10, 0, 5], 6.01665)
     '0.40111×10 + 0.19778×0 + 0.40111×5 ≈ 6.017'
@@ -59,14 +59,14 @@ def dot(a: Sequence[float], b: Sequence[float], result: float, extra: float = 0.
 
 
 class Shares:
-    """The softmax of one score among others, e^a / (e^a + e^b), each part following from the one before.
+    """The softmax of one score among others, e^a / (e^a + e^b), in steps that can be checked by hand.
 
     >>> Shares([1.0, 0.0]).of(1.0, 0.731059)
     'e^1 / (e^1 + e^0) ≈ 2.718 / 3.718 ≈ 0.731'
     """
 
     def __init__(self, seen: Sequence[float]) -> None:
-        # Found once for a row: its cells are many.
+        # Computed once per row, for all of its cells.
         self._total = math.fsum(math.exp(s) for s in seen)
         order = sorted(range(len(seen)), key=lambda i: -seen[i])
         kept = sorted(order[: TERMS - 1]) if len(order) > TERMS else sorted(order)

@@ -1,4 +1,4 @@
-"""A trace in a terminal, its tables shaded. Rich loads when the first one is shown."""
+"""Renders a trace for the terminal with shaded tables. Rich is imported on first use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ ROWS, WIDTH = 24, 100
 def as_rich(
     trace: Steps, query: int | str | None = None, head: int = 0, batch: int = 0, width: int = WIDTH
 ) -> Group:
-    """Every step as a heading, a sentence, a shaded table, whole where it fits, and one cell worked out."""
+    """Every step as a heading, a sentence, a shaded table (shortened if it doesn't fit), and the arithmetic
+    of one cell."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
@@ -46,7 +47,7 @@ def _table(grid: Grid) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    # Text, not markup: a token may well be called "[bold]".
+    # Use Text, because a token such as "[bold]" would be taken for markup.
     table = Table(box=None, padding=0, header_style="dim")
     table.add_column(no_wrap=True)
     widths = [max(map(columns, column)) for column in zip(grid.columns, *grid.texts, strict=True)]
@@ -60,7 +61,7 @@ def _table(grid: Grid) -> Table:
 def _cell(text: str, width: int, level: float | None) -> Text:
     from rich.text import Text
 
-    # Padded here and not by the table, which would not shade the padding.
+    # Pad here, because the table would not shade its own padding.
     padded = f" {' ' * (width - columns(text))}{text} "
     if level is None:
         return Text(padded, "dim")

@@ -10,13 +10,13 @@ from regard.tracing.steps import Steps
 
 __all__ = ["as_text"]
 
-# Of sentences, and of tables, which terminals wide enough show whole.
+# The widths of sentences and of tables, in characters.
 WIDTH, TABLE = 100, 120
 ROWS = 16
 
 
 def as_text(trace: Steps, query: int | str | None = None, head: int = 0, batch: int = 0) -> str:
-    """Every step with its formula, its sentence, its numbers and one cell worked out."""
+    """Every step with its formula, its sentence, its numbers and the arithmetic of one cell."""
     blocks = [f"Attention, step by step: {caption(trace, query, head, batch)}"]
     for number, panel in enumerate(panels(trace, query, head, batch), start=1):
         blocks.append("\n".join(_block(number, panel)))

@@ -51,14 +51,14 @@ def trace(
     score: Score = _DOT,
     score_mod: Callable[..., Tensor] | None = None,
 ) -> Trace:
-    """Every step of a small attention computation, named, with its numbers: for learning and for checking.
+    """Every step of a small attention computation by name, with its numbers, for learning and for checking.
 
-    Four ways in. `trace(q, k, v)` takes what `attention` takes. `trace(scores=...)` and `trace(weights=...,
-    v=...)` start in the middle; such scores are scaled only if `scale` is given. `trace(x=..., w_q=...,
-    w_k=..., w_v=...)` starts from token vectors, (length, d_model) or with a batch in front, and matrices of
-    shape (in, out); keys and values come from `context` if there is one, and `w_o` joins the heads. Lists and
-    numpy arrays work like tensors and are computed in float64. The output is that of `attention`, but every
-    intermediate cell is kept, so there may be at most 4,096 pairs a map and 64 maps.
+    There are four ways to call it. `trace(q, k, v)` takes the arguments of `attention`. `trace(scores=...)`
+    and `trace(weights=..., v=...)` start in the middle; such scores are scaled only if `scale` is given.
+    `trace(x=..., w_q=..., w_k=..., w_v=...)` starts from token vectors, (length, d_model) or with a leading
+    batch, and matrices of shape (in, out); keys and values are projected from `context` if given, and `w_o`
+    is the output projection. Lists and numpy arrays are converted to float64 tensors. The output equals that
+    of `attention`. All intermediate cells are stored, so at most 4,096 pairs per map and 64 maps are allowed.
 
     >>> from regard import Causal
     >>> steps = trace([[1], [2]], [[1], [0]], [[4], [8]], Causal(), scale=0.5, tokens=["two", "words"])
@@ -119,7 +119,7 @@ def _from_the_middle(
 
 @contextmanager
 def _exactly(device: torch.device) -> Iterator[None]:
-    """No gradients, which a trace does not need, and no autocast, which would round the inputs."""
+    """Within the block, disable gradients and autocast, which would round the inputs."""
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         yield
 

@@ -1,4 +1,4 @@
-"""From what was found to an example whose tables fit together: lists upright, labels matched."""
+"""Builds an example from a draft: orients lists, matches labels, checks shapes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAPS = ("scores", "scaled", "masked", "exps", "weights")
 
 
 def build(draft: Draft) -> Example:
-    """The example that a draft describes; raises where its tables do not fit together."""
+    """The example of a draft; raises if its tables don't fit together."""
     tables = dict(draft.tables)
     notes = list(draft.notes)
     if draft.own and {"x", "scores"} <= tables.keys() and not {"q", "k"} & tables.keys():
-        # x xᵀ: every vector asks, and every vector is asked.
+        # x xᵀ: every vector is a query and a key.
         tables["q"] = tables["k"] = tables["x"]
         draft.scale = draft.scale or Scale(1.0, "times 1.000")
     keys = _keys(tables)
@@ -69,7 +69,7 @@ def _queries(tables: dict[str, Table]) -> int | None:
 
 
 def _grouped(table: Table, tokens: tuple[str, ...], notes: list[str]) -> Table:
-    """A table whose columns are named after tokens, in any order; each sums the keys of its name."""
+    """A table whose columns are named after tokens, in any order; each sums over the keys of that name."""
     if not table.columns or tuple(table.columns) == tokens:
         return table
     folded = [token.strip().casefold() for token in tokens]
@@ -91,7 +91,7 @@ def _scale(draft: Draft, example: Example) -> Scale | None:
     scale, dim = draft.scale, example.dim
     if scale is None or scale.root or dim is None:
         return scale
-    # √d printed with a few digits, such as 1.41, is √2 where vectors have two numbers.
+    # √d may be printed with few digits: 1.41 is √2 if vectors have two numbers.
     printed = scale.words.rpartition(" ")[2]
     decimals = len(printed.partition(".")[2])
     return (
@@ -130,7 +130,7 @@ def _map_size(example: Example) -> tuple[int, int] | None:
 
 
 def refused(draft: Draft) -> RegardError:
-    """What to say where no table was found."""
+    """The error if no table was found."""
     unknown = f" {', '.join(map(repr, draft.ignored[:3]))} is no name known here." if draft.ignored else ""
     return RegardError(
         "no table of attention was found: write a name and its numbers, such as Q = [[1, 0]], scores: 1 0 1 "

@@ -1,4 +1,4 @@
-"""Tables of other kinds, CSV, tabs and HTML, as the | columns | that the reader of tables knows."""
+"""Converts CSV, tab-separated and HTML tables to | columns |."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["with_columns"]
 
 
 def with_columns(text: str) -> str:
-    """The same text, its CSV and HTML tables in | columns |.
+    """The text with CSV and HTML tables converted to | columns |.
 
     >>> print(with_columns("token,score\\nthe,1.0\\ncat,3.0"))
     | token | score |
@@ -33,7 +33,7 @@ def with_columns(text: str) -> str:
 
 
 def _block(lines: list[str]) -> list[list[str]]:
-    """The cells of the table that begins here: names above, and below them numbers in the same columns."""
+    """The cells of the table that begins here: a header, and numbers in the same columns below."""
     for sign in (",", "\t", ";", "  "):
         header = _cells(lines[0], sign)
         if len(header) < 2 or not all(re.fullmatch(r"[^\W\d][^=:\[\]|]*", cell) for cell in header):
@@ -52,7 +52,7 @@ def _block(lines: list[str]) -> list[list[str]]:
 
 
 def _cells(line: str, sign: str) -> list[str]:
-    """A line cut at a sign, or at columns of space."""
+    """Split a line at a separator, or at runs of spaces."""
     return (
         re.split(r"\s{2,}|\t", line.strip()) if sign == "  " else [cell.strip() for cell in line.split(sign)]
     )

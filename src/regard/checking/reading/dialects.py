@@ -1,4 +1,4 @@
-"""How other languages and pages write lists, prompts and decimals, as the readers of plain text know them."""
+"""Converts lists, prompts and decimals of other languages to the notation of Python and Markdown."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _INLINE = re.compile(r"</?(?:span|code|strong|em|b|i|u|sub|sup|var|samp|font|a)\
 _PROMPT = re.compile(
     r"^(?:> (?=[\w(])|>> |(?:julia|ghci|scala|irb)> |(?:let|var|const|val|auto) (?=\w+ *[=:]))", re.MULTILINE
 )
-# A type between a name and its value, comments of C in front of output, MATLAB's name for what has none.
+# A type between a name and its value, C comments before output, MATLAB's `ans`.
 _TYPED = re.compile(r"^(\s*\w+)\s*:\s*(?:\[+\w+\]+|Array<\w+>|Vec<\w+>|List<\w+>)\s*=", re.MULTILINE)
 _SLASHES = re.compile(r"^[ \t]*//[ \t]*(?=\S)", re.MULTILINE)
 _ANSWER = re.compile(r"^(?P<of>[^\n=]+)\n\s*ans\s*=[ \t]*$", re.MULTILINE)
-# R writes indices above and beside a matrix.
+# R prints indices above and beside a matrix.
 _ABOVE = re.compile(r"^[ \t]*(?:\[,\d+\][ \t]*)+\n", re.MULTILINE)
 _BESIDE = re.compile(r"^[ \t]*\[\d+,\][ \t]+", re.MULTILINE)
 # Julia writes the broadcast sign in front of an operator, and the axis after the array.
@@ -40,7 +40,7 @@ _SUBJECT = re.compile(
     r"(?P<words>[^\n%:=]*?\b(?:puts?|places?|gives?|spends?)) "
     r"(?P<shares>[\d.]+%(?:(?:, | and |, and )[\d.]+%)+) (?:of (?:its|the) )?attention"
 )
-# What R and Julia write in front of an array.
+# Prefixes of arrays in R and Julia.
 _HEADER = re.compile(r"^\s*\d+(?:-element| ?[×x] ?\d+) [\w{}, .]+:\s*\n", re.MULTILINE)
 _INDEX = re.compile(r"^\s*\[\d+\][ \t]+(?=[-+.\d])", re.MULTILINE)
 _BRACES = re.compile(rf"\{{(?:\s*|,|;|{CELL}|\{{(?:\s|,|{CELL})*\}})*\}}")
@@ -61,7 +61,7 @@ _SHARE = re.compile(
 
 
 def without_dialects(text: str) -> str:
-    """The same text in the way that Python, Markdown and English write numbers.
+    """The text in the notation of Python, Markdown and English.
 
     >>> print(without_dialects("> softmax(s)\\n[1] 0.27 0.73"))
     softmax(s)
@@ -85,7 +85,7 @@ def without_dialects(text: str) -> str:
 
 
 def _drawn(text: str) -> str:
-    """Tables and brackets drawn with lines, as | columns | and as lists."""
+    """Convert tables and brackets drawn with lines to | columns | and lists."""
     if re.search("[│┃║]", text):
         text = _OUTER.sub("", re.sub("[│┃║]", "|", text))
         text = _INNER.sub(lambda m: re.sub("[^|]", "-", re.sub(_CROSSES, "|", m[0].strip())), text)
@@ -116,7 +116,7 @@ def _listed(row: list[str]) -> str:
 
 
 def _dashed(found: re.Match[str]) -> str:
-    """A list of lists under a name, one number a line, as YAML writes it."""
+    """A YAML list of lists under a name, one number per line."""
     rows: list[list[str]] = []
     for line in found["items"].splitlines():
         marks = re.match(r"[ \t]+((?:- )+)(\S+)", line)
@@ -131,7 +131,7 @@ def _dashed(found: re.Match[str]) -> str:
 
 
 def _bracketed(found: re.Match[str]) -> str:
-    """{1, 2} as [1, 2]; what is in braces for other reasons has no comma."""
+    """{1, 2} as [1, 2]; braces without a comma are left unchanged."""
     return found[0].replace("{", "[").replace("}", "]") if "," in found[0] else found[0]
 
 
@@ -144,7 +144,7 @@ def _mixed(found: re.Match[str]) -> str:
 
 
 def _columns(text: str) -> str:
-    """Lines such as "cat: score 2.0 → weight 0.73", one a token, as a table."""
+    """Convert lines such as "cat: score 2.0 → weight 0.73", one per token, to a table."""
     lines, out = text.split("\n"), []
     while lines:
         rows: list[tuple[str, list[tuple[str, str]]]] = []
@@ -174,7 +174,7 @@ def _told(line: str) -> tuple[str, list[tuple[str, str]]] | None:
 
 
 def _shares(text: str) -> str:
-    """A sentence that gives percentages of attention to words, as weights."""
+    """Convert a sentence with percentages of attention per word to weights."""
     lines = text.split("\n")
     for at, line in enumerate(lines):
         found = {m["word"]: m["share"] for m in _SHARE.finditer(line)}
@@ -184,7 +184,7 @@ def _shares(text: str) -> str:
 
 
 def _decimal_points(text: str) -> str:
-    """Decimal commas as points, where all commas of a text are such."""
+    """Convert decimal commas to points, if all commas of a text are decimal commas."""
     commas = re.findall(r"\d,\d", text)
     if not commas or re.search(r"\d\.\d|,\s|[\[({]|\d,\d+,", text):
         return text

@@ -1,4 +1,4 @@
-"""Tables and settings as they are found, before they are known to fit together."""
+"""`Draft`: tables and settings as read, before they are checked against each other."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MAPS = ("scores", "scaled", "masked", "exps", "weights")
 _HEAD = re.compile(
     r"^(?:attention\s+)?head[\s_]*#?\d+(?:\s*(?:'s\s+)?(?:output|out|result))?$", re.IGNORECASE
 )
-# What heads are called where a text goes on to join them.
+# Names of head outputs in texts that join heads.
 _PART = re.compile(r"^(?:z|o|out|output|context|result|head|h)[\s_]*\{?\d+\}?$", re.IGNORECASE)
 YES, NO = ("true", "1", "✓", "x", "yes"), ("false", "0", "✗", "no", "-inf", "∞", "-∞")
 
 
 def is_head(label: str, joined: bool = False) -> bool:
-    """Whether a label is that of one head's output; z1 and the like are where heads are `joined` later.
+    """Whether a label names one head's output; z1 and the like only if heads are `joined` later.
 
     >>> is_head("Head 1 output"), is_head("z_2"), is_head("z_2", joined=True)
     (True, False, True)
@@ -34,7 +34,7 @@ def is_head(label: str, joined: bool = False) -> bool:
 
 @dataclass
 class Draft:
-    """What a reader has found so far."""
+    """The tables and settings read so far."""
 
     tables: dict[str, Table] = field(default_factory=dict)
     name: str = ""
@@ -61,7 +61,7 @@ class Draft:
         columns: Sequence[str] = (),
         trimmed: bool = False,
     ) -> None:
-        """Keep a table; `trimmed` numbers may have lost zeros at their end, as Python's and numpy's do."""
+        """Add a table; `trimmed` numbers may lack trailing zeros, as in Python and numpy."""
         if name == "mask":
             self.set_mask(texts)
             return
@@ -79,7 +79,7 @@ class Draft:
         table = self._table(name, texts, flat, rows, columns, trimmed)
         again = name == "output" and name in self.tables and self.tables[name].values != table.values
         if again and "w_o" in self.tables and "projected" not in self.tables:
-            # Behind W_o stands what it makes of the heads, which is called the output too.
+            # After W_o, "output" means the projected output.
             name = "projected"
         if name in self.tables:
             if self.tables[name].values == table.values:
@@ -90,13 +90,13 @@ class Draft:
         self.tables[name] = table
 
     def add_head(self, rows: Sequence[Sequence[str]]) -> None:
-        """Keep the output of one head; side by side they are what W_o multiplies."""
+        """Add the output of one head; W_o multiplies the joined heads."""
         if self.heads and len(self.heads[0]) != len(rows):
             raise RegardError(f"the heads have {len(self.heads[0])} and {len(rows)} rows; give equally many.")
         self.heads.append([list(row) for row in rows])
 
     def add_maps(self, name: str, maps: Sequence[Sequence[Sequence[str]]], *, trimmed: bool = False) -> None:
-        """Keep several tables of one name, such as those of several heads: each becomes an example."""
+        """Add several tables of one name, such as those of several heads; each becomes an example."""
         if name in self.maps or name in self.tables:
             raise RegardError(f"{name} is given twice; give each table once.")
         turned = [list(zip(*rows, strict=True)) if name == "k_t" else rows for rows in maps]
@@ -104,12 +104,12 @@ class Draft:
         self.maps[name] = [self._table(name, rows, False, (), (), trimmed) for rows in turned]
 
     def split(self) -> Iterator[Draft]:
-        """One example, or one for each of several maps; tables of which there is one serve all."""
+        """One example, or one per map; tables that occur once are used in all."""
         if self.heads and "output" not in self.tables:
             joined = [[x for part in parts for x in part] for parts in zip(*self.heads, strict=True)]
             self.add("output", joined, flat=len(joined) == 1)
         elif len(self.heads) > 1:
-            # What the heads are joined to is printed too: it is checked against them.
+            # The joined heads are printed too: check them.
             for number, rows in enumerate(self.heads):
                 self.tables[f"head {number + 1}"] = self._table("head", rows, len(rows) == 1, (), (), False)
         most = max(map(len, self.maps.values()), default=0)
@@ -146,7 +146,7 @@ class Draft:
         return Table(cells, flat, tuple(rows), tuple(columns))
 
     def add_row(self, name: str, label: str, row: Sequence[str]) -> None:
-        """Keep one row of a table that comes vector by vector: k1 = …, k2 = …."""
+        """Add one row of a table that is given vector by vector: k1 = …, k2 = …."""
         labels = self.indexed.setdefault(name, [])
         if label in labels:
             raise RegardError(f"{name}{label} is given twice; give each vector once.")
@@ -161,7 +161,7 @@ class Draft:
         self.tables[name] = Table((*cells, tuple(_cell(name, t) for t in row)), rows=tuple(labels))
 
     def set_mask(self, texts: Sequence[Sequence[str]]) -> None:
-        """A table of who may look where: 1 or True means may attend; or one of 0 and −∞, to be added."""
+        """Set the mask: 1 or True means may attend; or an additive mask of 0 and −∞."""
         if self.mask is not None:
             raise RegardError("mask is given twice; give it once.")
         _check_rows("mask", texts, ())
@@ -175,7 +175,7 @@ class Draft:
         ]
 
     def set_scale(self, scale: Scale) -> None:
-        """Keep the first scale that is told; another one is refused."""
+        """Set the scale; raises if another one was given before."""
         if self.scale is not None and not math.isclose(self.scale.value, scale.value, rel_tol=0.02):
             raise RegardError(
                 f"the scale is given twice, {self.scale.words} and {scale.words}; give the one that was used."
@@ -184,7 +184,7 @@ class Draft:
 
 
 def scale_in(text: str) -> Scale | None:
-    """The scale that a sentence or a formula tells.
+    """The scale in a sentence or a formula.
 
     >>> scale_in("the same logits divided by sqrt(64)").value, scale_in("√d_k = 8").words
     (0.125, 'divided by 8')
@@ -213,7 +213,7 @@ def scale_in(text: str) -> Scale | None:
 
 
 def _with_hidden(name: str, texts: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """A map whose cells above the diagonal are left open, as causal ones are printed."""
+    """A map whose cells above the diagonal are empty, as causal maps are often printed."""
     opened = [[str(cell).strip() in ("", "-", "—", "–", ".", "·") for cell in row] for row in texts]
     square = all(len(row) == len(texts) for row in texts) and len(texts) > 1
     if not square or any(x != (j > i) for i, row in enumerate(opened) for j, x in enumerate(row)):
@@ -223,7 +223,7 @@ def _with_hidden(name: str, texts: Sequence[Sequence[str]]) -> Sequence[Sequence
 
 
 def _turned(rows: Sequence[str], columns: Sequence[str]) -> bool:
-    """Whether the labels of a map say that its rows are keys and its columns queries."""
+    """Whether the labels of a map show that its rows are keys and its columns queries."""
 
     def all_are(letter: str, word: str, labels: Sequence[str]) -> bool:
         named = rf"\W*(?:{letter}[\s_]*\{{?\d+\}}?|{word}\b.*)\W*"
@@ -248,7 +248,7 @@ def _cell(name: str, text: str) -> Numeral:
 
 
 def _check_rows(name: str, texts: Sequence[Sequence[str]], rows: Sequence[str]) -> None:
-    """Refuse a table with missing cells, and say where the first one is missing."""
+    """Raise if a table has missing cells, with the place of the first one."""
     if not texts or not any(texts):
         raise RegardError(f"{name} holds no number; give its numbers after the name.")
     widest = max(map(len, texts))

@@ -1,4 +1,4 @@
-"""Numbers of a map that are written one by one: q·k1 = 112, s_{12} = 96, α_1 = 0.88."""
+"""Reads the cells of a map that are given one by one: q·k1 = 112, s_{12} = 96, α_1 = 0.88."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.checking.reading.numbers import CELL
 __all__ = ["without_entries"]
 
 _INDEX = r"_?\{?\s*(\w+)\s*\}?"
-# Between the name and its number may stand the calculation: q·k1 = 1×2 + 0×1 = 2.
+# The calculation may come between the name and its number: q·k1 = 1×2 + 0×1 = 2.
 _VALUE = rf"\s*(?:[=≈](?-i:[^=≈;,\na-df-zA-Z]*))*[=≈]\s*(?P<value>{CELL})(?!\d|\.\d|\s*[-+×*/·^]\s*[\d(e√])"
 _PRODUCT = re.compile(
     rf"(?<![\w·])q(?:_?\{{?(?P<row>\d+|(?<=_\{{)\w+|(?<=_)\w+)\}}?)?(?:ᵀ|\^T)?\s*[·⋅•∙.*@]\s*k_?\{{?(?P<column>\w+)\}}?"
@@ -37,7 +37,7 @@ class _Entry(NamedTuple):
 
 
 def without_entries(text: str, draft: Draft) -> str:
-    """The text without what is written entry by entry, which becomes tables of the draft.
+    """The text without such entries, which are added to the draft as tables.
 
     >>> draft = Draft()
     >>> without_entries("q·k1 = 112 and q·k2 = 96", draft)
@@ -69,7 +69,7 @@ def _entry(match: re.Match[str]) -> _Entry:
 
 
 def _add(draft: Draft, name: str, found: list[_Entry]) -> bool:
-    """Whether the entries of a name fill a table, which is kept then."""
+    """Add the entries of a name as a table if they are complete; returns whether they are."""
     entries = [each for each in found if each.name == name]
     rows = list(dict.fromkeys(each.row for each in entries))
     columns = list(dict.fromkeys(each.column for each in entries))

@@ -1,4 +1,4 @@
-"""LaTeX matrices and tables, as brackets and as rows of | that the other readers know."""
+"""Converts LaTeX matrices and tables to brackets and | columns |."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def without_latex(text: str) -> str:
     text = re.sub(r"\\sqrt\s*\{([^{}]*)\}", r"√\1", text)
     for sign, plain in SIGNS.items():
         text = text.replace(sign, plain)
-    # What is left of & aligns the sides of equations.
+    # The remaining & align equations; remove them.
     return re.sub(r"\$+|&(?=\s*[=≈])", "", text)
 
 
 def _fraction(found: re.Match[str]) -> str:
-    """One number over another, in brackets where a side is more than one."""
+    """A fraction as a quotient, with brackets around compound sides."""
     return "/".join(f"({side})" if re.search(r"\S\s*[-+]", side) else side for side in found.groups())
 
 

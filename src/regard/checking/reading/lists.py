@@ -1,4 +1,4 @@
-"""Lists in brackets, put aside so that a matrix over several lines is one word of its text."""
+"""Replaces bracketed lists by placeholders, so that a matrix over several lines is one word."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from regard.checking.reading.numbers import CELL
 
 __all__ = ["HELD", "held_lists"]
 
-# A list that was put aside stands in its line as one of these.
+# The placeholder of a list.
 HELD = re.compile("\x01(\\d+)\x02")
 
 
 def held_lists(text: str, held: list[str]) -> str:
-    """The text with every list of numbers replaced by its place in `held`.
+    """The text with every list of numbers replaced by its index in `held`.
 
     >>> held = []
     >>> held_lists("Q = [[1, 0],\\n [0, 1]]", held), held
@@ -33,7 +33,7 @@ def held_lists(text: str, held: list[str]) -> str:
 
 
 def _closing(text: str, start: int) -> int | None:
-    """Where a list of numbers in brackets ends; None if it holds anything else."""
+    """The end of a bracketed list of numbers; None if it contains anything else."""
     depth = 0
     for at in range(start, len(text)):
         depth += {"[": 1, "]": -1}.get(text[at], 0)

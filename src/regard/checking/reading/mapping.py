@@ -1,4 +1,4 @@
-"""Examples as JSON, or as a dictionary in Python."""
+"""Reads examples from JSON or Python dictionaries."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["drafts_of", "from_json", "scale_of"]
 
 
 class Digits(str):
-    """A number of a JSON document with all the digits it was written with."""
+    """A number of a JSON document with its original digits."""
 
     __slots__ = ()
 
 
 def from_json(text: str) -> Any:
-    """A JSON document whose numbers keep their digits; None if the text is no JSON.
+    """Parse JSON with the original digits of numbers; None if the text isn't JSON.
 
     >>> from_json('{"weights": [0.40, 0.6]}')
     {'weights': ['0.40', '0.6']}
@@ -40,7 +40,7 @@ def from_json(text: str) -> Any:
 
 
 def _as_json(text: str) -> str:
-    """A dictionary as Python prints it."""
+    """A printed Python dictionary as JSON."""
     if not text.strip().startswith("{"):
         return text
     text = re.sub(
@@ -51,7 +51,7 @@ def _as_json(text: str) -> str:
 
 
 def drafts_of(given: Mapping[str, Any], name: str = "") -> Iterator[Draft | Counts]:
-    """The examples in a mapping: one whose keys are steps, or several under names of their own."""
+    """The examples in a mapping: one whose keys are steps, or several by name."""
     if (counts := counts_in(given, name)) is not None:
         yield counts
         return
@@ -104,7 +104,7 @@ def _put(flat: dict[str, Any], key: str, value: Any, said: str) -> None:
 
 
 def _keep(draft: Draft, key: str, value: Any) -> None:
-    """One entry: a table, a setting, or prose that may tell the scale."""
+    """Add one entry: a table, a setting, or prose that may contain the scale."""
     if key in (*TABLES, "mask"):
         _table(draft, key, value)
     elif key == "heads" and not isinstance(value, str | Mapping):
@@ -143,7 +143,7 @@ def _matrix(value: Any) -> list[list[str]]:
 
 
 def scale_of(key: str, value: Any) -> Scale:
-    """The scale that a value tells: of `scale` itself, of √d (`divisor`), or of d (`dim`)."""
+    """The scale from a value of `scale`, of √d (`divisor`), or of d (`dim`)."""
     if isinstance(value, str) and not isinstance(value, Digits) and (told := scale_in(value)) is not None:
         return told
     number = numeral(str(value))
@@ -157,7 +157,7 @@ def scale_of(key: str, value: Any) -> Scale:
 
 
 def _vectors(draft: Draft, flat: dict[str, Any]) -> None:
-    """Word vectors by word, one of them the query: the others are the keys."""
+    """Word vectors by word; one of them is the query, the others are keys."""
     vectors = flat.get("x")
     if not isinstance(vectors, Mapping) or not isinstance(flat.get("q"), str):
         return
@@ -173,7 +173,7 @@ def _vectors(draft: Draft, flat: dict[str, Any]) -> None:
 
 
 def _guessed(draft: Draft, value: Any) -> str:
-    """Which step an unnamed print is of: shares of one whole are weights, other numbers scaled scores."""
+    """The step of an unnamed table: rows that sum to 1 are weights, others scaled scores."""
     texts = [str(x) for x in (value.values() if isinstance(value, Mapping) else _flattened(value))]
     numbers = [numeral(text) for text in texts]
     if "scores" not in draft.tables:
@@ -215,7 +215,7 @@ def _table(draft: Draft, name: str, value: Any) -> None:
 
 
 def _maps(value: Any) -> list[Any] | None:
-    """The maps in an array of more than two axes, such as those of batch and heads; None if it has fewer.
+    """The maps in an array with leading axes such as batch and heads; None if it has at most two axes.
 
     >>> _maps([[[["1"]], [["2"]]]])
     [[['1']], [['2']]]
@@ -231,7 +231,8 @@ def _maps(value: Any) -> list[Any] | None:
 
 
 def _rows(name: str, value: Any) -> tuple[list[list[str]], bool, bool]:
-    """The cells of lists or of an array, whether they were a plain list, and whether zeros may be missing."""
+    """The cells of lists or an array, whether the list was flat, and whether trailing zeros may be
+    missing."""
     digits = {"float32": 7, "float16": 3, "bfloat16": 2}.get(
         str(getattr(value, "dtype", "")).rpartition(".")[2]
     )
@@ -249,7 +250,7 @@ def _rows(name: str, value: Any) -> tuple[list[list[str]], bool, bool]:
 def _text(value: Any, digits: int | None = None) -> str:
     if isinstance(value, float) and digits is not None:
         return f"{value:.{digits}g}"
-    # A float without a fraction is a whole number that Python writes with a point.
+    # Python prints whole numbers of type float with a decimal point.
     return (
         str(int(value))
         if isinstance(value, float) and value.is_integer() and abs(value) < 1e15

@@ -1,4 +1,4 @@
-"""Tables in | columns |: a matrix, one step per column, or one step per row."""
+"""Reads tables in | columns |: a matrix, one step per column, or one step per row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.errors import RegardError
 __all__ = ["add_table", "is_row"]
 
 TABLES = (*STEPS, "mask")
-# Whose row it is, beside the name of its step: scores q1, weights (token 2), scores for query 1.
+# The query of a row, after the name of its step: scores q1, weights (token 2), scores for query 1.
 _OWNER = re.compile(
     r"\s*(?:of|for)?\s*\(?\b(?:[qkvx]_?\d+|(?:query|token|row|position)\s*\d+)\)?$", re.IGNORECASE
 )
@@ -37,14 +37,14 @@ class _Table:
 
     @property
     def labels(self) -> list[str]:
-        """The first column where it holds names, not numbers."""
+        """The first column, if it has names instead of numbers."""
         first = self.column(0)
         named = bool(self.header and not is_cell(self.header[0])) and not all(map(is_cell, first))
         return first if named or not any(map(is_cell, first)) else []
 
 
 def add_table(draft: Draft, lines: list[str], pending: str | None) -> None:
-    """Read the lines of one table into a draft; `pending` is the step that the text before it named."""
+    """Read the lines of one table into a draft; `pending` is the step named by the text before it."""
     table = _parsed(lines)
     named = {i: step for i, cell in enumerate(table.header) if (step := _named(cell)) in TABLES}
     numeric = [i for i in named if all(_vector(cell) or not cell for cell in table.column(i))]
@@ -61,7 +61,7 @@ def add_table(draft: Draft, lines: list[str], pending: str | None) -> None:
         if heads and not draft.key_tokens and len(heads) > 1:
             draft.key_tokens = tuple(heads)
     else:
-        # A corner such as "query" names what the rows are, unless rows are numbers alone.
+        # A corner such as "query" says what the rows are, unless rows are only numbers.
         corner = named.get(0) if table.header and not (table.labels and len(table.header[0]) > 1) else None
         name = pending or corner
         if name is None:
@@ -80,7 +80,7 @@ def _add_matrix(draft: Draft, name: str, table: _Table) -> None:
         return
     columns = [cell for cell in table.header[skip:] if cell]
     if name in MAPS and columns and re.fullmatch(r"(?i)(?:row\s*)?(?:sum|total)|[Σ∑]\w*", columns[-1]):
-        # Beside weights stands what they add up to.
+        # A column next to weights may be their sum.
         rows, columns = [row[: len(columns) - 1] for row in rows], columns[:-1]
         draft.notes.append("The column of sums is left out.")
     width = max(map(len, rows))
@@ -105,7 +105,7 @@ def _add_column(draft: Draft, name: str, table: _Table, i: int) -> None:
 
 
 def _named(cell: str) -> str | None:
-    """The step that a heading names; of single letters only q, k, v and x, for "a" is a word too."""
+    """The step of a heading; of single letters only q, k, v and x, because "a" is also a word."""
     name = step_named(cell)
     return name if len(cell) > 1 or name == cell.lower() else None
 
@@ -121,10 +121,10 @@ def _parsed(lines: list[str]) -> _Table:
     )
     rows = [row for i, row in enumerate(rows) if i != rule]
     first = rows[0]
-    # A header is what stands above the rule, or a first row with words in it.
+    # The header is above the rule, or is a first row with words.
     if rule == 1 or (rule is None and sum(map(is_cell, first)) <= len(first) // 2):
         header, body = first, rows[1:]
-        # Markdown wants a header: what stands there may be the first step with its numbers.
+        # Markdown requires a header, which may contain the first step with its numbers.
         steps = {_named(row[0]) for row in rows}
         listed = len(steps) == len(rows) and steps <= set(TABLES)
         if any(map(is_cell, first[1:])) and (rule is None or listed):

@@ -1,4 +1,4 @@
-"""Numbers in running text: lists in brackets, printed arrays, rows of columns."""
+"""Reads numbers in text: bracketed lists, printed arrays, rows of columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 
 def cleaned(text: str) -> str:
-    """The same text with one minus, one way to write powers of ten, and no trace of who printed an array.
+    """Normalise minus signs, powers of ten and printed arrays.
 
     >>> cleaned("tensor([[1., 0.]], dtype=torch.float64)"), cleaned("−2.1×10⁻⁹")
     ('[[1., 0.]]', '-2.1e-9')
@@ -36,7 +36,7 @@ def cleaned(text: str) -> str:
     text = re.sub(
         r"\b(?:torch\.|np\.|numpy\.|jnp\.)?(?:tensor|array|Array|Tensor|matrix)\s*\((?=\s*\[)", "", text
     )
-    # What follows an array in its print: its type, device and shape, and the bracket of the call.
+    # The suffix of a printed array: dtype, device and shape, and the closing bracket.
     text = re.sub(
         r"\](?:\s*,\s*(?:dtype|device|grad_fn|shape|requires_grad)\s*=\s*[^\n)]*(?:\([^)]*\))?[^\n)]*)+\)?",
         "]",
@@ -51,7 +51,7 @@ def is_cell(text: str) -> bool:
 
 
 def only_numbers(text: str) -> list[str] | None:
-    """The numbers of a text that holds nothing else, or None.
+    """The numbers of a text that contains nothing else, or None.
 
     >>> only_numbers("18, 2, -2, 1"), only_numbers("0.40 0.2"), only_numbers("in 2017")
     (['18', '2', '-2', '1'], ['0.40', '0.2'], None)
@@ -78,7 +78,7 @@ def rows_of(text: str) -> list[list[str]]:
     rows = []
     for part in inner:
         cells = [cell for cell in re.split(r"[\s,;&]+", part.strip()) if cell]
-        # Two commas with nothing between them are a cell that is missing, not a wide space.
+        # Two commas with nothing between them are a missing cell.
         if re.search(r",\s*,|^\s*,|,\s*$", part.strip()) and not part.strip().endswith(","):
             cells = [cell.strip() for cell in part.split(",")]
         rows.append(cells)
@@ -88,7 +88,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 def maps_of(text: str) -> list[list[list[str]]]:
-    """The maps in a list of lists of rows, such as those of several heads; none where there is only one.
+    """The maps in a list of lists of rows, such as those of several heads; empty if there is only one.
 
     >>> maps_of("[[[1, 0]], [[0, 1]]]"), maps_of("[[[1, 0], [0, 1]]]")
     ([[['1', '0']], [['0', '1']]], [])
@@ -98,7 +98,7 @@ def maps_of(text: str) -> list[list[list[str]]]:
 
 
 def pairs_in(text: str) -> dict[str, str]:
-    """Numbers after the words that they belong to; nothing where a text is anything else.
+    """Pairs of a word and its number; empty if the text contains anything else.
 
     >>> pairs_in("The 9%, cat: 24%, sat = 67%"), pairs_in("1, 2"), pairs_in("a cat")
     ({'The': '9%', 'cat': '24%', 'sat': '67%'}, {}, {})

@@ -1,4 +1,4 @@
-"""Examples as pasted text: names and numbers in any of the ways people print them."""
+"""Reads examples from pasted text, with names and numbers in many notations."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _INDEXED = re.compile(
     r"(\d+|(?<=_)\w+|(?<=_\{)\w+)\}?$",
     re.IGNORECASE,
 )
-# Vectors that meet themselves, without projections.
+# Scores of vectors with themselves, without projections.
 _OWN = re.compile(r"\bX\s*[@·*]?\s*X\s*(?:ᵀ|⊤|\^\{?T|\.T\b)")
-# A word in front of its vector, the first one after the name of the table.
+# A word before its vector; the first one follows the name of the table.
 _OWNED = re.compile(
     r"^[\s,;]*(?:and\s+)?(?:(?P<step>[^:=→\x01]+):\s*)?(?P<word>['\"“]?\w[\w'’-]*['\"”]?)\s*(?:→|->|=>|=|:)\s*$"
 )
-# Words and calls that join heads.
+# Words and calls for joining heads.
 _JOINED = re.compile(
     r"\b(?:concat\w*|hstack|side by side|joined)\b|\b(?:torch|np|numpy|tf|jnp|mx)\.(?:cat|hstack)\b"
     r"|\b[hv]cat\(",
@@ -49,7 +49,7 @@ _SOFTMAX = re.compile(
     r"\W*softmax\s*\(\s*\x01(?P<list>\d+)\x02\s*(?:[/÷]\s*(?P<by>[√\d.]+)\s*)?\)\s*[=≈→:]+\s*(?P<rest>.+)",
     re.IGNORECASE,
 )
-# A heading that begins an example of its own.
+# A heading that begins a new example.
 _PART = re.compile(
     r"^[\W_]*((?:head|example|query|sample|case|batch|attention head)\s*#?\d+)[\W_]*$",
     re.MULTILINE | re.IGNORECASE,
@@ -116,7 +116,7 @@ class _Text:
             self._prose(line)
 
     def _of_softmax(self, line: str) -> bool:
-        """A list, what it is divided by, and its weights: softmax([2, 1, 0] / 0.5) = 0.867, 0.117, 0.016."""
+        """A list, its divisor and its weights: softmax([2, 1, 0] / 0.5) = 0.867, 0.117, 0.016."""
         found = _SOFTMAX.fullmatch(line)
         if found is None or "scores" in self.draft.tables:
             return False
@@ -145,7 +145,7 @@ class _Text:
         return True
 
     def _bracketed(self, line: str) -> None:
-        """Lists in brackets, each with the words before it: Q = […], softmax([…]) = […]."""
+        """Bracketed lists, each with the words before it: Q = […], softmax([…]) = […]."""
         self._finish()
         at, before = 0, ""
         named: list[tuple[str, list[str]]] = []
@@ -173,21 +173,21 @@ class _Text:
                 self.draft.ignored.append(name)
             self._take(name, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
         self._settings(HELD.sub("", line))
-        # What a session prints after a call stands below it.
+        # In a session, the output of a call is below it.
         self.pending = (
             "weights" if re.fullmatch(r"(?i)softmax\s*\(\s*\x01\d+\x02\s*\)", line.strip()) else None
         )
 
     @staticmethod
     def _group(owned: re.Match[str], before: str | None) -> str | None:
-        """The table that a vector with its word belongs to: Keys: cat → [1, 0], dog → [0, 1]."""
+        """The table of a vector with a word: Keys: cat → [1, 0], dog → [0, 1]."""
         if owned["step"]:
             name = _named(owned["step"])
             return name if name in ("q", "k", "v", "x") else None
         return None if _named(owned["word"]) in TABLES else before
 
     def _name(self, words: str, before: str) -> str | None:
-        """The step that the words before a list name."""
+        """The step named by the words before a list."""
         label = re.sub(r"^[\s,;.)•-]+|[\s:=≈(]+$|^and\s+", "", re.sub(r"[*`]+", "", words))
         label = re.sub(r"(?i)^(?:step\s*\d+|\d+)[.:)]\s*", "", label)
         if re.search(r"softmax\s*\(\s*$", words, re.IGNORECASE):
@@ -206,7 +206,7 @@ class _Text:
         return named or (self.pending if not before and not re.search(r"[=:≈]\s*$", words) else None)
 
     def _divided(self, words: str, after: str) -> str | None:
-        """Scores without a name, of which the line goes on to say what they are divided by: […] / 8 = […]."""
+        """Unnamed scores that are followed by a divisor: […] / 8 = […]."""
         if not words.strip() and re.match(
             r"[\s\-=>→⟶]*softmax\b[^\x01=:]*[=:≈→⟶>\s-]+\x01", after, re.IGNORECASE
         ):
@@ -295,7 +295,7 @@ class _Text:
         return True
 
     def _row(self, line: str) -> bool:
-        """A row of the table named last, with or without a word in front."""
+        """A row of the last named table, with or without a leading word."""
         if self.pending is None:
             return False
         if (numbers := only_numbers(line)) is not None:
@@ -317,16 +317,16 @@ class _Text:
         self.labels.append(label.strip())
 
     def _finish(self) -> None:
-        """Keep the rows read so far as the table they belong to."""
+        """Add the rows read so far as a table."""
         if self.rows and self.pending is not None:
             labels = self.labels if all(self.labels) else []
             if is_head(self.pending, self.joined):
                 self.draft.add_head(self.rows)
             elif not labels and len(self.rows) > 1 and self.pending in MAPS and max(map(len, self.rows)) == 1:
-                # One number a line: a row of the map, printed downwards.
+                # One number per line: a row of the map, printed as a column.
                 self.draft.add(self.pending, [[row[0] for row in self.rows]], flat=True)
             elif labels and self.pending in MAPS and all(len(r) == 1 for r in self.rows):
-                # One number per word: a row of the map, printed downwards.
+                # One number per word: a row of the map, printed as a column.
                 self.draft.add(self.pending, [[row[0] for row in self.rows]], flat=True, columns=labels)
                 if not self.draft.tokens:
                     self.draft.key_tokens = self.draft.key_tokens or tuple(labels)
@@ -374,7 +374,7 @@ class _Text:
 
 
 def drafts_of_text(text: str) -> Iterator[Draft]:
-    """The examples in a text: one, or one for each line that says softmax(…) = …."""
+    """The examples in a text: one, or one per line with softmax(…) = …."""
     lines = [line for line in text.splitlines() if line.strip()]
     rows = [
         line
@@ -402,7 +402,7 @@ def drafts_of_text(text: str) -> Iterator[Draft]:
 
 
 def _holds_tables(text: str) -> bool:
-    """Whether more than words stand beside lines of softmax(…) = …."""
+    """Whether a text has tables besides lines with softmax(…) = …."""
     try:
         draft = _Text(text).read()
     except RegardError:
@@ -412,7 +412,7 @@ def _holds_tables(text: str) -> bool:
 
 
 def _joined(before: str, parts: list[tuple[str, str]]) -> Iterator[Draft]:
-    """Heads under headings of their own, and below the last what joins their outputs."""
+    """Heads under separate headings, followed by the text that joins their outputs."""
     name, last = parts[-1]
     lines = last.splitlines()
     at = next((i for i, line in enumerate(lines) if _JOINED.search(line)), len(lines))
@@ -430,7 +430,7 @@ def _joined(before: str, parts: list[tuple[str, str]]) -> Iterator[Draft]:
 
 
 def _head(before: str, part: str) -> Draft:
-    """One head's part of a text; a table without a name is its output."""
+    """One head's part of a text; an unnamed table is its output."""
     try:
         draft = _Text(f"{before}\n{part}").read()
     except RegardError:
@@ -439,7 +439,7 @@ def _head(before: str, part: str) -> Draft:
 
 
 def _sections(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """The parts of a text under headings such as Head 1 and Example 2, and what stands before them."""
+    """The parts of a text under headings such as Head 1 and Example 2, and the part before them."""
     before, *found = _PART.split(text)
     parts = list(zip(found[::2], found[1::2], strict=True))
     numbered = len({name.casefold() for name, _ in parts}) == len(parts)
@@ -455,6 +455,6 @@ def _named(label: str) -> str | None:
 
 
 def _formula_of(found: re.Match[str]) -> str | None:
-    """The step of a line that names it with its formula alone: Q = X W_Q."""
+    """The step of a line that gives only its formula: Q = X W_Q."""
     rest = re.sub(r"\s*/\s*(?:sqrt\s*\(\s*\d+\s*\)|√\d+|\d+)(?=\W*$)", "", found["rest"])
     return None if re.search(r"\d|causal", rest) else _named(found["label"])

@@ -1,4 +1,4 @@
-"""`read`: whatever was pasted or given, as examples."""
+"""`read`: parse a text or a mapping into examples."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LONGEST = 200_000
 
 
 def read(printed: str | Mapping[str, Any], *, tables_wanted: bool = True) -> list[Example | Counts]:
-    """The examples in a text or in a mapping, their tables named, their digits kept.
+    """The examples in a text or a mapping, with tables by step and original digits.
 
-    A text without tables is refused, or holds no examples where they are not wanted.
+    A text without tables raises if `tables_wanted`; otherwise the result is empty.
 
     >>> (example,) = read("scores: 18 2 -2 1, divided by √64\\nscaled: 2.3 0.26 -0.20 0.10")
     >>> example.scale.value, example.tables["scaled"].cells[0][2].text
@@ -55,7 +55,7 @@ def read(printed: str | Mapping[str, Any], *, tables_wanted: bool = True) -> lis
 
 
 def _broken_json(printed: str | Mapping[str, Any]) -> RegardError | None:
-    """Where a text that begins as a JSON document stops being one."""
+    """The error for a text that begins like JSON but is not valid."""
     if not isinstance(printed, str) or not re.match(r"\s*\{\s*\"", printed):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Which step a sentence is about that ends where its numbers begin."""
+"""Finds the step that a sentence before numbers is about."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from regard.checking.names import TABLES, step_named
 
 __all__ = ["sentences", "told"]
 
-# What stands between a name and its numbers.
+# Words between a name and its numbers.
 BETWEEN = (
     r"(?:is|are|was|were|as|be|get|gets|got|obtain|have|gives?|give us|yields?|becomes?|we|you|then|now|of|to"
     r"|follows)"
 )
-# On one line, the name of the next step after a number.
+# The name of the next step after a number on the same line.
 _NEXT = re.compile(r"(?<=[\d%])[,;]?[ \t]+(?P<name>[A-Za-z_][\w ]*?)(?=\s*[:=]\s*[-+.\d])")
 
 
 def told(words: str) -> str | None:
-    """The step that the end of a sentence names, past the words that only lead to the numbers.
+    """The step named at the end of a sentence, ignoring words that only introduce the numbers.
 
     >>> told("Suppose the raw scores are"), told("After softmax we get"), told("Dividing by √64 gives")
     ('scores', 'weights', 'scaled')
@@ -29,7 +29,7 @@ def told(words: str) -> str | None:
     for length in range(min(4, len(parts)), 0, -1):
         tail = parts[-length:]
         name = step_named(" ".join(tail))
-        # "a" and "sum" are words too: a name of one letter must be all that is said.
+        # "a" and "sum" are also words, so such a name must be the whole sentence.
         if name in TABLES and (len("".join(tail)) > 1 or len(parts) == 1):
             return name
     if re.search(r"\bdivid(?:e|ed|ing)\b|\bscal(?:e|ed|ing)\b", words, re.IGNORECASE):
@@ -38,7 +38,7 @@ def told(words: str) -> str | None:
 
 
 def sentences(text: str) -> list[str]:
-    """The lines of a text, cut where a sentence ends in a number or goes on to another step.
+    """The lines of a text, split where a sentence ends with a number or continues with another step.
 
     >>> sentences("scores: 1, 2. Softmax gives 0.27, 0.73, and the output: 5")
     ['scores: 1, 2', 'Softmax gives 0.27, 0.73', 'the output: 5']

@@ -1,4 +1,4 @@
-"""What Python and notebooks print around numbers: prompts, print(…), comments in front of output."""
+"""Removes prompts, print(…) and comment signs of Python sessions and notebooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PROMPT = re.compile(
 )
 _PRINTED = re.compile(r"^[ \t]*print\((?:f?[\"'][^\"'\n]*[\"'],\s*)?([^\n]*)\)[ \t]*;?[ \t]*$", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*#[ \t]*(?=(?:\w*\(?\[|[-+]?[\d.]))", re.MULTILINE)
-# What pages write between a program that prints and what it printed.
+# Labels between a program and its output.
 _HEADED = re.compile(
     r"^(?P<call>[ \t]*print\([^\n]*\)[ \t]*\n)(?:[ \t]*(?:```\w*)?[ \t]*\n)*"
     r"[ \t#*]*(?:Output|Out|Result|Prints|This prints)[ \t]*:?\**[ \t]*\n(?:[ \t]*(?:```\w*)?[ \t]*\n)*",
@@ -25,7 +25,7 @@ _AXIS = re.compile(r"(?:\s*,\s*(?:dim|axis)\s*=\s*-?\d|(?<=[A-Za-z_\])])\s*,\s*-
 
 
 def without_prompts(text: str) -> str:
-    """The same text as if its author had written names and numbers only.
+    """The text with only names and numbers.
 
     >>> without_prompts(">>> print(scores)\\n[[1 2]]\\n# [[3 4]]")
     'scores\\n[[1 2]]\\n[[3 4]]'

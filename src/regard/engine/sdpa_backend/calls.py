@@ -128,8 +128,8 @@ def _evaluated(mask: Mask, problem: Problem) -> Mask:
 
 
 class _Evaluated(Dense):
-    """A matrix that is good for one call. It is no value, so that nobody looks for it in a cache: comparing
-    matrices would take longer than evaluating them."""
+    """A mask matrix for one call. It is compared by identity, so that caches don't search for an equal one:
+    comparing matrices would take longer than evaluating them."""
 
 
 @remembered(16)

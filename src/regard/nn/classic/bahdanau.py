@@ -40,14 +40,14 @@ class Bahdanau(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew."""
+        """Initialise the parameters."""
         nn.init.xavier_uniform_(self.w)
         nn.init.xavier_uniform_(self.u)
         nn.init.normal_(self.v, std=self.v.numel() ** -0.5)
 
     @property
     def score(self) -> Additive:
-        """The score function with the parameters as they are now."""
+        """The score function with the current parameters."""
         return Additive(self.w, self.u, self.v)
 
     def forward(
@@ -56,7 +56,7 @@ class Bahdanau(nn.Module):
         memory: Float[Tensor, "batch k memory_dim"],
         lengths: Lengths | None = None,
     ) -> Float[Tensor, "batch q memory_dim"]:
-        """The context of every query: the memory, weighed."""
+        """The context of every query: the weighted sum of the memory."""
         self._check(query, memory)
         return attention(query, memory, memory, padding(lengths, memory), score=self.score)
 
