@@ -239,7 +239,7 @@ def modules_loaded_by(statement: str) -> set[str]:
     return {name.split(".")[0] for name in json.loads(done.stdout)}
 
 
-def test_import_regard_loads_nothing_before_somebody_asks():
+def test_import_regard_loads_nothing_before_first_use():
     extra = modules_loaded_by("import regard") - modules_loaded_by("import typing, importlib.util")
     assert extra - set(sys.stdlib_module_names) == {"regard"}
 

@@ -35,7 +35,7 @@ def test_every_sum_is_that_of_the_dense_map(mask, q, k):
     assert torch.equal(flat.far(3, 2)[0], (allowed & away)[:, 2:].sum(-1))
 
 
-def test_heads_that_a_mask_tells_apart_have_their_own():
+def test_heads_with_different_masks_have_their_own_results():
     allowed = torch.ones(1, 2, 5, 5, dtype=torch.bool).tril()
     allowed[:, 1, :, 1:] = False
     from regard import AttentionMap

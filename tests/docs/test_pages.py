@@ -86,7 +86,7 @@ def test_commands_that_are_not_run_here_are_those_of_the_readme_or_the_help(name
     assert [line for line in commands(PAGES[name]) if f"Example: regard {line}" not in said] == []
 
 
-def test_every_page_with_code_is_run_by_somebody():
+def test_every_page_with_code_is_run_by_a_test():
     assert {"index.md", "tutorial.md", "howto/watch.md"} <= set(WITH_CODE)
     for name, test in ELSEWHERE.items():
         assert Path(name).name in (ROOT / test).read_text(encoding="utf-8"), test

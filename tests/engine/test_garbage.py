@@ -109,13 +109,13 @@ OPTIONS = {
 @pytest.mark.parametrize("name", HIDING)
 @pytest.mark.parametrize("garbage", GARBAGE, ids=str)
 @pytest.mark.parametrize("options", OPTIONS)
-def test_garbage_behind_a_mask_reaches_nobody(name, garbage, options):
+def test_garbage_behind_a_mask_reaches_no_output(name, garbage, options):
     leaves, place = qkv(N, N, kv_heads=2), slice(40, None)
     assert_garbage_stays_where_it_is_seen(leaves, HIDING[name], garbage, place, place, **OPTIONS[options])
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=str)
-def test_garbage_behind_a_mask_reaches_nobody_across_tiles(garbage):
+def test_garbage_behind_a_mask_reaches_no_output_across_tiles(garbage):
     n = 1200
     mask = Documents(ids=torch.arange(n).expand(2, -1) // torch.tensor([[300], [900]]))
     place = slice(650, 660)

@@ -263,13 +263,13 @@ OTHER_SCORING: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Problem)])
-def test_every_field_of_a_problem_tells_kinds_of_calls_apart(name):
+def test_every_field_of_a_problem_is_part_of_the_call_key(name):
     plain = problem()
     assert kind(replace(plain, **{name: OTHER[name]})) != kind(plain)
 
 
 @pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Scoring)])
-def test_every_field_of_the_scoring_tells_kinds_of_calls_apart(name):
+def test_every_field_of_the_scoring_is_part_of_the_call_key(name):
     plain = problem()
     if name == "score_mod":
         # What a function does may change: such a call has no kind.
@@ -285,7 +285,7 @@ def test_calls_that_differ_in_what_is_in_their_tensors_are_of_one_kind():
     assert kind(replace(plain, mask=Causal() & Window(5))) == kind(plain)
 
 
-def test_a_field_that_is_added_to_a_problem_tells_kinds_of_calls_apart():
+def test_a_new_field_of_a_problem_is_part_of_the_call_key():
     @dataclass(frozen=True)
     class Larger(Problem):
         temperature: float = 1.0
@@ -309,7 +309,7 @@ LOOKS = {
 
 @pytest.mark.parametrize("name", ["v", "more"])
 @pytest.mark.parametrize("look", LOOKS)
-def test_every_look_of_a_tensor_tells_kinds_of_calls_apart(look, name):
+def test_all_tensor_metadata_is_part_of_the_call_key(look, name):
     plain, tensor = problem(), torch.zeros(1, 2, 33, 8)
     other = LOOKS[look](tensor)
     if name == "more":
@@ -319,7 +319,7 @@ def test_every_look_of_a_tensor_tells_kinds_of_calls_apart(look, name):
 
 
 @pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Riders)])
-def test_whatever_rides_along_tells_kinds_of_calls_apart(name):
+def test_riders_are_part_of_the_call_key(name):
     plain = Riders()
     other = replace(plain, **{name: torch.zeros(1, 1, 33, 1) if name == "columns" else 64})
     assert kind(problem(), asked=("attend", plain)) != kind(problem(), asked=("attend", other))

@@ -150,7 +150,7 @@ def test_equal_masks_are_scheduled_once_and_others_are_not():
     assert asked == [1, 2]
 
 
-def test_functions_are_asked_anew_each_time():
+def test_masks_that_are_functions_are_evaluated_in_every_call():
     flag = torch.tensor(True)
     mask = Where(lambda b, h, i, j: flag & (i >= j)).bind(1, 1)
     assert any(row.keys for row in schedule(mask, 64, 64, 64, 0))

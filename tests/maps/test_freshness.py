@@ -131,7 +131,7 @@ def test_queries_and_keys_are_watched_too(name):
         seen.map.row(0, 0, 0)
 
 
-def test_a_mask_of_somebodys_own_whose_tensor_changes_is_noticed():
+def test_a_write_to_the_tensor_of_a_custom_mask_is_noticed():
     q, k, v = tensors(1, 1, 1, 6, 6)
     mask = Allowed(torch.ones(6, 6, dtype=torch.bool).tril())
     seen = observe(q, k, v, mask)

@@ -48,7 +48,7 @@ def test_expanded_batch_and_heads_of_a_dense_mask_are_stored_once() -> None:
     mask.check(q=3, k=3, batch=64, heads=32)
 
 
-def test_dense_tells_apart_batch_rows_and_heads() -> None:
+def test_dense_distinguishes_batch_rows_and_heads() -> None:
     mask = Dense(torch.rand(2, 3, 4, 5) < 0.5)
     assert (mask.batch, mask.heads) == (2, 3)
     assert (mask.select(1).batch, mask.select(1).heads) == (None, 3)

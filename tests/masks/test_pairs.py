@@ -97,7 +97,7 @@ def test_masks_that_show_more_than_one_interval_name_none(mask: Mask) -> None:
     assert (Causal() & mask).spans(torch.arange(3)) is None
 
 
-def test_pairs_count_every_batch_row_and_head_the_mask_tells_apart() -> None:
+def test_pairs_count_every_batch_row_and_head_of_the_mask() -> None:
     assert Padding(torch.tensor([[True, False], [True, True]])).pairs(3, 2) == 3 + 6
     assert (Causal() & Padding.from_lengths([1, 2, 3], 3)).pairs(3) == 3 + 5 + 6
     assert Dense(torch.ones(2, 3, 4, 5, dtype=torch.bool)).pairs(4, 5) == 2 * 3 * 4 * 5

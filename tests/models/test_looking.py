@@ -45,7 +45,7 @@ def test_the_share_of_images_is_what_text_after_them_gives_them(seen):
     torch.testing.assert_close(image_share(recording), wanted, atol=1e-6, rtol=1e-4)
 
 
-def test_patches_that_nobody_looks_at_have_no_weight_anywhere(seen):
+def test_patches_seen_is_the_largest_weight_from_the_text(seen):
     recording, weights = seen
     text = [*range(17, 23), *range(39, 42)]
     wanted = weights[:, :, text, 1:17].amax((0, 1, 2)).view(4, 4)

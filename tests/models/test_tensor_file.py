@@ -35,7 +35,7 @@ def test_safetensors_reads_what_was_written_and_the_checksum_is_that_of_the_file
     assert (size, digest) == ((tmp_path / "x").stat().st_size, digest_of(tmp_path / "x"))
 
 
-def test_tensors_of_whole_units_are_aligned_whatever_lies_beside_them(tmp_path):
+def test_tensors_of_whole_units_are_always_aligned(tmp_path):
     tensors = {"a": torch.randn(3), "b": torch.randn(16), "c": torch.randn(5, 32).half(), "d": torch.ones(1)}
     write_tensors(tensors, tmp_path / "x")
     with safe_open(str(tmp_path / "x"), "pt") as file:

@@ -41,7 +41,7 @@ def test_a_weight_that_underflows_adds_nothing_to_the_entropy():
     assert fold(Entropy(), frame, [tile]).tolist() == [[[0.0]]]
 
 
-def test_a_score_of_minus_infinity_that_no_mask_tells_of_adds_nothing_to_the_entropy():
+def test_a_score_of_minus_infinity_without_a_mask_adds_nothing_to_the_entropy():
     frame = Frame(batch=1, heads=1, q=1, k=2)
     weights, logs = torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[[[0.0, -torch.inf]]]])
     tile = MapTile(frame, range(1), range(1), range(1), range(2), weights, log_weights_of=lambda: logs)

@@ -148,7 +148,7 @@ def test_a_damaged_manifest_is_listed_with_its_reason(tmp_path):
         assert "is damaged and cannot be read" in said["recordings"][0]["error"]
 
 
-def test_a_recording_made_anew_has_another_id(tmp_path):
+def test_a_recording_that_is_made_again_has_another_id(tmp_path):
     path = saved(odd(), tmp_path / "again.regard")
     with server(path, tmp_path) as client:
         first = client.get("/api/recordings").json()["default"]

@@ -117,7 +117,7 @@ def test_the_forward_for_hopper_exponentiates_while_values_are_mixed(kernel, rep
 @pytest.mark.parametrize(
     "kernel", [name for name in KERNELS if name.startswith("hopper_forward") and "MAX_SCORES=1" not in name]
 )
-def test_the_forward_for_hopper_looks_for_the_largest_of_three_weights(kernel, reports):
+def test_the_hopper_forward_uses_the_three_input_maximum(kernel, reports):
     """Two rows of 32 weights a thread, in two parts or whole, in the loops of two warpgroups."""
     assert reports[kernel]["threes"] >= 2 * 2 * 14
 

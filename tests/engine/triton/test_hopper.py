@@ -264,7 +264,7 @@ def test_a_sink_that_leaves_nothing_to_any_key():
     assert (got.top_k[1][:, 1] == -1).all()
 
 
-def test_queries_that_stand_at_the_end_of_a_longer_text():
+def test_queries_at_the_end_of_a_longer_text():
     check(*tensors(q=100, k=777), Causal())
 
 
@@ -290,7 +290,7 @@ def test_heads_that_take_turns_give_the_same_bits_as_one_after_the_other(monkeyp
         assert torch.equal(taking_turns, in_a_row)
 
 
-def test_heads_that_lie_beside_one_another():
+def test_heads_with_interleaved_strides():
     q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors())
     check(q, k, v, Causal())
 
@@ -346,7 +346,7 @@ def test_rows_with_more_candidates_than_places_are_searched_again():
 
 @pytest.mark.parametrize("first", [1, 8, 9, 20])
 @pytest.mark.parametrize("name", ["none", "causal", "window", "documents with padding"])
-def test_first_keys_have_the_same_weight_whoever_is_asked_for_it(name, first):
+def test_every_kernel_returns_the_same_weight_of_first_keys(name, first):
     q, k, v = tensors()
     # Keys that are looked at, by all who see them.
     k[:, :, :first] += q.mean((1, 2), keepdim=True) * 40
@@ -360,7 +360,7 @@ def test_first_keys_have_the_same_weight_whoever_is_asked_for_it(name, first):
 @pytest.mark.parametrize("name", ["none", "causal", "window"])
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("stats", [ROWS, [MaxScore()]], ids=["rows", "alone"])
-def test_of_equal_scores_the_first_key_is_named_by_whoever_looks_for_it(name, dim, stats):
+def test_every_kernel_returns_the_first_of_equal_scores(name, dim, stats):
     q, k, v = tensors(batch=1, k=500, dim=dim)
     # Every key is there four times: in the same tile, and in others.
     k[:, :, 125:] = k[:, :, :125].repeat(1, 1, 3, 1)
@@ -447,7 +447,7 @@ def test_strips_of_few_maps_are_cut(monkeypatch, size):
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("mask", [None, Documents(lengths=(1100, 400))])
-def test_diagonals_of_the_future_are_left_out_where_nobody_asks_for_them(monkeypatch, mask, signed):
+def test_diagonals_of_future_keys_are_left_out_unless_requested(monkeypatch, mask, signed):
 
     from regard.engine.triton.hopper.second_pass import sweep
 

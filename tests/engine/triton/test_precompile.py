@@ -85,7 +85,7 @@ def test_what_is_there_is_started_until_one_is_lacking(diary):
         lambda x: len(x.nonzero()) > 0,
     ],
 )
-def test_nobody_reads_what_nobody_has_written(diary, read):
+def test_tensors_that_were_not_written_are_not_read(diary, read):
     a, b = Kernel("a", diary), Kernel("b", diary)
 
     def call():
@@ -96,7 +96,7 @@ def test_nobody_reads_what_nobody_has_written(diary, read):
     assert diary == ["compile a", "start a", "start b"]
 
 
-def test_a_view_of_what_nobody_has_written_is_not_read_either(diary):
+def test_a_view_of_an_unwritten_tensor_is_not_read_either(diary):
     a, b = Kernel("a", diary), Kernel("b", diary)
 
     def call():
@@ -121,7 +121,7 @@ def test_what_has_nothing_to_do_with_kernels_is_read(diary):
     assert diary == ["compile a", "compile b", "start a", "start b"]
 
 
-def test_nobody_waits_for_what_is_in_an_empty_tensor(diary):
+def test_empty_tensors_never_count_as_unwritten(diary):
     # All of them have the same address.
     a, b = Kernel("a", diary), Kernel("b", diary)
 
@@ -200,7 +200,7 @@ def test_an_older_triton_compiles_one_after_the_other(diary, monkeypatch):
     assert diary == ["start a", "start b"]
 
 
-def test_an_interrupt_leaves_nobody_compiling_by_others(diary):
+def test_an_interrupt_restores_modes_and_hooks(diary):
     from triton.runtime._async_compile import active_mode
 
     a = Kernel("a", diary)

@@ -75,7 +75,7 @@ def kinds() -> int:
     return len(calls._hashes_seen)
 
 
-def test_shapes_strides_masks_and_questions_are_kinds_of_their_own(device):
+def test_shapes_strides_masks_and_requests_have_distinct_call_keys(device):
     q, k, v = torch.randn(3, 1, 2, 64, 64, device=device).unbind()
     turned = torch.randn(1, 64, 2, 64, device=device).transpose(1, 2)
     observe(q, k, v, stats=[Entropy()], backend="triton")

@@ -77,7 +77,7 @@ def test_blocks_of_keys_may_be_looked_at_one_by_one(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_what_a_block_of_queries_sees_lies_between_its_first_and_last_block_of_keys(name):
+def test_a_block_of_queries_sees_only_keys_between_its_first_and_last_block(name):
     n = 300
     seen, table = allowed(MASKS[name], n), schedule(MASKS[name], n, n, 0, CPU).seen
     for plane, rows in enumerate(table.tolist()):
@@ -134,7 +134,7 @@ def test_strips_without_a_diagonal_of_the_past_are_kept_apart(q, k, wide):
 @pytest.mark.parametrize("mask", [None, Causal()])
 @pytest.mark.parametrize("heads", [1, 1000])
 @pytest.mark.parametrize("diagonals", [False, True])
-def test_a_sweep_is_parted_where_diagonals_are_asked_and_both_parts_are_long(mask, heads, diagonals):
+def test_a_sweep_is_split_if_diagonals_are_requested_and_both_parts_are_long(mask, heads, diagonals):
     from regard.engine.triton.hopper.second_pass.sweep import _Sweep
     from regard.engine.triton.second_pass.sweep import SweepRequest
 
@@ -147,7 +147,7 @@ def test_a_sweep_is_parted_where_diagonals_are_asked_and_both_parts_are_long(mas
 
 @pytest.mark.parametrize("wide", [2, 3])
 @pytest.mark.parametrize("n", [256, 300, 1000, 2048])
-def test_the_longest_strips_under_a_causal_mask_have_no_pair_that_nobody_sees(wide, n):
+def test_the_longest_strips_under_a_causal_mask_have_only_visible_pairs(wide, n):
     strips = schedule(Causal(), n, n, 0, CPU).strips((range(-(-n // SIDE)),), wide)
     _, count, offset = strips.with_diagonals[0].unbind(1)
     assert offset[0] + 2 * wide - 2 == 0

@@ -173,7 +173,7 @@ def test_a_forward_pass_is_asked_for_as_many_top_keys_as_it_can_tell(wanted, ask
     assert top_keys_asked({"columns": ColumnMass(), **statistics}) == asked
 
 
-def test_a_sweep_writes_to_whoever_asks_alone_and_has_room_for_all():
+def test_a_sweep_writes_directly_to_the_target_of_a_single_fold():
     from regard.engine.triton.second_pass.folds import _direct_targets
     from regard.stats.folds import BlockFold, ColumnFold, DiagonalFold
 

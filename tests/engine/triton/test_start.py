@@ -45,7 +45,7 @@ def kernel(monkeypatch) -> Kernel:
 X = torch.zeros(64)
 
 
-def test_the_second_start_asks_nobody(kernel):
+def test_the_second_start_bypasses_the_public_launcher(kernel):
     start(kernel, (5, 2), X, 16, 100, 0.5, SIZE=64, num_warps=4)
     start(kernel, (7, 3), X, 16, 200, 0.25, SIZE=64, num_warps=4)
     assert kernel.asked == [((5, 2), (X, 16, 100, 0.5, 64), {"num_warps": 4} | start_module.ALWAYS_OPTIONS)]
@@ -173,7 +173,7 @@ def test_a_compiled_kernel_is_started_as_triton_would(compiled):
     assert compiled.asked == []
 
 
-def test_one_function_that_starts_all_kernels_is_told_what_this_one_takes(compiled):
+def test_the_shared_launch_function_gets_the_types_of_each_kernel(compiled):
     compiled.run.arg_annotations, compiled.run.kernel_signature = "annotations", "signature"
     fast_launch.launcher_of(compiled, 3)((5, 2, 1), (X, 16))
     (given,) = compiled.started

@@ -117,7 +117,7 @@ def test_a_server_that_goes_away_and_comes_back_is_asked_again(page: Page, small
 
 
 @pytest.mark.long
-def test_a_page_without_webgl_and_tokens_that_nobody_sees(page: Page, tmp_path: Path):
+def test_a_page_without_webgl_and_with_invisible_tokens(page: Page, tmp_path: Path):
     """One server for texts at their limits: one token; letters that join, turn round or do not show."""
     folder = tmp_path / "shelf"
     folder.mkdir()

@@ -67,7 +67,7 @@ def test_one_query_is_shown_in_every_head_and_opens_in_the_map(page: Page, serve
     map_is_drawn(page)
 
 
-def test_one_key_tells_who_looks_at_it(page: Page, server, story: Recording):
+def test_one_key_shows_the_queries_that_attend_to_it(page: Page, server, story: Recording):
     page.goto(f"{server}/#/token?query=600&key=539&layer=3&head=3")
     page.get_by_test_id("side-key").click()
     column = story.maps[3][0, 3, :, 539]

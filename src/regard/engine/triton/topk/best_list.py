@@ -1,7 +1,6 @@
 """The k best keys of each row, as an unsorted list: each new tile is compared with the worst entry."""
 
-# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false,
-# reportGeneralTypeIssues=false
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 from __future__ import annotations
 
 import triton

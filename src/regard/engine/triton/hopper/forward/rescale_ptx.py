@@ -37,7 +37,7 @@ LINE = 128
 MASKED, NOTHING, ONE, LOWEST = "0fFCF0BDC2", "0f00000000", "0f3F800000", "0fFF800000"  # -1e37, 0, 1, -inf
 # The operands for computing scores again: the addresses of the thread's two queries and of its first key of
 # tile 0; the stride of keys, in elements; the tile; the interval of keys that each row sees; half the scale.
-AGAIN = ("q", "k", "step", "tile", "low", "high", "scale")
+AGAIN: tuple[str, ...] = ("q", "k", "step", "tile", "low", "high", "scale")
 AGAIN_OPERANDS = "llrrrrf"
 
 
