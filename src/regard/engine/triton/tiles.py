@@ -10,7 +10,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["LN2", "LOG2E", "allowed", "dot", "finite", "rows", "score", "tanh"]
+__all__ = [
+    "LN2",
+    "LOG2E",
+    "allowed",
+    "dot",
+    "edge_pairs",
+    "finite",
+    "row_intervals",
+    "rows",
+    "run_bounds",
+    "score",
+    "tanh",
+]
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
@@ -106,3 +118,41 @@ def allowed(
         word = tl.load(BITS + (tile.to(tl.int64) * BLOCK_Q + q_in_block) * (BLOCK_K // 32) + cell // 32)
         return ((word >> (cell % 32)) & 1) != 0
     return (k_row >= low) & (k_row < high)
+
+
+@triton.jit
+def run_bounds(RUN, run, IS_EDGE: tl.constexpr):
+    """The start and stop of a full or edge run, in blocks of the other side (`Runs`)."""
+    start = tl.load(RUN + run * (2 + IS_EDGE))
+    stop = tl.load(RUN + run * (2 + IS_EDGE) + 1)
+    return start, stop
+
+
+@triton.jit
+def row_intervals(LOW, HIGH, BITS, batch, head, q_row, q_len, mask_b, mask_h, HAS_BITS: tl.constexpr):
+    """What `edge_pairs` needs of the mask of some rows: their intervals of keys, or with HAS_BITS the pointer
+    to this head's bits; the others are returned unchanged."""
+    low, high = q_row, q_row
+    if not HAS_BITS:
+        at = batch * mask_b + head * mask_h + q_row
+        low = tl.load(LOW + at, mask=q_row < q_len, other=0)
+        high = tl.load(HIGH + at, mask=q_row < q_len, other=0)
+    else:
+        BITS += head.to(tl.int64) * mask_h
+    return low, high, BITS
+
+
+# fmt: off
+@triton.jit
+def edge_pairs(
+    TILES, EDGE, run, start, j, q_row, k_row, low, high, BITS, q_in_block,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, HAS_BITS: tl.constexpr,
+):
+# fmt: on
+    """Which pairs of block j of keys may attend, (BLOCK_Q, BLOCK_K); `run` is an edge run from block
+    `start`."""
+    tile = run
+    if HAS_BITS:
+        tile = tl.load(TILES + tl.load(EDGE + run * 3 + 2) + j - start)
+    return allowed(q_row[:, None], j, k_row[None, :], low[:, None], high[:, None], BITS, tile,
+                   q_in_block[:, None], BLOCK_Q, BLOCK_K, HAS_BITS)

@@ -12,7 +12,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from regard.engine.triton.tiles import LN2, LOG2E, allowed, dot, finite, rows, score
+from regard.engine.triton.tiles import (
+    LN2,
+    LOG2E,
+    allowed,
+    dot,
+    edge_pairs,
+    finite,
+    row_intervals,
+    rows,
+    run_bounds,
+    score,
+)
 
 __all__ = ["keys_kernel", "preprocess_kernel", "queries_kernel"]
 
@@ -89,8 +100,7 @@ def keys_kernel(
             AT = EDGE_AT if IS_EDGE else FULL_AT
             RUN = EDGE if IS_EDGE else FULL
             for run in range(tl.load(AT + plane + block), tl.load(AT + plane + block + 1)):
-                start = tl.load(RUN + run * (2 + IS_EDGE))
-                stop = tl.load(RUN + run * (2 + IS_EDGE) + 1)
+                start, stop = run_bounds(RUN, run, IS_EDGE)
                 for j in range(start, stop):
                     q_row = j * BLOCK_Q + q_in_block
                     there = q_row < q_len
@@ -160,19 +170,13 @@ def queries_kernel(
     line_at = (batch * heads + head) * length + q_row
     lse = tl.load(LSE + line_at, mask=there, other=float("inf"))
     delta = tl.load(DELTA + line_at, mask=there, other=0.0)
-    low, high = q_row, q_row
-    if not HAS_BITS:
-        at = batch * mask_b + head * mask_h + q_row
-        low, high = tl.load(LOW + at, mask=there, other=0), tl.load(HIGH + at, mask=there, other=0)
-    else:
-        BITS += head.to(tl.int64) * mask_h
+    low, high, BITS = row_intervals(LOW, HIGH, BITS, batch, head, q_row, q_len, mask_b, mask_h, HAS_BITS)
     dq = tl.zeros([BLOCK_Q, WIDTH], tl.float32)
     for IS_EDGE in tl.static_range(2):
         AT = EDGE_AT if IS_EDGE else FULL_AT
         RUN = EDGE if IS_EDGE else FULL
         for run in range(tl.load(AT + plane + block), tl.load(AT + plane + block + 1)):
-            start = tl.load(RUN + run * (2 + IS_EDGE))
-            stop = tl.load(RUN + run * (2 + IS_EDGE) + 1)
+            start, stop = run_bounds(RUN, run, IS_EDGE)
             for j in range(start, stop):
                 k_row = j * BLOCK_K + tl.arange(0, BLOCK_K)
                 k = rows(K, batch, kv_head, j * BLOCK_K, k_b, k_h, k_n, k_len, DIM, BLOCK_K, WIDTH, IS_EDGE,
@@ -186,11 +190,8 @@ def queries_kernel(
                 if SOFTCAP:
                     ds *= 1 - (s * (LN2 / softcap)) * (s * (LN2 / softcap))
                 if IS_EDGE:
-                    tile = run
-                    if HAS_BITS:
-                        tile = tl.load(TILES + tl.load(EDGE + run * 3 + 2) + j - start)
-                    keep = allowed(q_row[:, None], j, k_row[None, :], low[:, None], high[:, None], BITS, tile,
-                                   q_in_block[:, None], BLOCK_Q, BLOCK_K, HAS_BITS)
+                    keep = edge_pairs(TILES, EDGE, run, start, j, q_row, k_row, low, high, BITS, q_in_block,
+                                      BLOCK_Q, BLOCK_K, HAS_BITS)
                     ds = tl.where(keep, ds, 0.0)
                 dq = dot(ds.to(k.dtype), k, dq)
     col = tl.arange(0, WIDTH)

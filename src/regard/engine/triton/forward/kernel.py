@@ -11,7 +11,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from regard.engine.triton.tiles import LN2, LOG2E, allowed, dot, finite, rows, score
+from regard.engine.triton.tiles import (
+    LN2,
+    LOG2E,
+    dot,
+    edge_pairs,
+    finite,
+    row_intervals,
+    rows,
+    run_bounds,
+    score,
+)
 
 __all__ = ["argmax_kernel", "first_weight_kernel", "forward_kernel"]
 
@@ -67,13 +77,7 @@ def _attend(
     q_in_block = tl.arange(0, BLOCK_Q)
     q_row = block * BLOCK_Q + q_in_block
     q = rows(Q, batch, head, block * BLOCK_Q, q_b, q_h, q_n, q_len, DIM, BLOCK_Q, WIDTH, True, False)
-    low, high = q_row, q_row
-    if not HAS_BITS:
-        at = batch * mask_b + head * mask_h + q_row
-        low = tl.load(LOW + at, mask=q_row < q_len, other=0)
-        high = tl.load(HIGH + at, mask=q_row < q_len, other=0)
-    else:
-        BITS += head.to(tl.int64) * mask_h
+    low, high, BITS = row_intervals(LOW, HIGH, BITS, batch, head, q_row, q_len, mask_b, mask_h, HAS_BITS)
 
     acc = tl.zeros([BLOCK_Q, V_WIDTH], tl.float32)
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
@@ -92,8 +96,7 @@ def _attend(
         AT = EDGE_AT if IS_EDGE else FULL_AT
         RUN = EDGE if IS_EDGE else FULL
         for run in range(tl.load(AT + plane + block), tl.load(AT + plane + block + 1)):
-            start = tl.load(RUN + run * (2 + IS_EDGE))
-            stop = tl.load(RUN + run * (2 + IS_EDGE) + 1)
+            start, stop = run_bounds(RUN, run, IS_EDGE)
             for j in range(start * PARTS, stop * PARTS):
                 k_row = j * KEYS + tl.arange(0, KEYS)
                 k = rows(K, batch, kv_head, j * KEYS, k_b, k_h, k_n, k_len, DIM, KEYS, WIDTH, IS_EDGE,
@@ -101,12 +104,9 @@ def _attend(
                 s = score(dot(q, tl.trans(k)), q_row[:, None], k_row[None, :], scale, softcap, offset, slope,
                           BIAS, bias_q, bias_k, q_len, k_len, HAS_BIAS, ALIBI, SOFTCAP)  # (BLOCK_Q, KEYS)
                 if IS_EDGE:
-                    tile = run
-                    if HAS_BITS:
-                        tl.static_assert(PARTS == 1)
-                        tile = tl.load(TILES + tl.load(EDGE + run * 3 + 2) + j - start)
-                    keep = allowed(q_row[:, None], j, k_row[None, :], low[:, None], high[:, None], BITS, tile,
-                                   q_in_block[:, None], BLOCK_Q, KEYS, HAS_BITS)
+                    tl.static_assert(PARTS == 1 or not HAS_BITS)
+                    keep = edge_pairs(TILES, EDGE, run, start, j, q_row, k_row, low, high, BITS, q_in_block,
+                                      BLOCK_Q, KEYS, HAS_BITS)
                     s = tl.where(keep, s, float("-inf"))
                 if MAX_SCORES:
                     # Every CLASSES-th key belongs to one class. A class maximum needs no cross-thread

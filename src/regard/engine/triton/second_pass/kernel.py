@@ -14,7 +14,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from regard.engine.triton.tiles import LN2, LOG2E, allowed, dot, rows, score
+from regard.engine.triton.tiles import (
+    LN2,
+    LOG2E,
+    allowed,
+    dot,
+    edge_pairs,
+    row_intervals,
+    rows,
+    run_bounds,
+    score,
+)
 from regard.engine.triton.topk.best_list import empty_list, list_best, store_best
 
 __all__ = ["diagonal_kernel", "merge_blocks_kernel", "second_pass_kernel", "top_keys_kernel"]
@@ -70,8 +80,7 @@ def second_pass_kernel(
         AT = EDGE_AT if IS_EDGE else FULL_AT
         RUN = EDGE if IS_EDGE else FULL
         for run in range(tl.load(AT + plane + line), tl.load(AT + plane + line + 1)):
-            start = tl.load(RUN + run * (2 + IS_EDGE))
-            stop = tl.load(RUN + run * (2 + IS_EDGE) + 1)
+            start, stop = run_bounds(RUN, run, IS_EDGE)
             for j in range(start, stop):
                 if DIAGONALS:
                     k_block, in_band = j, j - line + band - 1
@@ -242,19 +251,13 @@ def top_keys_kernel(
     q = rows(Q, batch, head, block * BLOCK_Q, q_b, q_h, q_n, q_len, DIM, BLOCK_Q, WIDTH, True, False)
     lse = tl.load(LSE + row_at, mask=there, other=float("inf")) * LOG2E
     lse = tl.where(lse == float("-inf"), float("inf"), lse)
-    low, high = q_row, q_row
-    if not HAS_BITS:
-        at = batch * mask_b + head * mask_h + q_row
-        low, high = tl.load(LOW + at, mask=there, other=0), tl.load(HIGH + at, mask=there, other=0)
-    else:
-        BITS += head.to(tl.int64) * mask_h
+    low, high, BITS = row_intervals(LOW, HIGH, BITS, batch, head, q_row, q_len, mask_b, mask_h, HAS_BITS)
     best, best_key = empty_list(BLOCK_Q, TOP)
     for IS_EDGE in tl.static_range(2):
         AT = EDGE_AT if IS_EDGE else FULL_AT
         RUN = EDGE if IS_EDGE else FULL
         for run in range(tl.load(AT + plane + block), tl.load(AT + plane + block + 1)):
-            start = tl.load(RUN + run * (2 + IS_EDGE))
-            stop = tl.load(RUN + run * (2 + IS_EDGE) + 1)
+            start, stop = run_bounds(RUN, run, IS_EDGE)
             for j in range(start, stop):
                 k_row = j * BLOCK_K + tl.arange(0, BLOCK_K)
                 k = rows(K, batch, kv_head, j * BLOCK_K, k_b, k_h, k_n, k_len, DIM, BLOCK_K, WIDTH, IS_EDGE,
@@ -263,11 +266,8 @@ def top_keys_kernel(
                           BIAS, bias_q, bias_k, q_len, k_len, HAS_BIAS, ALIBI, SOFTCAP)  # (BLOCK_Q, BLOCK_K)
                 x = s * (scale * LOG2E) - lse[:, None] if LINEAR else s - lse[:, None]
                 if IS_EDGE:
-                    tile = run
-                    if HAS_BITS:
-                        tile = tl.load(TILES + tl.load(EDGE + run * 3 + 2) + j - start)
-                    keep = allowed(q_row[:, None], j, k_row[None, :], low[:, None], high[:, None], BITS, tile,
-                                   q_in_block[:, None], BLOCK_Q, BLOCK_K, HAS_BITS)
+                    keep = edge_pairs(TILES, EDGE, run, start, j, q_row, k_row, low, high, BITS, q_in_block,
+                                      BLOCK_Q, BLOCK_K, HAS_BITS)
                     x = tl.where(keep, x, float("-inf"))
                 best, best_key = list_best(best, best_key, x, k_row, j * BLOCK_K)
     store_best(best, best_key, TOP_WEIGHT + row_at * TAKE, TOP_KEY + row_at * TAKE, there, TAKE)
