@@ -35,85 +35,111 @@ def applicable(problem: Problem) -> bool:
 
 def decode(problem: Problem, riders: Riders) -> Streamed:
     """One decode step with its row statistics; for top keys it returns the maximum of each tile of keys."""
-    p, operands = problem, Operands(problem)
-    cut = operands.config("decode")
-    kv_heads, statistics = p.k.shape[1], riders.entropy or riders.distance
-    max_scores, first_weights, tiles = riders.max_score, riders.first > 0, -(-p.k_len // cut.block_k)
-    rows = max(16, 1 << (p.group * p.q_len - 1).bit_length())
-    splits, per_split, most = _splits(p, cut.block_k)
+    return _Step(problem, riders).run()
 
-    def new(*shape: int, wanted: bool = True, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.empty(shape if wanted else (1,), dtype=dtype, device=p.q.device)
 
-    lead = (p.batch, kv_heads, rows)
-    values = operands.values(cut)
-    parts = {
-        "ACC": new(*lead, splits, values["V_WIDTH"]),
-        **{name: new(*lead, splits) for name in ("TOP", "TOTAL")},
-        **{name: new(*lead, splits, wanted=statistics) for name in ("ENERGY", "DISTANCE")},
-        "SPLIT_ARGMAX": new(*lead, splits, wanted=max_scores, dtype=torch.int32),
-        "SPLIT_FIRST_WEIGHT": new(*lead, splits, wanted=first_weights),
-    }
-    asked = {"STATISTICS": statistics, "MAX_SCORES": max_scores, "FIRST_WEIGHTS": first_weights}
-    tile_maxima = new(p.batch, p.heads, p.q_len, tiles, wanted=riders.top_keys > 0)
-    start(
-        decode_kernel,
-        (splits, kv_heads, p.batch),
-        **operands.pairs(cut),
-        **values,
-        **operands.sizes,
-        **operands.scoring,
-        **intervals(p).rows,
-        **cut.options,
-        **parts,
-        TILE_MAXIMA=tile_maxima,
-        splits=splits,
-        per_split=per_split,
-        first_keys=riders.first,
-        tiles=tiles,
-        ROWS=rows,
-        BLOCK_K=cut.block_k,
-        HAS_TILE_MAXIMA=riders.top_keys > 0,
-        **asked,
-    )
-    shape = (p.batch, p.heads, p.q_len)
-    out, lse = new(*shape, p.v.shape[-1], dtype=p.v.dtype), new(*shape)
-    entropy, distance = (new(*shape, wanted=statistics) for _ in range(2))
-    max_score, argmax = new(*shape, wanted=max_scores), new(*shape, wanted=max_scores, dtype=torch.int64)
-    first_weight = new(*shape, wanted=first_weights)
-    start(
-        merge_kernel,
-        (p.group * p.q_len, kv_heads, p.batch),
-        **parts,
-        SINK=lse if p.sink is None else p.sink.detach(),
-        OUT=out,
-        LSE=lse,
-        ENTROPY=entropy,
-        MEAN_DISTANCE=distance,
-        MAX_SCORE=max_score,
-        ARGMAX=argmax,
-        FIRST_WEIGHT=first_weight,
-        q_len=p.q_len,
-        heads=p.heads,
-        group=p.group,
-        splits=splits,
-        V_DIM=values["V_DIM"],
-        V_WIDTH=values["V_WIDTH"],
-        ROWS=rows,
-        SPLITS_POW2=max(2, 1 << (most - 1).bit_length()),
-        HAS_SINK=p.sink is not None,
-        **asked,
-    )
-    return Streamed(
-        out=out,
-        lse=lse,
-        entropy=entropy if riders.entropy else None,
-        distance=distance if riders.distance else None,
-        max_score=max_score if max_scores else None,
-        argmax=argmax if max_scores else None,
-        first=first_weight if first_weights else None,
-        tile_maxima=tile_maxima if riders.top_keys else None,
-    )
+class _Step:
+    """The launches of one decode step: partial results per split of the keys, then their merge."""
+
+    def __init__(self, problem: Problem, riders: Riders) -> None:
+        p, self.riders, self.operands = problem, riders, Operands(problem)
+        self.problem, self.cut = problem, self.operands.config("decode")
+        self.kv_heads, self.statistics = p.k.shape[1], riders.entropy or riders.distance
+        self.rows = max(16, 1 << (p.group * p.q_len - 1).bit_length())
+        self.splits, self.per_split, self.most = _splits(p, self.cut.block_k)
+        self.values = self.operands.values(self.cut)
+        self.requested = {
+            "STATISTICS": self.statistics,
+            "MAX_SCORES": riders.max_score,
+            "FIRST_WEIGHTS": riders.first > 0,
+        }
+
+    def run(self) -> Streamed:
+        partial, tile_maxima = self._partial_results(), self._tile_maxima()
+        self._attend(partial, tile_maxima)
+        return self._merge(partial, tile_maxima)
+
+    def _new(self, *shape: int, wanted: bool = True, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(shape if wanted else (1,), dtype=dtype, device=self.problem.q.device)
+
+    def _tile_maxima(self) -> Tensor:
+        p, tiles = self.problem, -(-self.problem.k_len // self.cut.block_k)
+        return self._new(p.batch, p.heads, p.q_len, tiles, wanted=self.riders.top_keys > 0)
+
+    def _partial_results(self) -> dict[str, Tensor]:
+        """Buffers for the partial softmax of each split and its statistics."""
+        lead = (self.problem.batch, self.kv_heads, self.rows, self.splits)
+        return {
+            "ACC": self._new(*lead, self.values["V_WIDTH"]),
+            **{name: self._new(*lead) for name in ("TOP", "TOTAL")},
+            **{name: self._new(*lead, wanted=self.statistics) for name in ("ENERGY", "DISTANCE")},
+            "SPLIT_ARGMAX": self._new(*lead, wanted=self.riders.max_score, dtype=torch.int32),
+            "SPLIT_FIRST_WEIGHT": self._new(*lead, wanted=self.riders.first > 0),
+        }
+
+    def _attend(self, partial: dict[str, Tensor], tile_maxima: Tensor) -> None:
+        p, operands = self.problem, self.operands
+        start(
+            decode_kernel,
+            (self.splits, self.kv_heads, p.batch),
+            **operands.pairs(self.cut),
+            **self.values,
+            **operands.sizes,
+            **operands.scoring,
+            **intervals(p).rows,
+            **self.cut.options,
+            **partial,
+            TILE_MAXIMA=tile_maxima,
+            splits=self.splits,
+            per_split=self.per_split,
+            first_keys=self.riders.first,
+            tiles=-(-p.k_len // self.cut.block_k),
+            ROWS=self.rows,
+            BLOCK_K=self.cut.block_k,
+            HAS_TILE_MAXIMA=self.riders.top_keys > 0,
+            **self.requested,
+        )
+
+    def _merge(self, partial: dict[str, Tensor], tile_maxima: Tensor) -> Streamed:
+        p, riders, new, statistics = self.problem, self.riders, self._new, self.statistics
+        shape = (p.batch, p.heads, p.q_len)
+        max_scores, first_weights = riders.max_score, riders.first > 0
+        results = {
+            "OUT": new(*shape, p.v.shape[-1], dtype=p.v.dtype),
+            "LSE": new(*shape),
+            "ENTROPY": new(*shape, wanted=statistics),
+            "MEAN_DISTANCE": new(*shape, wanted=statistics),
+            "MAX_SCORE": new(*shape, wanted=max_scores),
+            "ARGMAX": new(*shape, wanted=max_scores, dtype=torch.int64),
+            "FIRST_WEIGHT": new(*shape, wanted=first_weights),
+        }
+        start(
+            merge_kernel,
+            (p.group * p.q_len, self.kv_heads, p.batch),
+            **partial,
+            **results,
+            SINK=results["LSE"] if p.sink is None else p.sink.detach(),
+            q_len=p.q_len,
+            heads=p.heads,
+            group=p.group,
+            splits=self.splits,
+            V_DIM=self.values["V_DIM"],
+            V_WIDTH=self.values["V_WIDTH"],
+            ROWS=self.rows,
+            SPLITS_POW2=max(2, 1 << (self.most - 1).bit_length()),
+            HAS_SINK=p.sink is not None,
+            **self.requested,
+        )
+        return Streamed(
+            out=results["OUT"],
+            lse=results["LSE"],
+            entropy=results["ENTROPY"] if riders.entropy else None,
+            distance=results["MEAN_DISTANCE"] if riders.distance else None,
+            max_score=results["MAX_SCORE"] if max_scores else None,
+            argmax=results["ARGMAX"] if max_scores else None,
+            first=results["FIRST_WEIGHT"] if first_weights else None,
+            tile_maxima=tile_maxima if riders.top_keys else None,
+        )
 
 
 def top_keys_from_tiles(

@@ -16,11 +16,11 @@ from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import hopper
 from regard.engine.triton.decode import launch as decode
 from regard.engine.triton.forward.launch import forward
+from regard.engine.triton.second_pass.pair_counts import pair_counts
 from regard.engine.triton.second_pass.sweep import (
     SweepRequest,
     SweepResult,
     merge_blocks,
-    pair_counts,
     sweep,
     top_keys,
 )

@@ -17,8 +17,7 @@ from regard.engine.riders import Riders
 from regard.engine.triton.decode import launch as decode
 from regard.engine.triton.launch.start import start
 from regard.engine.triton.operands import Operands
-from regard.engine.triton.schedule.plan import Plan
-from regard.engine.triton.schedule.spans import Spans
+from regard.engine.triton.schedule.plan import Plan, Runs
 from regard.engine.triton.second_pass.kernel import (
     diagonal_kernel,
     merge_blocks_kernel,
@@ -26,7 +25,7 @@ from regard.engine.triton.second_pass.kernel import (
     top_keys_kernel,
 )
 
-__all__ = ["SweepRequest", "SweepResult", "merge_blocks", "pair_counts", "sweep", "top_keys"]
+__all__ = ["SweepRequest", "SweepResult", "merge_blocks", "sweep", "top_keys"]
 
 # Bytes for the columns and overview parts that tiles store, per band of query blocks.
 BAND_BYTES = 1 << 29
@@ -69,6 +68,18 @@ class SweepResult:
     pool_sums: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
     pool_maxima: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
     above: Int64[Tensor, "batch heads borders"] | None = None
+
+
+@dataclass(frozen=True)
+class _Buffers:
+    """Intermediate results of a band; results that are not requested have any tensor in their place."""
+
+    column: Tensor
+    column_max: Tensor
+    diagonal: Tensor
+    sums: Tensor
+    maxima: Tensor
+    above: Tensor
 
 
 def sweep(problem: Problem, lse: Float[Tensor, "batch heads q"], request: SweepRequest) -> SweepResult:
@@ -125,26 +136,73 @@ class _Sweep:
 
     def run(self, band: range) -> None:
         """Sweep one band of query blocks, and add its sums to the map's."""
-        p, request, table, none = self.problem, self.request, self.table, self.lse
-        runs = table.by_diagonal(band) if request.diagonals else table.by_key(band)
-        lines = runs.order.shape[1]
+        request = self.request
+        runs = self.table.by_diagonal(band) if request.diagonals else self.table.by_key(band)
+        buffers = self._buffers(band, runs.order.shape[1])
+        self._launch(band, runs, buffers)
+        if self.found.columns is not None:
+            self.found.columns += buffers.column.sum(2)[..., : self.problem.k_len]
+        if self.found.column_maxima is not None:
+            found = self.found.column_maxima
+            torch.maximum(found, buffers.column_max[..., : self.problem.k_len], out=found)
+        if self.found.diagonals is not None:
+            self._add_diagonals(self.found.diagonals, buffers.diagonal, band)
+        if self.found.above is not None:
+            self.found.above += buffers.above.sum(2)[..., : len(request.borders)]
+        if self.found.pool_sums is not None:
+            self._add_pooled(self.found.pool_sums, buffers.sums, band, largest=False)
+        if self.found.pool_maxima is not None:
+            self._add_pooled(self.found.pool_maxima, buffers.maxima, band, largest=True)
+
+    def _buffers(self, band: range, lines: int) -> _Buffers:
+        """Memory for the intermediate results of a band with `lines` blocks of keys or diagonals of tiles."""
+        request, table, none = self.request, self.table, self.lse
         # The kernel writes visited tiles only, so buffers are cleared unless every tile is visited.
-        place = self._empty if table.visited == table.cover.numel() else self._zeros
+        new = self._empty if table.visited == table.cover.numel() else self._zeros
         column = column_max = none
         pooled = (len(band) * self.pool[0], table.k_blocks * self.pool[1])
         if request.columns:
-            column = place(len(band) if request.diagonals else 1, table.k_blocks * table.block_k)
+            column = new(len(band) if request.diagonals else 1, table.k_blocks * table.block_k)
         if request.column_maxima:
-            column_max = place(table.k_blocks * table.block_k)
+            column_max = new(table.k_blocks * table.block_k)
         diagonal = self._empty(lines, 2, table.block_q) if request.diagonals else none
-        sums, maxima = (place(*pooled) if w else none for w in (request.pool_sums, request.pool_maxima))
-        above = self._zeros(lines, self.bins, dtype=torch.int32)
-        weights = none if request.weights is None else request.weights
-        chunk = lines
-        if request.diagonals:
-            tile = 4 * table.block_q * table.block_k * p.batch * p.heads
-            chunk = max(1, min(lines, CELL_BYTES // tile))
-        arguments = dict(
+        sums, maxima = (
+            new(*pooled) if wanted else none for wanted in (request.pool_sums, request.pool_maxima)
+        )
+        return _Buffers(
+            column, column_max, diagonal, sums, maxima, self._zeros(lines, self.bins, dtype=torch.int32)
+        )
+
+    def _launch(self, band: range, runs: Runs, buffers: _Buffers) -> None:
+        """Launch the kernel on a band; with diagonals on as many lines at a time as CELL_BYTES allows."""
+        p, request, table, none = self.problem, self.request, self.table, self.lse
+        lines = runs.order.shape[1]
+        arguments = self._arguments(band, runs, buffers)
+        if not request.diagonals:
+            place = {"first_line": 0, "chunk": lines}
+            start(second_pass_kernel, (lines, p.heads, p.batch), **arguments, **place, CELLS=none)
+            return
+        tile = 4 * table.block_q * table.block_k * p.batch * p.heads
+        chunk = max(1, min(lines, CELL_BYTES // tile))
+        about = {
+            "heads": p.heads,
+            "plane_stride": arguments["plane_stride"],
+            "lines": lines,
+            "ORDER": runs.order,
+        }
+        for first in range(0, lines, chunk):
+            some = min(chunk, lines - first)
+            cells = torch.empty(*self.maps, some, table.block_k, table.block_q, device=none.device)
+            grid, place = (some, p.heads, p.batch), {"first_line": first, "chunk": some, "CELLS": cells}
+            start(second_pass_kernel, grid, **arguments, **place)
+            sizes = {"BLOCK": table.block_q, "STEP": 16}
+            start(diagonal_kernel, grid, **about, **place, **sizes, DIAGONAL=buffers.diagonal)
+
+    def _arguments(self, band: range, runs: Runs, buffers: _Buffers) -> dict[str, Any]:
+        """The arguments that all launches of a band share."""
+        request, table = self.request, self.table
+        weights = self.lse if request.weights is None else request.weights
+        return dict(
             **self.operands.pairs(self.cut, both=True),
             **self.operands.sizes,
             **self.operands.scoring,
@@ -156,15 +214,15 @@ class _Sweep:
             weight_b=weights.stride(0) if weights.shape[0] > 1 else 0,
             weight_h=weights.stride(1) if weights.shape[1] > 1 else 0,
             BORDERS=self.borders,
-            COLUMN=column,
-            COLUMN_MAX=column_max,
-            POOL_SUM=sums,
-            POOL_MAX=maxima,
-            ABOVE=above,
+            COLUMN=buffers.column,
+            COLUMN_MAX=buffers.column_max,
+            POOL_SUM=buffers.sums,
+            POOL_MAX=buffers.maxima,
+            ABOVE=buffers.above,
             first_block=band.start,
             band=len(band),
             k_blocks=table.k_blocks,
-            lines=lines,
+            lines=runs.order.shape[1],
             skip=request.skip,
             COLUMNS=request.columns,
             COLUMN_MAXIMA=request.column_maxima,
@@ -178,40 +236,6 @@ class _Sweep:
             BINS=self.bins,
             OF_SCORE=request.of_score,
         )
-        for first in range(0, lines, chunk):
-            some = min(chunk, lines - first)
-            cells = none
-            if request.diagonals:
-                cells = torch.empty(*self.maps, some, table.block_k, table.block_q, device=none.device)
-            grid, place = (some, p.heads, p.batch), {"first_line": first, "chunk": some}
-            start(second_pass_kernel, grid, **arguments, **place, CELLS=cells)
-            if request.diagonals:
-                about = {"heads": p.heads, "plane_stride": arguments["plane_stride"], "lines": lines, **place}
-                start(
-                    diagonal_kernel,
-                    grid,
-                    CELLS=cells,
-                    DIAGONAL=diagonal,
-                    ORDER=runs.order,
-                    **about,
-                    BLOCK=table.block_q,
-                    STEP=16,
-                )
-        if self.found.columns is not None:
-            self.found.columns += column.sum(2)[..., : p.k_len]
-        if self.found.column_maxima is not None:
-            found = self.found.column_maxima
-            torch.maximum(found, column_max[..., : p.k_len], out=found)
-        if self.found.diagonals is not None:
-            self._add_diagonals(self.found.diagonals, diagonal, band)
-        if self.found.above is not None:
-            self.found.above += above.sum(2)[..., : len(request.borders)]
-        for total, part, largest in (
-            (self.found.pool_sums, sums, False),
-            (self.found.pool_maxima, maxima, True),
-        ):
-            if total is not None:
-                self._add_pooled(total, part, largest, band)
 
     def _add_diagonals(self, total: Tensor, found: Tensor, band: range) -> None:
         """Add the two halves that each diagonal of tiles stored to the diagonals of the map.
@@ -227,7 +251,7 @@ class _Sweep:
         start = max(0, first)
         total[..., start : start + part.shape[-1]] += part
 
-    def _add_pooled(self, total: Tensor, part: Tensor, largest: bool, band: range) -> None:
+    def _add_pooled(self, total: Tensor, part: Tensor, band: range, *, largest: bool) -> None:
         """Add the band's parts to the overview; a block may consist of the parts of several tiles."""
         high, wide = (max(1, self.request.pool // block) for block in self.cut.blocks)
         merge_blocks(total, part, (high, wide), band.start * self.pool[0], largest=largest)
@@ -307,46 +331,3 @@ def top_keys(
         TAKE=k,
     )
     return weight, key
-
-
-def pair_counts(problem: Problem, *, diagonal: bool, skip: int = 0) -> Int64[Tensor, "rows heads n"]:
-    """The number of allowed pairs, by key or by diagonal; batch and heads are 1 if all share the mask."""
-    p = problem
-    operands = Operands(replace(p, v=p.k))
-    table = operands.plan(operands.config("columns").blocks)
-    if table.spans is None:
-        return _count_by_sweep(problem, diagonal, skip)
-    spans = table.spans
-    return table.once(("pair_counts", diagonal, skip), lambda: _count_by_spans(p, spans, diagonal, skip))
-
-
-def _count_by_spans(problem: Problem, spans: Spans, diagonal: bool, skip: int) -> Tensor:
-    p = problem
-    low, high = (x.long() for x in spans)
-    low = low.clamp(min=skip)
-    some = (low < high).long()
-    low, high = (x.where(some > 0, 0) for x in (low, high))
-    length = p.k_len
-    if diagonal:
-        length = max(p.q_len, 1) + p.k_len - 1
-        to_left = p.q_len - 1 - torch.arange(p.q_len, device=low.device)
-        low, high = low + to_left, high + to_left
-    # Add one where an interval begins and subtract one where it ends. Integers, so the order of atomic
-    # additions does not matter.
-    change = torch.zeros(*low.shape[:2], length + 1, dtype=torch.int64, device=low.device)
-    change.scatter_add_(2, low, some).scatter_add_(2, high, -some)
-    return change.cumsum(2)[..., :length]
-
-
-def _count_by_sweep(problem: Problem, diagonal: bool, skip: int) -> Any:
-    """Count pairs by sweeping a map of zeros, where every allowed pair has weight exp(0 - 0) = 1."""
-    mask = problem.mask
-    rows, heads = (1, 1) if mask is None else (mask.batch or 1, mask.heads or 1)
-    q = problem.q.new_zeros(rows, heads, problem.q_len, 16)
-    k = problem.k.new_zeros(rows, heads, problem.k_len, 16)
-    plain = replace(problem.scoring, bias=None, softcap=None, score_mod=None, scale=1.0)
-    zeros = replace(problem, q=q, k=k, v=k, sink=None, scoring=plain)
-    lse = torch.zeros(q.shape[:3], dtype=torch.float32, device=q.device)
-    found = sweep(zeros, lse, SweepRequest(columns=not diagonal, diagonals=diagonal, skip=skip))
-    sums = found.diagonals if diagonal else found.columns
-    return None if sums is None else sums.round().long()

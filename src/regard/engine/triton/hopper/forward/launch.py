@@ -43,10 +43,11 @@ def launch(
     flagged in `dirty`. `redo` recomputes them and their tile maxima.
     """
     p = operands.problem
-    table, unused = intervals(p), result.lse
+    table = intervals(p)
     blocks, order = table.blocks(BLOCK_Q, BLOCK_K)
     top_keys = TopKeys(operands, riders, result, (BLOCK_Q, BLOCK_K))
     across = heads_across(p, operands.q, operands.k, operands.v)
+    arguments = _arguments(operands, riders, result, across) | table.rows
     for band, tile_maxima in top_keys.bands():
         some = order
         if len(band) < order.shape[1]:
@@ -54,42 +55,15 @@ def launch(
         start(
             hopper_forward_kernel,
             grid(len(band), p.heads, p.batch, across),
-            **table.rows,
-            **tile_maxima_arguments(tile_maxima, unused),
-            Q=tile_descriptor(operands.q, BLOCK_Q, across),
-            K=tile_descriptor(operands.k, BLOCK_K, across // p.group),
-            V=tile_descriptor(operands.v, BLOCK_K, across // p.group),
-            Q_ROWS=operands.q,
-            K_ROWS=operands.k,
-            **row_steps("q", operands.q, across),
-            **row_steps("k", operands.k, across // p.group),
-            OUT=result.out,
-            LSE=result.lse,
-            ENTROPY=_or(result.entropy, unused),
-            DISTANCE=_or(result.distance, unused),
-            MAX_SCORE=_or(result.max_score, unused),
+            **arguments,
+            **tile_maxima_arguments(tile_maxima, result.lse),
             ARGMAX=argmax,
-            FIRST_WEIGHT=_or(result.first, unused),
             DIRTY=dirty,
-            SINK=unused if p.sink is None else p.sink.detach(),
             BLOCKS=blocks,
             ORDER=some,
-            scale=operands.scale,
-            q_len=p.q_len,
-            offset=p.offset,
-            heads=across or p.heads,
-            group=p.group,
             q_blocks=blocks.shape[1],
             plane_stride=blocks.shape[1] if table.planes > 1 else 0,
-            across=across,
             first_keys=first_keys,
-            BLOCK_K=BLOCK_K,
-            DIM=p.q.shape[-1],
-            STAGES=STAGES,
-            HAS_SINK=p.sink is not None,
-            ENTROPIES=riders.entropy,
-            DISTANCES=riders.distance,
-            MAX_SCORES=riders.needs_argmax,
             FIND_KEY=argmax is result.argmax,
             FIRST_KEYS=first_keys > 0,
             num_warps=WARPS,
@@ -97,6 +71,40 @@ def launch(
         redo(tile_maxima)
         if tile_maxima is not None:
             top_keys.process_band(tile_maxima, band)
+
+
+def _arguments(operands: Operands, riders: Riders, result: Streamed, across: int) -> dict[str, Any]:
+    """The arguments that the launches of all bands share."""
+    p, unused = operands.problem, result.lse
+    return dict(
+        Q=tile_descriptor(operands.q, BLOCK_Q, across),
+        K=tile_descriptor(operands.k, BLOCK_K, across // p.group),
+        V=tile_descriptor(operands.v, BLOCK_K, across // p.group),
+        Q_ROWS=operands.q,
+        K_ROWS=operands.k,
+        **row_steps("q", operands.q, across),
+        **row_steps("k", operands.k, across // p.group),
+        OUT=result.out,
+        LSE=result.lse,
+        ENTROPY=_or(result.entropy, unused),
+        DISTANCE=_or(result.distance, unused),
+        MAX_SCORE=_or(result.max_score, unused),
+        FIRST_WEIGHT=_or(result.first, unused),
+        SINK=unused if p.sink is None else p.sink.detach(),
+        scale=operands.scale,
+        q_len=p.q_len,
+        offset=p.offset,
+        heads=across or p.heads,
+        group=p.group,
+        across=across,
+        BLOCK_K=BLOCK_K,
+        DIM=p.q.shape[-1],
+        STAGES=STAGES,
+        HAS_SINK=p.sink is not None,
+        ENTROPIES=riders.entropy,
+        DISTANCES=riders.distance,
+        MAX_SCORES=riders.needs_argmax,
+    )
 
 
 def returns_first_weight(riders: Riders, finds_argmax: bool) -> bool:
