@@ -1,4 +1,5 @@
 import "../src/style.css";
+import "../src/shell.css";
 
 import { render } from "preact";
 

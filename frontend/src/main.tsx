@@ -1,4 +1,5 @@
 import "./style.css";
+import "./shell.css";
 
 import { render } from "preact";
 

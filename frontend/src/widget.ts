@@ -1,4 +1,5 @@
 import "./style.css";
+import "./shell.css";
 import "./widget/widget.css";
 
 import { effect } from "@preact/signals";

@@ -13,6 +13,7 @@ import { WhatIf } from "./WhatIf";
 import { heaviest, type StepName, stepsOf, type Walk } from "./walk";
 import { words } from "./words";
 import "./steps.css";
+import "./figures.css";
 
 /** Rows of keys that a reader takes in at once. */
 const MOST = 8;
