@@ -13,9 +13,9 @@ from playwright.sync_api import Page, expect
 from models.sensing import llava, picture, sound, whisper
 from regard.atlas import word_times
 from regard.models import Recording, record
-from viewer.e2e.conftest import serve
+from viewer.e2e.conftest import served_here
 from viewer.e2e.files import export
-from viewer.e2e.test_accessible import AXE, RUN, dark  # noqa: F401
+from viewer.e2e.test_accessible import ALL, AXE, OF_COLOURS, RUN
 from viewer.e2e.waiting import map_is_drawn
 
 # Opacity of the patches, row by row.
@@ -46,7 +46,7 @@ def address(
     (folder / "shelf").mkdir()
     for name, made in (("seen", seen), ("heard", heard)):
         made.save(folder / "shelf" / f"{name}.regard")
-    for server in serve(folder / "cache", str(folder / "shelf")):
+    for server in served_here(folder / "cache", folder / "shelf"):
         listed = httpx.get(f"{server}/api/recordings").json()["recordings"]
         yield {Path(each["name"]).stem: f"{server}/#/picture?rec={each['id']}" for each in listed}
 
@@ -133,7 +133,7 @@ def test_an_exported_page_has_the_picture(page: Page, offline: Page, address: di
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="NO AXE: run `make lint`, which installs it.")
-@pytest.mark.parametrize("kind", ["page", "dark", "phone"])
+@pytest.mark.parametrize("kind", ["page", "phone"])
 def test_axe_finds_nothing(request: pytest.FixtureRequest, address: dict[str, str], kind: str):
     page: Page = request.getfixturevalue(kind)
     for name, options in (("seen", "role=decoder&query=18"), ("heard", "role=cross&query=2")):
@@ -142,4 +142,7 @@ def test_axe_finds_nothing(request: pytest.FixtureRequest, address: dict[str, st
         if name == "heard":
             page.get_by_test_id("picture-words").wait_for()
         page.evaluate(AXE.read_text())
-        assert page.evaluate(RUN) == []
+        assert page.evaluate(RUN, ALL) == []
+        page.emulate_media(color_scheme="dark")
+        assert page.evaluate(RUN, OF_COLOURS) == []
+        page.emulate_media(color_scheme="light")
