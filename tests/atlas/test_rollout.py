@@ -142,13 +142,17 @@ def test_progress_counts_the_layers():
         ({"residual": 1.5}, MapError, "residual is 1.5; it must be from 0 (attention alone) to 1 (nothing"),
         ({"batch": 1}, MapError, "batch is 1; the recording has 1 texts, 0 to 0."),
         ({"norm_weighted": True}, RecordingError, "needs the output projections W_O, which a recording does"),
-        ({"norm_weighted": True, "model": gpt2()}, RecordingError, "the recording is of LlamaForCausalLM"),
     ],
 )
 def test_what_cannot_be_followed_is_refused_with_a_reason(options, error, message):
     with pytest.raises(error) as caught:
         rollout(recorded(llama(), some_ids(13)), **options)
     assert message in str(caught.value)
+
+
+def test_the_model_of_another_recording_is_refused():
+    with pytest.raises(RecordingError, match="the recording is of LlamaForCausalLM"):
+        rollout(recorded(llama(), some_ids(13)), norm_weighted=True, model=gpt2())
 
 
 def test_an_output_projection_that_is_not_found_is_named():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from regard.errors import RegardError
 from regard.mcp.desk import KEPT, Desk
 from regard.models import Recording, bundled, record
 
-pytest.importorskip("mcp")
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="no mcp: pip install 'regard[mcp]'")
 
 TEXT = "The heron was called Osgood. The heron, Os"
 
