@@ -172,3 +172,30 @@ def test_what_stands_in_place_of_softmax_is_named(weights, code):
 
 def test_a_class_is_made_with_small_sizes():
     assert examine(Cosines).verdict == "healthy"
+
+
+class Turned(Fused):
+    """Rotary positions of any base, in the order of Llama."""
+
+    def __init__(self, base, dim=32, num_heads=4):
+        super().__init__(dim, num_heads)
+        self.base = base
+
+    def turned(self, x):
+        half = x.shape[-1] // 2
+        angles = torch.arange(x.shape[2])[:, None] * self.base ** (-torch.arange(half) / half)
+        first, second = x.split(half, -1)
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+    def weights(self, q, k):
+        q, k = self.turned(q), self.turned(k)
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        return scores.masked_fill(hidden, -torch.inf).softmax(-1)
+
+
+@pytest.mark.parametrize("base", [1e4, 5e5, 1e6], ids=["llama 2", "llama 3", "qwen"])
+def test_the_bases_of_rotary_positions_in_use_are_healthy_forms(base):
+    found = examine(Turned(base))
+    assert found.verdict == "healthy", str(found)
