@@ -17,9 +17,12 @@ OUTPUT, GRADIENT = 2.0, 3.0
 ROUNDINGS = 16
 
 
-def upstream_of(out: Tensor) -> Tensor:
-    """The gradient of what comes after: the same for every dtype, but for its rounding."""
-    return torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
+def upstream_of(out: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gradient of what comes after: the same numbers for a call of this dtype and for its oracles.
+
+    Rounded for each of them, it would differ: in bfloat16 by more than what is judged.
+    """
+    return torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(dtype).to(out.dtype)
 
 
 def differentiated(
@@ -28,8 +31,8 @@ def differentiated(
     """The output of a call and the gradients of its leaves."""
     own = {name: x.detach().to(dtype or x.dtype).requires_grad_() for name, x in leaves.items()}
     out = function(own)
-    leaves_of = list(own.values())
-    grads = torch.autograd.grad(out, leaves_of, upstream_of(out), allow_unused=True, materialize_grads=True)
+    upstream = upstream_of(out, leaves["q"].dtype)
+    grads = torch.autograd.grad(out, [*own.values()], upstream, allow_unused=True, materialize_grads=True)
     return {"out": out.detach(), **dict(zip(own, grads, strict=True))}
 
 
@@ -98,7 +101,7 @@ def check_half(seed: int) -> int:
 def judge(call: Call) -> int:
     got, eager = differentiated(call.ours, call.leaves), differentiated(call.dense, call.leaves)
     exact = differentiated(call.dense, call.leaves, torch.float64)
-    known = floors(call, upstream_of(exact["out"]))
+    known = floors(call, upstream_of(exact["out"], call.dtype))
     for name, tensor in got.items():
         wanted, factor = exact[name], OUTPUT if name == "out" else GRADIENT
         assert tensor.shape == wanted.shape, name

@@ -44,7 +44,7 @@ def test_the_oracle_in_float64_is_as_far_off_as_the_rounding_of_its_scores():
         out = differentiated(call.dense, call.leaves)["out"]
         error = float(np.abs(out.numpy() - exact(call)).max())
         ours = float(np.abs(call.ours(call.leaves).detach().numpy() - exact(call)).max())
-        allowed = floors(call, upstream_of(out))["out"]
+        allowed = floors(call, upstream_of(out, call.dtype))["out"]
         assert max(error, ours) <= allowed / 2
         beyond.append(
             error > ROUNDINGS * torch.finfo(torch.float64).eps * call.leaves["v"].abs().max().item()
@@ -57,7 +57,7 @@ def test_the_oracle_in_float64_is_as_far_off_as_the_rounding_of_its_scores():
 def test_an_error_beyond_what_rounding_costs_is_found(name, monkeypatch):
     call = steep_call(0)
     judge(call)
-    allowed = floors(call, upstream_of(call.ours(call.leaves)))[name]
+    allowed = floors(call, upstream_of(call.ours(call.leaves), call.dtype))[name]
     wrong = {key: x.clone() for key, x in differentiated(call.ours, call.leaves).items()}
     wrong[name].flatten()[5] += 2 * allowed
     theirs = differentiated
@@ -74,5 +74,18 @@ def test_below_float64_the_size_of_a_score_allows_nothing_more():
     call = steep_call(0)
     narrow = Call({name: x.float() for name, x in call.leaves.items()}, backend="torch")
     narrow.structured, narrow.plain = call.structured, call.plain
-    allowed = floors(narrow, upstream_of(narrow.ours(narrow.leaves)))["out"]
+    allowed = floors(narrow, upstream_of(narrow.ours(narrow.leaves), narrow.dtype))["out"]
     assert allowed <= ROUNDINGS * torch.finfo(torch.float32).eps * narrow.leaves["v"].abs().max().item()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_oracle_differentiates_what_the_call_was_given(dtype):
+    call = steep_call(0)
+    given = {name: x.to(dtype) for name, x in call.leaves.items() if name != "slopes"}
+    narrow = Call(given, backend="torch")
+    exact = differentiated(narrow.dense, given, torch.float64)
+    assert torch.equal(upstream_of(exact["out"], dtype), upstream_of(exact["out"].to(dtype), dtype).double())
+    # Sums in float32 of what is given: rounded once, when a gradient is written.
+    for name, x in differentiated(narrow.ours, given).items():
+        size = exact[name].abs().max()
+        torch.testing.assert_close(x.double(), exact[name], rtol=0, atol=2 * torch.finfo(dtype).eps * size)
