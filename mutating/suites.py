@@ -41,6 +41,7 @@ TESTS: list[tuple[str, list[str]]] = [
         "src/regard/engine/captured.py",
         ["tests/engine/test_captured.py", "tests/engine/test_option_errors.py"],
     ),
+    ("src/regard/engine/dropout.py", ["tests/engine/test_dropout.py"]),
     ("src/regard/engine/scoring.py", ["tests/engine/test_scoring.py"]),
     ("src/regard/engine/dispatch.py", ["tests/engine/test_dispatch.py"]),
     ("src/regard/engine/second_order.py", ["tests/engine/test_second_order.py"]),
