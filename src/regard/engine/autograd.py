@@ -35,8 +35,11 @@ def attend(problem: Problem, backend: Backend, riders: Riders = NO_RIDERS) -> St
     tensors = (problem.q, problem.k, problem.v, problem.sink, riders.columns, *problem.scoring.parameters())
     with _uncast(problem):
         if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
-            return Streamed(*_Attend.apply(problem, backend, riders, *tensors))
-        return backend.forward(problem, riders)
+            result = Streamed(*_Attend.apply(problem, backend, riders, *tensors))
+        else:
+            result = backend.forward(problem, riders)
+    # Rounded here and not by the backend, whose backward pass reads the output.
+    return replace(result, out=result.out.to(problem.q.dtype))
 
 
 class _Attend(torch.autograd.Function):

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from regard.engine.backend import Gradients, Upstream
 from regard.engine.dropout import dropped
-from regard.engine.few_rows import is_half
 from regard.engine.finite import finite
 from regard.engine.gemm import bmm
 from regard.engine.parts import Part, Tile, parts
@@ -40,8 +39,8 @@ def _backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
     The gradient of a score is w_ij (d_out_i . v_j - delta_i), where delta collects all terms that are the
     same for a whole row; a gradient of the entropy adds -w_ij (1 + log w_ij) d_entropy_i. If a score or a
     bias has parameters, the part d_out_i . out_i of delta is streamed: the rounding of out_i is the same for
-    a whole row, so sums over many rows, such as the gradient of ALiBi's slopes, would accumulate it. So would
-    the gradient of a sink, where out_i was rounded to half precision.
+    a whole row, so sums over many rows, such as the gradient of ALiBi's slopes, would accumulate it. It is
+    streamed too if out_i was rounded to half precision: a difference of two terms of its size is left.
     """
     dtype = problem.accumulate
     mixed = (up.out.to(dtype) * result.out.to(dtype)).sum(-1) if up.mixed is None else up.mixed
@@ -52,7 +51,7 @@ def _backward(problem: Problem, result: Streamed, up: Upstream) -> Gradients:
     mass = torch.ones_like(mixed) if weight is None else 1.0 - weight
     if up.entropy is not None and result.entropy is not None:
         delta = delta - up.entropy.to(dtype) * (mass - result.entropy)
-    rounded = problem.sink is not None and is_half(problem)
+    rounded = result.out.dtype != dtype
     streams = up.mixed is None and (rounded or bool(problem.scoring.parameters()))
     own = delta if streams else mixed + delta
     dq = torch.empty_like(problem.q)

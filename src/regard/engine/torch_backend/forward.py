@@ -36,7 +36,7 @@ def forward(problem: Problem, riders: Riders = NO_RIDERS) -> Streamed:
         for row in part.rows():
             stream.run(row)
             stream.write(row, result)
-    return result if problem.sink is None else with_sink(problem.sink, result, problem.q.dtype)
+    return result if problem.sink is None else with_sink(problem.sink, result, problem.accumulate)
 
 
 def _empty(problem: Problem, riders: Riders) -> Streamed:
@@ -47,10 +47,8 @@ def _empty(problem: Problem, riders: Riders) -> Streamed:
 
     extra = 0 if riders.columns is None else riders.columns.shape[-1]
     return Streamed(
-        # A sink scales the output afterwards: it is rounded to half precision once, after that.
-        out=q.new_empty(
-            (*shape, problem.v.shape[-1]), dtype=q.dtype if problem.sink is None else problem.accumulate
-        ),
+        # Sums, which the backward pass reads: they are rounded to half precision for the user alone.
+        out=q.new_empty((*shape, problem.v.shape[-1]), dtype=problem.accumulate),
         lse=q.new_empty(shape, dtype=problem.accumulate),
         columns=rows(riders.columns is not None, extra),
         entropy=rows(riders.entropy),
