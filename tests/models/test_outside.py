@@ -12,7 +12,7 @@ import regard
 from models.families import inputs_of, tiny_model
 from regard.errors import ModelError
 from regard.models import Recording, watch
-from regard.stats import ValueWeighted
+from regard.stats import ColumnMass, ColumnMax, ValueWeighted
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -86,6 +86,25 @@ def test_a_family_says_what_it_always_says_and_its_cells_are_its_own(model, padd
         rows = text if ours.shape[2] == text.shape[1] else torch.ones(2, ours.shape[2], dtype=torch.bool)
         ours, theirs = (x.transpose(1, 2)[rows] for x in (ours, theirs))
         torch.testing.assert_close(ours, theirs, atol=2e-6, rtol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "make", [MADE["deberta-v2"], lambda: tiny_model("xlnet"), lambda: tiny_model("mpnet")]
+)
+def test_padding_is_no_query(make):
+    torch.manual_seed(0)
+    model = make().eval()
+    given = texts(model, padded=True)
+    with watch(model, stats=[ColumnMass(), ColumnMax()]) as batch:
+        model(**given)
+    with watch(model, stats=[ColumnMass(), ColumnMax()]) as alone:
+        model(given["input_ids"][1:, :15])
+    for layer in (0, 1):
+        for name in ("column_mass", "column_max"):
+            found, expected = (getattr(each.layers[layer], name) for each in (batch, alone))
+            torch.testing.assert_close(found[1:, :, :15], expected, atol=1e-5, rtol=1e-4)
+            assert not found[1, :, 15:].any()
 
 
 @torch.no_grad()

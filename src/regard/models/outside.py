@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 from unittest.mock import patch
 
@@ -79,11 +80,21 @@ class _Running:
         self.batch: int | None = None
         self.length: int | None = None
         """How many texts the model or a part of it was given, and how many tokens of each."""
+        self.real: Tensor | None = None
+        """Which of them are text, as far as it was told: (batch, n)."""
 
     def read(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        ids = kwargs.get("input_ids", args[0] if args else None)
+        names = list(signature(module.forward).parameters)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        ids, mask = given.get("input_ids", args[0] if args else None), given.get("attention_mask")
         known = isinstance(ids, Tensor) and ids.ndim == 2 and not ids.is_floating_point()
         self.batch, self.length = tuple(ids.shape) if known else (None, None)
+        translates = "decoder_input_ids" in names
+        # A decoder is called after its encoder, whose padding is not its own.
+        if module is self.model or translates or given.get("encoder_hidden_states") is not None:
+            self.real = None
+        if isinstance(mask, Tensor) and mask.ndim == 2 and not translates:
+            self.real = mask.bool()
 
     def enter(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         self.modules.append(module)
@@ -112,7 +123,11 @@ class _Running:
             call = replace(call, mask=Causal()) if square else given_mask(call, allowed[None, None])
         elif mask is not None:
             mask = mask[:, None] if one_head and mask.ndim == 3 else mask[(None,) * (4 - mask.ndim)]
-            call = given_mask(call, mask.expand(-1, -1, q.shape[2], k.shape[2]))
+            mask, rows = mask.expand(-1, -1, q.shape[2], k.shape[2]), self._text(*q.shape[::2], k.shape[2])
+            if rows is not None:
+                forbidden = False if mask.dtype == torch.bool else -torch.inf
+                mask = mask.expand(len(rows), -1, -1, -1).masked_fill(~rows, forbidden)
+            call = given_mask(call, mask)
         self._look(call)
 
     def scored(self, scores: Tensor) -> None:
@@ -133,8 +148,11 @@ class _Running:
             )
         four, sink = _without_sink(four, getattr(module, "sinks", None))
         allowed = (four > FORBIDDEN) | (four.amax(-1, keepdim=True) - four < NOTHING)
-        bias = four.detach().float().masked_fill(~allowed, 0.0)
         batch, heads, q, k = four.shape
+        rows = self._text(batch, q, k)
+        if rows is not None:
+            allowed = allowed & rows
+        bias = four.detach().float().masked_fill(~allowed, 0.0)
         nothing = bias.new_zeros(batch, heads, max(q, k), 1)
         keys = nothing[:, :, :k]
         mask = _mask_of(allowed)
@@ -149,6 +167,12 @@ class _Running:
         else:
             band.add_global_rows(scores.unflatten(0, (len(band.scores), -1)))
         return band.of_text(self.length)
+
+    def _text(self, batch: int, q: int, k: int) -> Tensor | None:
+        """Which queries are text, (batch, 1, q, 1): some models let those of padding attend."""
+        if self.real is None or self.real.shape != (batch, k) or q > k or bool(self.real.all()):
+            return None
+        return self.real[:, None, k - q :, None]
 
     def _look(self, call: AttentionCall) -> None:
         if self.looked[-1]:
