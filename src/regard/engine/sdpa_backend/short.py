@@ -54,7 +54,7 @@ def short_output(
         return None
     batch, heads, q_len, _ = q.shape
     known = _known_of(mask, (batch, heads, q_len, k.shape[2]), q.dtype)
-    if known is None or (needs_finite(known is not NOTHING, k.shape[2]) and not finite(q, k, v)):
+    if known is None or (needs_finite(known is not NOTHING, k.shape[2], q.dtype) and not finite(q, k, v)):
         return None
     if known.mask is None:
         return plain_of(q, k, v, known.causal, scale)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from regard.engine.few_rows import is_half
 from regard.engine.finite import finite
 from regard.engine.problem import Problem, asked_once
@@ -31,7 +33,7 @@ def refusal(problem: Problem) -> str | None:
     if _leaks(problem):
         return (
             "q, k or v hold NaN, inf or numbers whose products overflow, and PyTorch's kernels would let "
-            "those through the mask, or return zeros for a few keys"
+            "those through the mask, or return zeros for a few keys and in half precision"
         )
     return None
 
@@ -58,13 +60,13 @@ def _is_causal(problem: Problem) -> bool:
     return type(problem.mask) is Causal and problem.mask.shift == -problem.offset
 
 
-def needs_finite(masked: bool, k_len: int) -> bool:
+def needs_finite(masked: bool, k_len: int, dtype: torch.dtype) -> bool:
     """Whether PyTorch's CPU kernel is wrong about NaN and infinite scores in such a call.
 
-    It lets them through a mask. With fewer keys than a vector register holds numbers, it takes a row of NaN
-    scores for a row that sees nothing, and returns zeros.
+    It lets them through a mask. In half precision, and with fewer keys than a vector register holds numbers,
+    it takes a row of NaN scores for a row that sees nothing, and returns zeros.
     """
-    return masked or k_len < LANES
+    return masked or k_len < LANES or dtype in (torch.float16, torch.bfloat16)
 
 
 def _leaks(problem: Problem) -> bool:
@@ -73,6 +75,8 @@ def _leaks(problem: Problem) -> bool:
     Checked on the CPU only: elsewhere every call would wait for the device, and only plain causal calls go to
     PyTorch.
     """
-    if problem.q.device.type != "cpu" or not needs_finite(problem.mask is not None, problem.k_len):
+    if problem.q.device.type != "cpu" or not needs_finite(
+        problem.mask is not None, problem.k_len, problem.q.dtype
+    ):
         return False
     return not finite(problem.q, problem.k, problem.v)
