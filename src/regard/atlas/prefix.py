@@ -62,7 +62,7 @@ class Prefix:
 
 
 def _blocks(model: Any, anatomy: Anatomy) -> tuple[list[Any], dict[int, int]]:
-    """The blocks in order, and the block in which each layer lies."""
+    """The blocks in order, and the block that contains each layer."""
     found: dict[int, tuple[str, int]] = {}
     for (name, _), place in anatomy.sites.items():
         match = re.match(r"(.*?)\.(\d+)(?:\.|$)", name)

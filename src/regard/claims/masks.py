@@ -25,12 +25,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def _masked(scores: Tensor, hidden: Tensor, value: float) -> Tensor:
-    """Softmax with a number in the place of hidden scores, as programs write it by hand."""
+    """Softmax with a number in place of masked scores, as in hand-written code."""
     return torch.where(hidden, torch.tensor(value, dtype=torch.float64).to(scores.dtype), scores).softmax(-1)
 
 
 def _refused(value: float) -> bool:
-    """Whether PyTorch will not put a number in the place of a hidden float16 score."""
+    """Whether PyTorch refuses to fill masked float16 scores with a number."""
     try:
         torch.zeros(1, dtype=torch.float16).masked_fill(torch.ones(1, dtype=torch.bool), value)
     except RuntimeError:

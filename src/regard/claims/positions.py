@@ -19,7 +19,7 @@ __all__ = ["CLAIMS"]
 
 
 def _change(position: Position | None, mask: Mask | None, n: int, layers: int = 2) -> float:
-    """How far the last output of a random stack moves when all tokens before it change places."""
+    """The change of the last output of a random stack if the tokens before it are permuted."""
     stack = [MultiHeadAttention(64, 4, rotary=position).double() for _ in range(layers)]
     x = torch.randn(1, n, 64, dtype=torch.float64)
     order = torch.cat([torch.randperm(n - 1), torch.tensor([n - 1])])
@@ -79,7 +79,7 @@ def turned_in_place(x: Tensor, at: Tensor) -> Tensor:
 
 
 def _shifted(turn: Turn, dtype: torch.dtype, shift: int, pairs: int) -> float:
-    """How far scores move when query and key are shifted alike, in standard deviations of a score."""
+    """The change of scores if query and key are shifted equally, in standard deviations of a score."""
     q, k = torch.randn(2, 1, 1, pairs, 64, dtype=torch.float64).to(dtype)
     at = torch.randint(0, 200, (2, pairs))
     scores = [

@@ -1,4 +1,4 @@
-"""Claims about finding a fact again: where it stands in the text, and how long the text is."""
+"""Claims about retrieving a fact, by its depth in the text and the length of the text."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def judge_window(m: Measurement) -> Verdict:
 
 
 def patterns(n: int) -> dict[str, Mask]:
-    """Patterns that people use, at the size of a small text."""
+    """Common patterns, at the size of a small text."""
     return {
         "window": Window(n // 16 + 1),
         "chunks": Chunk(n // 8),

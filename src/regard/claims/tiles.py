@@ -139,7 +139,7 @@ def measure_faster(
     lengths: Sequence[int] = (512, 1024, 2048, 4096),
     claimed: tuple[float, float] = (2.0, 4.0),
 ) -> Measurement:
-    """The plain formula against the fused kernel, in turns, on the machine at hand."""
+    """Times of the plain formula and the fused kernel, measured in turns on this machine."""
     ratios, seconds = [], {}
     for n in lengths:
         q, k, v = _inputs(n, heads=2)

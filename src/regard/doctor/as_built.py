@@ -54,7 +54,7 @@ def _built_again(module: nn.Module) -> nn.Module | None:
     try:
         with torch.device("meta"):
             return type(module)(**{name: known[name] for name in wanted if name in known})
-    except Exception:  # whatever a constructor raises
+    except Exception:  # a constructor may raise any exception
         return None
 
 

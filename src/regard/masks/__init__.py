@@ -1,4 +1,4 @@
-"""Which pairs may attend: shapes that join with `& | ~`, and know which tiles need no work."""
+"""Masks: which pairs may attend. They combine with `& | ~`, and know which tiles need no work."""
 
 from regard.masks.base import Coverage, Mask
 from regard.masks.causal import Causal

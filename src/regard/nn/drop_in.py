@@ -58,8 +58,8 @@ class DropInAttention(nn.MultiheadAttention):
         return ours
 
     def _prepare(self) -> None:
-        # PyTorch's layers run a kernel of their own, past this module, where this says True (it is what they
-        # ask, in all versions); whether the projections are packed is read off the parameters.
+        # If this flag is True, PyTorch's layers bypass this module and run their own fused kernel (in all
+        # versions). Whether the projections are packed is read from the parameters instead.
         self._qkv_same_embed_dim = False
         self.stats = self.seen = None
 

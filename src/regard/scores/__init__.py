@@ -1,4 +1,4 @@
-"""How a pair is scored: score functions, what is added to a score, and rotary positions."""
+"""Scores of pairs: score functions, biases, soft cap and rotary positions."""
 
 from regard.scores.additive import Additive, Concat
 from regard.scores.base import DotProduct, Score

@@ -30,22 +30,23 @@ class Position(ABC):
     def rotate(
         self, x: Tensor, positions: Tensor | None = None, offset: int = 0, *, length: int | None = None
     ) -> Tensor:
-        """Put x, (batch, heads, length, dim), at its positions.
+        """Apply the positions to x, (batch, heads, length, dim).
 
-        `length` is that of the whole sequence where x is a piece of it; only DynamicNTK asks for it.
+        `length` is that of the whole sequence if x is a part of it; only DynamicNTK uses it.
         """
 
     @abstractmethod
     def rotate_pair(self, q: Tensor, k: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Put q and k at their positions, q aligned with the end of k as with a KV cache.
+        """Apply the positions to q and k; q is aligned with the end of k, as with a KV cache.
 
-        `positions` are those of the keys; the queries take the last of them.
+        `positions` are those of the keys; the queries have the last of them.
         """
 
 
 @dataclass(frozen=True)
 class QueryTemperature:
-    """Llama 4's remedy for attention that flattens as a text grows: queries multiplied by a slow logarithm.
+    """Llama 4's remedy for attention that gets flat in long texts: queries are multiplied by a slow
+    logarithm.
 
     The multiplier at a position is strength * ln(floor((position + 1) / floor) + 1) + 1, so it is 1 up
     to position floor - 2 and changes once every `floor` positions. Positions below 0 count as 0.
@@ -67,7 +68,7 @@ class QueryTemperature:
     def multiplier(
         self, positions: Tensor, dtype: torch.dtype = torch.float32
     ) -> Float[Tensor, "*positions"]:
-        """What a query at each of these positions is multiplied by."""
+        """The factor of a query at each of these positions."""
         steps = torch.div(positions.clamp(min=0) + 1, self.floor, rounding_mode="floor")
         return 1 + self.strength * torch.log1p(steps.to(dtype))
 
@@ -81,10 +82,10 @@ class QueryTemperature:
 
 @dataclass(frozen=True)
 class NoPosition(Position):
-    """No positions at all: order comes from the mask alone. With a temperature, queries are still sharpened.
+    """No positions: only the mask depends on order. With a temperature, queries are still multiplied.
 
-    `rotate` leaves everything as it is; the temperature acts in `rotate_pair`, where it is known which
-    of the two is the query.
+    `rotate` returns its input; the temperature is applied in `rotate_pair`, which knows which tensor is the
+    query.
 
     >>> import torch
     >>> q = k = torch.ones(1, 1, 3, 2)
@@ -108,9 +109,9 @@ class NoPosition(Position):
 
 @dataclass(frozen=True)
 class Interleaved:
-    """Llama 4's layers: rotary positions in most, and every so often a layer with none.
+    """Llama 4's layers: rotary positions in most layers, and none in every n-th.
 
-    Layer i goes without when i + 1 is a multiple of `every`; only those layers use the temperature.
+    Layer i has none if i + 1 is a multiple of `every`; only those layers use the temperature.
 
     >>> from regard.scores import Rotary
     >>> scheme = Interleaved(Rotary(64), every=4, temperature=QueryTemperature())
@@ -134,7 +135,7 @@ class Interleaved:
 
 
 def working_dtype(x: Tensor) -> torch.dtype:
-    """What positions are computed in: float32, or float64 for float64."""
+    """The dtype of position arithmetic: float32, or float64 for float64."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
@@ -157,7 +158,7 @@ def place(x: Tensor, positions: Tensor | None, offset: int = 0) -> Tensor:
 
 
 def end_aligned(q: Tensor, k: Tensor, positions: Tensor | None) -> tuple[Tensor | None, int]:
-    """The positions, or the offset, of queries that stand at the end of the keys."""
+    """The positions, or the offset, of queries at the end of the keys."""
     spare = k.shape[-2] - q.shape[-2]
     if positions is None:
         return None, spare

@@ -1,8 +1,8 @@
-"""How rotary frequencies are changed so that a model reads further than it was trained to.
+"""Scalings of rotary frequencies that extend a model's context.
 
-Each scaling turns (theta, dim, length) into one frequency per pair of dimensions, and a factor that
-rotated queries and keys are multiplied by. The formulas are those of their papers where these agree
-with transformers, and transformers' where they do not, because that is what models were trained with.
+Each scaling computes from (theta, dim, length) one frequency per pair of dimensions, and a factor for rotated
+queries and keys. The formulas are those of the papers; where transformers differs from a paper, they are
+transformers', because models were trained with these.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Linear(RopeScaling):
 
 @dataclass(frozen=True)
 class NTK(RopeScaling):
-    """NTK-aware scaling: theta raised until the slowest pair is stretched by `factor`; the fastest stays.
+    """NTK-aware scaling: theta is raised so that the slowest pair is stretched by `factor`; the fastest is
+    unchanged.
 
     >>> NTK(4.0).frequencies(10000.0, 4)[0]
     tensor([1.0000, 0.0025], dtype=torch.float64)
@@ -82,7 +83,7 @@ class NTK(RopeScaling):
 
 @dataclass(frozen=True)
 class DynamicNTK(RopeScaling):
-    """NTK-aware scaling that grows with the sequence and does nothing up to `original_length`.
+    """NTK-aware scaling that grows with the sequence, and has no effect up to `original_length`.
 
     At length n the slowest pair is stretched by factor * n / original_length - (factor - 1).
 
@@ -188,7 +189,7 @@ class YaRN(RopeScaling):
         return plain * (1 - divided) + plain / self.factor * divided, self._attention_factor()
 
     def _ramp(self, theta: float, dim: int) -> tuple[float, float]:
-        """The pairs, as fractional indices, between which keeping turns into dividing."""
+        """The fractional indices of the pairs between which the ramp goes from keeping to dividing."""
 
         def pair_that_turns(times: float) -> float:
             return dim * math.log(self.original_length / (2 * math.pi * times)) / (2 * math.log(theta))
@@ -196,7 +197,7 @@ class YaRN(RopeScaling):
         low, high = pair_that_turns(self.beta_fast), pair_that_turns(self.beta_slow)
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
-        # dim - 1 is beyond the last pair, dim / 2 - 1; transformers clamps there, and so did training.
+        # dim - 1 is beyond the last pair, dim / 2 - 1; transformers clamps there, and models were trained so.
         low, high = max(low, 0), min(high, dim - 1)
         return low, high + 0.001 if low == high else high
 

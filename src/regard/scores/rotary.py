@@ -18,12 +18,12 @@ __all__ = ["Rotary"]
 
 @dataclass(frozen=True)
 class Rotary(Position):
-    """Rotary positions, after which q . k depends on how far apart the two stand and not on where.
+    """Rotary positions, after which q . k depends on the distance of the two positions only.
 
-    Two layouts of the pairs exist, and a model works only with its own: halves, dimension i with
-    i + dim/2 (Llama, and most of transformers), or `interleaved`, 2i with 2i + 1 (GPT-J, and the paper).
-    With `partial` only the first int(dim * partial) dimensions turn. Angles are computed in float32
-    whatever the dtype of x (in float64 for float64): bfloat16 cannot count past 256.
+    There are two layouts of the pairs, and a model works only with its own: halves, dimension i with i +
+    dim/2 (Llama, and most of transformers), or `interleaved`, 2i with 2i + 1 (GPT-J, and the paper). With
+    `partial`, only the first int(dim * partial) dimensions are rotated. Angles are computed in float32 (in
+    float64 for float64), because bfloat16 can't represent positions above 256 exactly.
 
     >>> import torch
     >>> x = torch.tensor([[[[1.0, 0.0], [1.0, 0.0]]]])
@@ -52,7 +52,7 @@ class Rotary(Position):
 
     @property
     def rotated_dim(self) -> int:
-        """How many dimensions turn; the rest pass through."""
+        """The number of rotated dimensions; the others are unchanged."""
         return int(self.dim * self.partial)
 
     def frequencies(self, length: int | None = None) -> tuple[Float64[Tensor, " half"], float]:
@@ -93,7 +93,7 @@ class Rotary(Position):
         return self.rotate(q, at, offset, length=length), self.rotate(k, positions, length=length)
 
     def _length(self, at: Tensor) -> int | None:
-        # Reading the last position waits for the device, so only a scaling that needs it pays.
+        # Reading the last position waits for the device, so do it only if the scaling needs it.
         if self.scaling is None or not self.scaling.needs_length or at.numel() == 0:
             return None
         return int(at.max()) + 1
@@ -101,7 +101,7 @@ class Rotary(Position):
     def _cos_sin(self, x: Tensor, at: Tensor, length: int | None) -> tuple[Tensor, Tensor]:
         frequencies, factor = self.frequencies(length)
         dtype = working_dtype(x)
-        # Rounded before it moves: some devices have no float64.
+        # Round before moving, because some devices have no float64.
         frequencies = frequencies.to(dtype).to(x.device)
         angles = at.to(dtype)[..., None] * frequencies  # (..., length, rotated_dim / 2)
         return angles.cos() * factor, angles.sin() * factor

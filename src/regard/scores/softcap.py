@@ -1,4 +1,4 @@
-"""The soft cap of Gemma 2 and Grok: scores squeezed smoothly into (-cap, cap)."""
+"""The soft cap of Gemma 2 and Grok, which bounds scores smoothly to (-cap, cap)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["soft_cap"]
 
 
 def soft_cap(s: Float[Tensor, "*shape"], cap: float) -> Float[Tensor, "*shape"]:
-    """Bound scores by cap * tanh(s / cap), which leaves small scores as they are.
+    """Bound scores by cap * tanh(s / cap), which hardly changes small scores.
 
-    A score of -inf stays -inf: as -cap a pair that may not attend would attend again.
+    A score of -inf stays -inf; with -cap, a masked pair would have weight again.
 
     >>> import torch
     >>> soft_cap(torch.tensor([1.0, 1000.0, -torch.inf]), cap=50.0).round(decimals=4)

@@ -38,7 +38,7 @@ def update_row_maxima(
 
 
 def _search(lanes: Tensor, lane_maxima: Tensor, rows: tuple[Tensor, ...]) -> Int64[Tensor, " found"]:
-    """The first column that holds the largest entry of each row; ties may lie in several groups."""
+    """The first column with the largest entry of each row; ties may be in several groups."""
     groups = lane_maxima.shape[-1]
     group = lane_maxima.argmax(-1)
     column = lanes[(*rows, slice(None), group)].argmax(-1) * groups + group

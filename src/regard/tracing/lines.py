@@ -19,7 +19,7 @@ AFTER = "after subtracting"
 
 
 def scaled(before: float, after: float, scale: float, root: int | None) -> str:
-    """A score times the scale; `root` is the d of 1/√d, if that is what the scale is.
+    """A score times the scale; `root` is d if the scale is 1/√d.
 
     >>> scaled(6.0, 3.0, 0.5, 4)
     '6 / √4 ≈ 3'

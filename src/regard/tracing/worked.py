@@ -16,13 +16,13 @@ from regard.tracing.sums import TERMS, dot, equation
 
 __all__ = ["CELLS", "Worker"]
 
-# Steps with a number for each pair of a query and a key.
+# Steps with one number per pair of a query and a key.
 CELLS = ("scores", "scaled", "biased", "capped", "modified", "masked", "weights")
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Writes out one cell of any step: that of one query and of the key it attends to most."""
+    """Writes out one cell of any step: that of one query and its heaviest key."""
 
     trace: Steps
     query: int
@@ -139,7 +139,7 @@ class Worker:
         return self._vector("k", "k projected", self.trace.key_tokens[self._key], self._source, self._key)
 
     def _turned(self, name: str, token: str, at: int) -> str:
-        """The first number of a vector that its position turned: that of the pair which turns fastest."""
+        """The arithmetic of the first number of a rotated vector, which belongs to the fastest pair."""
         before, after = self._row(f"{name} projected", at).tolist(), self._row(name, at).tolist()
         for other in (len(before) // 2, 1):
             a, b, c, d = before[0], before[other], after[0], after[other]

@@ -1,4 +1,4 @@
-"""From what people paste to tables of numerals: JSON, Markdown, LaTeX, printed arrays, plain text."""
+"""Parsers of pasted examples into tables of numerals: JSON, Markdown, LaTeX, printed arrays, plain text."""
 
 from regard.checking.reading.read import read
 

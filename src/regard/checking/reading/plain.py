@@ -407,7 +407,7 @@ def _holds_tables(text: str) -> bool:
         draft = _Text(text).read()
     except RegardError:
         return True
-    # The logits of every line stand in the line.
+    # Every such line contains its own logits.
     return bool(set(draft.tables) - {"scores"} or draft.maps or draft.heads or draft.scale)
 
 

@@ -20,7 +20,7 @@ __all__ = ["traced_attention"]
 def traced_attention(
     q: Tensor, k: Tensor, v: Tensor, options: Options, backend: str, untraced: Callable[..., Tensor]
 ) -> Tensor:
-    """`attention` as one node of a graph, whatever the lengths; `untraced` is `attention` itself."""
+    """`attention` as one node of a graph, for any lengths; `untraced` is `attention` itself."""
     if torch._C._are_functorch_transforms_active():
         # Imported here, because it imports the compiler, which is loaded already when a program is traced.
         from regard.engine.operators.uncompiled import TRANSFORMED

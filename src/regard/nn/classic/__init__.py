@@ -1,4 +1,4 @@
-"""Attention as it was before the Transformer: Bahdanau (2014), Luong (2015), decomposable (2016)."""
+"""Attention mechanisms before the Transformer: Bahdanau (2014), Luong (2015), decomposable (2016)."""
 
 from regard.nn.classic.bahdanau import Bahdanau
 from regard.nn.classic.decomposable import Decomposable, Inference

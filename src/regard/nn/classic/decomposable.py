@@ -1,4 +1,4 @@
-"""Inference by aligning two sentences, with no recurrence at all: Parikh et al. (2016)."""
+"""Decomposable attention: inference by aligning two sentences, without recurrence (Parikh et al., 2016)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Inference(NamedTuple):
 
 
 class Decomposable(nn.Module):
-    """Says how two sentences relate in three steps: attend, compare, aggregate.
+    """Predicts how two sentences relate in three steps: attend, compare, aggregate.
 
     Sentences are (batch, length, dim) word vectors, of which row b has `a_lengths[b]` and `b_lengths[b]`
     real words. The three steps are methods, so that each can be looked at alone.
@@ -47,14 +47,15 @@ class Decomposable(nn.Module):
     def __init__(self, dim: int, hidden: int, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.dim = dim
-        # No ReLU at its end: scores of both signs tell a word's partners from the rest sooner.
+        # No ReLU at the end: with scores of both signs, training separates a word's partners from the rest
+        # sooner.
         self.f = _network(dim, hidden, dropout)[:-1]
         self.g = _network(2 * dim, hidden, dropout)
         self.h = nn.Sequential(*_network(2 * hidden, hidden, dropout), nn.Linear(hidden, classes))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew: He's weights, so that equal words score high from the start."""
+        """Initialise the parameters: He's weights, so that equal words have high scores from the start."""
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
@@ -67,14 +68,14 @@ class Decomposable(nn.Module):
         a_lengths: Lengths | None = None,
         b_lengths: Lengths | None = None,
     ) -> tuple[Float[Tensor, "batch n dim"], Float[Tensor, "batch m dim"]]:
-        """For each word the part of the other sentence that it goes with; scores are F(a) · F(b)."""
+        """For each word, the part of the other sentence that it is aligned with; scores are F(a) · F(b)."""
         fa, fb, for_a, for_b = self._sides(a, b, a_lengths, b_lengths)
         return attention(fa, fb, b, for_a, scale=1.0), attention(fb, fa, a, for_b, scale=1.0)
 
     def compare(
         self, words: Float[Tensor, "batch n dim"], partners: Float[Tensor, "batch n dim"]
     ) -> Float[Tensor, "batch n hidden"]:
-        """G of each word beside what it was aligned with."""
+        """G of each word concatenated with the part that it was aligned with."""
         return self.g(torch.cat([words, partners], -1))
 
     def aggregate(
@@ -114,7 +115,7 @@ class Decomposable(nn.Module):
         return Inference(self.aggregate(*compared, a_lengths, b_lengths), ahead, back)
 
     def _sides(self, a: Tensor, b: Tensor, a_lengths: Lengths | None, b_lengths: Lengths | None):
-        """F of both sentences, and the words of the other that each may see."""
+        """F of both sentences, and the masks of the real words of the other sentence."""
         check_sequences(a=(a, self.dim), b=(b, self.dim))
         for_a, for_b = padding(b_lengths, b, "b_lengths"), padding(a_lengths, a, "a_lengths")
         return self.f(a), self.f(b), for_a, for_b
@@ -127,5 +128,5 @@ def _network(inputs: int, hidden: int, dropout: float) -> nn.Sequential:
 
 def _total(x: Tensor, lengths: Lengths | None) -> Tensor:
     filled = padding(lengths, x)
-    # where, and not a product: what stands behind the end may be anything.
+    # Use where instead of a product, because padding may be NaN.
     return x.sum(1) if filled is None else x.where(filled.valid[..., None], 0).sum(1)

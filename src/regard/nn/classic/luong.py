@@ -1,4 +1,4 @@
-"""Luong, Pham and Manning (2015): three scores, and attention that looks only near a place."""
+"""Luong, Pham and Manning (2015): three scores, and local attention around a position."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Luong(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew."""
+        """Initialise the parameters."""
         for parameter in self.parameters():
             if parameter.ndim == 2:
                 nn.init.xavier_uniform_(parameter)
@@ -75,7 +75,7 @@ class Luong(nn.Module):
 
     @property
     def score(self) -> Score:
-        """The score function with the parameters as they are now."""
+        """The score function with the current parameters."""
         if self.kind == "concat":
             return Concat(self.weight, self.v)
         return General(self.weight) if self.kind == "general" else DotProduct()
@@ -87,7 +87,7 @@ class Luong(nn.Module):
         lengths: Lengths | None = None,
         start: int = 0,
     ) -> Float[Tensor, "batch q"]:
-        """Where in the memory each query looks: the middle of its window, which need not be whole."""
+        """The centre of each query's window in the memory; it need not be an integer."""
         if self.where == "local-p":
             share = torch.sigmoid(torch.tanh(query @ self.place_weight) @ self.place_v)
             return lengths_of(lengths, memory)[:, None] * share
@@ -101,7 +101,7 @@ class Luong(nn.Module):
         lengths: Lengths | None = None,
         start: int = 0,
     ) -> Float[Tensor, "batch q memory_dim"]:
-        """The context of every query. `start` is the number of the first one, which "local-m" looks at."""
+        """The context of every query. `start` is the number of the first query, which "local-m" uses."""
         if self.where == "local-p":
             return self.observe(query, memory, lengths, start, stats=()).out
         mask = self._mask(query, memory, lengths, self._place(query, memory, lengths, start))

@@ -1,4 +1,4 @@
-"""What the classic mechanisms share: batches of sequences of several lengths."""
+"""Helpers of the classic mechanisms for batches of sequences of different lengths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.stats import Entropy, MaxScore, SinkMass
 __all__ = ["ROWS", "Lengths", "check_sequences", "lengths_of", "padding"]
 
 Lengths = Sequence[int] | Tensor
-# The mean distance is not among them: positions in two sequences have none.
+# Without the mean distance, which is undefined between two sequences.
 ROWS = (Entropy(), MaxScore(), SinkMass())
 
 
@@ -30,7 +30,7 @@ def check_sequences(**named: tuple[Tensor, int]) -> None:
 
 
 def padding(lengths: Lengths | None, x: Tensor, name: str = "lengths") -> Padding | None:
-    """The mask of a batch padded at the end; None where nothing is padded."""
+    """The mask of a batch padded at the end; None without padding."""
     if lengths is None:
         return None
     if len(lengths) != x.shape[0]:
@@ -41,6 +41,6 @@ def padding(lengths: Lengths | None, x: Tensor, name: str = "lengths") -> Paddin
 
 
 def lengths_of(lengths: Lengths | None, x: Tensor) -> Tensor:
-    """The length of every batch row, as numbers of x's kind."""
+    """The length of every batch row, in x's dtype."""
     full = [x.shape[1]] * x.shape[0] if lengths is None else lengths
     return torch.as_tensor(full).to(x)

@@ -22,7 +22,7 @@ class TileMaxima:
 
 
 def tile_maxima_arguments(tile_maxima: TileMaxima | None, unused: Tensor) -> dict[str, Any]:
-    """Arguments of kernels that write tile maxima; `unused` stands in if there are none."""
+    """Arguments of kernels that write tile maxima; without a buffer, `unused` takes its place."""
     if tile_maxima is None:
         return {"TILE_MAXIMA": unused, "maxima_size": 0, "maxima_rows": 0, "maxima_first": 0, "GRAIN": 0}
     _, lines, rows = tile_maxima.scores.shape
