@@ -134,7 +134,7 @@ def sentence_of(module: str, name: str) -> str:
     """The first line of the docstring of a class or function, from its source.
 
     >>> sentence_of("regard.masks.causal", "Causal")
-    'Each query sees its own position and everything before it: k <= q + shift.'
+    'Each query sees its own position and all earlier ones: k <= q + shift.'
     """
     for node in ast.parse(source_of(module.removeprefix("regard."))).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
@@ -143,12 +143,17 @@ def sentence_of(module: str, name: str) -> str:
 
 
 def root_page() -> str:
-    """The names at the root, each with the page that documents it."""
+    """The names at the root, each with the page that documents it.
+
+    >>> "- [`regard.attention`](engine.md#regard.engine.attention): " in root_page()
+    True
+    """
     lines = ["# Names at the root", "", "`import regard` gives these; each is documented where it lives.", ""]
     # As the root itself imports them: other packages may have names that are spelt alike.
     homes, known = homes_of(""), {*packages()}
     for name in names_of(""):
-        home = homes[name].removeprefix("regard.")
+        # Functions are imported from their modules, and documented with the package.
+        home = homes[name].removeprefix("regard.").partition(".")[0]
         if home not in known:
             lines.append(f"- `regard.{name}`")
             continue
