@@ -71,8 +71,15 @@ def _paragraphs(command: Any) -> list[str]:
 
 
 def _wrapped(words: str, width: int, before: str = "", after: str = "") -> str:
-    kept = {"break_long_words": False, "break_on_hyphens": False}
-    return "\n".join(wrap(words, width, initial_indent=before, subsequent_indent=after, **kept))
+    lines = wrap(
+        words,
+        width,
+        initial_indent=before,
+        subsequent_indent=after,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines)
 
 
 def _listed(rows: Rows, column: int, width: int) -> str:

@@ -104,20 +104,22 @@ def _questions(scoring: Scoring, mask: Mask | None, q: Tensor, k: Tensor) -> dic
     asked: dict[str, Callable[[], object]] = {}
     if 0 in q.shape or 0 in k.shape:
         return asked
-    ends = [torch.tensor(sorted({0, n - 1}), device=q.device) for n in (*q.shape[:3], k.shape[2])]
-    place = Place(*ends, k.shape[2] - q.shape[2], q.device)
+    sizes = (*q.shape[:3], k.shape[2])
+    batch, heads, rows, cols = ends = [torch.tensor(sorted({0, n - 1}), device=q.device) for n in sizes]
+    place = Place(batch, heads, rows, cols, k.shape[2] - q.shape[2], q.device)
     if not scoring.score.is_dot and not torch._C._are_functorch_transforms_active():
-        pair = (x[0, :1].detach()[:, at] for x, at in ((q, ends[2]), (k, ends[3])))
+        pair = (x[0, :1].detach()[:, at] for x, at in ((q, rows), (k, cols)))
         own = tuple(x.detach().to(q.dtype) for x in scoring.score.parameters())
         asked["score"] = partial(scoring.score.tile, *pair, *own)
     if scoring.bias is not None and not isinstance(scoring.bias, Tensor):
         asked["bias"] = partial(scoring.bias_tile, place)
-    if scoring.score_mod is not None:
+    score_mod = scoring.score_mod
+    if score_mod is not None:
         # At least float32, as in the kernels.
         wide = torch.promote_types(q.dtype, torch.float32)
         shape = [len(each) for each in ends]
         scores = torch.linspace(-1, 1.5, math.prod(shape), dtype=wide, device=q.device).view(shape)
-        asked["score_mod"] = lambda: scoring.score_mod(scores.clone(), *place.index())
+        asked["score_mod"] = lambda: score_mod(scores.clone(), *place.index())
     if mask is not None and not mask.repeatable:
         asked["mask"] = partial(place.allowed, mask)
     return asked

@@ -150,7 +150,7 @@ def check_allowed(name: str, tensor: object) -> None:
 
 def _is_hidden(tensor: Tensor) -> bool:
     """Whether a transform of torch.func hides the numbers of a tensor."""
-    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore[reportAttributeAccessIssue]
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
 
 
 @implements(Mask.from_blocked)
