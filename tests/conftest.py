@@ -68,6 +68,8 @@ LONG = [
     "tests/viewer/",
     "tests/docs/",
     "tests/report/",
+    "tests/distributed/",
+    "tests/test_",
 ]
 
 
