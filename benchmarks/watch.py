@@ -110,7 +110,7 @@ EVERY = {**CASES, **GENERATION}
 
 @torch.no_grad()
 def measure(name: str, n: int, cases: list[str]) -> None:
-    """Print the seconds of each case, a list by rounds, and the extra bytes at its peak, as JSON."""
+    """Print the processor time of each case, a list by rounds, and the extra bytes at its peak, as JSON."""
     model = MODELS[name]()
     ids = torch.randint(1, 4000, (1, n), generator=torch.Generator().manual_seed(0))
     for case in cases:
@@ -121,9 +121,9 @@ def measure(name: str, n: int, cases: list[str]) -> None:
     while len(times[cases[0]]) < ROUNDS and time.perf_counter() - begun < SECONDS:
         for case in cases:
             before = 0 if case in peaks else settled()
-            start = time.perf_counter()
+            start = time.process_time()
             EVERY[case](model, ids)
-            times[case].append(time.perf_counter() - start)
+            times[case].append(time.process_time() - start)
             peaks.setdefault(case, resident("VmHWM") - before)
     # In the first round memory was fetched anew for every case; it counts where there is no other.
     print(json.dumps({case: (times[case][1:] or times[case], peaks[case]) for case in cases}))
@@ -175,7 +175,7 @@ def table(name: str, n: int, *groups: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--n", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192], help="lengths")
+    parser.add_argument("--n", type=int, nargs="*", default=[512, 1024, 2048, 4096, 8192], help="lengths")
     parser.add_argument("--model", choices=MODELS, nargs="+", default=list(MODELS))
     parser.add_argument("--no-eager", action="store_true", help="leave out what needs the whole map")
     parser.add_argument("--no-generation", action="store_true", help="leave out generated text")
@@ -187,8 +187,8 @@ def main() -> None:
         return
     header(
         "Watching a model on the CPU, one forward pass, float32",
-        "times are medians of interleaved runs in one process, eager in its own; ratios are taken within "
-        "this run; extra MiB is the peak of a run above what there was before",
+        "times are medians of processor time over interleaved runs in one process, eager in its own; ratios "
+        "are taken within this run; extra MiB is the peak of a run above what there was before",
     )
     for name in args.model:
         for n in args.n:

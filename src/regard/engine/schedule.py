@@ -79,7 +79,7 @@ def _rows(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> Iterat
 
 def _by_spans(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> Iterator[Row] | None:
     """The exact schedule of a mask under which each query sees one interval of keys, in O(q)."""
-    spans = mask.spans(torch.arange(q_len) + offset)
+    spans = mask.spans(torch.arange(q_len, device="cpu") + offset)
     if spans is None:
         return None
     low, high = (edge.clamp(0, k_len) for edge in torch.broadcast_tensors(*spans))
@@ -124,11 +124,11 @@ def _span_row(queries: range, first: int, last: int, full_first: int, full_last:
 
 def _by_cover(mask: Mask, q_len: int, k_len: int, block: int, offset: int) -> Iterator[Row]:
     """Classify a grid of tiles, a few rows of blocks at a time, and join adjacent tiles into runs."""
-    k_start = torch.arange(0, k_len, KEY_TILE)
+    k_start = torch.arange(0, k_len, KEY_TILE, device="cpu")
     k_stop = (k_start + KEY_TILE).clamp(max=k_len)
     at_once = max(1, GRID_CELLS // len(k_start))
     for band in chunks(range(0, -(-q_len // block)), at_once):
-        q_start = torch.arange(band.start, band.stop) * block
+        q_start = torch.arange(band.start, band.stop, device="cpu") * block
         q_stop = (q_start + block).clamp(max=q_len)
         cover = mask.cover(
             (q_start + offset)[:, None], (q_stop + offset)[:, None], k_start[None], k_stop[None]

@@ -37,7 +37,7 @@ class Normalisers:
     def known(self) -> Bool[Tensor, "q"]:
         """Which rows are computed already."""
         if self._known is None:
-            return torch.full((self.problem.q_len,), self._given is not None)
+            return torch.full((self.problem.q_len,), self._given is not None, device="cpu")
         return self._known
 
     @cached_property

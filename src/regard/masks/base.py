@@ -139,7 +139,7 @@ class Mask(ABC):
         <Coverage.EMPTY: 0>
         """
         (q_start, q_stop), (k_start, k_stop) = bounds("q", q), bounds("k", k)
-        corners = [torch.tensor(x) for x in (q_start, q_stop, k_start, k_stop)]
+        corners = [torch.tensor(x, device="cpu") for x in (q_start, q_stop, k_start, k_stop)]
         return Coverage(int(self.cover(*corners)))
 
     def tile(self, q: Range, k: Range, device: torch.device | str = "cpu") -> Bool[Tensor, "*lead q k"]:

@@ -74,13 +74,19 @@ def empty(problem: Problem, riders: Riders) -> Streamed:
     shape = (problem.batch, problem.heads, problem.q_len)
 
     def rows(wanted: bool, fill: float = 0.0, dtype: torch.dtype = torch.float32) -> Tensor | None:
-        return torch.full(shape, fill, dtype=dtype) if wanted else None
+        return torch.full(shape, fill, dtype=dtype, device="cpu") if wanted else None
 
-    extra = None if riders.columns is None else torch.zeros(*shape, riders.columns.shape[-1])
+    extra = (
+        None
+        if riders.columns is None
+        else torch.zeros(*shape, riders.columns.shape[-1], dtype=torch.float32, device="cpu")
+    )
     return Streamed(
         # The memory layout of PyTorch's own kernel, which models expect next.
-        out=torch.zeros(shape[0], shape[2], shape[1], problem.v.shape[-1]).transpose(1, 2),
-        lse=torch.full(shape, -torch.inf),
+        out=torch.zeros(
+            shape[0], shape[2], shape[1], problem.v.shape[-1], dtype=torch.float32, device="cpu"
+        ).transpose(1, 2),
+        lse=torch.full(shape, -torch.inf, dtype=torch.float32, device="cpu"),
         columns=extra,
         entropy=rows(riders.entropy),
         distance=rows(riders.distance),

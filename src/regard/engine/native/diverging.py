@@ -31,8 +31,8 @@ def compare(problem: Problem, bound: Tensor, folds: Sequence[DivergenceFold], ba
     if not folds:
         return
     shape = (problem.batch, problem.heads)
-    mass = torch.zeros(*shape, problem.q_len)
-    sums = torch.zeros(*shape, problem.heads, dtype=torch.float64)
+    mass = torch.zeros(*shape, problem.q_len, dtype=torch.float32, device="cpu")
+    sums = torch.zeros(*shape, problem.heads, dtype=torch.float64, device="cpu")
     lse_at, mass_at = starts(bound), starts(mass)
     for members in (_computed if problem.scoring.linear else _given)(problem, batch):
         for unit, job in members.jobs:

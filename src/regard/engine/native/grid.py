@@ -126,7 +126,7 @@ class Grid:
 
     def zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Linear]:
         """Allocate zeroed memory for each head; returns it and its address."""
-        own = torch.zeros(*self.lead, *shape, dtype=dtype)
+        own = torch.zeros(*self.lead, *shape, dtype=dtype, device="cpu")
         by_batch, by_head = (own.stride(dim) * own.element_size() for dim in (0, 1))
         return own, Linear(own.data_ptr() - self.rows_of_batch.start * by_batch, by_batch, by_head)
 
@@ -210,7 +210,7 @@ def _visible(problem: Problem, skip: int) -> Visible | None:
 
 @lru_cache(64)
 def _all_visible(k: int, skip: int) -> Visible:
-    return Visible(range(skip, k), torch.tensor([skip, k, 0, 0]).view(1, 1, 4))
+    return Visible(range(skip, k), torch.tensor([skip, k, 0, 0], device="cpu").view(1, 1, 4))
 
 
 def _within(
@@ -233,10 +233,10 @@ def _pair_by_pair(mask: Mask, batch: int, heads: int, q: int, k: int, offset: in
     place = Place(range(batch), range(heads), range(q), range(skip, k), offset, torch.device("cpu"))
     allowed = place.allowed(mask)
     allowed = allowed.expand(*allowed.shape[:2], q, max(0, k - skip)).contiguous()
-    runs = torch.empty(*allowed.shape[:2], 4, dtype=torch.int64)
-    runs[:] = torch.tensor([skip, k, allowed.data_ptr(), allowed.stride(2)])
+    runs = torch.empty(*allowed.shape[:2], 4, dtype=torch.int64, device="cpu")
+    runs[:] = torch.tensor([skip, k, allowed.data_ptr(), allowed.stride(2)], device="cpu")
     step = q * max(0, k - skip)
-    runs[..., 2] += torch.arange(len(runs) * runs.shape[1]).view(runs.shape[:2]) * step
+    runs[..., 2] += torch.arange(len(runs) * runs.shape[1], device="cpu").view(runs.shape[:2]) * step
     return Visible(range(skip, k), runs, allowed=allowed, seeing=_unless_all(allowed.flatten(2).any(-1)))
 
 
@@ -247,7 +247,10 @@ def _unless_all(seeing: Bool[Tensor, "batch heads"]) -> Bool[Tensor, "batch head
 @lru_cache(16)
 def _heads(batch: range, heads: int, group: int) -> Int64[Tensor, "jobs terms"]:
     """The batch row, head and key head of each job, after a column of ones."""
-    row, head = torch.tensor(batch).repeat_interleave(heads), torch.arange(heads).repeat(len(batch))
+    row, head = (
+        torch.tensor(batch, device="cpu").repeat_interleave(heads),
+        torch.arange(heads, device="cpu").repeat(len(batch)),
+    )
     return torch.stack([torch.ones_like(row), row, head, head // group], 1)
 
 

@@ -37,7 +37,10 @@ def _counted(
     """The pairs by column and by diagonal, without the first `skip` keys."""
     q, k = problem.q_len, problem.k_len
     if mask is None:
-        everything = torch.zeros(1, 1, q, dtype=torch.int64), torch.full((1, 1, q), k)
+        everything = (
+            torch.zeros(1, 1, q, dtype=torch.int64, device="cpu"),
+            torch.full((1, 1, q), k, device="cpu"),
+        )
         return _from_spans(*everything, k, skip)
     spans = spans_of(mask, problem)
     if spans is not None:
@@ -50,8 +53,8 @@ def _counted(
             torch.cat([row.expand(1, heads, -1) for row in rows]) for rows in zip(*found, strict=True)
         )
         return columns, diagonals
-    columns = torch.zeros(1, heads, k, dtype=torch.int64)
-    diagonals = torch.zeros(1, heads, max(q, 1) + k - 1, dtype=torch.int64)
+    columns = torch.zeros(1, heads, k, dtype=torch.int64, device="cpu")
+    diagonals = torch.zeros(1, heads, max(q, 1) + k - 1, dtype=torch.int64, device="cpu")
     for unit in scheduled_units(problem, mask, skip):
         if unit.head < heads:
             _add(unit, columns[0, unit.head], diagonals[0, unit.head], q)
@@ -64,10 +67,10 @@ def _from_spans(low: Tensor, high: Tensor, k: int, skip: int) -> tuple[Tensor, T
     q = low.shape[-1]
     low = low.clamp(min=skip)
     some = (low < high).long()
-    shift = torch.arange(q - 1, -1, -1)
+    shift = torch.arange(q - 1, -1, -1, device="cpu")
     found = []
     for start, length in ((0, k), (shift, max(q, 1) + k - 1)):
-        steps = torch.zeros(*low.shape[:2], length + 1, dtype=torch.int64)
+        steps = torch.zeros(*low.shape[:2], length + 1, dtype=torch.int64, device="cpu")
         steps.scatter_add_(-1, (low + start).clamp(max=length), some)
         steps.scatter_add_(-1, (high + start).clamp(max=length), -some)
         found.append(steps.cumsum(-1)[..., :-1])
@@ -78,7 +81,10 @@ def _add(unit: Unit, columns: Tensor, diagonals: Tensor, q: int) -> None:
     rows = len(unit.rows)
     for span in unit.spans:
         if span.allowed is None:
-            down, along = torch.tensor(rows), diagonal_cells(rows, len(span.keys), columns.device)
+            down, along = (
+                torch.tensor(rows, device="cpu"),
+                diagonal_cells(rows, len(span.keys), columns.device),
+            )
         else:
             # A piece has far fewer rows than the 2^24 up to which float32 counts exactly.
             down, along = span.allowed.sum(0), skewed_sums(span.allowed.float()).long()

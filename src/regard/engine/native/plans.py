@@ -165,7 +165,7 @@ class MapPlan(_Alike):
         if not (LOW <= low.item() and high.item() <= HIGH):
             return None
         states = {name: {at: _copy(x) for at, x in state.items()} for name, state in self.fresh.items()}
-        rooms = [torch.zeros(each.room) for each in self.collected]
+        rooms = [torch.zeros(each.room, dtype=torch.float32, device="cpu") for each in self.collected]
         self.launch.run(self.library, (q, k, lse, *(place.of(states) for place in self.direct), *rooms))
         for each, room in zip(self.collected, rooms, strict=True):
             each.bring_home(room, states)
@@ -190,7 +190,7 @@ def map_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]
         return None
     skip, group = found[0]
     sums = [KINDS[kind](members, frame) for kind, members in group.items()]
-    lse, batch = torch.zeros(problem.q.shape[:3]), Batch(library)
+    lse, batch = torch.zeros(problem.q.shape[:3], dtype=torch.float32, device="cpu"), Batch(library)
     computed(problem, lse, sums, skip, batch)
     task, places = _one_table(batch), _places(states)
     if task is None or not all(_points(task.job, each) for each in chain(*group.values())):
@@ -230,7 +230,7 @@ def _one_table(batch: Batch) -> Task | None:
 
 def _bare(problem: Problem) -> Problem:
     """The problem without its numbers, which a plan need not hold."""
-    none = torch.empty(0, 0, 0, 0)
+    none = torch.empty(0, 0, 0, 0, dtype=torch.float32, device="cpu")
     return replace(problem, q=none, k=none, v=none)
 
 

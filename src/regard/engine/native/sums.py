@@ -77,7 +77,7 @@ class Sum:
         whole = (self.frame.batch, self.frame.heads, *shape)
         if len(wanted) == 1 and wanted[0].shape == whole and wanted[0].is_contiguous():
             return wanted[0]
-        return torch.full(whole, fill, dtype=wanted[0].dtype)
+        return torch.full(whole, fill, dtype=wanted[0].dtype, device="cpu")
 
 
 class _PerRow(Sum):
@@ -164,7 +164,9 @@ class Mixes(Sum):
         parts = [_unexpanded(fold.columns[:, :, :stop]) for fold in self.folds]
         batch, heads = (max(part.shape[dim] for part in parts) for dim in (0, 1))
         self.widths = [part.shape[-1] for part in parts]
-        self.columns = torch.zeros(batch, heads, sum(self.widths), stop + MARGIN)
+        self.columns = torch.zeros(
+            batch, heads, sum(self.widths), stop + MARGIN, dtype=torch.float32, device="cpu"
+        )
         start = 0
         for part, width in zip(parts, self.widths, strict=True):
             self.columns[:, :, start : start + width, :stop] = part.mT
@@ -183,7 +185,7 @@ class Mixes(Sum):
     def _support(self, stop: int) -> Int64[Tensor, "columns 2"]:
         """The range of keys in which each column is not 0."""
         if all(fold.stop is not None for fold in self.folds):
-            return torch.tensor([0, stop]).repeat(sum(self.widths), 1)
+            return torch.tensor([0, stop], device="cpu").repeat(sum(self.widths), 1)
         used = (self.columns != 0).flatten(0, 1).any(0)  # (columns, k)
         first = used.int().argmax(-1)
         last = used.shape[-1] - used.flip(-1).int().argmax(-1)
@@ -304,9 +306,9 @@ class Bins(Sum):
 
     def make(self) -> None:
         self.of, borders = self.folds[0].about
-        self.borders = torch.tensor(borders, dtype=torch.float32)
+        self.borders = torch.tensor(borders, dtype=torch.float32, device="cpu")
         shape = (self.frame.batch, self.frame.heads, len(borders))
-        self.reached = torch.zeros(shape, dtype=torch.int64)
+        self.reached = torch.zeros(shape, dtype=torch.int64, device="cpu")
 
     def aim(self, job: Any, unit: Unit | Grid) -> list[Share]:
         own, address = unit.zeros(len(self.borders), dtype=torch.int64)

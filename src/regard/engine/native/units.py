@@ -76,7 +76,7 @@ class Unit:
 
     def zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, int]:
         """Allocate zeroed memory; returns it and its address."""
-        own = torch.zeros(*shape, dtype=dtype)
+        own = torch.zeros(*shape, dtype=dtype, device="cpu")
         return own, own.data_ptr()
 
 
@@ -127,7 +127,7 @@ def spans_of(mask: Mask | None, problem: Problem) -> Intervals | None:
 
 @remembered(8, small)
 def _spans(mask: Mask, q_len: int, k_len: int, offset: int) -> Intervals | None:
-    spans = mask.spans(torch.arange(q_len) + offset)
+    spans = mask.spans(torch.arange(q_len, device="cpu") + offset)
     if spans is None:
         return None
     low, high = (edge.clamp(0, k_len) for edge in torch.broadcast_tensors(*spans))

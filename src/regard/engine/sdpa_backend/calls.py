@@ -110,7 +110,7 @@ def whole_mask(
     batch, heads, q_len, k_len = shape
     place = Place(range(batch), range(heads), range(q_len), range(k_len), offset, torch.device("cpu"))
     hidden = ~place.allowed(mask)
-    additive = torch.zeros((1, 1, q_len, k_len), dtype=dtype).masked_fill(hidden, -torch.inf)
+    additive = torch.zeros((1, 1, q_len, k_len), dtype=dtype, device="cpu").masked_fill(hidden, -torch.inf)
     dead = (additive == -torch.inf).all(-1)
     return additive, dead if bool(dead.any()) else None
 
@@ -119,7 +119,12 @@ def _evaluated(mask: Mask, problem: Problem) -> Mask:
     """The mask as a matrix if it has no intervals and the text is short enough, else the mask itself."""
     q, k = problem.q_len, problem.k_len
     cells = q * k * (mask.batch or 1) * (mask.heads or 1)
-    if q * k > PAIRS or cells > CELLS or isinstance(mask, Dense) or mask.spans(torch.arange(1)) is not None:
+    if (
+        q * k > PAIRS
+        or cells > CELLS
+        or isinstance(mask, Dense)
+        or mask.spans(torch.arange(1, device="cpu")) is not None
+    ):
         return mask
     given = (mask, problem.batch, problem.heads, q, k, problem.offset)
     if cells <= KEPT_PAIRS and mask.batch is None and is_value(mask):
@@ -211,7 +216,11 @@ class _MaskBuilder:
         if run in row.partial and self.mask is not None:
             # A new tensor either way, because the kernel needs a mask with the full shape.
             allowed = place.allowed(self.mask).expand(-1, -1, len(row.queries), len(run))
-            seen = torch.zeros((), dtype=p.accumulate) if bias is None else bias.to(p.accumulate)
+            seen = (
+                torch.zeros((), dtype=p.accumulate, device=p.q.device)
+                if bias is None
+                else bias.to(p.accumulate)
+            )
             return torch.where(allowed, seen, -torch.inf)
         tile = torch.zeros((1, 1, len(row.queries), len(run)), dtype=p.accumulate, device=p.q.device)
         if bias is not None:

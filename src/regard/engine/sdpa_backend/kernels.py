@@ -101,7 +101,7 @@ def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tenso
         # The same kernel, without the way through Python that its operator takes.
         return F.scaled_dot_product_attention(q, k, v, mask, scale=scale)
     if mask.dtype == torch.bool:
-        mask = torch.zeros(mask.shape, dtype=sum_dtype(q.dtype)).masked_fill_(~mask, -torch.inf)
+        mask = torch.zeros(mask.shape, dtype=sum_dtype(q.dtype), device="cpu").masked_fill_(~mask, -torch.inf)
     return _fused(_operator(FORWARD), q, k, v, mask, False, scale)[0]
 
 
