@@ -45,6 +45,14 @@ TESTS: list[tuple[str, list[str]]] = [
     ("src/regard/engine/scoring.py", ["tests/engine/test_scoring.py"]),
     ("src/regard/engine/dispatch.py", ["tests/engine/test_dispatch.py"]),
     ("src/regard/engine/second_order.py", ["tests/engine/test_second_order.py"]),
+    (
+        "src/regard/engine/second_pass.py",
+        [
+            "tests/maps/test_observe.py",
+            "tests/maps/test_large_scores.py",
+            "tests/stats/test_windowed_mass.py",
+        ],
+    ),
     ("src/regard/engine/transformed.py", ["tests/engine/test_transforms.py"]),
     ("src/regard/engine/outline.py", ["tests/engine/test_meta.py"]),
     ("src/regard/engine/unused.py", ["tests/engine/test_unused.py", "tests/engine/test_garbage.py"]),

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from regard.doctor import mistakes
 from regard.doctor.influence import difference, influence, rows_changed
+from regard.doctor.masks import MaskForm
 from regard.doctor.recipe import Recipe, compute, pattern, rotate
 from regard.doctor.slips import SLIPS
 
@@ -80,3 +81,25 @@ def _plus_one(x, j):
     x = x.clone()
     x[:, j] += 1
     return x
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape"),
+    [
+        ("b1qk", (2, 1, 3, 5)),
+        ("bhqk", (2, 4, 3, 5)),
+        ("1qk", (1, 3, 5)),
+        ("bqk", (2, 3, 5)),
+        ("qk", (3, 5)),
+        ("b11k", (2, 1, 1, 5)),
+        ("b1k", (2, 1, 5)),
+        ("bk", (2, 5)),
+        ("k", (5,)),
+    ],
+)
+def test_a_mask_has_the_axes_that_its_form_says(axes, shape):
+    allowed = torch.rand(2, 1, 3, 5) < 0.5
+    built = MaskForm("mask", axes, "allowed").build(allowed, 4, torch.float32)
+    assert built.shape == shape
+    # Read from the back, a mask by key is the row of the last query.
+    assert built.flatten()[-5:].tolist() == allowed[-1 if "b" in axes else 0, 0, -1].tolist()
