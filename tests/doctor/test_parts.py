@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -9,6 +11,7 @@ from torch.nn import functional as F
 from regard.doctor import mistakes
 from regard.doctor.influence import difference, influence, rows_changed
 from regard.doctor.masks import MaskForm
+from regard.doctor.probes.padding import holes
 from regard.doctor.recipe import Recipe, compute, pattern, rotate
 from regard.doctor.slips import SLIPS
 
@@ -103,3 +106,10 @@ def test_a_mask_has_the_axes_that_its_form_says(axes, shape):
     assert built.shape == shape
     # Read from the back, a mask by key is the row of the last query.
     assert built.flatten()[-5:].tolist() == allowed[-1 if "b" in axes else 0, 0, -1].tolist()
+
+
+@pytest.mark.parametrize(("meaning", "first"), [("lengths", True), ("ones", False), (None, False)])
+def test_padding_is_at_both_ends_unless_lengths_are_passed(meaning, first):
+    form = None if meaning is None else MaskForm("mask", "bk", meaning)
+    keep = holes(SimpleNamespace(padding=form, length=5, batch=2))
+    assert keep.tolist() == [[first, True, True, True, False]] * 2
