@@ -1,9 +1,8 @@
-"""Reads examples from pasted text, with names and numbers in many notations."""
+"""Reads one example from pasted text, with names and numbers in many notations."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from regard.checking.equations import equations_in
 from regard.checking.names import TABLES as STEPS
@@ -18,9 +17,8 @@ from regard.checking.reading.markdown import add_table, is_row
 from regard.checking.reading.numbers import CELL, cleaned, maps_of, only_numbers, pairs_in, rows_of
 from regard.checking.reading.told import sentences, told
 from regard.checking.reading.transcript import without_prompts
-from regard.errors import RegardError
 
-__all__ = ["drafts_of_text"]
+__all__ = ["JOINED", "Text"]
 
 TABLES = (*STEPS, "mask")
 _INDEXED = re.compile(
@@ -35,7 +33,7 @@ _OWNED = re.compile(
     r"^[\s,;]*(?:and\s+)?(?:(?P<step>[^:=→\x01]+):\s*)?(?P<word>['\"“]?\w[\w'’-]*['\"”]?)\s*(?:→|->|=>|=|:)\s*$"
 )
 # Words and calls for joining heads.
-_JOINED = re.compile(
+JOINED = re.compile(
     r"\b(?:concat\w*|hstack|side by side|joined)\b|\b(?:torch|np|numpy|tf|jnp|mx)\.(?:cat|hstack)\b"
     r"|\b[hv]cat\(",
     re.IGNORECASE,
@@ -49,14 +47,9 @@ _SOFTMAX = re.compile(
     r"\W*softmax\s*\(\s*\x01(?P<list>\d+)\x02\s*(?:[/÷]\s*(?P<by>[√\d.]+)\s*)?\)\s*[=≈→:]+\s*(?P<rest>.+)",
     re.IGNORECASE,
 )
-# A heading that begins a new example.
-_PART = re.compile(
-    r"^[\W_]*((?:head|example|query|sample|case|batch|attention head)\s*#?\d+)[\W_]*$",
-    re.MULTILINE | re.IGNORECASE,
-)
 
 
-class _Text:
+class Text:
     """One pasted text, read line by line."""
 
     def __init__(self, text: str) -> None:
@@ -65,7 +58,7 @@ class _Text:
         plain = cleaned(with_columns(without_dialects(without_latex(without_prompts(text)))))
         plain = without_entries(plain, self.draft)
         self.draft.own = _OWN.search(plain) is not None
-        self.joined = _JOINED.search(plain) is not None
+        self.joined = JOINED.search(plain) is not None
         self.text = held_lists(plain, self.held)
         self.pending: str | None = None
         self.rows: list[list[str]] = []
@@ -235,37 +228,8 @@ class _Text:
         """A name and its numbers or its value in one line: `scores: 18, 2`, `√d_k = 8`, `mask: causal`."""
         line = re.sub(r"(?i)\bnan\b", "nan", line)
         found = re.match(r"^(?P<label>[^:=≈]+?)\s*(?::=|[:=≈])\s*(?P<rest>.*)$", line)
-        softmax = re.match(
-            r"^softmax\s*\((?P<label>[^()]+)\)\s*(?:/[^=≈]*)?[=≈→:]\s*(?P<rest>.+)$", line, re.IGNORECASE
-        )
-        divided = re.match(
-            r"^\(?(?P<label>[^()=/]+)\)?\s*(?:/|÷)\s*(?P<by>[√\w().]+)\s*[=≈→:]\s*(?P<rest>.+)$", line
-        )
-        for match, left, right in ((softmax, "scores", "weights"), (divided, "scores", "scaled")):
-            if (
-                match
-                and (a := only_numbers(match["label"]))
-                and (b := only_numbers(match["rest"]))
-                and len(a) > 1
-            ):
-                self._finish()
-                self.draft.add(left, [a], flat=True)
-                self.draft.add(right, [b], flat=True)
-                self._settings(line)
-                return True
-        if found is None or not only_numbers(found["rest"]):
-            # A heading: the whole line is a name, with or without the number of a step.
-            name = _named(line) or (_formula_of(found) if found else None)
-            bare = re.sub(
-                r"^\W*(?:step\s*)?\d+\W|\s\([^()]*\)\W*$|[/÷]\s*(?:√|(?:\w+\.)?sqrt)?\s*\(?\d+\)*\W*$|(?<=\w{3})_\d+$",
-                "",
-                line.lower(),
-            )
-            if name in TABLES and not re.search(r"\d", bare):
-                self._finish()
-                self.pending = name
-                self._settings(line)
-                return True
+        if self._two_lists(line) or self._heading(line, found):
+            return True
         if found is None:
             return False
         label, rest = found["label"], found["rest"].strip()
@@ -292,6 +256,43 @@ class _Text:
             self._add_row(label, numbers)
         else:
             return False
+        return True
+
+    def _two_lists(self, line: str) -> bool:
+        """Scores and their softmax or scaled scores in one line: softmax(2, 1) = 0.73, 0.27; (4, 2) / 2 = 2,
+        1."""
+        softmax = re.match(
+            r"^softmax\s*\((?P<label>[^()]+)\)\s*(?:/[^=≈]*)?[=≈→:]\s*(?P<rest>.+)$", line, re.IGNORECASE
+        )
+        divided = re.match(
+            r"^\(?(?P<label>[^()=/]+)\)?\s*(?:/|÷)\s*(?P<by>[√\w().]+)\s*[=≈→:]\s*(?P<rest>.+)$", line
+        )
+        for match, right in ((softmax, "weights"), (divided, "scaled")):
+            given = match and only_numbers(match["label"])
+            made = match and only_numbers(match["rest"])
+            if given and made and len(given) > 1:
+                self._finish()
+                self.draft.add("scores", [given], flat=True)
+                self.draft.add(right, [made], flat=True)
+                self._settings(line)
+                return True
+        return False
+
+    def _heading(self, line: str, found: re.Match[str] | None) -> bool:
+        """A heading: the whole line is a name, with or without the number of a step."""
+        if found is not None and only_numbers(found["rest"]):
+            return False
+        name = _named(line) or (_formula_of(found) if found else None)
+        bare = re.sub(
+            r"^\W*(?:step\s*)?\d+\W|\s\([^()]*\)\W*$|[/÷]\s*(?:√|(?:\w+\.)?sqrt)?\s*\(?\d+\)*\W*$|(?<=\w{3})_\d+$",
+            "",
+            line.lower(),
+        )
+        if name not in TABLES or re.search(r"\d", bare):
+            return False
+        self._finish()
+        self.pending = name
+        self._settings(line)
         return True
 
     def _row(self, line: str) -> bool:
@@ -371,79 +372,6 @@ class _Text:
             from regard.checking.reading.mapping import scale_of
 
             self.draft.set_scale(scale_of(name, numbers[0]))
-
-
-def drafts_of_text(text: str) -> Iterator[Draft]:
-    """The examples in a text: one, or one per line with softmax(…) = …."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    rows = [
-        line
-        for line in lines
-        if re.match(r"\s*(?:[-*\d.]+\s+)?softmax\s*[(\[]", line, re.IGNORECASE) and re.search(r"[=≈→]", line)
-    ]
-    others = [line for line in lines if line not in rows]
-    if len(rows) > 1 and not _holds_tables("\n".join(others)):
-        for line in rows:
-            draft = _Text(re.sub(r"^\s*(?:[-*]|\d+\.)\s+", "", line)).read()
-            draft.name = line.strip().partition("=")[0].strip()
-            yield draft
-        return
-    before, parts = _sections(text)
-    if len(parts) < 2:
-        yield from _Text(text).read().split()
-        return
-    if _JOINED.search(parts[-1][1]):
-        yield from _joined(before, parts)
-        return
-    for name, part in parts:
-        draft = _Text(f"{before}\n{part}").read()
-        draft.name = name
-        yield from draft.split()
-
-
-def _holds_tables(text: str) -> bool:
-    """Whether a text has tables besides lines with softmax(…) = …."""
-    try:
-        draft = _Text(text).read()
-    except RegardError:
-        return True
-    # Every such line contains its own logits.
-    return bool(set(draft.tables) - {"scores"} or draft.maps or draft.heads or draft.scale)
-
-
-def _joined(before: str, parts: list[tuple[str, str]]) -> Iterator[Draft]:
-    """Heads under separate headings, followed by the text that joins their outputs."""
-    name, last = parts[-1]
-    lines = last.splitlines()
-    at = next((i for i, line in enumerate(lines) if _JOINED.search(line)), len(lines))
-    parts = [*parts[:-1], (name, "\n".join(lines[:at]))]
-    whole = _Text("\n".join(lines[at:])).read()
-    for name, part in parts:
-        draft = _head(before, part)
-        draft.name = name
-        output = draft.tables.get("output")
-        if output is not None:
-            whole.add_head([[cell.text for cell in row] for row in output.cells])
-        if len(draft.tables) > 1:
-            yield from draft.split()
-    yield from whole.split()
-
-
-def _head(before: str, part: str) -> Draft:
-    """One head's part of a text; an unnamed table is its output."""
-    try:
-        draft = _Text(f"{before}\n{part}").read()
-    except RegardError:
-        return _Text(f"output:\n{part}").read()
-    return draft if draft.tables else _Text(f"output:\n{part}").read()
-
-
-def _sections(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """The parts of a text under headings such as Head 1 and Example 2, and the part before them."""
-    before, *found = _PART.split(text)
-    parts = list(zip(found[::2], found[1::2], strict=True))
-    numbered = len({name.casefold() for name, _ in parts}) == len(parts)
-    return before, parts if numbered and all(re.search(r"\d", part) for _, part in parts) else []
 
 
 def _is_vector(text: str) -> bool:

@@ -12,7 +12,7 @@ from regard.checking.example import Example
 from regard.checking.reading.build import build, refused
 from regard.checking.reading.draft import Draft
 from regard.checking.reading.mapping import drafts_of, from_json
-from regard.checking.reading.plain import drafts_of_text
+from regard.checking.reading.sections import drafts_of_text
 from regard.errors import RegardError
 
 __all__ = ["read"]
