@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from regard.models import Recording
+from viewer.e2e.conftest import LAPTOP, _open
 from viewer.e2e.reading import drag, pixel, weight_shown, zoom_to
 from viewer.e2e.waiting import eventually, map_is_drawn, until
 
@@ -156,3 +158,28 @@ def test_a_recording_that_is_not_there_is_said_and_the_page_stays_usable(page: P
     page.get_by_test_id("pick-recording").select_option(index=0)
     map_is_drawn(page)
     expect(page.get_by_test_id("failure")).to_have_count(0)
+
+
+@pytest.fixture
+def sharp(windows: Callable[..., BrowserContext]) -> Iterator[Page]:
+    """A page on a screen with two pixels to one of the page, in either direction."""
+    yield from _open(windows("sharp", viewport=LAPTOP, device_scale_factor=2))
+
+
+def test_a_sharp_screen_is_drawn_at_half_its_pixels_while_the_map_moves(sharp: Page, small_server: str):
+    sharp.goto(f"{small_server}/#/map?layer=0&head=0")
+    map_is_drawn(sharp)
+    sharp.evaluate(
+        """() => {
+          const canvas = document.querySelector('.osd canvas');
+          window.ratios = [];
+          const tick = () => {
+            window.ratios.push(canvas.width / canvas.clientWidth);
+            requestAnimationFrame(tick);
+          };
+          tick();
+        }"""
+    )
+    drag(sharp, 150, 100, 20, 20)
+    until(sharp, "window.ratios.includes(1) && window.ratios.at(-1) === 2")
+    map_is_drawn(sharp)

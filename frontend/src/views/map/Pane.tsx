@@ -35,7 +35,8 @@ export function Pane({ model, map, label }: { model: MapModel; map: MapRef; labe
     if (!camera || !host.current) return;
     const dark = isDark();
     if (inks.current?.dark !== dark) inks.current = { dark, read: readInks(host.current) };
-    drawAround(model, latest.current, camera, host.current, inks.current.read, {
+    const ratio = stage.current?.ratio ?? (devicePixelRatio || 1);
+    drawAround(model, latest.current, camera, host.current, inks.current.read, ratio, {
       under: canvases.under.current,
       over: canvases.over.current,
       top: canvases.top.current,
@@ -197,14 +198,23 @@ interface Sheets {
   left: HTMLCanvasElement | null;
 }
 
-function drawAround(model: MapModel, map: MapRef, camera: Camera, host: HTMLElement, inks: Inks, sheets: Sheets): void {
+/** `ratio`: of the two sheets over the map; names on the axes stay sharp. */
+function drawAround(
+  model: MapModel,
+  map: MapRef,
+  camera: Camera,
+  host: HTMLElement,
+  inks: Inks,
+  ratio: number,
+  sheets: Sheets,
+): void {
   const size = { width: host.clientWidth, height: host.clientHeight };
   if (size.width === 0) return;
   const mask = model.mask(map);
   const { tokens, stack } = model.open;
-  const under = sheets.under && prepare(sheets.under);
+  const under = sheets.under && prepare(sheets.under, ratio);
   if (under) paintGround(under, camera, size, mask, inks);
-  const over = sheets.over && prepare(sheets.over);
+  const over = sheets.over && prepare(sheets.over, ratio);
   const scene = {
     camera,
     size,

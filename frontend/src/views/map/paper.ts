@@ -25,9 +25,11 @@ export function readInks(host: Element): Inks {
 }
 
 /** Fit a canvas to its box in device pixels and hand out a context in CSS pixels. */
-export function prepare(canvas: HTMLCanvasElement): CanvasRenderingContext2D | null {
+export function prepare(
+  canvas: HTMLCanvasElement,
+  ratio: number = devicePixelRatio || 1,
+): CanvasRenderingContext2D | null {
   const { clientWidth: width, clientHeight: height } = canvas;
-  const ratio = devicePixelRatio || 1;
   const w = Math.round(width * ratio);
   const h = Math.round(height * ratio);
   if (canvas.width !== w || canvas.height !== h) {
@@ -173,14 +175,16 @@ export function paintAxis(context: CanvasRenderingContext2D, depth: number, scen
   const chosen = spot === null ? -1 : side === "top" ? spot.key : spot.query;
   const colour = side === "top" ? inks.key : inks.query;
   context.textBaseline = "middle";
+  const label = spot !== null && scene.camera.scale < 13 ? placeOf(scene, chosen) : null;
   for (const mark of sceneMarks(scene)) {
+    if (label !== null && isUnder(side, mark, label)) continue;
     const bold = mark.kind === "token" && mark.index === chosen;
     context.font = axisFont(bold);
     context.fillStyle = bold ? colour : mark.kind === "position" ? inks.soft : inks.ink;
     context.strokeStyle = inks.line;
     paintMark(context, depth, side, mark, thumbOf(scene, mark));
   }
-  if (spot !== null && scene.camera.scale < 13) paintChosen(context, depth, scene, chosen, colour, inks);
+  if (label !== null) paintChosen(context, depth, scene, chosen, colour, inks);
 }
 
 /** The piece of a picture that stands beside a token's name, and how large it is there. */
@@ -243,6 +247,16 @@ function line(context: CanvasRenderingContext2D, x1: number, y1: number, x2: num
   context.moveTo(x1, y1);
   context.lineTo(x2, y2);
   context.stroke();
+}
+
+function placeOf({ side, camera, size }: AxisScene, index: number): number {
+  return toScreen(camera, size, index + 0.5, index + 0.5)[side === "top" ? 0 : 1];
+}
+
+/** Whether the label of the chosen token would cover a part of a mark. */
+export function isUnder(side: "top" | "left", { px, kind }: Pick<Mark, "px" | "kind">, label: number): boolean {
+  if (side === "left") return Math.abs(px - label) < 15;
+  return kind === "section" ? px < label + 44 && px + 98 > label - 44 : Math.abs(px - label) < 64;
 }
 
 /** The token at the cross-hair, as a label of its own, where single tokens have no room. */

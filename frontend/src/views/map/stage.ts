@@ -20,6 +20,7 @@ export interface StageHooks {
 export class MapStage {
   private readonly viewer: OpenSeadragon.Viewer;
   private tiles: MapTiles | null = null;
+  private moving = false;
   private image: OpenSeadragon.TiledImage | null = null;
   private placed = false;
   /** Whether the viewer is destroyed: what is still under way then must leave it alone. */
@@ -182,7 +183,11 @@ export class MapStage {
     const viewer = this.viewer;
     viewer.addHandler("update-viewport", () => this.tell());
     viewer.addHandler("resize", () => this.refit());
-    viewer.addHandler("animation-finish", () => this.hooks.onRest(this.camera));
+    viewer.addHandler("animation-start", () => this.move(true));
+    viewer.addHandler("animation-finish", () => {
+      this.move(false);
+      this.hooks.onRest(this.camera);
+    });
     viewer.addHandler("canvas-key", (event) => {
       event.preventDefaultAction = true; // the map has keys of its own
     });
@@ -213,6 +218,19 @@ export class MapStage {
     this.host.addEventListener("pointerleave", () => this.hooks.onHover(null));
   }
 
+  /** Pixels of the screen to one of the page; while the map moves nobody sees more than one, and four cost four times. */
+  get ratio(): number {
+    return this.moving ? 1 : devicePixelRatio || 1;
+  }
+
+  private move(moving: boolean): void {
+    this.moving = moving;
+    if (this.gone || OpenSeadragon.pixelDensityRatio === this.ratio) return;
+    (OpenSeadragon as { pixelDensityRatio: number }).pixelDensityRatio = this.ratio; // its types say that nobody may
+    this.viewer.forceRedraw();
+    this.tell(true);
+  }
+
   private tell(always = false): void {
     if (this.gone || !this.viewer.viewport) return;
     const now = this.camera;
@@ -222,7 +240,7 @@ export class MapStage {
     const { x: width, y: height } = this.viewer.viewport.getContainerSize();
     this.lastSize = { width, height };
     // Between one and two device pixels a cell cannot be a square; from two on it is one, with sharp edges.
-    const smooth = now.scale * devicePixelRatio < 2;
+    const smooth = now.scale * this.ratio < 2;
     if (smooth !== this.smooth && this.viewer.drawer) {
       this.smooth = smooth;
       this.viewer.drawer.setImageSmoothingEnabled(smooth);
