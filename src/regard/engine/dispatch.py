@@ -65,8 +65,7 @@ def short(q: object, k: object, v: object, mask: Mask | Tensor | None, scale: ob
         return None
     if not (scale is None or type(scale) is float):
         return None
-    first = next(each for each in _serving(backends.REGISTRY, q.device.type) if not each.helper)
-    return first.short(q, k, v, mask, scale)
+    return _firsts(backends.REGISTRY, q.device.type)[0].short(q, k, v, mask, scale)
 
 
 def short_observed(
@@ -75,10 +74,10 @@ def short_observed(
     """The same for an observation, from the first backend that reads maps."""
     if not (type(q) is Tensor and type(k) is Tensor and type(v) is Tensor):
         return None
-    if not (scale is None or type(scale) is float) or not isinstance(statistics, list | tuple):
+    if not (scale is None or type(scale) is float) or not isinstance(statistics, (list, tuple)):
         return None
-    first = next(each for each in _serving(backends.REGISTRY, q.device.type) if each.reads)
-    return first.short_observed(q, k, v, mask, scale, tuple(statistics))
+    reader = _firsts(backends.REGISTRY, q.device.type)[1]
+    return reader.short_observed(q, k, v, mask, scale, tuple(statistics))
 
 
 def reader_of(problem: Problem, name: str) -> Choice:
@@ -112,6 +111,13 @@ def named(problem: Problem, name: str) -> Backend:
 def reference() -> Backend:
     """The backend that runs every call and defines the right result."""
     return backends.REGISTRY[-1]
+
+
+@lru_cache(maxsize=64)
+def _firsts(registry: tuple[Backend, ...], device: str) -> tuple[Backend, Backend]:
+    """The first backend that runs calls on a type of device, and the first that reads maps there."""
+    serving = _serving(registry, device)
+    return next(each for each in serving if not each.helper), next(each for each in serving if each.reads)
 
 
 @lru_cache(maxsize=64)

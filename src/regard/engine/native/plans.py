@@ -24,7 +24,6 @@ from regard.engine.native.pairs import count
 from regard.engine.native.sums import KINDS, Share
 from regard.engine.native.tasks import Batch, Task
 from regard.engine.problem import Problem
-from regard.engine.riders import Streamed
 from regard.engine.riding import RowRide, ride_of_rows
 from regard.engine.sdpa_backend.calls import Call, calls_of, in_one_call
 from regard.engine.sdpa_backend.kernels import with_lse
@@ -89,13 +88,16 @@ class RowPlan(_Alike):
 
     ride: RowRide
     names: tuple[str, ...]
+    at: tuple[str, ...]
+    """The fields of the result that the launch fills."""
 
     def observe(self, q: Tensor, k: Tensor, v: Tensor) -> Seen | None:
         """What `attend` returns, and its riders."""
         check()
         problem = self.problem(q, k, v)
         result = empty(problem, self.ride.riders)
-        self.launch.run(self.library, (q, k, v, *_filled(result).values()))
+        filled = vars(result)
+        self.launch.run(self.library, (q, k, v, *[filled[at] for at in self.at]))
         found = self.ride.read(result)
         return problem, result.out, result.lse, {name: found[name] for name in self.names}
 
@@ -111,13 +113,10 @@ def row_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]
     task = _one_table(batch)
     if task is None:
         return None
-    launch = Launch(task.job, _operands(problem) | {"v": problem.v} | _filled(result), (task.keep[1], sums))
-    return RowPlan(_bare(problem), library, launch, ride, tuple(statistics))
-
-
-def _filled(result: Streamed) -> dict[str, Tensor]:
-    """The tensors that a forward pass fills, by the field of a job that points to them."""
-    return {name: x for name, at in ROWS.items() if (x := getattr(result, at)) is not None}
+    filled = {name: x for name, at in ROWS.items() if (x := getattr(result, at)) is not None}
+    launch = Launch(task.job, _operands(problem) | {"v": problem.v} | filled, (task.keep[1], sums))
+    at = tuple(ROWS[name] for name in filled)
+    return RowPlan(_bare(problem), library, launch, ride, tuple(statistics), at)
 
 
 @dataclass(frozen=True)
