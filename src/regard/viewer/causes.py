@@ -83,6 +83,11 @@ def cut(
         progress=progress,
         **given,
     )
+    return _answer(found)
+
+
+def _answer(found: Any) -> dict[str, Any]:
+    """The tokens that are likely before or after a cut, as plain data for the page."""
     listed = {one.id: one for one in (*found.before, *found.after)}.values()
     shown = [{"token": one.text or f"#{one.id}", "id": one.id} for one in listed]
     return _finite(

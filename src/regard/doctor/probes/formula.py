@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 
 import torch
 
@@ -56,20 +57,27 @@ def formula(case: Case) -> None:
         longer(case, plain, found)
         if _uncertain(case, found):
             return None
-    for scenario in others if found is not None and not case.findings else ():
-        fitting = _fitting(case, scenario, found)
-        case.fits[scenario.label] = fitting.fit()
-        other = case.fits[scenario.label]
-        if other is not None and other.codes:
-            return _report(case, scenario, other)
-        if other is None and isinstance(subject, FunctionSubject) and not subject.own:
+        if not case.findings and not _with_flag_and_mask(case, others, found):
+            return None
+    return None if found is None or case.findings else _grouped(case)
+
+
+def _with_flag_and_mask(case: Case, scenarios: Sequence[Scenario], plain: Fit) -> bool:
+    """Compare the calls with the causal flag and the mask; returns whether none of them has a mistake."""
+    for scenario in scenarios:
+        fitting = _fitting(case, scenario, plain)
+        case.fits[scenario.label] = found = fitting.fit()
+        if found is not None and found.codes:
+            _report(case, scenario, found)
+            return False
+        if found is None and isinstance(case.subject, FunctionSubject) and not case.subject.own:
             error, words = fitting.nearest
             case.leave(
                 f"called {scenario.label}, it computes no known form of softmax(q·k)·v: the nearest, "
                 f"{words}, is {error:.0%} away. Say what its mask means (mask=…), or compare it with a "
                 "reference of your own"
             )
-    return None if found is None or case.findings else _grouped(case)
+    return True
 
 
 def _apart(case: Case, plain: Scenario) -> bool:
