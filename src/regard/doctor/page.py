@@ -9,10 +9,9 @@ __all__ = ["page"]
 OPENING = """\
 # The doctor
 
-`regard doctor` finds the classic mistakes in code that attends. It goes by what the code does, not by
-what it is called: it calls what it is given, watches which products with weights act as queries, keys and
-values, and compares the result with the healthy formula and with the formula as each known mistake would
-have it.
+`regard doctor` finds known mistakes in attention code. It judges the code by what it does, not by its names:
+it calls the code, finds out which matrix products act as queries, keys and values, and compares the result
+with the correct formula and with the formula that each known mistake would give.
 
 ```console
 $ regard doctor my_attention.py:attention
@@ -32,15 +31,15 @@ The scores are not divided by √d_k  [missing-scale]
 
 | exit status | meaning |
 | --- | --- |
-| 0 | examined, and nothing found |
-| 1 | something found |
-| 2 | bad arguments: no such file or name, an option that is not known |
-| 3 | not examined: no way was found to call it, or it fits no known form; the report says what to do |
+| 0 | examined, no mistake found |
+| 1 | a mistake found |
+| 2 | bad arguments: no such file or name, or an unknown option |
+| 3 | not examined: the doctor could not call it, or it fits no known form; the report says what to do |
 | 4 | the doctor itself failed; please report it |
 
-The file runs in a process of its own: one that raises, hangs (`--timeout`, 60 seconds), prints or changes
-its input is reported, and harms nothing. `FILE:NAME` may go on into a model: `model.py:net.layers.0.attn`. A
-class is made with small sizes guessed from the names of its arguments; `--with n_head=8` gives one.
+The file runs in a process of its own. Code that raises, hangs (`--timeout`, 60 seconds), prints or changes
+its input is reported and does no harm. `FILE:NAME` can name a part of a model: `model.py:net.layers.0.attn`.
+A class is constructed with small sizes, guessed from the names of its arguments; `--with n_head=8` sets one.
 
 From Python, and in tests:
 
@@ -63,41 +62,40 @@ import: `def test_mine(assert_attention): assert_attention(mine)`.
 
 ## What can be examined
 
-- **A function of q, k and v**, whatever it calls them, in torch or NumPy, or a module without weights.
-  Its layout is found out: `bhnd` (batch, heads, length, dim), `bnhd`, `nbhd`, `hnd`, `bnd`, `nd`, or `bnm`
-  where it splits the heads itself. So is what its mask means: True may attend, True blocks, added to the
-  scores, ones and zeros, or lengths.
+- **A function of q, k and v**, whatever it calls them, in torch or NumPy, or a module without weights. The
+  doctor detects the layout: `bhnd` (batch, heads, length, dim), `bnhd`, `nbhd`, `hnd`, `bnd`, `nd`, or `bnm`
+  if the function splits the heads itself. It also detects the meaning of the mask: True may attend, True
+  blocks, added to the scores, ones and zeros, or lengths.
 - **A module of tokens**, `(batch, length, d_model)`, batch second, without a batch, `(batch, channels,
-  height, width)`, or a list of q, k and v. Which columns of which products are its queries, keys and values
-  is found by changing them: apart, fused in any order, by head, einsum parameters, `Conv1D`, LoRA. Rotary
-  angles (cos and sin, or complex), masks, positions and caches that its forward pass takes are filled in by
-  the names of its arguments. A block around the attention may be examined as a whole.
-- **A model of token ids**, from outside (causality, padding, dropout, determinism), and inside one
-  attention module of each kind, called as the model calls it.
+  height, width)`, or a list of q, k and v. The doctor finds queries, keys and values by changing columns of
+  products: separate, fused in any order, by head, einsum parameters, `Conv1D`, LoRA. It fills in rotary
+  angles (cos and sin, or complex), masks, positions and caches by the names of the arguments. A block around
+  the attention can be examined as a whole.
+- **A model of token ids**: from outside (causality, padding, dropout, determinism), and one attention module
+  of each kind inside it, called as the model calls it.
 
-What cannot be found out is asked for:
+Options state what the doctor cannot detect:
 
 | option | meaning |
 | --- | --- |
 | `layout` | one of the layouts above |
-| `causal` | meant to be causal, by its flag or mask if any; assumed if name, docstring or a buffer say so |
-| `heads`, `dim` | how many heads, and the width of one, where they are fixed |
-| `mask` | `allowed`, `blocked` or `additive`: what its mask is meant to mean |
+| `causal` | causal by its flag or mask, if any; assumed if its name, docstring or a buffer says so |
+| `heads`, `dim` | the number of heads, and the width of one, if fixed |
+| `mask` | the intended meaning of its mask: `allowed`, `blocked` or `additive` |
 | `cache` | the function is used with a cache, so its causal mask must be aligned at the last key |
 | `linear_memory` | memory must grow with the length only; without this, quadratic memory is a remark |
 
 Rotary positions of the usual bases, partial or turned the other way, normalised queries and keys with norms
 in the module, cosines with a factor, and any bias that does not depend on the input (ALiBi, relative
-positions) are healthy forms.
-So are gates on what the heads give, a learnt logit beside the keys (a sink), and windows of any width.
-Tables of positions and learnt biases are examined at zero, factors of single heads at one, and weights that
-mix heads (talking heads) as the identity; a note says so each time.
-The formula is compared on six tokens and again on up to 256, so that what only shows there is seen.
-What fits none of them gets no clean bill: the report names the nearest form and how far it is, or says which
-form it is where that is known: top-k, where the scores choose the keys, or weights that do not sum to 1.
+positions) are healthy forms. So are gates on the outputs of heads, a learnt logit beside the keys (a sink),
+and windows of any width. Tables of positions and learnt biases are examined at zero, factors of single heads
+at one, and weights that mix heads (talking heads) as the identity; a note says so each time. The formula is
+compared on six tokens and again on up to 256, because some mistakes show only there. Code that fits no form
+is not called healthy. The report names the nearest form and the distance from it, or the form if it is known:
+top-k, where the scores choose the keys, or weights that do not sum to 1.
 
-A mask that may be left out and that the code never reads is a remark: nothing can be said about it. With
-`mask=` it is probed all the same.
+An optional mask that the code never reads is a remark, because nothing can be said about it. With `mask=` it
+is probed nevertheless.
 
 A query whose mask allows nothing makes most implementations return NaN. That is a remark, not a mistake:
 where such queries occur, set their rows to 0 *after* softmax, and leave the mask where it is, before softmax.
