@@ -63,6 +63,12 @@ def test_the_model_is_given_back_as_it_was():
     assert not model.head.training
 
 
+def test_no_hook_stays_behind():
+    model = TinyCausalModel(causal=True)
+    examine(model)
+    assert not any(part._forward_pre_hooks or part._forward_hooks for part in model.modules())
+
+
 def test_dropout_that_stays_on_is_found():
     assert examine(TinyModel(dropout=0.2)).codes == ("dropout-in-eval",)
 
