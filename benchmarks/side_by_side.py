@@ -46,16 +46,20 @@ def cpu_name() -> str:
     return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
 
 
-def race(contestants: dict[str, Callable[[], object]], repeats: int = 7) -> dict[str, float]:
+def race(
+    contestants: dict[str, Callable[[], object]],
+    repeats: int = 7,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
     """Median seconds of each contestant; one warm-up each, then each once per round."""
     for run in contestants.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repeats):
         for name, run in contestants.items():
-            start = time.perf_counter()
+            start = clock()
             run()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     return {name: statistics.median(spent) for name, spent in times.items()}
 
 
