@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -69,12 +70,12 @@ def short(q: object, k: object, v: object, mask: Mask | Tensor | None, scale: ob
 
 
 def short_observed(
-    q: object, k: object, v: object, mask: Mask | None, scale: object, statistics: object
+    q: object, k: object, v: object, mask: Mask | None, scale: object, statistics: Sequence[object]
 ) -> tuple[Problem, Tensor, Tensor, dict[str, Any]] | None:
     """The same for an observation, from the first backend that reads maps."""
     if not (type(q) is Tensor and type(k) is Tensor and type(v) is Tensor):
         return None
-    if not (scale is None or type(scale) is float) or not isinstance(statistics, (list, tuple)):
+    if not (scale is None or type(scale) is float):
         return None
     reader = _firsts(backends.REGISTRY, q.device.type)[1]
     return reader.short_observed(q, k, v, mask, scale, tuple(statistics))

@@ -181,8 +181,10 @@ def observe(
         return OBSERVING(observe, q, k, v, mask, stats=stats, differentiable=differentiable, **shared, **more)
     mask = with_causal(mask, q, k) if is_causal else mask
     plain = bias is softcap is sink is score_mod is None and score is _DOT and dropout == 0.0
-    if plain and backend == "auto" and not differentiable and (mask is None or isinstance(mask, Mask)):
-        known = None if is_traced(q) else short_observed(q, k, v, mask, scale, stats)
+    plain = plain and backend == "auto" and not differentiable and (mask is None or isinstance(mask, Mask))
+    # A generator of statistics would be used up.
+    if plain and isinstance(stats, (list, tuple)) and not is_traced(q):
+        known = short_observed(q, k, v, mask, scale, stats)
         if known is not None:
             problem, out, lse, found = known
             asked = dict(zip(found, stats, strict=True))

@@ -207,8 +207,7 @@ class _Watcher:
         """Observe a call and store the result."""
         layer = self.recording.find(site)
         later = layer is not None and self._later(layer, call)
-        waits = layer is not None and later and self.passes.only_appends
-        if waits and layer.defer(call, partial(self._observe_later, layer, site)):
+        if layer is not None and later and self._waits(site, layer, call):
             return attention(call.q, call.k, call.v, **call.options), call.later_map
         stats = self._asked(call, later)
         seen = self._observed(site, call, stats)
@@ -223,6 +222,10 @@ class _Watcher:
         else:
             layer.extend(call, seen, self.keep)
         return seen.out, seen.map
+
+    def _waits(self, site: Site, layer: Layer, call: AttentionCall) -> bool:
+        """Whether the layer keeps the rows of a later call, to observe them with others."""
+        return self.passes.only_appends and layer.defer(call, partial(self._observe_later, layer, site))
 
     def _observe_later(self, layer: Layer, site: Site, call: AttentionCall, keys: int) -> None:
         """Extend a layer by rows that have waited, none of which had more than so many keys."""

@@ -110,11 +110,12 @@ def row_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]
         return None
     result, batch = empty(problem, ride.riders), Batch(library)
     sums = give(problem, ride.riders, result, batch)
-    task = _one_table(batch)
-    if task is None:
+    only = _one_table(batch)
+    if only is None:
         return None
+    table, task = only
     filled = {name: x for name, at in ROWS.items() if (x := getattr(result, at)) is not None}
-    launch = Launch(task.job, _operands(problem) | {"v": problem.v} | filled, (task.keep[1], sums))
+    launch = Launch(table, _operands(problem) | {"v": problem.v} | filled, (task.keep[1], sums))
     at = tuple(ROWS[name] for name in filled)
     return RowPlan(_bare(problem), library, launch, ride, tuple(statistics), at)
 
@@ -191,16 +192,17 @@ def map_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]
     sums = [KINDS[kind](members, frame) for kind, members in group.items()]
     lse, batch = torch.zeros(problem.q.shape[:3], dtype=torch.float32, device="cpu"), Batch(library)
     computed(problem, lse, sums, skip, batch)
-    task, places = _one_table(batch), _places(states)
-    if task is None or not all(_points(task.job, each) for each in chain(*group.values())):
+    only, places = _one_table(batch), _places(states)
+    if only is None or not all(_points(only[0], each) for each in chain(*group.values())):
         return None
+    table, task = only
     if any(_whole(share.home).data_ptr() not in places for share in task.shares):
         return None
     direct = {field: x for [fold] in group.values() for field, x in _direct(fold).items()}
     rooms = [kind for kind in group if kind in COLLECTED]
     collected = [_collected(share, places) for share in task.shares]
     given = {COLLECTED[kind]: _whole(share.own) for kind, share in zip(rooms, task.shares, strict=True)}
-    launch = Launch(task.job, _operands(problem) | {"lse": lse} | direct | given, (task.keep[1], sums))
+    launch = Launch(table, _operands(problem) | {"lse": lse} | direct | given, (task.keep[1], sums))
     at = tuple(places[x.data_ptr()] for x in direct.values())
     return MapPlan(_bare(problem), library, launch, call, statistics, states, at, tuple(collected))
 
@@ -219,12 +221,12 @@ def _folds(
     return folds
 
 
-def _one_table(batch: Batch) -> Task | None:
-    """The only task of a batch, if it is a table of the jobs of all heads."""
-    if len(batch.tasks) != 1 or not isinstance(batch.tasks[0].job, JobTable):
+def _one_table(batch: Batch) -> tuple[JobTable, Task] | None:
+    """The only task of a batch and its table, if it has one of the jobs of all heads."""
+    task = batch.tasks[0] if len(batch.tasks) == 1 else None
+    if task is None or not isinstance(task.job, JobTable) or task.job.grid.visible.seeing is not None:
         return None
-    [task] = batch.tasks
-    return task if task.job.grid.visible.seeing is None else None
+    return task.job, task
 
 
 def _bare(problem: Problem) -> Problem:
