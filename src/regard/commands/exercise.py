@@ -37,7 +37,6 @@ def exercise(
 
     answer exits with status 1 if the answer is not right.
     """
-    from regard.exercises import EXERCISES
     from regard.exercises import exercise as numbered
 
     if action.isdecimal() and number is None:
@@ -47,14 +46,7 @@ def exercise(
             f"there is no action {action!r}; wanted {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}."
         )
     if action == "list":
-        if as_json:
-            print_json(
-                [{"number": one.number, "title": one.title, "lesson": one.lesson} for one in EXERCISES]
-            )
-        else:
-            wide = max(len(one.title) for one in EXERCISES)
-            lines = (f"{one.number:>2}  {one.title:<{wide}}  lesson {one.lesson}" for one in EXERCISES)
-            _say(*lines, "", "regard exercise show 4")
+        _list(as_json)
         return
     if number is None:
         raise RegardError(f"{action} which exercise? Give its number: regard exercise {action} 4.")
@@ -82,6 +74,17 @@ def exercise(
         )
     else:
         _say(text)
+
+
+def _list(as_json: bool) -> None:
+    from regard.exercises import EXERCISES
+
+    if as_json:
+        print_json([{"number": one.number, "title": one.title, "lesson": one.lesson} for one in EXERCISES])
+        return
+    wide = max(len(one.title) for one in EXERCISES)
+    lines = (f"{one.number:>2}  {one.title:<{wide}}  lesson {one.lesson}" for one in EXERCISES)
+    _say(*lines, "", "regard exercise show 4")
 
 
 def _say(*lines: str) -> None:

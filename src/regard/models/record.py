@@ -97,11 +97,7 @@ def record(
             raise ModelError("record got several images and no text; record them one by one.")
         return record_image((runner, processor), pictures[0], grid=grid, **options)
     if audio is not None and _listens(inner):
-        hearing = hearing_of(inner, processor, audio, text)
-        with torch.no_grad(), watch(runner, **options) as recording:
-            runner(**hearing.arguments)
-            hearing.name(recording)
-        return recording
+        return _record_speech(runner, inner, processor, audio, text, options)
     if text is None:
         raise ModelError("record got nothing to read; give a text, a chat, token ids, images or a sound.")
     if pictures or audio is not None:
@@ -119,6 +115,16 @@ def record(
             recording.note_passages(_reader(inner), prompt.passages)
             recording.pictures = prompt.pictures
             runner(**_arguments(inner, prompt))
+    return recording
+
+
+def _record_speech(
+    runner: Any, inner: Any, processor: Any, audio: Any, text: Any, options: dict[str, Any]
+) -> Recording:
+    hearing = hearing_of(inner, processor, audio, text)
+    with torch.no_grad(), watch(runner, **options) as recording:
+        runner(**hearing.arguments)
+        hearing.name(recording)
     return recording
 
 

@@ -122,10 +122,7 @@ class _Backward:
             keys = slice(tile.keys.start, tile.keys.stop)
             q_tile, k, v = self._inputs(q, tile)
             log_weights = part.scores(q_tile, k, tile, self.buffer).sub_(lse)
-            factor = None if d_entropy is None else (log_weights + 1.0).mul_(-d_entropy)
-            if factor is not None and not p.scoring.linear:
-                # A bias or score_mod may say -inf, and 0 * inf is NaN.
-                factor.masked_fill_(log_weights == -torch.inf, 0.0)
+            factor = None if d_entropy is None else self._entropy_factor(log_weights, d_entropy)
             weights = log_weights.exp_()
             if share is not None:
                 weights *= share
@@ -148,6 +145,14 @@ class _Backward:
             dq += d_q
             self.dk[:, keys] += d_k
         return dq * p.scoring.scale if p.scoring.score.is_dot else dq
+
+    def _entropy_factor(self, log_weights: Tensor, d_entropy: Tensor) -> Tensor:
+        """The entropy's gradient with respect to each weight: -(log w + 1) times the upstream gradient."""
+        factor = (log_weights + 1.0).mul_(-d_entropy)
+        if not self.part.problem.scoring.linear:
+            # A bias or score_mod may say -inf, and 0 * inf is NaN.
+            factor.masked_fill_(log_weights == -torch.inf, 0.0)
+        return factor
 
     def _inputs(self, q: Tensor, tile: Tile) -> tuple[Tensor, Tensor, Tensor]:
         """The q, k and v of a tile, with NaN and inf replaced if its mask may hide them."""
