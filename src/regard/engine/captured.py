@@ -1,8 +1,8 @@
-"""What score_mod, a bias or a score reads besides its arguments, noticed by asking about a few pairs.
+"""Find tensors that score_mod, a bias or a score reads besides its arguments, by calling it for a few pairs.
 
-Kernels run where autograd does not follow, so a tensor that learns and was not declared would get no
-gradient. Reading the variables of a function does not find every such tensor (`functools.partial`, a method,
-a list, a helper may hold it); its answer says whether there is one.
+Autograd does not see what happens in a kernel, so an undeclared tensor that requires grad would get no
+gradient. Inspecting the variables of a function does not find every such tensor: a `functools.partial`, a
+method, a list or a helper may hold it. The function's result does: it requires grad if there is one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Captured", "answers", "check_captured", "learns"]
 
 
 def check_captured(scoring: Scoring, q: Tensor, k: Tensor) -> None:
-    """Raise ScoreError if the scores depend on a tensor that learns but gets no gradient."""
+    """Raise ScoreError if the scores depend on a tensor that requires grad but would get no gradient."""
     if not torch.is_grad_enabled() or q.is_meta:
         return
     for part, answer in answers(scoring, q, k).items():
@@ -35,8 +35,10 @@ def check_captured(scoring: Scoring, q: Tensor, k: Tensor) -> None:
 
 
 def answers(scoring: Scoring, q: Tensor, k: Tensor) -> dict[str, Tensor]:
-    """What the user's functions return for a few pairs, queries and keys detached, by the name of the
-    function. What learns and is declared is left out."""
+    """The results of the user's functions for a few pairs, by the name of the function.
+
+    Queries and keys are detached. A bias with declared parameters that require grad is left out.
+    """
     declared = any(map(learns, scoring.bias_parameters()))
     asked = {
         part: ask() for part, ask in _questions(scoring, None, q, k).items() if part != "bias" or not declared
@@ -45,10 +47,11 @@ def answers(scoring: Scoring, q: Tensor, k: Tensor) -> dict[str, Tensor]:
 
 
 class Captured:
-    """What the user's functions read and answered when a call was made, to notice whether they still do.
+    """The tensors that the user's functions read, and their results, at the time of a call.
 
-    The functions are called again for gradients and for the cells of a map. PyTorch notices writes to what it
-    has saved for a backward pass, but neither writes to what functions read nor a number that has changed.
+    The functions are called again for gradients and for the cells of a map, and must then return the same.
+    PyTorch detects writes to tensors saved for a backward pass. It detects neither writes to other tensors
+    that the functions read nor a changed Python number.
     """
 
     def __init__(self, scoring: Scoring, mask: Mask | None, q: Tensor, k: Tensor) -> None:
@@ -61,9 +64,9 @@ class Captured:
             self._read += [(part, x, x._version) for x in noting.seen.values() if not x.is_inference()]
 
     def changed(self, answers: bool = True) -> tuple[str, str] | None:
-        """The function that is no longer what it was, and what has changed about it.
+        """The name of a function that has changed since the call, and how; None if none has.
 
-        Without `answers` only writes to tensors count: comparing answers waits for the device.
+        Without `answers`, only writes to tensors are checked: comparing results waits for the device.
         """
         for part, x, version in self._read:
             if x._version != version:
@@ -86,7 +89,7 @@ class Captured:
 
 
 class _Noting(TorchFunctionMode):
-    """Notes every tensor that is an argument of an operation."""
+    """Records every tensor that is an argument of an operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +103,7 @@ class _Noting(TorchFunctionMode):
 
 
 def _questions(scoring: Scoring, mask: Mask | None, q: Tensor, k: Tensor) -> dict[str, Callable[[], object]]:
-    """How to ask each of the user's functions about a few pairs, by the name of the function."""
+    """For each of the user's functions, by name, a function that calls it for a few pairs."""
     asked: dict[str, Callable[[], object]] = {}
     if 0 in q.shape or 0 in k.shape:
         return asked
@@ -115,7 +118,7 @@ def _questions(scoring: Scoring, mask: Mask | None, q: Tensor, k: Tensor) -> dic
         asked["bias"] = partial(scoring.bias_tile, place)
     score_mod = scoring.score_mod
     if score_mod is not None:
-        # At least float32, as in the kernels.
+        # The kernels compute scores in at least float32.
         wide = torch.promote_types(q.dtype, torch.float32)
         shape = [len(each) for each in ends]
         scores = torch.linspace(-1, 1.5, math.prod(shape), dtype=wide, device=q.device).view(shape)
@@ -162,5 +165,5 @@ def _variables(function: Callable[..., Tensor]) -> dict[str, object]:
     try:
         seen = inspect.getclosurevars(function)
     except ValueError:
-        return {}  # one of them has no value yet
+        return {}  # a closure variable has no value yet
     return {**seen.globals, **seen.nonlocals}

@@ -1,4 +1,5 @@
-"""Generated tokens whose statistics are computed together: many rows cost hardly more than one."""
+"""Statistics of generated tokens, computed for many tokens in one call: many rows cost hardly more than
+one."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from regard.models.translate import Frame
 
 __all__ = ["Deferred", "Observe", "may_wait", "only_appends"]
 
-# Observes a call; no row of it had more than so many keys.
+# Observes a call, given the largest number of keys that any of its rows had.
 Observe = Callable[[AttentionCall, int], None]
-# So many rows of a layer wait at most.
+# The largest number of rows that wait in one layer.
 ROWS = 128
 
 
 def only_appends(cache: Any) -> bool:
-    """Whether a cache makes new tensors at every step, so that those of earlier steps stay what they were."""
+    """Whether a cache makes new tensors at every step, so that the tensors of earlier steps never change."""
     from transformers import DynamicCache
 
     cache = getattr(cache, "self_attention_cache", cache)
@@ -32,7 +33,7 @@ def only_appends(cache: Any) -> bool:
 
 
 def may_wait(call: AttentionCall) -> bool:
-    """Whether a call of a few new rows can be observed later, beside those that follow it."""
+    """Whether a call of a few new rows can be observed later, in one call with the rows after it."""
     learns = torch.is_grad_enabled() and call.q.requires_grad
     described = call.plan is not None and call.bias is None
     cast = torch.is_autocast_enabled(call.q.device.type)
@@ -40,10 +41,10 @@ def may_wait(call: AttentionCall) -> bool:
 
 
 class Deferred:
-    """The rows of calls that follow each other in one text, of one layer, until they are observed.
+    """The rows of consecutive calls of one layer in one text, kept until they are observed.
 
-    `keys` and `values` are those of the last call, or, once a sliding cache drops some, those of the first
-    call that had them and the new ones of each call since.
+    `keys` and `values` hold the tensors of the last call. Once a sliding cache drops keys, they hold the
+    tensors of the last call before that, and the new keys and values of each call since.
     """
 
     def __init__(self, call: AttentionCall, observe: Observe) -> None:
@@ -54,14 +55,14 @@ class Deferred:
         self._writes = _writes(call)
 
     def add(self, call: AttentionCall) -> bool:
-        """Take another call; False if it does not continue those before, or if there is no room."""
+        """Add a call's rows; False if it does not continue the earlier calls, or would exceed ROWS."""
         new, frame = call.q.shape[2], call.frame
         if self.rows + new > ROWS or not self._goes_on(call):
             return False
         if frame.k_start == self.frames[0].k_start:
             self.keys, self.values = [call.k], [call.v]
         else:
-            # Copies, because one new key must not keep a whole cache alive.
+            # Cloned, because a view of one new key would keep the whole cache in memory.
             self.keys.append(call.k[:, :, -new:].clone())
             self.values.append(call.v[:, :, -new:].clone())
         self.frames.append(frame)
@@ -71,7 +72,10 @@ class Deferred:
         return True
 
     def finish(self) -> None:
-        """Observe all rows, in one call if the mask hides from each the keys that the cache had dropped."""
+        """Observe all rows.
+
+        This takes one call if the mask hides from each row the keys that the cache had dropped before it.
+        """
         if self._writes != _writes(self.last):
             raise RecordingError(
                 "keys or values of the cache were changed in place before the statistics of generated tokens "
@@ -100,7 +104,7 @@ class Deferred:
         return replace(self.last.plan, frame=frame)
 
     def _hidden(self, together: Frame) -> bool:
-        """Whether the mask hides from every row the keys that its cache had dropped."""
+        """Whether the mask hides from every row the keys that the cache had dropped before it."""
         dropped = torch.tensor([each.k_start - together.k_start for each in self.frames])
         counts = torch.tensor([each.q for each in self.frames])
         stop = counts.cumsum(0) + together.k - together.q
@@ -113,7 +117,7 @@ class Deferred:
         return any(bool((part.cover(*tiles) == Coverage.EMPTY).all()) for part in parts)
 
     def _goes_on(self, call: AttentionCall) -> bool:
-        """Whether the keys of a call are those seen before, or the last of them, and then the new ones."""
+        """Whether a call's keys are the earlier keys, or the last of them, followed by its new keys."""
         last, before, now = self.last, self.last.frame, call.frame
         stop = before.k_start + before.k
         if now.q_start != before.q_start + before.q or now.k_start + now.k != stop + now.q:
@@ -134,5 +138,5 @@ def _same(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 def _writes(call: AttentionCall) -> list[int]:
-    """How often keys and values were written to; PyTorch does not count that of tensors of inference mode."""
+    """How often keys and values were written to. PyTorch does not count for inference tensors."""
     return [x._version for x in (call.k, call.v) if not x.is_inference()]

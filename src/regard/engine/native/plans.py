@@ -1,7 +1,7 @@
-"""How to observe calls that are alike: everything but their numbers, worked out once.
+"""Plans for observed calls with equal shapes, mask and statistics: everything but the numbers, computed once.
 
-A plan allocates what a call returns, launches, and finishes the statistics. It runs the jobs of `attend` and
-`fold`, so its results are theirs to the last bit.
+A plan allocates a call's results, launches the kernel, and finishes the statistics. It runs the same jobs as
+`attend` and `fold`, so the results are bitwise equal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from regard.stats.folds import (
 __all__ = ["MapPlan", "RowPlan", "map_plan", "row_plan"]
 
 Seen = tuple[Problem, Tensor, Tensor, dict[str, Any]]
-# The fields of a job that point to the tensors of a fold: to results, or to sums that are collected.
+# By fold: fields of a job that point to the fold's own tensors (DIRECT, with the fold's attribute), or to a
+# buffer whose sums are added to the fold's tensor after the launch (COLLECTED).
 DIRECT = {
     EntropyFold: {"entropy": "into"},
     DistanceFold: {"distance": "into"},
@@ -54,7 +55,7 @@ DIRECT = {
     MixFold: {"sums": "into"},
 }
 COLLECTED = {ColumnFold: "column_sums", ColumnMaxFold: "column_tops", DiagonalFold: "diagonals"}
-# The fields of `Streamed` that belong to fields of a job.
+# By field of a job: the field of `Streamed` that it fills.
 ROWS = {
     "out": "out",
     "out_lse": "lse",
@@ -64,13 +65,13 @@ ROWS = {
     "peak_key": "argmax",
     "sums": "columns",
 }
-# The row limits of `are_large`, as Python numbers: one reduction tells them.
+# The limits of `are_large` as Python numbers, to compare with the result of one `aminmax`.
 LOW, HIGH = -LARGEST[torch.float32], LARGEST[torch.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class _Alike:
-    """What calls have in common, and the jobs they run."""
+    """What all calls of a plan share: the problem without its numbers, and the launch."""
 
     like: Problem
     library: Library
@@ -84,7 +85,7 @@ class _Alike:
 
 @dataclass(frozen=True, eq=False)
 class RowPlan(_Alike):
-    """One pass by the native kernels: the output, and statistics that ride."""
+    """One pass of the native kernels, which computes the output and the statistics."""
 
     ride: RowRide
     names: tuple[str, ...]
@@ -92,7 +93,7 @@ class RowPlan(_Alike):
     """The fields of the result that the launch fills."""
 
     def observe(self, q: Tensor, k: Tensor, v: Tensor) -> Seen | None:
-        """What `attend` returns, and its riders."""
+        """The results of `attend` and of the statistics computed in the same pass."""
         check()
         problem = self.problem(q, k, v)
         result = empty(problem, self.ride.riders)
@@ -103,7 +104,7 @@ class RowPlan(_Alike):
 
 
 def row_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]) -> RowPlan | None:
-    """A plan for statistics that all ride; None if one does not."""
+    """A plan for statistics that the forward pass computes; None if it cannot compute all of them."""
     library = load()
     ride = ride_of_rows(problem, frame, statistics, differentiable=False)
     if isinstance(library, str) or ride.names != statistics.keys() or not finite(*ride.columns.values()):
@@ -122,7 +123,7 @@ def row_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a fold adds to: a tensor in the state of a statistic."""
+    """The place of a fold's tensor: a statistic and a name in its state."""
 
     statistic: str
     name: str
@@ -133,7 +134,7 @@ class _Place:
 
 @dataclass(frozen=True, eq=False)
 class _Collected:
-    """Sums that are collected in memory with a margin, and then added to their place."""
+    """A buffer for sums, with a margin, whose contents are added to a state's tensor after the launch."""
 
     room: int
     own: tuple[Any, ...]
@@ -148,7 +149,7 @@ class _Collected:
 
 @dataclass(frozen=True, eq=False)
 class MapPlan(_Alike):
-    """PyTorch's kernel, and one pass over the map with all statistics."""
+    """PyTorch's kernel for the output, then one native pass over the map for all statistics."""
 
     call: Call
     statistics: Mapping[str, Statistic]
@@ -157,7 +158,7 @@ class MapPlan(_Alike):
     collected: tuple[_Collected, ...]
 
     def observe(self, q: Tensor, k: Tensor, v: Tensor) -> Seen | None:
-        """What `fold` finds, unless scores are large."""
+        """The results of `fold`; None if scores are too large for this path."""
         check()
         problem = self.problem(q, k, v)
         out, lse = with_lse(q, k, v, self.call.mask, self.call.causal, problem.scoring.scale)
@@ -175,7 +176,10 @@ class MapPlan(_Alike):
 
 
 def map_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]) -> MapPlan | None:
-    """A plan for statistics that one pass of the kernels sums up, over rows that all see something."""
+    """A plan for statistics that one native pass computes; None if there is none.
+
+    Every row must see a key.
+    """
     library = load()
     if isinstance(library, str) or problem.q_len < FEW or not in_one_call(problem) or not statistics:
         return None
@@ -210,7 +214,7 @@ def map_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]
 def _folds(
     frame: Frame, statistics: Mapping[str, Statistic], states: Mapping[str, State]
 ) -> list[Fold] | None:
-    """The folds of all statistics; None if one has none that a plan knows."""
+    """The folds of all statistics; None if a statistic has folds that no plan supports."""
     known = {*DIRECT, *COLLECTED, PairFold}
     folds: list[Fold] = []
     for name, statistic in statistics.items():
@@ -222,7 +226,7 @@ def _folds(
 
 
 def _one_table(batch: Batch) -> tuple[JobTable, Task] | None:
-    """The only task of a batch and its table, if it has one of the jobs of all heads."""
+    """The job table and task of a batch with a single task for all heads; None for other batches."""
     task = batch.tasks[0] if len(batch.tasks) == 1 else None
     if task is None or not isinstance(task.job, JobTable) or task.job.grid.visible.seeing is not None:
         return None
@@ -230,7 +234,7 @@ def _one_table(batch: Batch) -> tuple[JobTable, Task] | None:
 
 
 def _bare(problem: Problem) -> Problem:
-    """The problem without its numbers, which a plan need not hold."""
+    """The problem with empty q, k and v, so that a plan keeps no inputs in memory."""
     none = torch.empty(0, 0, 0, 0, dtype=torch.float32, device="cpu")
     return replace(problem, q=none, k=none, v=none)
 
@@ -240,17 +244,17 @@ def _operands(problem: Problem) -> dict[str, Tensor]:
 
 
 def _direct(fold: Fold) -> dict[str, Tensor]:
-    """The tensors of a fold by the field of a job that points to them."""
+    """A fold's own tensors, by the field of a job that points to them."""
     return {field: getattr(fold, at) for field, at in DIRECT.get(type(fold), {}).items()}
 
 
 def _points(job: JobTable, fold: Fold) -> bool:
-    """Whether a job writes to the tensors of a fold themselves, and not to memory of its own."""
+    """Whether a job writes directly to the fold's tensors, and not to a buffer."""
     return all(job.fields[field].terms[0] == x.data_ptr() for field, x in _direct(fold).items())
 
 
 def _places(states: Mapping[str, State]) -> dict[int, _Place]:
-    """Where in the states each tensor is, by its address."""
+    """The place of each tensor of the states, by its address."""
     return {x.data_ptr(): _Place(name, at) for name, state in states.items() for at, x in state.items()}
 
 
@@ -267,10 +271,10 @@ def _collected(share: Share, places: Mapping[int, _Place]) -> _Collected:
 
 
 def _whole(x: Tensor) -> Tensor:
-    """All the memory that a tensor is a part of."""
+    """A flat view of the whole storage of a tensor."""
     return x.as_strided((x.untyped_storage().nbytes() // x.element_size(),), (1,), 0)
 
 
 def _copy(x: Tensor) -> Tensor:
-    """A tensor of the same numbers to write to; what is expanded is only read."""
+    """A copy to write to; expanded tensors, which are only read, are returned as they are."""
     return x if 0 in x.stride() else x.clone()

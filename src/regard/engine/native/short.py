@@ -1,8 +1,8 @@
-"""Short observations: what follows from shapes, mask and statistics is remembered, and the numbers are left.
+"""Short observed calls: everything that depends only on shapes, mask and statistics is computed once.
 
-A call that is like an earlier one needs no checks, no schedule and no table of jobs: one kernel call, or
-PyTorch's kernel and then one, fills fresh tensors. Only calls that need no error, gradient or option come
-this way.
+A call with the same shapes, mask and statistics as an earlier one needs no checks, no schedule and no job
+table: one native kernel, or PyTorch's kernel and a native one, fills new tensors. Calls with gradients, other
+options or errors do not use this path.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from regard.stats import Frame, by_name
 
 __all__ = ["short_observed"]
 
-# In larger calls the numbers take longer than all that is saved, and a plan holds results like theirs.
+# Largest q.numel() of a planned call. In larger calls the kernels' time exceeds what a plan saves, and a plan
+# keeps tensors of the size of the results in memory.
 NUMBERS = 1 << 18
 Seen = tuple[Problem, Tensor, Tensor, dict[str, Any]]
 
@@ -38,11 +39,11 @@ Seen = tuple[Problem, Tensor, Tensor, dict[str, Any]]
 def short_observed(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, scale: float | None, statistics: tuple[object, ...]
 ) -> Seen | None:
-    """Problem, output, log-sum-exp and statistics; None if a call is to be run in the ordinary way."""
+    """The problem, output, log-sum-exp and statistics of a call; None if it needs the general path."""
     if q.dtype != torch.float32 or not suits(q, k, v) or max(q.shape[2], k.shape[2]) > SHORT:
         return None
     if mask is not None:
-        # Raises if the tensor of the mask was written to, which no cache notices by itself.
+        # Raises if the mask's tensor was written to since the mask was made; the cache of plans cannot tell.
         mask = mask.bind(*q.shape[:2])
         if mask.batch is not None:
             return None
@@ -58,7 +59,10 @@ def short_observed(
 
 @dataclass(eq=False)
 class _Like:
-    """Calls that are alike; they have a plan from the second one on, because many never come again."""
+    """Calls with equal shapes, mask and statistics.
+
+    The plan is made at the second call, because many calls are never repeated.
+    """
 
     mask: Mask | None
     scale: float | None
@@ -69,7 +73,7 @@ class _Like:
     came: bool = False
 
     def plan(self) -> RowPlan | MapPlan | None:
-        """How to run such a call; None if there is no short way, or this is the first."""
+        """The plan for these calls; None for the first call, or if no plan can run them."""
         came, self.came = self.came, True
         return self._found if came else None
 
@@ -94,7 +98,7 @@ class _Like:
             statistic.check(replace(frame, values=v))
         with suppress(StatisticError):
             return row_plan(problem, frame, named) or map_plan(problem, frame, named)
-        # It weighs values, which no plan has.
+        # A statistic read `frame.values`, which no plan provides.
         return None
 
 
@@ -107,5 +111,5 @@ def _like(
     k: torch.Size,
     strides: tuple[tuple[int, ...], ...] | None,
 ) -> _Like:
-    # What is no value is not remembered: then every call is the first of its kind.
+    # `remembered` does not cache arguments that are not values; every such call counts as the first.
     return _Like(mask, scale, statistics, q, k, strides)
