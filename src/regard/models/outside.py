@@ -87,8 +87,9 @@ class _Running:
         names = list(signature(module.forward).parameters)
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         ids, mask = given.get("input_ids", args[0] if args else None), given.get("attention_mask")
-        known = isinstance(ids, Tensor) and ids.ndim == 2 and not ids.is_floating_point()
-        self.batch, self.length = tuple(ids.shape) if known else (None, None)
+        self.batch = self.length = None
+        if isinstance(ids, Tensor) and ids.ndim == 2 and not ids.is_floating_point():
+            self.batch, self.length = ids.shape
         translates = "decoder_input_ids" in names
         # A decoder is called after its encoder, whose padding is not its own.
         if module is self.model or translates or given.get("encoder_hidden_states") is not None:
@@ -123,7 +124,10 @@ class _Running:
             call = replace(call, mask=Causal()) if square else given_mask(call, allowed[None, None])
         elif mask is not None:
             mask = mask[:, None] if one_head and mask.ndim == 3 else mask[(None,) * (4 - mask.ndim)]
-            mask, rows = mask.expand(-1, -1, q.shape[2], k.shape[2]), self._text(*q.shape[::2], k.shape[2])
+            mask, rows = (
+                mask.expand(-1, -1, q.shape[2], k.shape[2]),
+                self._text(q.shape[0], q.shape[2], k.shape[2]),
+            )
             if rows is not None:
                 forbidden = False if mask.dtype == torch.bool else -torch.inf
                 mask = mask.expand(len(rows), -1, -1, -1).masked_fill(~rows, forbidden)
@@ -186,9 +190,9 @@ class _Running:
         if not scores.is_floating_point() or scores.ndim < 3:
             return None
         if scores.ndim == 3:
-            batch = -1 if heads else self.batch
-            rest = heads or batch
-            return scores.unflatten(0, (batch, heads or -1)) if rest and scores.shape[0] % rest == 0 else None
+            folded = (-1, heads) if heads else (self.batch or 0, -1)
+            known = max(folded)
+            return scores.unflatten(0, folded) if known and scores.shape[0] % known == 0 else None
         if scores.ndim > 4 or (heads is not None and scores.shape[1] != heads):
             raise self._in_pieces(f"makes scores of shape {tuple(scores.shape)}")
         return scores
