@@ -36,7 +36,10 @@ TESTS: list[tuple[str, list[str]]] = [
         ["tests/engine/test_native.py", "tests/engine/test_native_attention.py"],
     ),
     ("src/regard/engine/cache.py", ["tests/engine/test_cache.py"]),
-    ("src/regard/engine/inputs.py", ["tests/engine/test_errors.py", "tests/engine/test_option_errors.py"]),
+    (
+        "src/regard/engine/inputs.py",
+        ["tests/engine/test_errors.py", "tests/engine/test_option_errors.py", "tests/engine/test_unused.py"],
+    ),
     (
         "src/regard/engine/captured.py",
         ["tests/engine/test_captured.py", "tests/engine/test_option_errors.py"],
