@@ -239,7 +239,7 @@ def test_a_bias_and_a_score_of_your_own_must_declare_what_learns():
     for option in ({"bias": Bonus()}, {"score": Weighed()}):
         name = type(next(iter(option.values()))).__name__
         with pytest.raises(ScoreError) as caught:
-            attention(**given(**option))
+            attention(**given(**option, score_mod=lambda s, b, h, i, j: s))
         assert str(caught.value) == (
             f"{name}.tile reads a tensor that requires grad and is not among its parameters(), so it would "
             "get no gradient. Return it from parameters(), or detach it."
