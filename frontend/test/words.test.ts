@@ -42,3 +42,7 @@ it("keeps the brightest token of every row of the strip, however many lines fall
   expect(rows.filter((x) => x > 0)).toHaveLength(2);
   expect(heat(layout, light, 1, "linear", 400).filter((x) => x > 0)).toHaveLength(20);
 });
+
+it("does not let a sign in the text turn the words around a piece round", () => {
+  expect(around(pieces("a", " \u202eb", " c", "\u202c d"), 2)).toEqual(["a b", " d"]);
+});

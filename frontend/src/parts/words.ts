@@ -43,7 +43,9 @@ export function around(tokens: Pieces, i: number, most = 18): [before: string, a
   let [before, after] = ["", ""];
   for (let j = i - 1; j >= 0 && before.length <= most; j--) before = tokens.raw(j) + before;
   for (let j = i + 1; j < tokens.count && after.length <= most; j++) after += tokens.raw(j);
-  const line = (text: string): string => text.replace(/\s+/g, " ");
+  // A sign that turns the rest of a line round would do so to the tokens of others too.
+  const line = (text: string): string =>
+    text.replace(/[\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "").replace(/\s+/g, " ");
   const [left, right] = [line(before), line(after)];
   return [
     left.length > most ? `…${[...left].slice(-most).join("")}` : left,
