@@ -33,7 +33,9 @@ class View:
             # Tokens have numbers at once; weight, score and rank are dots until they have arrived.
             expect(page.get_by_test_id("readout")).not_to_contain_text("…")
         if self.name == "atlas":
-            expect(page.get_by_test_id("atlas-details")).not_to_contain_text("Computing")
+            details = page.get_by_test_id("atlas-details")
+            expect(details).not_to_contain_text("Computing")
+            expect(details).to_contain_text("Weight on it, along the text")  # evidence is asked for by itself
 
     def read(self, page: Page) -> list[str]:
         found = [text for testid in self.numbers for text in page.get_by_test_id(testid).all_inner_texts()]

@@ -16,7 +16,7 @@ from regard.models import Recording, record
 from viewer.e2e.conftest import served_here
 from viewer.e2e.files import export
 from viewer.e2e.test_accessible import ALL, AXE, OF_COLOURS, RUN
-from viewer.e2e.waiting import map_is_drawn
+from viewer.e2e.waiting import eventually, map_is_drawn
 
 # Opacity of the patches, row by row.
 HEAT = """() => {
@@ -127,7 +127,7 @@ def test_an_exported_page_has_the_picture(page: Page, offline: Page, address: di
     wanted = page.get_by_test_id("picture-heaviest").locator(".number").all_inner_texts()
     offline.goto(export(page, "html", tmp_path).as_uri())
     expect(offline.get_by_test_id("picture-heaviest").locator(".number")).to_have_text(wanted)
-    assert offline.evaluate(HEAT) == page.evaluate(HEAT)
+    eventually(offline, lambda: offline.evaluate(HEAT) == page.evaluate(HEAT))
     loaded = "document.querySelector('.picture-frame img').naturalWidth"
     assert offline.evaluate(loaded) == 32
 
