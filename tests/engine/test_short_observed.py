@@ -24,6 +24,7 @@ pytestmark = where_kernels_are
 ROWS = (Entropy(), MaxScore(), SinkMass(), MeanDistance())
 MASKS = {"none": None, "causal": Causal(), "window": Causal() & Window(3), "shifted": Causal(-1) | Window(1)}
 STATISTICS = {
+    "none": (),
     "entropy": (Entropy(),),
     "rows": ROWS,
     "two column sums": (SinkMass(2), SinkMass(3).named("more")),

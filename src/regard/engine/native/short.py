@@ -40,7 +40,13 @@ def short_observed(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, scale: float | None, statistics: tuple[object, ...]
 ) -> Seen | None:
     """The problem, output, log-sum-exp and statistics of a call; None if it needs the general path."""
-    if q.dtype != torch.float32 or not suits(q, k, v) or max(q.shape[2], k.shape[2]) > SHORT:
+    # Without statistics PyTorch's kernel attends, which rounds otherwise.
+    if (
+        not statistics
+        or q.dtype != torch.float32
+        or not suits(q, k, v)
+        or max(q.shape[2], k.shape[2]) > SHORT
+    ):
         return None
     if mask is not None:
         # Raises if the mask's tensor was written to since the mask was made; the cache of plans cannot tell.
