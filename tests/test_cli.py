@@ -89,7 +89,7 @@ def test_a_page_and_json_together_keep_the_json_clean(capsys, tmp_path):
         (["--example", "dog"], "no example is called 'dog'; there are 'cat', 'three'."),
         (["--query", "dog"], "no query is called 'dog'; there are 'The', 'cat', 'sat', 'down'."),
         (["--query", "9"], "query 9 is out of range; there are 4, counted from 0."),
-        (["--json", "--query", "sat"], "--json holds every query; leave out --query, or leave out --json."),
+        (["--json", "--query", "sat"], "--json prints every query; leave out --query, or leave out --json."),
     ],
 )
 def test_a_refusal_is_one_line_and_status_2(capsys, arguments, text):

@@ -98,7 +98,10 @@ def test_the_page_finds_figures_that_are_elsewhere(run, tmp_path):
     [
         (("--docs", "missing/claims.md"), "missing/claims.md cannot be written: there is no such folder."),
         (("--docs", "."), ". cannot be written: it is a folder."),
-        (("--figures", "file.txt"), "file.txt cannot be made a folder: File exists."),
+        (
+            ("--figures", "file.txt"),
+            "file.txt cannot be created: File exists. Name a folder that can be written to.",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_said_before_anything_is_measured(

@@ -23,14 +23,14 @@ class MapLayer(Layer):
     def __init__(self, whole: AttentionMap) -> None:
         super().__init__(Site("map", "decoder", 0))
         self._whole = whole
+        self.source = self._parts
         self.mask = self.first_mask = whole.mask
 
     @property
     def map(self) -> AttentionMap:
         return self._whole
 
-    @property
-    def segments(self) -> list[Segment]:
+    def _parts(self) -> list[Segment]:
         p = self._whole.problem
         return [Segment(self._whole.lse, {}, p.q, p.k, p.v)]
 
