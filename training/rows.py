@@ -172,6 +172,11 @@ def plant(
         piece = [*before, *fact.answer, *after, *([paragraph_end] if asks else [])]
         pieces.append(np.array(piece))
         written += len(piece)
+        if fact is asked_last and written > room:
+            # No sentence ended in time, so the row begins with the fact.
+            pieces.insert(0, np.array(piece))
+            answers = [at + len(piece) for at in answers]
+            written += len(piece)
     pieces.append(text[done:])
     row = np.concatenate([np.concatenate(pieces)[:room], final]).astype(np.int64)
     answers = [at for at in answers if at < room] + list(range(length - len(asked_last.answer), length))

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from effort import examples
@@ -291,6 +291,7 @@ def occurrences(row: np.ndarray, piece: tuple[int, ...]) -> list[int]:
 
 
 @given(st.integers(0, 10_000), st.integers(200, 700))
+@example(625, 200)  # no sentence ends in time
 @examples(30)
 def test_planted_facts_stand_before_their_questions_and_the_last_is_asked_at_the_end(seed, length):
     import random
