@@ -17,7 +17,7 @@ TABLE = torch.zeros(9)
 
 
 class Shown(Mask):
-    """A mask of somebody's own."""
+    """A mask that a user wrote."""
 
     def __init__(self, shown: torch.Tensor) -> None:
         self.shown = shown

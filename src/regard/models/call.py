@@ -72,7 +72,7 @@ class AttentionCall:
 
 
 class _LaterMap(AttentionMap):
-    """The map of a call whose tensors nobody changes; its attributes are missing until one is read."""
+    """The map of a call whose tensors stay unchanged; it is made when an attribute is first read."""
 
     def __init__(self, call: AttentionCall) -> None:
         self._call = call

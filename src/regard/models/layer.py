@@ -207,7 +207,7 @@ class Layer:
             self.mask = mask if self.whole else self.mask
 
     def defer(self, call: AttentionCall, observe: Observe) -> bool:
-        """Keep the rows of a call until somebody looks, and then let `observe` extend this layer.
+        """Keep the rows of a call until the layer is read; then `observe` extends it.
 
         False if they cannot wait.
         """

@@ -8,7 +8,8 @@ import { Segmented } from "../../parts/segmented";
 import type { Sight, Source } from "../../source/source";
 import { useViewState, type ViewState } from "../../state";
 import { useAsking } from "../text/asking";
-import { type Direction, type Heads, TextModel } from "../text/model";
+import { TextModel } from "../text/model";
+import { Question } from "../text/Question";
 import { Canvas } from "./Canvas";
 import { Heaviest } from "./Heaviest";
 import { useSpoken } from "./said";
@@ -106,32 +107,9 @@ function Shown({ source, state, open, pictures }: ShownProps) {
 
 function Bar({ model }: { model: TextModel }) {
   const { scale } = model.state;
-  const live = model.source.kind !== "static";
   return (
     <div class="picture-bar" role="group" aria-label="How to look">
-      {live && (
-        <Segmented<Direction>
-          name="Direction"
-          value={model.direction.value as Direction}
-          values={[
-            ["keys", "what it looks at"],
-            ["queries", "what looks at it"],
-          ]}
-          onChange={(value) => model.turn(value)}
-        />
-      )}
-      {live && (
-        <Segmented<Heads>
-          name="Heads"
-          value={model.heads.value as Heads}
-          values={[
-            ["one", "this head"],
-            ["mean", "layer mean"],
-            ["max", "layer max"],
-          ]}
-          onChange={(value) => (model.heads.value = value)}
-        />
-      )}
+      <Question model={model} />
       <Segmented
         name="Brightness"
         value={scale.value}

@@ -15,8 +15,9 @@ import { useAsking } from "./asking";
 import { Bipartite } from "./Bipartite";
 import { textExporter } from "./exporting";
 import { entropy } from "./light";
-import { type Direction, type Heads, TextModel } from "./model";
+import { TextModel } from "./model";
 import { Page, type PageLayout, type Part } from "./Page";
+import { Question } from "./Question";
 
 /** The document, with the tokens that one token looks at, or is looked at by, lit up. */
 export function TextView({ source }: { source: Source }) {
@@ -70,7 +71,6 @@ function Pages({ model, pages }: { model: TextModel; pages: Map<Part, PageLayout
 
 function Bar({ model }: { model: TextModel }) {
   const { scale } = model.state;
-  // An exported page holds the direction and the heads that were on screen.
   const live = model.source.kind !== "static";
   const lines = live || model.arcs.value === "lines";
   const arcs = [
@@ -80,29 +80,7 @@ function Bar({ model }: { model: TextModel }) {
   ] as [string, string][];
   return (
     <div class="text-bar" role="group" aria-label="How to look">
-      {live && (
-        <Segmented<Direction>
-          name="Direction"
-          value={model.direction.value as Direction}
-          values={[
-            ["keys", "what it looks at"],
-            ["queries", "what looks at it"],
-          ]}
-          onChange={(value) => model.turn(value)}
-        />
-      )}
-      {live && (
-        <Segmented<Heads>
-          name="Heads"
-          value={model.heads.value as Heads}
-          values={[
-            ["one", "this head"],
-            ["mean", "layer mean"],
-            ["max", "layer max"],
-          ]}
-          onChange={(value) => (model.heads.value = value)}
-        />
-      )}
+      <Question model={model} />
       <Segmented name="Arcs" value={model.arcs.value} values={arcs} onChange={(value) => (model.arcs.value = value)} />
       <Segmented
         name="Units"
