@@ -73,8 +73,19 @@ class Ranks:
                 lands = torch.empty_like(x, device="cpu") if self.staged and x.is_cuda else x
                 kept.append((x, lands))
                 ops.append(self._op(dist.irecv, lands, peer, tag))
-        works = dist.batch_isend_irecv(ops) if ops else []
+        try:
+            works = dist.batch_isend_irecv(ops) if ops else []
+        except RuntimeError as error:
+            # The peer is gone already.
+            raise self.lost(error) from error
         return Flight(works, kept, self)
+
+    def lost(self, error: RuntimeError) -> DistributedError:
+        """The error for an exchange that another rank does not take part in."""
+        return DistributedError(
+            f"rank {self.rank} lost another rank while exchanging tensors (it may have failed, or takes "
+            f"longer than timeout={self.timeout:g} s): {str(error).splitlines()[0]}"
+        )
 
     def _op(self, kind: Any, x: Tensor, peer: int, tag: int) -> dist.P2POp:
         return dist.P2POp(kind, x, group=self.group, tag=tag, group_peer=peer)
@@ -99,10 +110,7 @@ class Flight:
                 else:
                     work.wait(timedelta(seconds=max(0.001, end - time.monotonic())))
             except RuntimeError as error:
-                raise DistributedError(
-                    f"rank {self.ranks.rank} lost another rank while exchanging tensors (it may have failed, "
-                    f"or takes longer than timeout={self.ranks.timeout:g} s): {str(error).splitlines()[0]}"
-                ) from error
+                raise self.ranks.lost(error) from error
         for x, lands in self.kept:
             if lands is not x:
                 x.copy_(lands)
