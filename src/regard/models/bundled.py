@@ -71,10 +71,12 @@ def _model(kind: type[SmolLM3ForCausalLM]) -> SmolLM3ForCausalLM:
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             given = kwargs or {}
-            if getattr(func, "__module__", None) == "torch.nn.init" or func in draws:
+            if getattr(func, "__module__", None) in drawing or func in draws:
                 return given["tensor"] if "tensor" in given else args[0]
             return func(*args, **given)
 
+    # While it makes a model, transformers puts functions of its own in place of PyTorch's.
+    drawing = ("torch.nn.init", "transformers.initialization")
     draws = (torch.Tensor.normal_, torch.Tensor.uniform_)
     config = SmolLM3Config.from_pretrained(DATA, local_files_only=True)
     config.name_or_path = str(DATA)

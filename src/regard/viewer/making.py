@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,10 @@ import torch
 from torch import Tensor
 
 from regard._version import __version__
-from regard.errors import ModelError
+from regard.errors import ModelError, RecordingError
 from regard.models import LoadedModel, Recording, context_length, encode, record, sample_book, watch
 from regard.models.bundled import DATA
 from regard.models.identity import ModelIdentity
-from regard.models.manifest import COMPLETE
 from regard.viewer.jobs import Job
 
 __all__ = [
@@ -26,6 +26,8 @@ __all__ = [
     "last_only",
     "likeliest",
     "record_text",
+    "recorded",
+    "story_path",
 ]
 
 CANDIDATES = 8
@@ -41,16 +43,45 @@ def record_text(
     return record(loaded, text, store=store, overwrite=True, too_long=too_long, progress=progress)
 
 
+def story_path(text: str, cache: Path) -> Path:
+    """Where the bundled model's recording of a text is cached; found without loading the model.
+
+    The name depends on the model's files and on every version that has a say in what is recorded.
+    """
+    found = hashlib.sha256()
+    for part in (str(DATA), text, __version__, _version_of("torch"), _version_of("transformers")):
+        found.update(f"{part}\0".encode())
+    for file in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        found.update((DATA / file).read_bytes())
+    return cache / "recordings" / f"bundled-{found.hexdigest()[:24]}.regard"
+
+
+def _version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def recorded(path: Path) -> bool:
+    """Whether a recording is complete, with every file of the size it should have."""
+    try:
+        return Recording.open(path).complete
+    except RecordingError:
+        return False
+
+
 def cached_recording(
-    loaded: LoadedModel, text: str, cache: Path, *, too_long: str = "extend", progress: Progress | None = None
+    loaded: LoadedModel, text: str, cache: Path, *, path: Path | None = None, progress: Progress | None = None
 ) -> Path:
-    """The recording of a text, cached by model, text and version of regard."""
-    model = ModelIdentity.of(loaded.model).fingerprint
-    key = hashlib.sha256("\0".join([model, text, too_long, __version__]).encode()).hexdigest()[:24]
-    path = cache / "recordings" / f"{key}.regard"
-    if not (path / COMPLETE).is_file():
+    """The recording of a text, cached by model, text and version of regard, or at `path`."""
+    if path is None:
+        model = ModelIdentity.of(loaded.model).fingerprint
+        key = hashlib.sha256("\0".join([model, text, "extend", __version__]).encode()).hexdigest()[:24]
+        path = cache / "recordings" / f"{key}.regard"
+    if not recorded(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        record_text(loaded, text, path, too_long=too_long, progress=progress)
+        record_text(loaded, text, path, progress=progress)
     return path
 
 
@@ -63,7 +94,7 @@ def book_path(cache: Path) -> Path:
 def book_recording(loaded: LoadedModel, cache: Path, progress: Progress | None = None) -> Path:
     """The recording of the bundled book, made once."""
     path = book_path(cache)
-    if not (path / COMPLETE).is_file():
+    if not recorded(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         record_text(loaded, sample_book(), path, progress=progress)
     return path

@@ -39,7 +39,11 @@ def open_viewer(
         return
 
     def make(tell: Callable[..., None]) -> Session:
-        return prepared(settings, text, tell, book=book)
+        from regard.viewer.shelf import HALF
+
+        session = prepared(settings, text, tell, book=book)
+        session.shelf.warm(HALF if book else session.shelf.names[0])
+        return session
 
     serve(settings, make, open_browser=open_browser, say=say)
 
@@ -70,36 +74,58 @@ def prepared(
     book: bool = False,
 ) -> Session:
     """A session with at least one recording; `tell(doing, done, total)` receives the progress."""
-    from regard.models import load_text, progress, sample_text
-    from regard.models.manifest import COMPLETE
-    from regard.viewer.making import book_path, book_recording, cached_recording
-    from regard.viewer.session import BOOK, Session
+    from regard.viewer.session import Session
     from regard.viewer.shelf import BUNDLED, HALF
 
     check(settings, text)
     session = Session(settings)
     if settings.recordings and text is None and not book:
         return session
-    name = HALF if book else session.shelf.names[0]
-    hear = tell or (lambda *_: None)
-    hear("Loading the bundled model" if name in (BUNDLED, HALF) else f"Loading the model ({name})")
+    _add_recording(session, HALF if book else session.shelf.names[0], text, tell or (lambda *_: None))
+    if session.shelf.names[0] == BUNDLED and not book:
+        _add_finished_book(session)
+    return session
+
+
+def _add_recording(session: Session, name: str, text: str | None, tell: Callable[..., None]) -> None:
+    """Add the recording that the viewer shows first; only what is not cached needs the model."""
+    from regard.models import load_text, progress, sample_text
+    from regard.viewer.making import book_path, book_recording, cached_recording, recorded, story_path
+    from regard.viewer.session import BOOK
+    from regard.viewer.shelf import BUNDLED, HALF
+
+    cache, book = session.settings.cache, name == HALF
+    said = sample_text() if text is None else load_text(text)
+    path = book_path(cache) if book else story_path(said, cache) if name == BUNDLED else None
+    title = "bundled story" if text is None else Path(text).name if _is_file(text) else said
+    title = BOOK if book else title[:40] if name == BUNDLED else f"{title[:40]} ({name})"
+    if path is not None and recorded(path):
+        session.library.add(path, title)
+        return
+    tell("Loading the bundled model" if name in (BUNDLED, HALF) else f"Loading the model ({name})")
     loaded = session.shelf.load(name)
+    doing = "Reading the whole book" if book else "Recording its attention, layer by layer"
     with progress("Recording") as bar:
 
         def step(done: int, total: int) -> None:
             bar(done, total)
-            hear("Reading the whole book" if book else "Recording its attention, layer by layer", done, total)
+            tell(doing, done, total)
 
         if book:
-            session.library.add(book_recording(loaded, settings.cache, step), BOOK)
-            return session
-        said = sample_text() if text is None else load_text(text)
-        path = cached_recording(loaded, said, settings.cache, progress=step)
-    title = "bundled story" if text is None else Path(text).name if _is_file(text) else said
-    session.library.add(path, title[:40] if name == BUNDLED else f"{title[:40]} ({name})")
-    if name == BUNDLED and (book_path(settings.cache) / COMPLETE).is_file():
-        session.library.add(book_path(settings.cache), BOOK)
-    return session
+            path = book_recording(loaded, cache, step)
+        else:
+            path = cached_recording(loaded, said, cache, path=path, progress=step)
+    session.library.add(path, title)
+
+
+def _add_finished_book(session: Session) -> None:
+    """Add the book if it was recorded before."""
+    from regard.viewer.making import book_path, recorded
+    from regard.viewer.session import BOOK
+
+    path = book_path(session.settings.cache)
+    if recorded(path):
+        session.library.add(path, BOOK)
 
 
 def with_defaults(recordings: Sequence[Path], model: str | None, **given: Any) -> Settings:

@@ -36,7 +36,8 @@ def serve(
 
     It listens on loopback. If `settings.host` is another address, it generates a token, which the printed
     address contains. If the port is taken, a free one is used. `session` is a session, or a function that
-    makes one; while it runs, the server answers with a progress page.
+    makes one; by default it shows the recordings of `settings`. Until it is there, the server answers with a
+    progress page.
     """
     import uvicorn
 
@@ -45,13 +46,13 @@ def serve(
         settings = replace(settings, token=secrets.token_urlsafe(24))
     opened = listen(settings, say)
     settings = replace(settings, port=opened.getsockname()[1])
-    starting = Starting()
+    starting = Starting(patient=not callable(session))
     config = uvicorn.Config(starting, log_level="warning", timeout_graceful_shutdown=1, server_header=False)
     server = uvicorn.Server(config)
     made = _Making(settings, session, starting, server)
     address = address_of(settings)
     told = (server, address, address_for_others(settings), open_browser, say)
-    if callable(session):
+    if session is None or callable(session):
         made.start()
     else:
         made.run()
@@ -77,7 +78,9 @@ class _Making(threading.Thread):
 
     def run(self) -> None:
         try:
-            # This imports PyTorch, which takes seconds.
+            import torch  # noqa: F401  # takes seconds, so the page names it
+
+            self.starting.tell("Loading the viewer")
             from regard.viewer.app import create_app
             from regard.viewer.session import Session
 
@@ -88,6 +91,8 @@ class _Making(threading.Thread):
             self.starting.app = create_app(self.settings, cast(Session, self.session))
         except Exception as error:
             self.error = error
+            told = str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
+            self.starting.fail(self.settings.without_folders(told))
             self.server.should_exit = True
 
     def close(self) -> None:

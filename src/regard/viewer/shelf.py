@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from regard.errors import ModelError
 from regard.models import LoadedModel, Recording, bundled, load_model
 from regard.models.bundled import DATA
+from regard.viewer.serving import MAKING
 
 __all__ = ["BUNDLED", "HALF", "PATIENCE", "Shelf", "model_name"]
 
@@ -21,6 +23,8 @@ BUNDLED = "bundled"
 HALF = "bundled, bfloat16"
 # Seconds that a request waits for a busy model.
 PATIENCE = 20.0
+# Seconds until a model is loaded that nobody has needed yet: importing holds up the threads that answer.
+WARMING = 3.0
 
 
 class Shelf:
@@ -51,6 +55,21 @@ class Shelf:
             if name not in self._loaded:
                 self._loaded[name] = self._made(name)
             return self._loaded[name]
+
+    def warm(self, name: str, seconds: float = WARMING) -> None:
+        """Load a model in the background, after a while in which a page can draw its first picture.
+
+        If that fails, whoever needs the model first is told why.
+        """
+        if name in self._loaded:
+            return
+
+        def load() -> None:
+            time.sleep(seconds)
+            with suppress(Exception):
+                self.load(name)
+
+        threading.Thread(target=load, name=MAKING, daemon=True).start()
 
     def _made(self, name: str) -> LoadedModel:
         if name == HALF:
