@@ -9,8 +9,8 @@ import pytest
 
 from regard.viewer import Settings
 from regard.viewer.opening import prepared
-from regard.viewer.serving import MAKING
 from regard.viewer.shelf import BUNDLED, Shelf
+from regard.viewer.starting import MAKING
 
 TEXT = "Once upon a time there was a lamp."
 
@@ -59,6 +59,7 @@ def test_another_version_or_installation_reads_the_text_again(
 @pytest.mark.parametrize("damage", ["unfinished", "cut off"])
 def test_a_recording_that_is_not_whole_is_made_again(settings, loads, damage):
     (entry,), _ = prepared(settings, TEXT).library.entries()
+    assert entry.path is not None
     if damage == "unfinished":
         about = json.loads((entry.path / "manifest.json").read_text())
         (entry.path / "manifest.json").unlink()

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from types import SimpleNamespace
 
 import httpx
-import pytest
 
 from loops import finished
 from regard.errors import ModelError
@@ -123,5 +122,4 @@ def test_what_goes_wrong_meanwhile_is_told_and_ends_the_server(tmp_path):
     made = _Making(Settings(cache=tmp_path), make, starting, server)
     made.run()
     assert (server.should_exit, starting.error) == (True, "no model in files")
-    with pytest.raises(ModelError, match="no model"):
-        raise made.error
+    assert isinstance(made.error, ModelError)

@@ -76,7 +76,7 @@ def view(
 
 def _leave() -> None:
     """End now if Ctrl-C came while a model is loading: half-loaded libraries abort at exit."""
-    from regard.viewer.serving import MAKING
+    from regard.viewer.starting import MAKING
 
     if any(thread.name == MAKING for thread in threading.enumerate()):
         sys.stdout.flush()

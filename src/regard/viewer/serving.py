@@ -15,14 +15,12 @@ from typing import Any, cast
 
 from regard.errors import RegardError
 from regard.viewer.settings import Settings
-from regard.viewer.starting import Starting
+from regard.viewer.starting import MAKING, Starting
 
-__all__ = ["MAKING", "address_for_others", "address_of", "listen", "serve"]
+__all__ = ["address_for_others", "address_of", "listen", "serve"]
 
 PORT = 7270
 BACKLOG = 2048
-# The name of the thread that loads a model while the server runs.
-MAKING = "regard-making"
 
 
 def serve(

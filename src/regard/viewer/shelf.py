@@ -14,7 +14,7 @@ import torch
 from regard.errors import ModelError
 from regard.models import LoadedModel, Recording, bundled, load_model
 from regard.models.bundled import DATA
-from regard.viewer.serving import MAKING
+from regard.viewer.starting import MAKING
 
 __all__ = ["BUNDLED", "HALF", "PATIENCE", "Shelf", "model_name"]
 

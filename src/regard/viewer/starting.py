@@ -9,13 +9,15 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-__all__ = ["Starting"]
+__all__ = ["MAKING", "Starting"]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PROGRESS = "/starting"
+# The name of threads that load a model while the server runs.
+MAKING = "regard-making"
 # Seconds after which a page that has not asked counts as closed; browsers slow hidden pages to one a second.
 LOOKING = 3.0
 PAGE = """\
