@@ -153,9 +153,71 @@ def test_results_are_tables_figures_and_plain_data(ids):
     assert lost.best(0.2).kl == min(loss.kl for loss in lost.losses if loss.keep == 0.2)
     assert lost.table().row_count == 12
     assert lost.heads("tova", 0.2, 5).row_count == 5
-    assert [axes.get_ylabel() for axes in lost.figure().axes] == ["KL of the next token (nats)"]
+    drawn = lost.figure().axes
+    assert drawn[0].get_ylabel() == "KL of the next token (nats)"
+    heads = [axes for axes in drawn if axes.images]
+    assert [axes.get_title().split()[0] for axes in heads] == list(lost.policies)
+    shown = torch.as_tensor(heads[2].images[0].get_array()).float()
+    torch.testing.assert_close(shown, lost.of("tova", 0.2).mass_lost)
     data = json.loads(json.dumps(lost.to_dict(), allow_nan=False))
     assert (data["prompt"], data["continuation"], len(data["losses"])) == (PROMPT, N - PROMPT, 12)
+
+
+def test_with_one_share_the_figure_has_a_point_for_each_policy(ids):
+    lost = evaluate(llama(), ids, keep=[0.25], policies=[SnapKV(), TOVA()], prompt=PROMPT)
+    axes = lost.figure().axes[0]
+    drawn = {round(float(line.get_xdata()[0]), 9) for line in axes.lines}
+    assert drawn == {round(loss.kl, 9) for loss in lost.losses}
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == [loss.policy for loss in sorted(lost.losses, key=lambda loss: -loss.kl)]
+
+
+def test_a_head_measured_alone_is_the_only_one_that_loses_its_keys(ids):
+    model = llama()
+    lost = evaluate(model, ids, keep=[0.2, 0.5], policies=[SinkWindow(sinks=2)], prompt=PROMPT, heads=3)
+    few, half = lost.of("sinks", 0.2), lost.of("sinks", 0.5)
+    assert not half.heads
+    masses = few.mass_lost.flatten().sort(descending=True).values[:3]
+    assert [one.mass_lost for one in few.heads] == pytest.approx(masses.tolist())
+    keep = round(0.2 * PROMPT)
+    gone = torch.arange(2, PROMPT - keep + 2)
+    with torch.no_grad():
+        whole = model(input_ids=ids).logits[0, PROMPT:].double().log_softmax(-1)
+    for one in few.heads:
+        cut = with_one_head_masked(model, ids, one.layer, one.head, gone)
+        kl = (whole.exp() * (whole - cut)).sum(-1).mean().item()
+        assert one.kl == pytest.approx(kl, rel=1e-3, abs=1e-7)
+        assert one.kl > 0
+    shown = lost.heads("sinks", 0.2)
+    assert [column.header for column in shown.columns] == ["head", "mass lost", "KL alone (nats)"]
+
+
+def with_one_head_masked(model, ids, layer, head, gone):
+    """Log-probabilities of the continuation, when one head's queries of it cannot see some keys."""
+
+    def masked(module, q, k, v, mask, scaling, **kwargs):
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        scores = (q @ k.mT * scaling).masked_fill(torch.ones(N, N, dtype=torch.bool).triu(1), -torch.inf)
+        if module.layer_idx == layer:
+            scores[:, head, PROMPT:, gone] = -torch.inf
+        return (scores.softmax(-1) @ v).transpose(1, 2), None
+
+    transformers.AttentionInterface.register("one_head_masked", masked)
+    before = model.config._attn_implementation
+    model.set_attn_implementation("one_head_masked")
+    with torch.no_grad():
+        logits = model(input_ids=ids).logits[0, PROMPT:].double()
+    model.set_attn_implementation(before)
+    return logits.log_softmax(-1)
+
+
+def test_policies_of_one_name_are_measured_with_their_own_settings(ids):
+    both = evaluate(llama(), ids, keep=[0.2], policies=[SnapKV(window=2), SnapKV(window=8)], prompt=PROMPT)
+    assert both.policies == ("SnapKV(window=2, smooth=5)", "SnapKV(window=8, smooth=5)")
+    for found, policy in zip(both.losses, [SnapKV(window=2), SnapKV(window=8)], strict=True):
+        (alone,) = evaluate(llama(), ids, keep=[0.2], policies=[policy], prompt=PROMPT).losses
+        assert found.kl == pytest.approx(alone.kl, rel=1e-6)
+        assert torch.equal(found.mass_lost, alone.mass_lost)
 
 
 def test_a_hidden_sentence_is_likelier_with_all_keys_than_with_few():
@@ -167,6 +229,16 @@ def test_a_hidden_sentence_is_likelier_with_all_keys_than_with_few():
     assert every.found == found.found
     assert every.kl < 1e-6 < few.kl
     assert found.continuation < 40
+
+
+def test_heads_of_a_needle_are_measured_alone_over_all_depths():
+    found = evaluate_needle(*bundled(), depths=2, length=300, keep=[0.1], policies=[SinkWindow()], heads=2)
+    loss = found.losses[0]
+    assert len(loss.heads) == 2
+    assert all(one.found in (0.0, 0.5, 1.0) and 0 <= one.kl < loss.kl for one in loss.heads)
+    for one in loss.heads:
+        place = found.layers.index(one.layer), one.head
+        assert one.mass_lost == pytest.approx(loss.mass_lost[place].item(), rel=1e-5)
 
 
 def test_a_policy_of_ones_own_is_measured_like_the_others(ids):
@@ -183,6 +255,7 @@ def test_a_policy_of_ones_own_is_measured_like_the_others(ids):
     ({"keep": [0.0]}, "above 0 and at most 1"),
     ({"keep": []}, "above 0 and at most 1"),
     ({"keep": [25]}, "above 0 and at most 1"),
+    ({"heads": -1}, "heads is -1; wanted how many heads to measure alone, 0 or more"),
 ])  # fmt: skip
 def test_shares_that_are_none_are_refused(given, says, ids):
     with pytest.raises(StatisticError, match=says):

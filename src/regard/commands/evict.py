@@ -52,12 +52,16 @@ def evict(
     heads: Annotated[
         int,
         typer.Option(
-            metavar="N", min=0, help="List this many heads for each policy, those that lose most first."
+            metavar="N",
+            min=0,
+            help="List this many heads for each policy, those that lose most, and measure each alone.",
         ),
     ] = 0,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Draw KL by share: .png, .svg or .pdf."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Draw what is lost, also by head: .png, .svg or .pdf."
+        ),
     ] = None,
     option: ModelOption = None,
     dtype: DtypeOption = None,
@@ -72,8 +76,8 @@ def evict(
         raise RegardError(
             f"--length is {length}; wanted at least 2 tokens, a prompt and what comes after it."
         )
-    policies = [policy_named(name) for name in policy] if policy else list(POLICIES)
-    given: dict[str, Any] = {"keep": _shares(keep), "policies": policies}
+    policies = list(dict.fromkeys(map(policy_named, policy))) if policy else list(POLICIES)
+    given: dict[str, Any] = {"keep": _shares(keep), "policies": policies, "heads": heads}
     if needle and prompt is not None:
         raise RegardError(
             "--needle and --prompt were both given; with a needle the prompt ends before the question."

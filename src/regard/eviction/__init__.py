@@ -16,13 +16,14 @@ from regard.eviction.policies import (
     kept_keys,
     policy_named,
 )
-from regard.eviction.result import Eviction, Loss
+from regard.eviction.result import Eviction, HeadLoss, Loss
 
 __all__ = [
     "H2O",
     "POLICIES",
     "TOVA",
     "Eviction",
+    "HeadLoss",
     "KVzip",
     "KeyMaximum",
     "Loss",

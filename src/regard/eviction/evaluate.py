@@ -25,8 +25,8 @@ from regard.atlas.reading import Tokens, ids_of
 from regard.atlas.running import attending
 from regard.engine import attention
 from regard.errors import ModelError, StatisticError
-from regard.eviction.policies import POLICIES, Policy, Room, kept_keys
-from regard.eviction.result import Eviction, Loss
+from regard.eviction.policies import POLICIES, Policy, Room, kept_keys, names_of
+from regard.eviction.result import Eviction, HeadLoss, Loss
 from regard.maps import AttentionMap
 from regard.masks import Dense
 from regard.models.bundled import sample_text
@@ -50,12 +50,16 @@ def evaluate(
     keep: Sequence[float] = KEEP,
     policies: Sequence[Policy] = POLICIES,
     prompt: int | None = None,
+    heads: int = 0,
     progress: Progress | None = None,
 ) -> Eviction:
     """Measure each policy's loss on a text's continuation when it keeps a share of the prompt's keys.
 
     `prompt` is the number of tokens of the prompt; by default all but the last 128 (or a quarter of a short
     text). `tokens` are the ids of one text, or the text itself with a `tokenizer`.
+
+    With `heads`, each policy's heads that lose most attention at the smallest share, that many, are also
+    measured alone: only that head loses its keys (`Loss.heads`).
 
     >>> from regard.eviction import SnapKV
     >>> from regard.models import bundled, sample_text
@@ -69,8 +73,8 @@ def evaluate(
     prompt = n - min(CONTINUATION, max(1, n // 4)) if prompt is None else prompt
     if not 1 <= prompt < n:
         raise ModelError(f"prompt is {prompt}; the text has {n} tokens, so wanted 1 to {n - 1}.")
-    step = _Steps(progress, 1 + len(shares) * len(policies))
-    bench = _Evaluator(model, Anatomy.of_text(model, ids))
+    bench = _Evaluator(model, Anatomy.of_text(model, ids), heads)
+    step = _Steps(progress, bench.runs(shares, policies))
     losses, _ = bench.losses(_Text(ids, prompt), shares, policies, step)
     return Eviction(prompt, n - prompt, bench.layers, tuple(losses))
 
@@ -87,11 +91,13 @@ def evaluate_needle(
     length: int | None = None,
     keep: Sequence[float] = KEEP,
     policies: Sequence[Policy] = POLICIES,
+    heads: int = 0,
     progress: Progress | None = None,
 ) -> Eviction:
     """Measure each policy's loss when a sentence is hidden in the prompt and asked for after eviction.
 
     Policies don't see the question, which is part of the continuation. Results are means over the depths.
+    With `heads`, the heads that lose most at the first depth are also measured alone.
     """
     hidden, shares = Needle.of(needle, question, answer), _shares(keep)
     hay = Haystack(model, tokenizer, sample_text() if haystack is None else haystack, hidden, length)
@@ -102,8 +108,8 @@ def evaluate_needle(
     for depth in torch.linspace(0, 1, depths, dtype=torch.float64).tolist() if depths > 1 else [0.5]:
         found = hay.at(depth)
         texts.append(_Text(found.ids, found.reply.start - asked, found.reply))
-    step = _Steps(progress, len(texts) * (1 + len(shares) * len(policies)))
-    bench = _Evaluator(model, Anatomy.of_text(model, texts[0].ids))
+    bench = _Evaluator(model, Anatomy.of_text(model, texts[0].ids), heads)
+    step = _Steps(progress, len(texts) * bench.runs(shares, policies))
     runs = [bench.losses(text, shares, policies, step) for text in texts]
     losses = tuple(_mean(alike) for alike in zip(*(losses for losses, _ in runs), strict=True))
     found = sum(found for _, found in runs) / len(runs)
@@ -135,16 +141,25 @@ class _Steps:
 class _Evaluator:
     """Runs a model with full and with cut caches."""
 
-    def __init__(self, model: Any, anatomy: Anatomy) -> None:
+    def __init__(self, model: Any, anatomy: Anatomy, heads: int) -> None:
+        if heads < 0:
+            raise StatisticError(f"heads is {heads}; wanted how many heads to measure alone, 0 or more.")
         self.model, self.anatomy = model, anatomy
         self.layers = tuple(anatomy.heads)
         self._callers = Callers(model, anatomy)
+        self._count = min(heads, sum(anatomy.heads.values()))
+        # Which heads are measured alone, by policy; the same for all texts.
+        self._chosen: dict[str, list[tuple[int, int]]] = {}
+
+    def runs(self, shares: Sequence[float], policies: Sequence[Policy]) -> int:
+        """How often the model reads a text."""
+        return 1 + len(policies) * (len(shares) + self._count)
 
     def losses(
         self, text: _Text, shares: Sequence[float], policies: Sequence[Policy], step: _Steps
     ) -> tuple[list[Loss], float]:
         """The loss of every policy at every share, and whether the full cache finds the answer."""
-        scorer = _Scorer(policies)
+        scorer, names = _Scorer(policies), names_of(policies)
         cache = self._read_prompt(text, scorer, policies)
         judge = _Judge(self.anatomy, text)
         whole = self._continue(cache, text, judge)
@@ -152,12 +167,31 @@ class _Evaluator:
         losses = []
         for share in shares:
             keep = max(1, round(share * text.prompt))
-            for policy in policies:
+            for policy, name in zip(policies, names, strict=True):
                 kept = {layer: scorer.kept(policy, layer, text.prompt, keep) for layer in self.layers}
                 cut = self._continue(cache, text, _Blinder(kept, text))
-                losses.append(judge.loss(policy.name, share, keep, kept, whole, cut))
+                loss = judge.loss(name, share, keep, kept, whole, cut)
                 step()
+                if self._count and share == min(shares):
+                    loss = replace(loss, heads=self._alone(cache, text, kept, loss, whole, step))
+                losses.append(loss)
         return losses, _finds(whole, text)
+
+    def _alone(
+        self, cache: Any, text: _Text, kept: Mapping[int, Tensor], loss: Loss, whole: Tensor, step: _Steps
+    ) -> tuple[HeadLoss, ...]:
+        """What changes if a single head loses its keys, for the heads that lose most attention."""
+        lost = loss.mass_lost
+        chosen = self._chosen.setdefault(loss.policy, loss.most(self._count))
+        measured = []
+        for row, head in chosen:
+            layer = self.layers[row]
+            cut = self._continue(cache, text, _Blinder({layer: kept[layer]}, text, head))
+            found = None if text.reply is None else _finds(cut, text)
+            kl = float(divergence(whole, cut).mean())
+            measured.append(HeadLoss(layer, head, float(lost[row, head]), kl, found))
+            step()
+        return tuple(measured)
 
     def _read_prompt(self, text: _Text, scorer: _Scorer, policies: Sequence[Policy]) -> Any:
         """The model's cache after the prompt, and the statistics of the prompt's maps for the policies."""
@@ -227,8 +261,8 @@ class _Scorer:
     def look(self, layer: int, call: AttentionCall) -> AttentionCall:
         """Compute statistics of the prompt's rows, or of the rows of its repetition."""
         asked = {
-            f"{policy.name}_{statistic.name}": statistic
-            for policy in self.policies
+            f"policy{number}_{statistic.name}": statistic
+            for number, policy in enumerate(self.policies)
             if policy.reads_twice is self._twice
             for statistic in policy.statistics
         }
@@ -244,20 +278,27 @@ class _Scorer:
     def kept(self, policy: Policy, layer: int, keys: int, keep: int) -> Bool[Tensor, "kv_heads keys"]:
         """The keys a policy keeps in one layer."""
         own = self._seen[layer, policy.reads_twice]
-        seen = {s.name: own[f"{policy.name}_{s.name}"] for s in policy.statistics}
+        number = self.policies.index(policy)
+        seen = {s.name: own[f"policy{number}_{s.name}"] for s in policy.statistics}
         return kept_keys(policy, seen, Room(layer, self._kv_heads[layer], keys, keep)).cpu()
 
 
 class _Blinder:
-    """Masks the evicted keys for the queries of the continuation."""
+    """Masks the evicted keys for the queries of the continuation: in all heads of the layers, or in one."""
 
-    def __init__(self, kept: Mapping[int, Bool[Tensor, "kv_heads keys"]], text: _Text) -> None:
-        self._kept, self._n = kept, text.ids.shape[1]
+    def __init__(
+        self, kept: Mapping[int, Bool[Tensor, "kv_heads keys"]], text: _Text, head: int | None = None
+    ) -> None:
+        self._kept, self._n, self._head = kept, text.ids.shape[1], head
 
     def look(self, layer: int, call: AttentionCall) -> AttentionCall:
+        if layer not in self._kept:
+            return call
         kept, queries, keys = self._kept[layer].to(call.q.device), call.q.shape[2], call.k.shape[2]
         # The cache of a layer with a window holds its last keys only.
         kept = kept[:, self._n - keys :].repeat_interleave(call.q.shape[1] // call.k.shape[1], 0)
+        if self._head is not None:
+            kept = kept | (torch.arange(len(kept), device=kept.device) != self._head)[:, None]
         seen = torch.nn.functional.pad(kept, (0, keys - kept.shape[1]), value=True)
         mask = Dense(seen[None, :, None].expand(1, -1, queries, -1))
         return replace(call, mask=mask if call.mask is None else call.mask & mask)
@@ -328,7 +369,18 @@ def _mean(losses: Sequence[Loss]) -> Loss:
 
     names = ("kl", "loss_change", "found", "answer")
     mass = torch.stack([loss.mass_lost for loss in losses]).mean(0)
-    return replace(losses[0], mass_lost=mass, **{name: mean(name) for name in names})
+    heads = tuple(_mean_head(alike) for alike in zip(*(loss.heads for loss in losses), strict=True))
+    return replace(losses[0], mass_lost=mass, heads=heads, **{name: mean(name) for name in names})
+
+
+def _mean_head(measured: Sequence[HeadLoss]) -> HeadLoss:
+    """The mean over several texts of one head alone."""
+
+    def mean(name: str) -> float:
+        return sum(getattr(one, name) for one in measured) / len(measured)
+
+    found = None if measured[0].found is None else mean("found")
+    return replace(measured[0], mass_lost=mean("mass_lost"), kl=mean("kl"), found=found)
 
 
 def _shares(keep: Sequence[float]) -> tuple[float, ...]:

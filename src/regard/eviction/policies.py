@@ -6,7 +6,7 @@ No policy needs the n × n matrix, so they run at lengths where eager attention 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ __all__ = [
     "SinkWindow",
     "SnapKV",
     "kept_keys",
+    "names_of",
     "policy_named",
 ]
 
@@ -209,6 +210,18 @@ def policy_named(name: str) -> Policy:
     if name.lower() not in known:
         raise StatisticError(f"there is no policy {name!r}; there are {', '.join(known)}.")
     return known[name.lower()]
+
+
+def names_of(policies: Sequence[Policy]) -> list[str]:
+    """The name of each policy in tables; where several have the same name, with their settings.
+
+    >>> names_of([TOVA(), SnapKV(window=16), SnapKV(window=64)])
+    ['tova', 'SnapKV(window=16, smooth=5)', 'SnapKV(window=64, smooth=5)']
+    """
+    names = [policy.name for policy in policies]
+    return [
+        name if names.count(name) == 1 else repr(policy) for name, policy in zip(names, policies, strict=True)
+    ]
 
 
 def kept_keys(policy: Policy, seen: Mapping[str, Any], room: Room) -> Bool[Tensor, "kv_heads keys"]:

@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["Eviction", "Loss"]
+__all__ = ["Eviction", "HeadLoss", "Loss"]
+
+
+@dataclass(frozen=True)
+class HeadLoss:
+    """What one head loses, and what the model loses if no other head loses its keys."""
+
+    layer: int
+    head: int
+    mass_lost: float
+    kl: float
+    found: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,7 +36,8 @@ class Loss:
     `loss_change` is the change of the loss on the continuation, in nats per token, None if that is one token.
     `mass_lost` is the share of each head's attention, in the continuation with the full cache, on evicted
     keys: (layers, heads), padded with NaN. For needles, `found` is the share of depths at which the model
-    gives the exact answer, and `answer` its mean log-probability.
+    gives the exact answer, and `answer` its mean log-probability. `heads` are those that lose most, each
+    measured alone, if asked for.
     """
 
     policy: str
@@ -36,6 +48,13 @@ class Loss:
     mass_lost: Float[Tensor, "layers heads"]
     found: float | None = None
     answer: float | None = None
+    heads: tuple[HeadLoss, ...] = ()
+
+    def most(self, count: int) -> list[tuple[int, int]]:
+        """The row of the layer and the head, for the heads that lose most attention."""
+        lost = self.mass_lost
+        order = lost.nan_to_num(-1.0).flatten().argsort(descending=True, stable=True)[:count].tolist()
+        return [divmod(place, lost.shape[1]) for place in order]
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,28 +98,29 @@ class Eviction:
         return table_of(str(self), columns, rows, caption)
 
     def heads(self, policy: str, keep: float, count: int = 10) -> Table:
-        """The heads that lose most of their attention under one policy, for Rich."""
-        lost = self.of(policy, keep).mass_lost
-        order = lost.nan_to_num(-1.0).flatten().argsort(descending=True)[:count].tolist()
-        places = [divmod(place, lost.shape[1]) for place in order]
-        rows = [[f"{self.layers[row]}.{head}", f"{float(lost[row, head]):.1%}"] for row, head in places]
-        title = f"{policy}, {keep:.0%} kept: the heads that lose most"
-        return table_of(title, ["head", "mass lost"], rows)
+        """The heads that lose most of their attention under one policy, for Rich; with the loss of the model
+        when only this head loses its keys, if that was measured."""
+        loss = self.of(policy, keep)
+        columns = ["head", "mass lost"]
+        if loss.heads:
+            columns += ["KL alone (nats)"] + ["found alone"] * (loss.found is not None)
+            rows = [self._alone(one) for one in loss.heads[:count]]
+        else:
+            places = loss.most(count)
+            rows = [
+                [f"{self.layers[i]}.{head}", f"{float(loss.mass_lost[i, head]):.1%}"] for i, head in places
+            ]
+        return table_of(f"{policy}, {keep:.0%} kept: the heads that lose most", columns, rows)
 
     def figure(self) -> Figure:
-        """KL by the share of keys kept, a line for each policy."""
-        from regard.plots import curves
+        """KL by policy and share, and the attention that each head loses at the smallest share."""
+        from regard.eviction.picture import draw
 
-        lines = {}
-        for name in self.policies:
-            own = sorted((loss for loss in self.losses if loss.policy == name), key=lambda loss: loss.keep)
-            lines[name] = ([100 * loss.keep for loss in own], [loss.kl for loss in own])
-        return curves(
-            lines,
-            x_title="keys kept (%)",
-            y_title="KL of the next token (nats)",
-            title=f"Cutting the cache of a prompt of {self.prompt:,} tokens",
-        )
+        return draw(self)
+
+    def _alone(self, one: HeadLoss) -> list[str]:
+        found = [] if one.found is None else [f"{one.found:.0%}"]
+        return [f"{one.layer}.{one.head}", f"{one.mass_lost:.1%}", f"{one.kl:.4f}", *found]
 
     def _row(self, loss: Loss, needles: bool) -> list[str]:
         lost = loss.mass_lost

@@ -1,0 +1,123 @@
+"""The figure of an evaluation: what the model loses by policy, and what each head loses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from regard.plots.colours import colormap
+from regard.plots.curves import COLOURS
+from regard.plots.drawing import HIDDEN, SOFT, blank
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure, SubFigure
+
+    from regard.eviction.result import Eviction, Loss
+
+__all__ = ["draw"]
+
+# KL below this share of the largest is drawn at the lower edge of the logarithmic axis.
+FLOOR = 1e-4
+
+
+def draw(lost: Eviction) -> Figure:
+    """KL of the next token by policy and share; below it, a panel for each policy with the attention that
+    each head loses at the smallest share."""
+    least = min(loss.keep for loss in lost.losses)
+    figure = blank(max(7.0, 1.15 * len(lost.policies) + 1.0), 6.8)
+    above, below = figure.subfigures(2, 1, height_ratios=[1.0, 1.1])
+    axes = above.subplots()
+    shares = {loss.keep for loss in lost.losses}
+    _draw_lines(axes, lost) if len(shares) > 1 else _draw_bars(axes, lost)
+    axes.set_title(f"Cutting the cache of a prompt of {lost.prompt:,} tokens", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8, labelcolor=SOFT, color=SOFT)
+    _draw_heads(below, [lost.of(name, least) for name in lost.policies], lost.layers)
+    return figure
+
+
+def _draw_lines(axes: Axes, lost: Eviction) -> None:
+    low = _floor(lost)
+    for number, name in enumerate(lost.policies):
+        own = sorted((loss for loss in lost.losses if loss.policy == name), key=lambda loss: loss.keep)
+        style = {"color": COLOURS[number % len(COLOURS)], "linewidth": 1.8, "marker": "o", "markersize": 4}
+        if number >= len(COLOURS):
+            style["linestyle"] = "--"
+        label = f"{name}{_found(own)}"
+        axes.plot(
+            [100 * loss.keep for loss in own], [max(low, loss.kl) for loss in own], label=label, **style
+        )
+    axes.set_yscale("log")
+    _plain_numbers(axes.yaxis)
+    axes.set_xlabel("keys kept (%)", color=SOFT)
+    axes.set_ylabel("KL of the next token (nats)", color=SOFT)
+    axes.grid(color="#eceef1", linewidth=0.8)
+    title = None if lost.found is None else f"answer found; all keys: {lost.found:.0%}"
+    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False}
+    axes.legend(fontsize=8, title=title, title_fontsize=8, **beside)
+
+
+def _draw_bars(axes: Axes, lost: Eviction) -> None:
+    """One share: a point for each policy, the smallest loss on top."""
+    low = _floor(lost)
+    losses = sorted(lost.losses, key=lambda loss: -loss.kl)
+    order = lost.policies
+    for row, loss in enumerate(losses):
+        colour = COLOURS[order.index(loss.policy) % len(COLOURS)]
+        at = max(low, loss.kl)
+        axes.plot([at], [row], "o", color=colour, markersize=7)
+        beside = f"{loss.kl:.4f}{_found([loss]).replace(':', ', found')}"
+        style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8, "color": SOFT}
+        axes.annotate(beside, (at, row), (8, 0), **style)
+    axes.set_xscale("log")
+    _plain_numbers(axes.xaxis)
+    axes.margins(0.12, 0.12)
+    axes.set_yticks(range(len(losses)), [loss.policy for loss in losses])
+    axes.set_xlabel(f"KL of the next token (nats), {losses[0].keep:.0%} of the keys kept", color=SOFT)
+    axes.grid(axis="x", color="#eceef1", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def _draw_heads(figure: SubFigure, losses: list[Loss], layers: tuple[int, ...]) -> None:
+    colours = colormap().with_extremes(bad=HIDDEN)
+    panels = figure.subplots(1, len(losses), sharey=True, squeeze=False)[0]
+    image = None
+    for panel, loss in zip(panels, losses, strict=True):
+        rows = loss.mass_lost.double().numpy()
+        image = panel.imshow(rows, cmap=colours, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+        mean = float(torch.nanmean(loss.mass_lost))
+        panel.set_title(f"{loss.policy}\nmean {mean:.0%}", fontsize=8, color=SOFT)
+        panel.spines[:].set_visible(False)
+        panel.tick_params(length=0, labelsize=8, labelcolor=SOFT)
+        panel.set_xlabel("head", color=SOFT, fontsize=8)
+        panel.xaxis.get_major_locator().set_params(integer=True, nbins=4)
+    step = max(1, -(-len(layers) // 10))
+    panels[0].set_yticks(range(0, len(layers), step), [str(layer) for layer in layers[::step]])
+    panels[0].set_ylabel("layer", color=SOFT, fontsize=8)
+    bar = figure.colorbar(image, ax=list(panels), shrink=0.9, pad=0.015, format="{x:.0%}")
+    bar.set_label(f"attention that is lost, {losses[0].keep:.0%} of the keys kept", color=SOFT, fontsize=8)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=8, labelcolor=SOFT)
+
+
+def _floor(lost: Eviction) -> float:
+    return max(1e-12, FLOOR * max(loss.kl for loss in lost.losses))
+
+
+def _plain_numbers(axis: Axis) -> None:
+    """0.02 and not 2 × 10⁻², at 1, 2 and 5 of each decade."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _found(losses: list[Loss]) -> str:
+    """How often the answer was found, by share; nothing without a needle."""
+    if losses[0].found is None:
+        return ""
+    return ": " + ", ".join(f"{loss.found:.0%}" for loss in losses)
