@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = Path("src/regard/engine/native")
 # Fused multiplication where the machine has it; nothing that makes -inf or the order of a sum negotiable.
 FLAGS = ("-std=c11", "-O3", "-ffp-contract=fast", "-fPIC", "-shared", "-Wall")
-# One library for each step of x86-64; engine/native/library.py picks by what the processor can do.
+# One library for each step of x86-64; engine/library.py picks by what the processor can do.
 STEPS = {
     "x86-64-v2": ("-march=x86-64-v2",),
     "x86-64-v3": ("-march=x86-64-v3",),

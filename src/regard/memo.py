@@ -27,7 +27,9 @@ __all__ = [
     "by_fields",
     "described",
     "fields_are_values",
+    "holds_tensors",
     "is_value",
+    "key_of",
     "remembered",
 ]
 
@@ -159,10 +161,12 @@ class Recent(Generic[Found]):
     def get(self, key: Hashable) -> Found | None:
         """The entry of a key, which becomes the most recently used; None if there is none."""
         with self._lock:
-            if key not in self._found:
+            # Hashing a key takes most of the time, so it is hashed twice and not three times.
+            found = self._found.get(key, NO_VALUE)
+            if found is NO_VALUE:
                 return None
             self._found.move_to_end(key)
-            return self._found[key]
+            return found
 
     def __setitem__(self, key: Hashable, found: Found) -> None:
         with self._lock:
@@ -237,6 +241,29 @@ def is_value(x: object) -> bool:
     return _key(x, None) is not NO_VALUE
 
 
+def key_of(x: object) -> Hashable:
+    """A key that is equal for equal values only; None if x is not a value.
+
+    >>> key_of((1, 2)) == key_of((1, 2)), key_of(1.0) == key_of(True), key_of([])
+    (True, False, None)
+    """
+    key = _key((x,), None)
+    return None if key is NO_VALUE else key
+
+
+def holds_tensors(key: Hashable) -> bool:
+    """Whether a key is that of a value that holds tensors.
+
+    Such a key does not change if a tensor is written to; ask the value whether it was.
+
+    >>> holds_tensors(key_of((1, Content(torch.ones(2))))), holds_tensors(key_of((1, 2)))
+    (True, False)
+    """
+    if isinstance(key, tuple | frozenset):
+        return any(map(holds_tensors, key))
+    return isinstance(key, Content)
+
+
 def fields_are_values(x: object) -> bool:
     """Whether x is an instance of a frozen dataclass, and all its attributes are values."""
     return _parts(x, None) is not NO_VALUE
@@ -288,14 +315,37 @@ def _key(x: Any, met: _Met | None) -> Hashable:
     known = own.get(KEY, NO_VALUE)
     if known is not NO_VALUE or (met is None and KEY in own):
         return known
+    names = _names(kind)
+    if names is not None:
+        return _key_of_fields(x, names, met) or _new_key(x, met)
     if isinstance(x, Tensor):
         return NO_VALUE if met is None else met.meet(x)
-    if _names(kind) is not None:
-        return _new_key(x, met)
     if kind is frozenset:
         parts = frozenset((type(part), _key(part, met)) for part in x)
         return NO_VALUE if any(part is NO_VALUE for _, part in parts) else (kind, parts)
     return x if isinstance(x, enum.Enum | Content) else NO_VALUE
+
+
+def _key_of_fields(x: Any, names: _Names, met: _Met | None) -> Hashable:
+    """The same as `_new_key` for an object that has nothing but its fields, if they hold no tensors; else
+    None.
+
+    Most masks and statistics are like that, and one that is made in the call has no key yet.
+    """
+    own = getattr(x, "__dict__", NOTHING)
+    if tuple(own) != names.fields or names.judges:
+        return None
+    parts = names.read(x)
+    kinds = tuple(map(type, parts))
+    keys = parts
+    if not ATOMS.issuperset(kinds):
+        if met is not None:
+            return None
+        keys = tuple([_key(part, None) for part in parts])
+        if any(key is NO_VALUE for key in keys):
+            return None
+    key = own[KEY] = (type(x), *kinds, *keys)
+    return key
 
 
 def _new_key(x: Any, met: _Met | None) -> Hashable:
@@ -339,7 +389,7 @@ class _Names:
 
     def __init__(self, kind: type) -> None:
         names = tuple(field.name for field in fields(kind))
-        self.read = _reader(kind, names)
+        self.fields, self.read = names, _reader(kind, names)
         judge = getattr(kind, "repeatable", None)
         self.judges = judge is not None and not getattr(getattr(judge, "fget", None), BY_FIELDS, False)
         derived = {
@@ -361,4 +411,5 @@ def _reader(kind: type, names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ..
 def _names(kind: type) -> _Names | None:
     """None unless the class itself is a frozen dataclass: instances of a plain subclass of one can change."""
     own = vars(kind).get("__dataclass_params__")
-    return _Names(kind) if own is not None and own.frozen else None
+    frozen = own is not None and own.frozen and not issubclass(kind, Tensor)
+    return _Names(kind) if frozen else None

@@ -20,9 +20,9 @@ from engine.folded import (
 )
 from engine.harness import MASKS, every_mask, qkv, threads
 from regard import observe
-from regard.engine import native
+from regard.engine import library, native
 from regard.engine.inputs import Options, problem_of
-from regard.engine.native import folding, library
+from regard.engine.native import folding
 from regard.engine.native.backend import NativeBackend
 from regard.engine.native.units import Span, units
 from regard.engine.second_pass import frame_of, summarise
@@ -275,10 +275,12 @@ def test_neither_threads_nor_repeats_change_a_bit(q, k, mask):
 
 
 def test_a_failing_thread_is_heard(monkeypatch):
-    def failing(self, jobs, threads):
+    def failing(self, *given):
         raise MemoryError("none left")
 
     monkeypatch.setattr(library.Library, "_fold", failing)
+    # The second call of its kind.
+    monkeypatch.setattr(library.Library, "launch", failing)
     for count in (1, 2):
         with threads(count), pytest.raises(MemoryError, match="none left"):
             observe(**qkv(65, 65), stats=[Entropy()])

@@ -17,8 +17,8 @@ from torch import Tensor
 from engine.folded import BUILDS, CAPABILITY, LOADED, assert_same, both, every_statistic, where_kernels_are
 from engine.harness import qkv
 from regard import attention, explain_dispatch, observe
-from regard.engine import native
-from regard.engine.native import availability, folding, library
+from regard.engine import library, native
+from regard.engine.native import availability, folding
 from regard.masks import Causal, Window
 from regard.stats import Entropy
 

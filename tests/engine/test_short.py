@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch.autograd import forward_ad
 
 import regard
-from engine.harness import in_every_dtype, qkv
+from engine.harness import DTYPES, in_every_dtype, qkv
 from oracle import assert_as_good_as_eager, dense_attention, dense_mask
 from regard import Causal, Dense, Padding, Where, Window, attention
 from regard.engine.dispatch import short
 from regard.errors import MaskError, ScoreError, ShapeError
-from strategies import lengths, shapes
+from strategies import held_masks, lengths, masks, shapes
 
 MASKS = {
     "none": None,
@@ -53,6 +53,27 @@ def test_the_short_way_is_right_for_any_mask_that_is_a_value(data, q, k, scale):
         for dtype in (torch.float64, torch.float32)
     )
     assert_as_good_as_eager(found, eager, exact)
+
+
+@given(st.data(), lengths(33), lengths(33), st.sampled_from(DTYPES))
+def test_the_short_way_gives_what_the_ordinary_one_gives_for_every_mask(data, q, k, dtype):
+    x = qkv(q, k, kv_heads=data.draw(st.sampled_from([1, 2, 4])), dtype=dtype)
+    mask = data.draw(st.one_of(shapes(k), masks(q, k, 2, 4), held_masks(q, k, 2, 4)))
+    if data.draw(st.booleans()):
+        x = {name: each.transpose(1, 2).contiguous().transpose(1, 2) for name, each in x.items()}
+    # The first call of a mask makes what the second remembers.
+    for _ in range(2):
+        found = taken(x, mask)
+        if found is not None:
+            assert torch.equal(found, attention(**x, mask=mask, backend="sdpa"))
+
+
+def test_what_is_remembered_of_a_mask_is_not_that_of_other_shapes_or_dtypes():
+    mask = Causal() & Window(2)
+    for q, k in [(5, 5), (5, 7), (1, 7), (7, 7)]:
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            x = qkv(q, k, dtype=dtype)
+            assert torch.equal(taken(x, mask), attention(**x, mask=mask, backend="sdpa"))
 
 
 @pytest.mark.parametrize("name", ["q", "k", "v"])

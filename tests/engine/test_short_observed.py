@@ -18,7 +18,7 @@ from regard.errors import MaskError, StatisticError
 from regard.models.segment import tensors_of
 from regard.scores import DotProduct
 from regard.stats import ColumnMax, MeanDistance, SinkMass, Statistic, ValueWeighted
-from strategies import lengths, shapes
+from strategies import held_masks, lengths, masks, shapes
 
 pytestmark = where_kernels_are
 ROWS = (Entropy(), MaxScore(), SinkMass(), MeanDistance())
@@ -80,6 +80,21 @@ def test_it_is_so_for_any_mask(data, q, k, scale):
     found = known(x, mask, statistics, scale)
     if found is not None:
         assert_same_bits(found, ordinary(x, mask, statistics, scale))
+
+
+@given(st.data(), lengths(33), lengths(33), st.sampled_from([*STATISTICS.values()]))
+def test_it_is_so_for_masks_that_hold_tensors_and_for_any_statistics(data, q, k, statistics):
+    x = qkv(q, k, kv_heads=data.draw(st.sampled_from([1, 2, 4])))
+    mask = data.draw(st.one_of(masks(q, k, 2, 4), held_masks(q, k, 2, 4)))
+    if any(isinstance(each, TopK) and each.k > k for each in statistics):
+        return
+    if data.draw(st.booleans()):
+        x = {name: each.transpose(1, 2).contiguous().transpose(1, 2) for name, each in x.items()}
+    found = known(x, mask, statistics)
+    if found is not None:
+        assert_same_bits(found, ordinary(x, mask, statistics))
+        seen = observe(**x, mask=mask, stats=statistics)
+        assert torch.equal(seen.map.lse, seen.lse)
 
 
 def test_other_numbers_in_another_memory_layout_are_theirs():

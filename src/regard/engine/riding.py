@@ -101,7 +101,10 @@ class RowRide(Ride):
         for name, statistic in self.riding.items():
             if isinstance(statistic, ColumnStatistic) and result.columns is not None:
                 width = self.columns[name].shape[-1]
-                sums = self._kept(result.columns[..., start : start + width])
+                # A slice of everything would cost another view.
+                whole = width == result.columns.shape[-1]
+                sums = result.columns if whole else result.columns[..., start : start + width]
+                sums = self._kept(sums)
                 start += width
                 found[name] = statistic.finish({"sums": sums}, self.frame)
             elif isinstance(statistic, Entropy) and result.entropy is not None:
@@ -116,7 +119,7 @@ class RowRide(Ride):
         return not isinstance(statistic, MaxScore | MeanDistance)
 
     def _kept(self, x: Tensor) -> Tensor:
-        return x if self.differentiable else x.detach()
+        return x.detach() if x.requires_grad and not self.differentiable else x
 
 
 def _shared(columns: Tensor, group: int) -> bool:

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from regard.engine.captured import Captured
 from regard.engine.problem import Problem
+from regard.engine.scoring import Scoring
 from regard.errors import MapError
+from regard.masks import Mask
 from regard.memo import is_value, remembered
 from regard.scores import Score
 
@@ -42,11 +44,11 @@ class Watch:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self._then = {name: (x, _version(x)) for name, x in _tensors(problem)}
-        self._captured = (
-            Captured(problem.scoring, problem.mask, problem.q, problem.k) if problem.asks else None
-        )
+        self.problem, self._captured = problem, None
+        plain = _plain_tensors(problem)
+        self._then = {name: (x, _version(x)) for name, x in plain or _tensors(problem)}
+        if plain is None and problem.asks:
+            self._captured = Captured(problem.scoring, problem.mask, problem.q, problem.k)
 
     def tensors(self) -> list[Tensor]:
         """The tensors that the problem read when the map was made."""
@@ -69,6 +71,30 @@ class Watch:
         found = None if self._captured is None else self._captured.changed()
         if found is not None:
             raise MapError(f"{' '.join(found)}, so the cells of this map would be wrong. Observe again.")
+
+
+def _plain_tensors(problem: Problem) -> list[tuple[str, Tensor]] | None:
+    """The same as `_tensors` where only fields of the problem are tensors; None elsewhere.
+
+    For short calls a walk through the mask and the scoring would take longer than the attention.
+    """
+    if not _asks_nothing(problem.mask, problem.scoring):
+        return None
+    found: list[tuple[str, Tensor]] = []
+    for name, value in _attributes(problem):
+        if isinstance(value, Tensor):
+            found.append((name, value))
+        elif type(value) not in _PLAIN and name not in ("mask", "scoring"):
+            return None
+    return found
+
+
+@remembered(64)
+def _asks_nothing(mask: Mask | None, scoring: Scoring) -> bool:
+    """Whether a mask and a scoring are values without tensors or functions of a user's own."""
+    if not (_is_bare(mask) and _is_bare(scoring)):
+        return False
+    return scoring.score.is_dot and scoring.score_mod is None and scoring.bias is None
 
 
 def _version(x: Tensor) -> int:

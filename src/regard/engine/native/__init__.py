@@ -4,10 +4,10 @@ statistics.
 `fold` and `attend` call them; `refusal` and `can_attend` say when they cannot.
 """
 
+from regard.engine.library import load
 from regard.engine.native.attending import attend, can_attend
 from regard.engine.native.availability import explain, refusal
 from regard.engine.native.folding import fold
-from regard.engine.native.library import load
 from regard.engine.native.short import short_observed
 
 __all__ = ["attend", "can_attend", "explain", "fold", "load", "refusal", "short_observed"]

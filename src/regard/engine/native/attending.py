@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.engine.finite import finite
+from regard.engine.library import load
 from regard.engine.native.availability import refusal
 from regard.engine.native.grid import pieces
-from regard.engine.native.library import load
 from regard.engine.native.sums import Distances, Entropies, MaxScores, Mixes, Sum, starts
 from regard.engine.native.tasks import Batch, Operands, packed, task_of
 from regard.engine.problem import Problem

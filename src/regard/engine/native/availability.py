@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from regard.engine.native.library import load
+from regard.engine.library import load
 from regard.engine.problem import Problem
 
 __all__ = ["explain", "refusal"]

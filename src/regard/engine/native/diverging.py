@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.engine.native.library import Job
+from regard.engine.library import Job
 from regard.engine.native.sums import Share, starts
 from regard.engine.native.tasks import Batch, Operands, Task
 from regard.engine.native.units import Span, Unit, units

@@ -405,6 +405,77 @@ int regard_fold(const struct job *const *jobs, int64_t n, unsigned threads)
     return atomic_load(&queue.failed);
 }
 
+/* Does n jobs that lie behind each other, after adding addresses to some of their fields: given[i] to the word
+ * fields[i]. First the memory at given[i] becomes a copy of sizes[i] bytes at fresh[i]. */
+int regard_launch(const struct job *table, int64_t n, const uint64_t *given, const int64_t *fields, void *const *fresh,
+                  const int64_t *sizes, int64_t n_given, unsigned threads)
+{
+    struct job *jobs = malloc(sizeof(struct job) * (size_t)n);
+    const struct job **each = malloc(sizeof *each * (size_t)n);
+    int failed = !jobs || !each;
+    for (int64_t i = 0; i < n_given && !failed; i++)
+        if (sizes[i])
+            memcpy((void *)(uintptr_t)given[i], fresh[i], (size_t)sizes[i]);
+    for (int64_t at = 0; at < n && !failed; at++) {
+        uint64_t words[sizeof(struct job) / sizeof(uint64_t)];
+        memcpy(words, table + at, sizeof words);
+        for (int64_t i = 0; i < n_given; i++)
+            words[fields[i]] += given[i];
+        memcpy(jobs + at, words, sizeof words);
+        each[at] = jobs + at;
+    }
+    failed = failed || regard_fold(each, n, threads);
+    free(jobs);
+    free(each);
+    return failed;
+}
+
+/* The largest of n numbers without their signs, as bits: those of floats are in order, inf and then NaN above all. */
+static int32_t largest_bits(const float *x, int64_t n, int64_t stride)
+{
+    ivec most = {0};
+    int32_t last = 0;
+    int64_t j = 0;
+    for (; stride == 1 && j + LANES <= n; j += LANES) {
+        ivec bits = (ivec)load(x + j) & INT32_MAX, more = bits > most;
+        most = (bits & more) | (most & ~more);
+    }
+    for (; j < n; j++) {
+        int32_t bits;
+        memcpy(&bits, x + j * stride, sizeof bits);
+        bits &= INT32_MAX;
+        last = bits > last ? bits : last;
+    }
+    for (int i = 0; i < LANES; i++)
+        last = most[i] > last ? most[i] : last;
+    return last;
+}
+
+static int is_within(int32_t bits, float limit)
+{
+    int32_t bound;
+    memcpy(&bound, &limit, sizeof bound);
+    return bits <= bound;
+}
+
+/* Whether n numbers are all of at most this size, and none is NaN. */
+int regard_within(const float *x, int64_t n, float limit)
+{
+    return is_within(largest_bits(x, n, 1), limit);
+}
+
+/* The same for a tensor of four sizes and four strides. */
+int regard_within_strided(const float *x, const int64_t *layout, float limit)
+{
+    const int64_t *size = layout, *stride = layout + 4;
+    for (int64_t a = 0; a < size[0]; a++)
+        for (int64_t b = 0; b < size[1]; b++)
+            for (int64_t c = 0; c < size[2]; c++)
+                if (!is_within(largest_bits(x + a * stride[0] + b * stride[1] + c * stride[2], size[3], stride[3]), limit))
+                    return 0;
+    return 1;
+}
+
 /* e^x of n numbers, for tests. */
 void regard_exp(const float *x, float *y, int64_t n)
 {

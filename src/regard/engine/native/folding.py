@@ -11,9 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.engine.gemm import bmm
+from regard.engine.library import Job, load
 from regard.engine.native.diverging import compare
 from regard.engine.native.grid import pieces
-from regard.engine.native.library import Job, load
 from regard.engine.native.pairs import count
 from regard.engine.native.sums import KINDS, Sum, starts
 from regard.engine.native.tasks import Batch, Operands, packed, task_of

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from regard.engine.native.library import Job
+from regard.engine.library import Job
 from regard.engine.native.units import Unit, rows_of, spans_of, units
 from regard.engine.problem import Problem
 from regard.engine.schedule import KEY_TILE, chunks, small

@@ -15,15 +15,16 @@ import torch
 from torch import Tensor
 
 from regard.engine.finite import LARGEST, finite
+from regard.engine.library import Library, load
 from regard.engine.native.attending import empty, give
 from regard.engine.native.folding import FEW, computed, passes
 from regard.engine.native.grid import JobTable
 from regard.engine.native.launch import Launch
-from regard.engine.native.library import Library, load
 from regard.engine.native.pairs import count
 from regard.engine.native.sums import KINDS, Share
 from regard.engine.native.tasks import Batch, Task
 from regard.engine.problem import Problem
+from regard.engine.riders import Streamed
 from regard.engine.riding import RowRide, ride_of_rows
 from regard.engine.sdpa_backend.calls import Call, calls_of, in_one_call
 from regard.engine.sdpa_backend.kernels import with_lse
@@ -65,8 +66,10 @@ ROWS = {
     "peak_key": "argmax",
     "sums": "columns",
 }
-# The limits of `are_large` as Python numbers, to compare with the result of one `aminmax`.
-LOW, HIGH = -LARGEST[torch.float32], LARGEST[torch.float32]
+# Those that it adds to, or raises.
+ADDED = ("peak", "peak_key", "sums")
+# The limit of `are_large`.
+HIGH = LARGEST[torch.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,16 +94,17 @@ class RowPlan(_Alike):
     names: tuple[str, ...]
     at: tuple[str, ...]
     """The fields of the result that the launch fills."""
+    like_these: tuple[Tensor, ...]
+    """Tensors of the layout of these fields."""
 
     def observe(self, q: Tensor, k: Tensor, v: Tensor) -> Seen | None:
         """The results of `attend` and of the statistics computed in the same pass."""
         check()
-        problem = self.problem(q, k, v)
-        result = empty(problem, self.ride.riders)
-        filled = vars(result)
-        self.launch.run(self.library, (q, k, v, *[filled[at] for at in self.at]))
+        made = [torch.empty_like(x) for x in self.like_these]
+        self.launch.run(self.library, (q, k, v, *made))
+        result = Streamed(**dict(zip(self.at, made, strict=True)))
         found = self.ride.read(result)
-        return problem, result.out, result.lse, {name: found[name] for name in self.names}
+        return self.problem(q, k, v), result.out, result.lse, {name: found[name] for name in self.names}
 
 
 def row_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]) -> RowPlan | None:
@@ -116,9 +120,10 @@ def row_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]
         return None
     table, task = only
     filled = {name: x for name, at in ROWS.items() if (x := getattr(result, at)) is not None}
-    launch = Launch(table, _operands(problem) | {"v": problem.v} | filled, (task.keep[1], sums))
+    # Every row of every head gets an output; to the others the kernels add.
+    launch = Launch(table, _operands(problem) | {"v": problem.v} | filled, ADDED, (task.keep[1], sums))
     at = tuple(ROWS[name] for name in filled)
-    return RowPlan(_bare(problem), library, launch, ride, tuple(statistics), at)
+    return RowPlan(_bare(problem), library, launch, ride, tuple(statistics), at, tuple(filled.values()))
 
 
 @dataclass(frozen=True)
@@ -136,15 +141,20 @@ class _Place:
 class _Collected:
     """A buffer for sums, with a margin, whose contents are added to a state's tensor after the launch."""
 
-    room: int
+    room: Tensor
     own: tuple[Any, ...]
     place: _Place
     home: tuple[Any, ...]
     maximum: bool
+    # Whether it is added to all of a tensor of zeros.
+    is_all: bool
 
     def bring_home(self, room: Tensor, states: Mapping[str, State]) -> None:
-        home = self.place.of(states).as_strided(*self.home)
-        Share(room.as_strided(*self.own), home, self.maximum).bring_home()
+        own = room.as_strided(*self.own)
+        if self.is_all:
+            states[self.place.statistic][self.place.name] = own.clone(memory_format=torch.contiguous_format)
+        else:
+            Share(own, self.place.of(states).as_strided(*self.home), self.maximum).bring_home()
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,20 +164,28 @@ class MapPlan(_Alike):
     call: Call
     statistics: Mapping[str, Statistic]
     fresh: Mapping[str, State]
+    copied: tuple[tuple[str, str, Tensor], ...]
+    """Tensors of fresh states that a call needs a copy of, by statistic and name."""
     direct: tuple[_Place, ...]
     collected: tuple[_Collected, ...]
+    like_these: tuple[Tensor, ...]
+    """Tensors of the layout of those that the launch fills, at first `direct` and then the rooms."""
 
     def observe(self, q: Tensor, k: Tensor, v: Tensor) -> Seen | None:
         """The results of `fold`; None if scores are too large for this path."""
         check()
         problem = self.problem(q, k, v)
         out, lse = with_lse(q, k, v, self.call.mask, self.call.causal, problem.scoring.scale)
-        low, high = lse.aminmax()
-        if not (LOW <= low.item() and high.item() <= HIGH):
+        if not self.library.within(lse, HIGH):
             return None
-        states = {name: {at: _copy(x) for at, x in state.items()} for name, state in self.fresh.items()}
-        rooms = [torch.zeros(each.room, dtype=torch.float32, device="cpu") for each in self.collected]
-        self.launch.run(self.library, (q, k, lse, *(place.of(states) for place in self.direct), *rooms))
+        states = {name: state.copy() for name, state in self.fresh.items()}
+        for statistic, name, like in self.copied:
+            states[statistic][name] = like.clone()
+        filled = [torch.empty_like(x) for x in self.like_these]
+        self.launch.run(self.library, (q, k, lse, *filled))
+        for place, x in zip(self.direct, filled, strict=False):
+            states[place.statistic][place.name] = x
+        rooms = filled[len(self.direct) :]
         for each, room in zip(self.collected, rooms, strict=True):
             each.bring_home(room, states)
         frame = Frame(problem.batch, problem.heads, problem.q_len, problem.k_len, problem.mask, v)
@@ -204,11 +222,21 @@ def map_plan(problem: Problem, frame: Frame, statistics: Mapping[str, Statistic]
         return None
     direct = {field: x for [fold] in group.values() for field, x in _direct(fold).items()}
     rooms = [kind for kind in group if kind in COLLECTED]
-    collected = [_collected(share, places) for share in task.shares]
+    collected = [_collected(share, places, states) for share in task.shares]
     given = {COLLECTED[kind]: _whole(share.own) for kind, share in zip(rooms, task.shares, strict=True)}
-    launch = Launch(table, _operands(problem) | {"lse": lse} | direct | given, (task.keep[1], sums))
+    filled = direct | given
+    launch = Launch(table, _operands(problem) | {"lse": lse} | filled, filled, (task.keep[1], sums))
     at = tuple(places[x.data_ptr()] for x in direct.values())
-    return MapPlan(_bare(problem), library, launch, call, statistics, states, at, tuple(collected))
+    replaced = {(x.statistic, x.name) for x in (*at, *[each.place for each in collected if each.is_all])}
+    # Tensors that are expanded are only read.
+    copied = tuple(
+        (statistic, name, x)
+        for statistic, state in states.items()
+        for name, x in state.items()
+        if (statistic, name) not in replaced and 0 not in x.stride()
+    )
+    bare, ends = _bare(problem), (at, tuple(collected), tuple(filled.values()))
+    return MapPlan(bare, library, launch, call, statistics, states, copied, *ends)
 
 
 def _folds(
@@ -258,23 +286,21 @@ def _places(states: Mapping[str, State]) -> dict[int, _Place]:
     return {x.data_ptr(): _Place(name, at) for name, state in states.items() for at, x in state.items()}
 
 
-def _collected(share: Share, places: Mapping[int, _Place]) -> _Collected:
+def _collected(share: Share, places: Mapping[int, _Place], states: Mapping[str, State]) -> _Collected:
     own, home = share.own, share.home
-    whole = _whole(home)
+    place = places[_whole(home).data_ptr()]
+    total = place.of(states)
+    alike = (home.shape, home.stride(), home.data_ptr()) == (total.shape, total.stride(), total.data_ptr())
     return _Collected(
-        _whole(own).numel(),
+        torch.zeros_like(_whole(own)),
         (own.shape, own.stride(), own.storage_offset()),
-        places[whole.data_ptr()],
+        place,
         (home.shape, home.stride(), home.storage_offset()),
         share.maximum,
+        alike and total.is_contiguous() and not bool(total.any()),
     )
 
 
 def _whole(x: Tensor) -> Tensor:
     """A flat view of the whole storage of a tensor."""
     return x.as_strided((x.untyped_storage().nbytes() // x.element_size(),), (1,), 0)
-
-
-def _copy(x: Tensor) -> Tensor:
-    """A copy to write to; expanded tensors, which are only read, are returned as they are."""
-    return x if 0 in x.stride() else x.clone()

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from regard.engine.finite import finite
 from regard.engine.inputs import Options, problem_of
+from regard.engine.library import load
 from regard.engine.native.attending import can_attend
-from regard.engine.native.library import load
 from regard.engine.native.plans import MapPlan, RowPlan, map_plan, row_plan
 from regard.engine.problem import Problem
 from regard.engine.sdpa_backend.calls import SHORT

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.engine.library import Job, Library
 from regard.engine.native.grid import Grid, JobTable
-from regard.engine.native.library import Job, Library
 from regard.engine.native.sums import Share, Sum, starts
 from regard.engine.native.units import Unit
 from regard.engine.problem import Problem

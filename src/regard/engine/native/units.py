@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from regard.engine.native.library import Job, Run
+from regard.engine.library import Job, Run
 from regard.engine.problem import Problem
 from regard.engine.schedule import Row, chunks, schedule, small
 from regard.engine.scoring import Place

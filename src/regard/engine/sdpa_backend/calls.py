@@ -19,7 +19,7 @@ from regard.engine.sdpa_backend.support import is_plain
 from regard.masks import Dense, Mask
 from regard.memo import is_value, remembered
 
-__all__ = ["SHORT", "Call", "calls_of", "in_one_call", "is_kept", "whole_mask"]
+__all__ = ["KEPT_CELLS", "SHORT", "Call", "calls_of", "in_one_call", "is_kept", "whole_mask"]
 
 BLOCK = 256
 # From this ratio of full to partial keys on, two calls and a merge are faster than one masked call.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -100,6 +101,7 @@ def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tenso
     if q.shape[1] == k.shape[1] and q.stride(3) == k.stride(3) == v.stride(3) == 1:
         # The same kernel, without the way through Python that its operator takes.
         return F.scaled_dot_product_attention(q, k, v, mask, scale=scale)
+    mask = mask if mask.ndim == 4 else mask[None, None]
     if mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape, dtype=sum_dtype(q.dtype), device="cpu").masked_fill_(~mask, -torch.inf)
     return _fused(_operator(FORWARD), q, k, v, mask, False, scale)[0]
@@ -200,6 +202,7 @@ def _packed(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
+@lru_cache(2)
 def _operator(name: str) -> Callable[..., Any]:
     """A private operator of PyTorch, which a release may remove."""
     try:

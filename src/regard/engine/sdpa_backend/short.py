@@ -15,12 +15,12 @@ from torch import Tensor
 
 from regard.engine.finite import finite
 from regard.engine.problem import sum_dtype
-from regard.engine.sdpa_backend.calls import SHORT, is_kept, whole_mask
+from regard.engine.sdpa_backend.calls import KEPT_CELLS, SHORT, is_kept, whole_mask
 from regard.engine.sdpa_backend.kernels import masked, plain_of
 from regard.engine.sdpa_backend.support import needs_finite
 from regard.engine.transformed import may_be_transformed
 from regard.masks import Causal, Coverage, Mask
-from regard.memo import is_value, remembered
+from regard.memo import Recent, holds_tensors, is_value, key_of
 
 __all__ = ["short_output", "suits"]
 
@@ -30,7 +30,8 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class _Known:
-    """A mask in the kernel's form: no mask, the causal flag, or a tensor, additive or bool."""
+    """A mask in the kernel's form: no mask, the causal flag, or a tensor, additive or bool, of two dimensions
+    or four."""
 
     causal: bool = False
     mask: Tensor | None = None
@@ -52,8 +53,7 @@ def short_output(
         scale = 1.0 / math.sqrt(q.shape[3])
     elif not 0.0 < scale < math.inf:
         return None
-    batch, heads, q_len, _ = q.shape
-    known = _known_of(mask, (batch, heads, q_len, k.shape[2]), q.dtype)
+    known = _known_of(mask, q, k)
     if known is None or (needs_finite(known is not NOTHING, k.shape[2], q.dtype) and not finite(q, k, v)):
         return None
     if known.mask is None:
@@ -79,26 +79,62 @@ def suits(q: Tensor, k: Tensor, v: Tensor) -> bool:
     return not may_be_transformed()
 
 
-def _known_of(
-    mask: Mask | Tensor | None, shape: tuple[int, int, int, int], dtype: torch.dtype
-) -> _Known | None:
+def _known_of(mask: Mask | Tensor | None, q: Tensor, k: Tensor) -> _Known | None:
     """A mask in the kernel's form; None if it is not cached and must be evaluated."""
     if mask is None:
         return NOTHING
+    of_q, k_len = q.shape, k.shape[2]
     if isinstance(mask, Tensor):
-        return _of_tensor(mask, shape)
-    if type(mask) is Causal and mask.shift == shape[2] - shape[3]:
+        return _of_tensor(mask, (*of_q[:3], k_len))
+    if type(mask) is Causal and mask.shift == of_q[2] - k_len:
         return CAUSAL
-    # Raises if the tensor of the mask was written to, which no cache notices by itself.
-    mask = mask.bind(*shape[:2])
-    if mask.batch is not None or not is_value(mask):
+    if not _may_be_kept(mask, of_q, k_len):
         return None
-    # A cache must not keep large masks alive. Of longer calls it only knows whether the mask hides anything.
-    kept = (max(shape[2:]) <= SHORT or shape[2] == 1) and is_kept(mask, shape)
-    return _of_value(mask, shape, sum_dtype(dtype)) if kept or type(mask) is Causal else None
+    value = key_of(mask)
+    if value is None:
+        return None
+    key = (value, of_q, k_len, q.dtype)
+    kept = _kept.get(key)
+    if kept is None:
+        kept = _made(mask, (*of_q[:3], k_len), sum_dtype(q.dtype), holds_tensors(value))
+        _kept[key] = kept
+    elif kept.holds:
+        # Raises if a tensor of the mask was written to, which no key notices by itself.
+        mask.bind(*of_q[:2])
+    return kept.known
 
 
-@remembered(32)
+def _may_be_kept(mask: Mask, of_q: torch.Size, k_len: int) -> bool:
+    """Whether a mask is small enough for a cache, and belongs to more than one batch.
+
+    Of longer causal calls it is only known whether the mask hides anything.
+    """
+    batch, heads, q_len, _ = of_q
+    if type(mask) is Causal:
+        return True
+    if max(q_len, k_len) > SHORT and q_len != 1:
+        return False
+    few = heads * q_len * k_len <= KEPT_CELLS
+    return mask.batch is None and (few or is_kept(mask, (batch, heads, q_len, k_len)))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What is known of a mask: its form, or None for one to be evaluated; whether it holds tensors."""
+
+    known: _Known | None
+    holds: bool
+
+
+_kept: Recent[_Kept] = Recent(32)
+
+
+def _made(mask: Mask, shape: tuple[int, int, int, int], sums: torch.dtype, holds: bool) -> _Kept:
+    bound = mask.bind(*shape[:2])
+    suits = bound.batch is None and is_value(bound)
+    return _Kept(_of_value(bound, shape, sums) if suits else None, holds)
+
+
 def _of_value(mask: Mask, shape: tuple[int, int, int, int], sums: torch.dtype) -> _Known | None:
     batch, heads, q_len, k_len = shape
     mask.check(q_len, k_len, batch, heads)
@@ -115,7 +151,6 @@ def _of_tensor(mask: Tensor, shape: tuple[int, int, int, int]) -> _Known | None:
         return None
     if max(shape[2:]) > SHORT or mask.shape[-2:] != shape[2:]:
         return None
-    mask = mask if mask.ndim == 4 else mask[None, None]
-    if mask.shape[0] not in (1, shape[0]) or mask.shape[1] not in (1, shape[1]):
+    if mask.ndim == 4 and (mask.shape[0] not in (1, shape[0]) or mask.shape[1] not in (1, shape[1])):
         return None
     return _Known(mask=mask)

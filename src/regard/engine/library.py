@@ -1,14 +1,15 @@
-"""Loads the compiled kernels for the processor's instruction set, once, from the folder of their source."""
+"""Loads the compiled kernels of engine/native for the processor's instruction set, once."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import c_double, c_int64, c_uint, c_void_p
+from ctypes import c_double, c_float, c_int64, c_uint, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,7 +19,10 @@ __all__ = ["Job", "Library", "Run", "load"]
 BUILDS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3", "DEFAULT": "x86-64-v2"}
 SUFFIXES = (".so", ".dylib", ".dll")
 # The functions that Python calls.
-SYMBOLS = ("regard_isa", "regard_job_size", "regard_has_threads", "regard_fold", "regard_exp", "regard_log")
+SYMBOLS = (
+    *("regard_isa", "regard_job_size", "regard_has_threads", "regard_fold", "regard_launch"),
+    *("regard_within", "regard_within_strided", "regard_exp", "regard_log"),
+)
 
 
 class Run(ctypes.Structure):
@@ -66,6 +70,8 @@ class Library:
 
     path: Path
     functions: ctypes.CDLL
+    # The same for calls that are over in a few microseconds, and keep the GIL.
+    brief: ctypes.PyDLL
     # Whether it uses PyTorch's own thread pool.
     has_threads: bool
 
@@ -88,6 +94,19 @@ class Library:
         if self.functions.regard_fold(pointers, c_int64(len(jobs)), c_uint(threads)):
             raise MemoryError("no memory left for the panels of an attention map")
 
+    def launch(self, *given: Any) -> None:
+        """Run a table of jobs on other tensors; `given` are the arguments of `regard_launch`."""
+        if self.functions.regard_launch(*given):
+            raise MemoryError("no memory left for the panels of an attention map")
+
+    def within(self, x: torch.Tensor, limit: float) -> bool:
+        """Whether no number of a float32 tensor is NaN or larger than this. If it is not contiguous, it must
+        have four dimensions."""
+        if x.is_contiguous():
+            return self.brief.regard_within(x.data_ptr(), x.numel(), limit) != 0
+        layout = (c_int64 * 8)(*x.shape, *x.stride())
+        return self.brief.regard_within_strided(x.data_ptr(), layout, limit) != 0
+
     def exp(self, x: torch.Tensor) -> torch.Tensor:
         """The kernels' exponential of a contiguous float32 tensor."""
         return self._each(self.functions.regard_exp, x)
@@ -103,7 +122,7 @@ class Library:
 
 
 @cache
-def load(folder: Path = Path(__file__).parent, capability: str | None = None) -> Library | str:
+def load(folder: Path = Path(__file__).parent / "native", capability: str | None = None) -> Library | str:
     """The kernels for this processor; if there are none, the reason as a string."""
     capability = torch.backends.cpu.get_cpu_capability() if capability is None else capability
     build = BUILDS.get(capability, "generic")
@@ -124,4 +143,11 @@ def load(folder: Path = Path(__file__).parent, capability: str | None = None) ->
     functions.regard_job_size.restype = c_int64
     if functions.regard_job_size() != ctypes.sizeof(Job):
         return "the native kernels were built from other sources than these; install regard again"
-    return Library(found[0], functions, bool(functions.regard_has_threads()))
+    functions.regard_launch.argtypes = (
+        *(c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p),
+        *(c_int64, c_uint),
+    )
+    brief = ctypes.PyDLL(str(found[0]), handle=functions._handle)
+    brief.regard_within.argtypes = (c_void_p, c_int64, c_float)
+    brief.regard_within_strided.argtypes = (c_void_p, c_void_p, c_float)
+    return Library(found[0], functions, brief, bool(functions.regard_has_threads()))
