@@ -14,6 +14,7 @@ from dataclasses import fields
 from functools import cached_property, lru_cache, wraps
 from operator import attrgetter
 from threading import Lock
+from types import CodeType
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -37,7 +38,7 @@ Found = TypeVar("Found")
 
 ATOMS = {
     *(type(None), bool, int, float, complex, str, bytes, range),
-    *(torch.device, torch.dtype, torch.Size, torch.layout),
+    *(torch.device, torch.dtype, torch.Size, torch.layout, CodeType),
 }
 # Names of attributes: the key of an object, the results of a Keeper, the state of a Holder's tensors.
 KEY, KNOWN, MADE = "_value_key", "_known", "_made"

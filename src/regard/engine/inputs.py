@@ -17,7 +17,8 @@ from regard.engine.transformed import REFUSED, is_transformed, is_wrapped
 from regard.engine.unused import hide_unused
 from regard.errors import BackendError, DeviceError, DtypeError, MaskError, ScoreError, ShapeError
 from regard.masks import Coverage, Mask
-from regard.memo import remembered
+from regard.masks.settled import settled
+from regard.memo import is_value, remembered
 from regard.scores import Bias, DotProduct, Score
 
 if TYPE_CHECKING:
@@ -190,7 +191,10 @@ def _check_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Mask | None:
 def _allows_everything(mask: Mask, q: int, k: int) -> bool:
     """Whether a mask allows every pair, such as a causal mask in a decode step or a window wider than the
     text."""
-    return bool(q and k) and _coverage(mask, q, k) is Coverage.FULL
+    if not (q and k):
+        return False
+    known = None if is_value(mask) else settled(mask)
+    return _coverage(mask if known is None else known, q, k) is Coverage.FULL
 
 
 @remembered(32, small)

@@ -107,7 +107,8 @@ class Mask(ABC):
         """Whether the mask is a value, so that its schedule may be cached for later calls.
 
         It is a value if its class is a frozen dataclass whose fields are all values: numbers, strings,
-        tuples, other such masks. Any other mask is evaluated in every call, because it may have changed.
+        tuples, other such masks. Any other mask is evaluated in every call, because it may have changed; only
+        of a `Where` whose function reads nothing but numbers and small tensors `attention` keeps the matrix.
         Return False if the results of a frozen mask depend on anything but its fields.
 
         >>> from regard.masks import Causal, Where

@@ -17,7 +17,8 @@ from regard.engine.schedule import Row, chunks, schedule
 from regard.engine.scoring import Place
 from regard.engine.sdpa_backend.support import is_plain
 from regard.masks import Dense, Mask
-from regard.memo import is_value, remembered
+from regard.masks.settled import settled
+from regard.memo import remembered
 
 __all__ = ["KEPT_CELLS", "SHORT", "Call", "calls_of", "in_one_call", "is_kept", "whole_mask"]
 
@@ -29,6 +30,8 @@ SHORT, KEPT_CELLS = 256, 1 << 18
 # Up to this many pairs, and heads times pairs, a mask without intervals is evaluated whole and once: its
 # tiles cost more to classify than they save. Those of up to KEPT_PAIRS are cached, one byte each.
 PAIRS, CELLS, KEPT_PAIRS = 1 << 21, 1 << 24, 1 << 21
+# Of larger ones, with a matrix for each head, fewer are cached.
+KEPT_LARGE = 1 << 23
 # Additive masks of up to so many cells, heads times pairs, are cached: 4 MiB each in float32.
 KEPT_TILES = 1 << 20
 
@@ -126,10 +129,11 @@ def _evaluated(mask: Mask, problem: Problem) -> Mask:
         or mask.spans(torch.arange(1, device="cpu")) is not None
     ):
         return mask
-    given = (mask, problem.batch, problem.heads, q, k, problem.offset)
-    if cells <= KEPT_PAIRS and mask.batch is None and is_value(mask):
-        return _kept_matrix(*given)
-    return _Evaluated(_allowed(*given))
+    given = (problem.batch, problem.heads, q, k, problem.offset)
+    known = settled(mask) if mask.batch is None and cells <= KEPT_LARGE else None
+    if known is not None:
+        return (_kept_matrix if cells <= KEPT_PAIRS else _kept_large_matrix)(known, *given)
+    return _Evaluated(_allowed(mask, *given))
 
 
 class _Evaluated(Dense):
@@ -139,6 +143,11 @@ class _Evaluated(Dense):
 
 @remembered(16)
 def _kept_matrix(mask: Mask, batch: int, heads: int, q: int, k: int, offset: int) -> Dense:
+    return Dense(_allowed(mask, batch, heads, q, k, offset))
+
+
+@remembered(4)
+def _kept_large_matrix(mask: Mask, batch: int, heads: int, q: int, k: int, offset: int) -> Dense:
     return Dense(_allowed(mask, batch, heads, q, k, offset))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -202,7 +201,6 @@ def _packed(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-@lru_cache(2)
 def _operator(name: str) -> Callable[..., Any]:
     """A private operator of PyTorch, which a release may remove."""
     try:

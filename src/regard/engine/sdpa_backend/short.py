@@ -20,6 +20,7 @@ from regard.engine.sdpa_backend.kernels import masked, plain_of
 from regard.engine.sdpa_backend.support import needs_finite
 from regard.engine.transformed import may_be_transformed
 from regard.masks import Causal, Coverage, Mask
+from regard.masks.settled import settled
 from regard.memo import Recent, holds_tensors, is_value, key_of
 
 __all__ = ["short_output", "suits"]
@@ -92,7 +93,10 @@ def _known_of(mask: Mask | Tensor | None, q: Tensor, k: Tensor) -> _Known | None
         return None
     value = key_of(mask)
     if value is None:
-        return None
+        known = settled(mask.bind(*of_q[:2])) if of_q[1] * of_q[2] * k_len <= KEPT_CELLS else None
+        if known is None:
+            return None
+        mask, value = known, key_of(known)
     key = (value, of_q, k_len, q.dtype)
     kept = _kept.get(key)
     if kept is None:
