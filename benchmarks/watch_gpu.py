@@ -1,6 +1,8 @@
 """Recording a 1B model on a GPU, a long text, completely, to disk: time, peak memory, size.
 
 python benchmarks/watch_gpu.py [--n 8192 65536]
+
+After each recording, `dd` writes as many bytes with `conv=fsync`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from disk import dd
 from side_by_side import header
 
 from regard import ColumnMass, Decay, Pooled, TopK, explain_dispatch
@@ -87,23 +90,35 @@ def compare(model: Any, n: int, folder: Path) -> None:
         "record, everything, to disk": recorded(everything(n), store=folder / "all.regard"),
         "record, row statistics, kept on the GPU": recorded(ROWS),
     }
-    print(f"## {n} tokens\n\n| who | s | time / unobserved | extra GPU memory | recording |")
-    print("| --- | ---: | ---: | ---: | ---: |")
+    print(f"## {n} tokens\n\n| who | s | time / unobserved | of dd's speed | extra GPU memory | recording |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    unobserved()  # allocates, and chooses kernels
     baseline = None
     for name, run in cases.items():
         try:
             seconds, extra, result = measured(run)
         except torch.cuda.OutOfMemoryError:
-            print(f"| {name} | out of memory | | | |", flush=True)
+            print(f"| {name} | out of memory | | | | |", flush=True)
             continue
         baseline = baseline or seconds
         size = spoken(result.nbytes) if isinstance(result, Recording) else ""
         ratio = f"{seconds / baseline:.2f}"
-        print(f"| {name} | {seconds:.2f} | {ratio} | {spoken(extra)} | {size} |", flush=True)
+        beside = ""
+        if isinstance(result, Recording) and result.path is not None:
+            beside = f"{dd_seconds(folder / 'dd', result.nbytes) / seconds:.2f}"
+        print(f"| {name} | {seconds:.2f} | {ratio} | {beside} | {spoken(extra)} | {size} |", flush=True)
         del result
     print(f"\n{opened(folder / 'rows.regard', n)}\n", flush=True)
     for path in folder.iterdir():
         shutil.rmtree(path)
+
+
+def dd_seconds(path: Path, size: int) -> float:
+    start = time.perf_counter()
+    dd(path, size)
+    seconds = time.perf_counter() - start
+    path.unlink()
+    return seconds
 
 
 def opened(path: Path, n: int) -> str:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save
 from processes import python
 from regard import Dense, Entropy, Pooled, TopK
 from regard.errors import RegardError
-from regard.models import Recording, storage, watch
+from regard.models import Recording, storage, watch, writer
 from regard.models.manifest import FORMAT, read_manifest, write_manifest
 from regard.models.manifest import entry_of as manifest_entry
 
@@ -134,8 +134,11 @@ def test_the_size_is_stated_before_it_is_written(recorded, tmp_path, caplog):
     assert recorded.nbytes <= written < recorded.nbytes + 16 * 1024
 
 
-def test_streaming_writes_a_layer_while_the_next_is_computed_and_keeps_none_in_memory(llama, ids, tmp_path):
+def test_streaming_writes_a_layer_while_the_next_is_computed_and_keeps_none_in_memory(
+    llama, ids, tmp_path, monkeypatch
+):
     path = tmp_path / "x.regard"
+    monkeypatch.setattr(writer, "WORKERS", 1)
     seen = []
     hook = llama.model.norm.register_forward_pre_hook(lambda *_: seen.append(Recording.open(path)))
     with watch(llama, store=path) as recording:

@@ -235,6 +235,11 @@ class Layer:
         """Whether its tensors have been read, or were never on disk."""
         return self._segments is not None
 
+    def own(self) -> None:
+        """Copy what the map is made from, because the model may write over it."""
+        self.segments = [segment.copied() for segment in self.segments]
+        self._map = None
+
     def drop(self, stored: Layer) -> None:
         """Free the tensors; from now on they are read from disk."""
         self.source, self.stored_bytes = stored.source, stored.stored_bytes

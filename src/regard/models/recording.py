@@ -300,6 +300,10 @@ class Recording:
                 return
         self._layers.append(layer)
 
+    def arrange(self, place: Callable[[Site], int]) -> None:
+        """Sort the layers by the place of their sites."""
+        self._layers.sort(key=lambda layer: place(layer.site))
+
     def clear(self) -> None:
         """Drop everything about the text: a new one begins."""
         self._layers, self.token_ids, self._tokens = [], {}, {}

@@ -53,6 +53,18 @@ class Segment:
     def rows(self) -> int:
         return self.lse.shape[2]
 
+    def copied(self) -> Segment:
+        """The segment with copies of the model's tensors; statistics and lse are nobody else's."""
+        given = {name: getattr(self, name) for name in ("q", "k", "v", "bias")}
+        contiguous = torch.contiguous_format
+        return replace(
+            self,
+            **{
+                name: None if x is None else x.detach().clone(memory_format=contiguous)
+                for name, x in given.items()
+            },
+        )
+
     def crop(self, rows: int, keys: int, row_stats: frozenset[str]) -> Segment:
         """The segment restricted to the first rows and keys, with the statistics that have one value per
         row."""

@@ -15,6 +15,7 @@ from regard.engine.gemm import aligned
 from regard.errors import MaskError, RecordingError, ShapeError
 from regard.maps.damage import believing
 from regard.masks import Dense, Mask
+from regard.models.buffers import Buffers
 from regard.models.layer import Layer
 from regard.models.manifest import COMPLETE, digest_of, read_manifest
 from regard.models.segment import Segment, joined
@@ -41,23 +42,33 @@ class Draft:
     files: tuple[tuple[str, dict[str, Tensor], dict[str, str]], ...]
     """The files to write: name, tensors and layout of statistics. Files written before are in `entry`."""
     entry: dict[str, Any]
+    ready: tuple[torch.cuda.Event, ...] = ()
+    """What GPUs have to reach before the tensors may be read."""
 
-    def write(self, folder: Path) -> dict[str, Any]:
+    @property
+    def nbytes(self) -> int:
+        return sum(x.nbytes for _, tensors, _ in self.files for x in tensors.values())
+
+    def write(self, folder: Path, buffers: Buffers | None = None) -> dict[str, Any]:
         """Write the files; returns the manifest entry."""
-        found = [_write_segment(tensors, folder / name, layout) for name, tensors, layout in self.files]
+        for event in self.ready:
+            event.synchronize()
+        found = [
+            _write_segment(tensors, folder / name, layout, buffers) for name, tensors, layout in self.files
+        ]
         return {**self.entry, "segments": [*self.entry["segments"], *found]}
 
 
-def draft_of(layer: Layer, stem: str, known: dict[str, Any] | None = None, *, copy: bool = False) -> Draft:
+def draft_of(layer: Layer, stem: str, known: dict[str, Any] | None = None) -> Draft:
     """Prepare a layer for writing: one file for the prompt's rows, one for all generated rows.
 
-    Rows of the prompt that are in `known`, an earlier entry, are not written again. `copy` copies all
-    tensors, because the model may overwrite its memory before the draft is written.
+    Rows of the prompt that are in `known`, an earlier entry, are not written again. Nothing may write to the
+    layer's tensors before the draft is written: see `Layer.own`.
     """
     first, *later = layer.segments
-    files = [] if known else [(f"{stem}-0.safetensors", *_plain(first, copy))]
+    files = [] if known else [(f"{stem}-0.safetensors", *_plain(first))]
     if later:
-        files.append((f"{stem}-1.safetensors", *_plain(joined(later), copy)))
+        files.append((f"{stem}-1.safetensors", *_plain(joined(later))))
     entry = {
         "site": dataclasses.asdict(layer.site),
         "frame": dataclasses.asdict(layer.frame),
@@ -70,7 +81,9 @@ def draft_of(layer: Layer, stem: str, known: dict[str, Any] | None = None, *, co
         "row_stats": sorted(layer.row_stats),
         "segments": known["segments"][:1] if known else [],
     }
-    return Draft(layer, tuple(layer.segments), tuple(files), entry)
+    devices = {x.device for _, tensors, _ in files for x in tensors.values() if x.is_cuda}
+    ready = tuple(torch.cuda.current_stream(device).record_event() for device in devices)
+    return Draft(layer, tuple(layer.segments), tuple(files), entry, ready)
 
 
 def layer_from(entry: dict[str, Any], folder: Path) -> Layer:
@@ -140,24 +153,21 @@ def _is_replaced(entry: dict[str, Any], folder: Path) -> bool:
     return entry["file"] not in named | {about["tokens"]["file"]}
 
 
-def _plain(segment: Segment, copy: bool) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _plain(segment: Segment) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a segment by name, each contiguous, and the layout of its statistics."""
     tensors = {name: x for name in TENSORS if (x := getattr(segment, name)) is not None}
     layout: dict[str, str] = {}
     for name, value in segment.stats.items():
         layout[name] = _flatten(name, value, tensors)
-    plain = {name: x.detach().contiguous().cpu() for name, x in tensors.items()}
-    if copy:
-        plain = {
-            name: x.clone() if x.data_ptr() == tensors[name].data_ptr() else x for name, x in plain.items()
-        }
-    return plain, layout
+    return {name: x.detach().contiguous() for name, x in tensors.items()}, layout
 
 
-def _write_segment(tensors: dict[str, Tensor], path: Path, layout: dict[str, str]) -> dict[str, Any]:
+def _write_segment(
+    tensors: dict[str, Tensor], path: Path, layout: dict[str, str], buffers: Buffers | None = None
+) -> dict[str, Any]:
     """Write one file; returns its manifest entry."""
     draft = path.with_name(f"{path.name}.tmp")
-    size, digest = write_tensors(tensors, draft)
+    size, digest = write_tensors(tensors, draft, buffers)
     draft.replace(path)
     return {"file": path.name, "bytes": size, "sha256": digest, "stats": layout}
 

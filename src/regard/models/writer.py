@@ -15,15 +15,20 @@ import os
 import secrets
 import shutil
 from base64 import b64encode
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
+from threading import Lock
 from typing import Any
+
+import torch
 
 from regard.errors import RecordingError
 from regard.extension import implements
+from regard.models.buffers import Buffers
 from regard.models.layer import Layer
 from regard.models.manifest import COMPLETE, PARTIAL, entry_of, read_manifest, was_cut_short, write_manifest
 from regard.models.recording import Recording
@@ -38,6 +43,10 @@ log = logging.getLogger("regard")
 
 # Names of temporary files, which a killed process leaves behind. The second is safetensors' own.
 DRAFTS = ("*.tmp", ".tmp??????")
+# How many layers are written at once: computing the checksum of one is slower than many disks.
+WORKERS = 3
+# How many bytes of layers wait to be written at most, besides the one that the model has just computed.
+WAITING = 2 << 30
 
 
 @implements(Recording.save)
@@ -60,8 +69,8 @@ def save_recording(
 class Writer:
     """Writes the layers of a recording as they come; leaving its block completes the recording.
 
-    A thread writes a layer while the model computes the next one. An error in the thread is raised at the
-    next layer, or at the end of the block.
+    Threads write some layers while the model computes the next one. If too many wait, the model waits. An
+    error in a thread is raised at a later layer, or at the end of the block.
     """
 
     def __init__(
@@ -81,8 +90,13 @@ class Writer:
         self._taken_over = False
         self._text: str | None = None
         self._tokens: dict[str, Any] | None = None
-        self._pool = ThreadPoolExecutor(1, "regard-writer")
-        self._pending: tuple[Draft, Future[dict[str, Any]]] | None = None
+        self._pool = ThreadPoolExecutor(WORKERS, "regard-writer")
+        self._buffers = Buffers()
+        self._pending: deque[tuple[Draft, Future[None]]] = deque()
+        self._order: dict[Site, int] = {}
+        """The place of each layer among all that ran."""
+        self._entering = Lock()
+        """Held by the thread that changes `entries` or writes the partial manifest."""
 
     def __enter__(self) -> Writer:
         check_target(self.path, resume=self.resume, overwrite=self.overwrite)
@@ -100,8 +114,7 @@ class Writer:
         self.recording.cleared = None
         try:
             if kind is not None:
-                with suppress(RecordingError):
-                    self._settle()
+                self._abandon()
             else:
                 with self._explained():
                     self._finish()
@@ -114,7 +127,11 @@ class Writer:
                 self._clean_up()
 
     def has(self, site: Site) -> bool:
-        """Whether this layer was written before, by an interrupted writing of the same text."""
+        """Whether this layer was written before, by an interrupted writing of the same text.
+
+        Asked for every layer, in the order in which they run.
+        """
+        self._order.setdefault(site, len(self._order))
         if site not in self._resumed:
             return False
         if self._text != _text_of(self.recording):
@@ -125,36 +142,72 @@ class Writer:
         return True
 
     def write(self, layer: Layer) -> None:
-        """Wait until the previous layer is in the manifest, then start to write this one."""
-        self._settle()
+        """Start to write a layer; wait first until there is room for it."""
+        self._make_room(layer)
         stem = f"{self.stem}-{layer.role}-{layer.index:03d}"
         with self._explained():
             if self._tokens is None:
                 self._tokens = self._write_tokens("0")
-            draft = draft_of(layer, stem, copy=self.streaming)
-            self._pending = draft, self._pool.submit(self._written, draft, self._about())
+            if self.streaming:
+                layer.own()
+            draft = draft_of(layer, stem)
+            self._pending.append((draft, self._pool.submit(self._written, draft, self._about())))
 
-    def _written(self, draft: Draft, about: dict[str, Any]) -> dict[str, Any]:
-        """Write a layer's files, then the manifest that lists them; runs in the thread."""
-        entry = draft.write(self.path)
-        others = [each for each in about["layers"] if each["site"] != entry["site"]]
-        write_manifest(self.path / PARTIAL, about | {"layers": [*others, entry]})
-        return entry
+    def _make_room(self, layer: Layer) -> None:
+        """Wait for the layers before this one while too many wait, or one of the same site does."""
+        while self._pending:
+            _, written = self._pending[0]
+            full = len(self._pending) >= WORKERS or (
+                self.streaming and self._waiting + layer.nbytes > _allowed(layer)
+            )
+            again = any(draft.layer.site == layer.site for draft, _ in self._pending)
+            if not (full or again or written.done()):
+                return
+            self._settle_first()
+
+    @property
+    def _waiting(self) -> int:
+        """How many bytes are being written, or wait for it."""
+        return sum(draft.nbytes for draft, _ in self._pending)
+
+    def _written(self, draft: Draft, about: dict[str, Any]) -> None:
+        """Write a layer's files, then the manifest that lists them; runs in a thread."""
+        entry = draft.write(self.path, self._buffers)
+        with self._entering:
+            self.entries[draft.layer.site] = entry
+            write_manifest(self.path / PARTIAL, about | {"layers": self._listed()})
+
+    def _listed(self) -> list[dict[str, Any]]:
+        """The entries in the order in which the layers ran; threads may finish in another."""
+        return [self.entries[site] for site in sorted(self.entries, key=self._place)]
+
+    def _place(self, site: Site) -> int:
+        # Layers of an interrupted writing that have not run again come last.
+        return self._order.get(site, len(self._order))
 
     def _settle(self) -> None:
-        """Wait for the layer that is being written, and free its memory."""
-        if self._pending is None:
-            return
-        (draft, written), self._pending = self._pending, None
+        """Wait for all layers that are being written."""
+        while self._pending:
+            self._settle_first()
+
+    def _settle_first(self) -> None:
+        """Wait for the layer that has waited longest, and free its memory."""
+        draft, written = self._pending.popleft()
         layer = draft.layer
         with self._explained():
-            self.entries[layer.site] = written.result()
+            written.result()
         same = len(layer.segments) == len(draft.segments) and all(
             map(operator.is_, layer.segments, draft.segments)
         )
         if self.streaming and same:
             # From now on the layer's tensors are mapped from the file.
             layer.drop(layer_from(self.entries[layer.site], self.path))
+
+    def _abandon(self) -> None:
+        """Wait for what is being written, whatever becomes of it: another error is under way."""
+        while self._pending:
+            with suppress(RecordingError):
+                self._settle_first()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -170,8 +223,8 @@ class Writer:
 
     def check_room(self, size: int) -> None:
         """Raise RecordingError, with the size, if the recording won't fit on the disk."""
-        _check_room(self.path, size)
-        if not self.entries:
+        _check_room(self.path, size + self._waiting)
+        if not (self.entries or self._pending):
             log.info("writing about %s to %s", spoken(size), self.path)
 
     def _take_over(self) -> None:
@@ -219,11 +272,12 @@ class Writer:
 
     def _finish(self) -> None:
         self._settle()
+        self.recording.arrange(self._place)
         for layer in self.recording.all_layers:
             known = self.entries.get(layer.site)
             if self.streaming and known is not None and layer.loaded and len(layer.segments) > 1:
                 stem = f"{self.stem}-{layer.role}-{layer.index:03d}"
-                self.entries[layer.site] = draft_of(layer, stem, known).write(self.path)
+                self.entries[layer.site] = draft_of(layer, stem, known).write(self.path, self._buffers)
         # A copy of a recording that was opened as partial is partial too.
         complete = self.streaming or self.recording.complete
         # A new name, because the partial manifest still lists the old file.
@@ -235,6 +289,8 @@ class Writer:
     def _about(self) -> dict[str, Any]:
         model = self.recording.model
         text = _text_of(self.recording)
+        with self._entering:
+            layers = self._listed()
         return {
             "complete": False,
             "stem": self.stem,
@@ -242,7 +298,7 @@ class Writer:
             "tokenizer": self.recording.tokenizer,
             "text_digest": self._text if text is None else text,
             "tokens": self._tokens,
-            "layers": list(self.entries.values()),
+            "layers": layers,
         }
 
     def _write_tokens(self, version: str) -> dict[str, Any]:
@@ -350,6 +406,18 @@ def _free(path: Path) -> int:
     while not path.exists() and path != path.parent:
         path = path.parent
     return shutil.disk_usage(path if path.exists() else os.curdir).free
+
+
+def _allowed(layer: Layer) -> int:
+    """How many bytes of layers may wait: on a GPU no more than a quarter of the memory that is left."""
+    devices = {segment.lse.device for segment in layer.segments if segment.lse.is_cuda}
+    left = [
+        torch.cuda.mem_get_info(device)[0]
+        + torch.cuda.memory_reserved(device)
+        - torch.cuda.memory_allocated(device)
+        for device in devices
+    ]
+    return min([WAITING, *(size // 4 for size in left)])
 
 
 def _remove(path: Path, entry: dict[str, Any]) -> None:
