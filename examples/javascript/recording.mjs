@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-export const FORMAT = 1;
+export const FORMAT = 2;
 
 /** A recording: `layers` by "decoder/5", `tokens` of the first text, the `model`. */
 export function open(folder) {
@@ -47,7 +47,22 @@ function numbers(dtype, bytes) {
     new Uint16Array(aligned).forEach((half, i) => (wide[i] = half << 16));
     return new Float32Array(wide.buffer);
   }
+  if (dtype === "F8_E4M3") return Float32Array.from(bytes, eighth);
   throw new Error(`${dtype} is not read here`);
+}
+
+/** A float of 8 bits: a sign, four bits of exponent, three of fraction. */
+function eighth(bits) {
+  const exponent = (bits >> 3) & 15, fraction = bits & 7;
+  const size = exponent ? (1 + fraction / 8) * 2 ** (exponent - 7) : (fraction / 8) * 2 ** -6;
+  return (bits & 127) === 127 ? NaN : bits & 128 ? -size : size;
+}
+
+/** Rounded numbers, each head multiplied by its own power of two. */
+function restored({ shape, data }, scale) {
+  if (!scale) return { shape, data };
+  const each = data.length / scale.data.length;
+  return { shape, data: data.map((x, i) => x * scale.data[Math.floor(i / each)]) };
 }
 
 /** Whether a query may attend to a key, by their positions. */
@@ -64,7 +79,8 @@ function allows(mask, query, key) {
 
 function layer(folder, entry) {
   if (entry.segments.length !== 1) throw new Error("a recording with generated tokens is not read here");
-  const { q, k, lse, bias, ...rest } = tensors(checked(folder, entry.segments[0]));
+  const { q: narrow, k: thin, lse, bias, ...rest } = tensors(checked(folder, entry.segments[0]));
+  const [q, k] = [restored(narrow, rest["q.scale"]), restored(thin, rest["k.scale"])];
   if (bias) throw new Error("a recording with a bias is not read here");
   const [, heads, queries, dim] = q.shape;
   const [, shared, keys] = k.shape;

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.models import bundled, from_attentions, record
+from regard.models import Recording, bundled, from_attentions, record
 
 READER = Path(__file__).parents[2] / "examples" / "javascript" / "recording.mjs"
 SCRIPT = """
@@ -44,6 +44,19 @@ def test_a_reader_in_javascript_finds_the_same_cells(tmp_path):
         torch.testing.assert_close(torch.tensor(found), wanted, atol=1e-6, rtol=1e-4)
     assert read[1]["rows"]["decoder/0"] == [[pytest.approx(1 / 8, abs=1e-6)] * 8 + [0]] * 2
     assert read[1]["rows"]["decoder/1"] == [[pytest.approx(1 / 9, abs=1e-6)] * 9] * 2
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node here")
+@pytest.mark.parametrize("how", [{"keys": "bf16"}, {"keys": "fp8", "queries": "fp8"}])
+def test_a_reader_in_javascript_finds_rounded_cells(tmp_path, how):
+    record(bundled(), "The badger lit the lamp.", layers=[0, 6], store=tmp_path / "x.regard", **how)
+    command = ["node", "--input-type=module", "-e", SCRIPT, READER.as_uri(), str(tmp_path / "x.regard")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    ours = Recording.open(tmp_path / "x.regard")
+    for name, found in json.loads(done.stdout)[0]["rows"].items():
+        wanted = ours.maps[int(name.split("/")[1])][0, :, -2]
+        torch.testing.assert_close(torch.tensor(found), wanted, atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node here")

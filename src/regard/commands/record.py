@@ -58,6 +58,17 @@ def record(
             "context, beyond that in windows), windows, truncate or refuse.",
         ),
     ] = "extend",
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="Write keys in fewer bits: bf16 or fp8. The recording says how far weights are from the "
+            "exact ones.",
+        ),
+    ] = None,
+    queries: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="The same for queries: bf16 or fp8.")
+    ] = None,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Complete an interrupted recording.")] = False,
@@ -69,17 +80,20 @@ def record(
 ) -> None:
     """Run a model on a text, chat, image or sound, and record its attention."""
     from regard.models import record as record_text
+    from regard.models.rounding import Rounding
     from regard.models.writer import check_target
 
     chosen = None if layers is None else _numbers(layers)
     if not output.absolute().parent.is_dir():
         raise RegardError(f"{output} cannot be written: there is no such folder. Name one that exists.")
     check_target(output, resume=resume, overwrite=force)
+    Rounding(keys, queries)  # refuses wrong words before the model is loaded
     seen = {"images": list(images or []), "audio": audio}
     beside = bool(images) or audio is not None
     named, said = _asked(model, text, chat, beside)
     loaded = model_named(named, dtype=dtype, device=device, processor=beside)
     how = {"layers": chosen, "store": output, "resume": resume, "overwrite": force, "too_long": too_long}
+    how |= {"keys": keys, "queries": queries}
     try:
         with noting(), progress("Recording") as step:
             recording = record_text(loaded, said, **seen, progress=step, **how)

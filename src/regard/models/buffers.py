@@ -27,7 +27,10 @@ class Buffers:
         try:
             return self._free[pinned].pop()
         except IndexError:
-            whole = torch.empty(PIECE + PAGE, dtype=torch.uint8, device="cpu", pin_memory=pinned)
+            if pinned:
+                # Begins at a page. PyTorch pins a power of two, so a byte more would take twice the memory.
+                return torch.empty(PIECE, dtype=torch.uint8, pin_memory=True)
+            whole = torch.empty(PIECE + PAGE, dtype=torch.uint8)
             start = -whole.data_ptr() % PAGE
             return whole[start : start + PIECE]
 

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from regard.engine.inputs import Options, problem_of
 from regard.errors import RecordingError
-from regard.maps import AttentionMap, Observation
+from regard.maps import AttentionMap, Observation, observe
 from regard.masks import And, Coverage, Mask
 from regard.models.call import AttentionCall
 from regard.models.deferred import Deferred, Observe, may_wait
+from regard.models.rounding import Rounded
 from regard.models.segment import Segment, join_biases, join_rows, placed, tensors_of
 from regard.models.sites import Site
 from regard.models.translate import Frame
@@ -37,6 +38,8 @@ class Layer:
         self.row_stats: frozenset[str] = frozenset()
         """The names of the statistics with one value per row."""
         self.described: str | None = None
+        self.rounded: Rounded | None = None
+        """How its keys and queries were rounded when they were written; None if they are exact."""
         self.unwritten: str | None = None
         """Why the mask, and with it the map, could not be written to disk; None if it could."""
         self._segments: list[Segment] | None = None
@@ -139,6 +142,12 @@ class Layer:
         if self._map is None:
             self._map = self._joined()
         return self._map
+
+    def reweighed(self) -> AttentionMap:
+        """The map with the log-sum-exp that its queries and keys have, whatever was recorded."""
+        p = self._joined().problem
+        seen = observe(p.q, p.k, p.v, stats=(), mask=p.mask, bias=p.scoring.bias, **self.options)
+        return AttentionMap(p, seen.lse.detach())
 
     @property
     def nbytes(self) -> int:
@@ -243,6 +252,7 @@ class Layer:
     def drop(self, stored: Layer) -> None:
         """Free the tensors; from now on they are read from disk."""
         self.source, self.stored_bytes = stored.source, stored.stored_bytes
+        self.rounded = stored.rounded
         self._segments = self._map = None
         self._counted = (0, 0)
 

@@ -14,6 +14,7 @@ from regard.maps.damage import believing
 
 __all__ = [
     "COMPLETE",
+    "FIRST",
     "FORMAT",
     "PARTIAL",
     "digest_of",
@@ -23,14 +24,16 @@ __all__ = [
     "write_manifest",
 ]
 
-FORMAT = 1
+FORMAT = 2
+# What a manifest says if all of it can be read by a reader of the first format.
+FIRST = 1
 COMPLETE = "manifest.json"
 PARTIAL = "partial.json"
 
 
 def write_manifest(path: Path, about: dict[str, Any]) -> None:
     """Replace a manifest atomically: a reader sees the old one or the new one."""
-    about = {"format": FORMAT, "regard": __version__, **about}
+    about = {"format": FIRST, "regard": __version__, **about}
     about["checksum"] = _checksum(about)
     draft = path.with_name(f"{path.name}.tmp")
     with open(draft, "w", encoding="utf-8") as file:

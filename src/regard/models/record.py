@@ -41,6 +41,8 @@ def record(
     store: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    keys: str | None = None,
+    queries: str | None = None,
     max_bytes: int | None = None,
     too_long: str = "extend",
     progress: Callable[[int, int], None] | None = None,
@@ -89,7 +91,8 @@ def record(
         )
     options: dict[str, Any] = {
         "layers": layers, "stats": stats, "keep_maps": keep_maps, "store": store, "resume": resume,
-        "overwrite": overwrite, "max_bytes": max_bytes, "progress": progress,
+        "overwrite": overwrite, "keys": keys, "queries": queries, "max_bytes": max_bytes,
+        "progress": progress,
     }  # fmt: skip
     pictures = listed(images) or images_in(text)
     if text is None and pictures and audio is None:

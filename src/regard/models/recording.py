@@ -18,6 +18,7 @@ from regard.models.identity import ModelIdentity
 from regard.models.layer import Layer
 from regard.models.passages import Passage
 from regard.models.pictures import Picture
+from regard.models.rounding import Rounded
 from regard.models.sites import Site
 from regard.models.sizes import spoken
 from regard.models.stack import Maps, Stack
@@ -75,7 +76,15 @@ class Recording:
         ...
 
     @extension_point
-    def save(self, path: str | Path, *, resume: bool = False, overwrite: bool = False) -> None:
+    def save(
+        self,
+        path: str | Path,
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+        keys: str | None = None,
+        queries: str | None = None,
+    ) -> None:
         """Write the recording to a folder; after a crash `resume=True` completes a partial one.
 
         If the folder holds a recording already, this raises; with `overwrite=True` the old one is replaced
@@ -83,8 +92,17 @@ class Recording:
 
         Before writing, `recording.nbytes` is compared with the free disk space; if it doesn't fit, this
         raises.
+
+        `keys="bf16"` or `"fp8"` writes keys in 16 or 8 bits, `queries` does so with queries, and `rounded`
+        says how far weights are from the exact ones.
         """
         ...
+
+    @property
+    def rounded(self) -> Rounded | None:
+        """How keys and queries were rounded on disk, in the layer whose weights differ most."""
+        found = [layer.rounded for layer in self._layers if layer.rounded is not None]
+        return max(found, key=lambda rounded: rounded.largest, default=None)
 
     @property
     def text(self) -> str | None:
@@ -355,4 +373,5 @@ class Recording:
         tokens = "" if ids is None else f", {ids.shape[1]} tokens"
         partial = "" if self.complete else ", partial"
         size = spoken(self.nbytes) if self.path is None else str(self.path)
-        return f"Recording({self.model.kind}, {len(self._layers)} layers{tokens}, {size}{partial})"
+        rounded = "" if self.rounded is None else f", {self.rounded}"
+        return f"Recording({self.model.kind}, {len(self._layers)} layers{tokens}, {size}{partial}{rounded})"

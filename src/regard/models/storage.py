@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,11 +14,13 @@ from torch import Tensor
 import regard.stats
 from regard.engine.gemm import aligned
 from regard.errors import MaskError, RecordingError, ShapeError
+from regard.maps import AttentionMap
 from regard.maps.damage import believing
 from regard.masks import Dense, Mask
 from regard.models.buffers import Buffers
 from regard.models.layer import Layer
 from regard.models.manifest import COMPLETE, digest_of, read_manifest
+from regard.models.rounding import Rounded, Rounding, largest_difference, restored, rounded
 from regard.models.segment import Segment, joined
 from regard.models.sites import Site
 from regard.models.tensor_file import write_tensors
@@ -59,16 +62,29 @@ class Draft:
         return {**self.entry, "segments": [*self.entry["segments"], *found]}
 
 
-def draft_of(layer: Layer, stem: str, known: dict[str, Any] | None = None) -> Draft:
+def draft_of(
+    layer: Layer, stem: str, known: dict[str, Any] | None = None, rounding: Rounding | None = None
+) -> Draft:
     """Prepare a layer for writing: one file for the prompt's rows, one for all generated rows.
 
-    Rows of the prompt that are in `known`, an earlier entry, are not written again. Nothing may write to the
-    layer's tensors before the draft is written: see `Layer.own`.
+    Rows of the prompt that are in `known`, an earlier entry, are not written again. Only they are rounded.
+    Nothing may write to the layer's tensors before the draft is written: see `Layer.own`.
     """
     first, *later = layer.segments
-    files = [] if known else [(f"{stem}-0.safetensors", *_plain(first))]
+    files, said, lse = [], known.get("rounded") if known else None, None
+    if known:
+        if said is not None and layer.whole:
+            lse = _rounded(layer, Rounding(said["keys"], said["queries"]))[0].lse
+    else:
+        tensors, layout = _plain(first)
+        if rounding and first.q is not None:
+            said, lse = _round(layer, tensors, rounding)
+        files.append((f"{stem}-0.safetensors", tensors, layout))
     if later:
-        files.append((f"{stem}-1.safetensors", *_plain(joined(later))))
+        tensors, layout = _plain(joined(later))
+        if lse is not None and layer.whole:
+            tensors["lse"] = lse[:, :, first.rows :].contiguous()
+        files.append((f"{stem}-1.safetensors", tensors, layout))
     entry = {
         "site": dataclasses.asdict(layer.site),
         "frame": dataclasses.asdict(layer.frame),
@@ -81,6 +97,8 @@ def draft_of(layer: Layer, stem: str, known: dict[str, Any] | None = None) -> Dr
         "row_stats": sorted(layer.row_stats),
         "segments": known["segments"][:1] if known else [],
     }
+    if said is not None:
+        entry["rounded"] = said
     devices = {x.device for _, tensors, _ in files for x in tensors.values() if x.is_cuda}
     ready = tuple(torch.cuda.current_stream(device).record_event() for device in devices)
     return Draft(layer, tuple(layer.segments), tuple(files), entry, ready)
@@ -103,7 +121,8 @@ def layer_from(entry: dict[str, Any], folder: Path) -> Layer:
     layer.described = entry["mask_text"]
     layer.stored_bytes = sum(part["bytes"] for part in entry["segments"])
     layer.unwritten = written if isinstance(written, str) else None
-    layer.source = lambda: [_read_segment(part, folder) for part in entry["segments"]]
+    layer.rounded = Rounded.of(entry.get("rounded"))
+    layer.source = lambda: [_read_segment(part, folder, layer.rounded) for part in entry["segments"]]
     return layer
 
 
@@ -162,6 +181,38 @@ def _plain(segment: Segment) -> tuple[dict[str, Tensor], dict[str, str]]:
     return {name: x.detach().contiguous() for name, x in tensors.items()}, layout
 
 
+def _round(
+    layer: Layer, tensors: dict[str, Tensor], rounding: Rounding
+) -> tuple[dict[str, Any] | None, Tensor | None]:
+    """Round queries and keys in `tensors`, and give rows the log-sum-exp with which they still sum to 1.
+
+    Returns what the manifest says about it, and the log-sum-exp of all rows; None if nothing changes.
+    """
+    rough, small = _rounded(layer, rounding)
+    if not small:
+        return None, None
+    tensors |= {**small, "lse": rough.lse[:, :, : layer.prompt].contiguous()}
+    rows, largest = largest_difference(layer.map, rough)
+    keys, queries = (word if x in small else None for x, word in rounding.words.items())
+    dtype = str(rough.problem.q.dtype).removeprefix("torch.")
+    return dataclasses.asdict(Rounded(keys, queries, dtype, rows, largest)), rough.lse
+
+
+def _rounded(layer: Layer, rounding: Rounding) -> tuple[AttentionMap, dict[str, Tensor]]:
+    """The map with rounded queries and keys of the first call, and the tensors to write in their place."""
+    first, small = layer.segments[0], dict[str, Tensor]()
+    changed: dict[str, Tensor] = {}
+    for name, word in rounding.words.items():
+        x = getattr(first, name)
+        fewer, scale = (x, None) if word is None else rounded(x, word)
+        if fewer.dtype != x.dtype:
+            changed[name] = restored(fewer, scale, str(x.dtype).removeprefix("torch."))
+            small |= {name: fewer.contiguous()} if scale is None else {name: fewer, f"{name}.scale": scale}
+    rough = copy(layer)
+    rough.segments = [replace(first, **changed), *layer.segments[1:]]
+    return rough.reweighed(), small
+
+
 def _write_segment(
     tensors: dict[str, Tensor], path: Path, layout: dict[str, str], buffers: Buffers | None = None
 ) -> dict[str, Any]:
@@ -172,13 +223,17 @@ def _write_segment(
     return {"file": path.name, "bytes": size, "sha256": digest, "stats": layout}
 
 
-def _read_segment(entry: dict[str, Any], folder: Path) -> Segment:
+def _read_segment(entry: dict[str, Any], folder: Path, rough: Rounded | None = None) -> Segment:
     from safetensors import safe_open
 
     path = check_file(entry, folder, content=True)
     with believing(path, RecordingError, "Record again."):
         with safe_open(str(path), "pt") as file:
             tensors = {name: aligned(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - not a dict
+        if rough is not None:
+            for name in ("q", "k"):
+                if name in tensors:
+                    tensors[name] = restored(tensors[name], tensors.pop(f"{name}.scale", None), rough.dtype)
         stats = {name: _unflatten(name, layout, tensors) for name, layout in entry["stats"].items()}
         segment = Segment(stats=stats, **{name: tensors[name] for name in TENSORS if name in tensors})
         _check_segment(segment)

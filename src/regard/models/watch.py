@@ -22,6 +22,7 @@ from regard.models.outside import observed_outside
 from regard.models.padding import rows_of_text, without_padding
 from regard.models.passes import Passes
 from regard.models.recording import Recording
+from regard.models.rounding import Rounding
 from regard.models.segment import in_text, rows_only
 from regard.models.sites import Site, index_of, role_of
 from regard.models.sizes import spoken
@@ -52,6 +53,8 @@ def watch(
     store: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    keys: str | None = None,
+    queries: str | None = None,
     max_bytes: int | None = None,
     tokenizer: Any = None,
     text: str | None = None,
@@ -69,9 +72,11 @@ def watch(
 
     With `store`, each layer is written to disk while the next is computed, and its memory is freed. When the
     block ends, `store` holds the recording; if it ends early, a partial one, which `resume=True` completes.
-    An existing recording is refused unless `overwrite=True` replaces it. `max_bytes` refuses a recording that
-    would grow larger, after the first layer. `progress(done, total)` is called after every layer of a pass;
-    each generated token is a pass of its own.
+    An existing recording is refused unless `overwrite=True` replaces it. `keys="bf16"` or `"fp8"` writes keys
+    in 16 or 8 bits, and `queries` does so with queries; statistics stay exact, and `recording.rounded` says
+    how far weights are from the exact ones, measured in a sample of rows. `max_bytes` refuses a recording
+    that would grow larger, after the first layer. `progress(done, total)` is called after every layer of a
+    pass; each generated token is a pass of its own.
 
     Layers that use transformers' attention registry run on regard's attention. Models whose layers compute
     attention themselves (BLOOM, DeBERTa, GPT-J, MPNet, XLNet and others, or your own `torch.nn.Module`) run
@@ -101,28 +106,47 @@ def watch(
     given, model = model, unwrapped(model)
     if any(id(module) in watchers for module in model.modules()):
         raise ModelError(f"{type(model).__name__} is being watched already; leave that block first.")
+    spread = mesh is not None or (getattr(model, "_tp_size", None) or 1) > 1
+    rounding = _rounding(keys, queries, store, spread)
     own_code = not asks_registry(model) if own_code is None else own_code
     watcher = _Watcher(model, given, layers, tuple(stats), keep_maps, max_bytes, progress)
     recording = watcher.recording
     if tokenizer is not None:
         recording.attach(tokenizer, text)
     with ExitStack() as stack:
-        if mesh is not None or (getattr(model, "_tp_size", None) or 1) > 1:
+        if spread:
             # Imported here, because most models run in one process and don't need it.
             from regard.models.spread import spread_of
 
-            spread = spread_of(model, mesh, store, tuple(stats), resume)
-            watcher.sequence = stack.enter_context(spread.sequence(model))
+            parts = spread_of(model, mesh, store, tuple(stats), resume)
+            watcher.sequence = stack.enter_context(parts.sequence(model))
             if store is not None:
-                store = stack.enter_context(spread.written(Path(store), overwrite))
+                store = stack.enter_context(parts.written(Path(store), overwrite))
         if store is not None:
-            watcher.writer = stack.enter_context(Writer(store, recording, resume=resume, overwrite=overwrite))
+            watcher.writer = stack.enter_context(
+                Writer(store, recording, resume=resume, overwrite=overwrite, rounding=rounding)
+            )
         stack.enter_context(observed_outside(model, watcher, stats) if own_code else switched(model))
         stack.enter_context(watcher.passes.followed())
         stack.callback(watcher.leave)
         watchers.update(dict.fromkeys(watcher.modules, watcher))
         yield recording
         watcher.check_seen(own_code)
+
+
+def _rounding(keys: str | None, queries: str | None, store: Any, spread: bool) -> Rounding:
+    """How keys and queries are to be written."""
+    rounding = Rounding(keys, queries)
+    if rounding and store is None:
+        raise RecordingError(
+            "keys= and queries= say how they are written to disk; give store=, or leave them out."
+        )
+    if rounding and spread:
+        raise RecordingError(
+            "keys= and queries= are not for models on several processes: no process has the exact map to "
+            "compare with. Leave them out."
+        )
+    return rounding
 
 
 class _Watcher:

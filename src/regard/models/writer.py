@@ -30,8 +30,18 @@ from regard.errors import RecordingError
 from regard.extension import implements
 from regard.models.buffers import Buffers
 from regard.models.layer import Layer
-from regard.models.manifest import COMPLETE, PARTIAL, entry_of, read_manifest, was_cut_short, write_manifest
+from regard.models.manifest import (
+    COMPLETE,
+    FIRST,
+    FORMAT,
+    PARTIAL,
+    entry_of,
+    read_manifest,
+    was_cut_short,
+    write_manifest,
+)
 from regard.models.recording import Recording
+from regard.models.rounding import Rounding
 from regard.models.sites import Site
 from regard.models.sizes import spoken
 from regard.models.storage import Draft, check_file, draft_of, layer_from
@@ -51,7 +61,13 @@ WAITING = 2 << 30
 
 @implements(Recording.save)
 def save_recording(
-    recording: Recording, path: str | Path, *, resume: bool = False, overwrite: bool = False
+    recording: Recording,
+    path: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    keys: str | None = None,
+    queries: str | None = None,
 ) -> None:
     """Write a complete recording from memory."""
     path, layers = Path(path), recording.all_layers
@@ -59,7 +75,8 @@ def save_recording(
         raise RecordingError("there is nothing to save: no layer was recorded.")
     _check_room(path, recording.nbytes)
     log.info("writing %s (%d layers) to %s", spoken(recording.nbytes), len(layers), path)
-    writer = Writer(path, recording, resume=resume, overwrite=overwrite, streaming=False)
+    rounding = Rounding(keys, queries)
+    writer = Writer(path, recording, resume=resume, overwrite=overwrite, streaming=False, rounding=rounding)
     with writer:
         for layer in layers:
             if not writer.has(layer.site):
@@ -81,9 +98,10 @@ class Writer:
         resume: bool = False,
         overwrite: bool = False,
         streaming: bool = True,
+        rounding: Rounding | None = None,
     ) -> None:
         self.path, self.recording, self.streaming = Path(path), recording, streaming
-        self.resume, self.overwrite = resume, overwrite
+        self.resume, self.overwrite, self.rounding = resume, overwrite, rounding
         self.stem = secrets.token_hex(4)
         self.entries: dict[Site, dict[str, Any]] = {}
         self._resumed: dict[Site, dict[str, Any]] = {}
@@ -150,7 +168,7 @@ class Writer:
                 self._tokens = self._write_tokens("0")
             if self.streaming:
                 layer.own()
-            draft = draft_of(layer, stem)
+            draft = draft_of(layer, stem, rounding=self.rounding)
             self._pending.append((draft, self._pool.submit(self._written, draft, self._about())))
 
     def _make_room(self, layer: Layer) -> None:
@@ -175,7 +193,7 @@ class Writer:
         entry = draft.write(self.path, self._buffers)
         with self._entering:
             self.entries[draft.layer.site] = entry
-            write_manifest(self.path / PARTIAL, about | {"layers": self._listed()})
+            write_manifest(self.path / PARTIAL, about | _layers_said(self._listed()))
 
     def _listed(self) -> list[dict[str, Any]]:
         """The entries in the order in which the layers ran; threads may finish in another."""
@@ -293,12 +311,12 @@ class Writer:
             layers = self._listed()
         return {
             "complete": False,
+            **_layers_said(layers),
             "stem": self.stem,
             "model": {"name": model.name, "kind": model.kind, "fingerprint": model.fingerprint},
             "tokenizer": self.recording.tokenizer,
             "text_digest": self._text if text is None else text,
             "tokens": self._tokens,
-            "layers": layers,
         }
 
     def _write_tokens(self, version: str) -> dict[str, Any]:
@@ -345,6 +363,11 @@ class Writer:
                 file.unlink()
         with suppress(OSError):
             self.path.rmdir()
+
+
+def _layers_said(layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a manifest says of layers, and the format that a reader has to know for them."""
+    return {"format": FORMAT if any("rounded" in entry for entry in layers) else FIRST, "layers": layers}
 
 
 def _bare(rows: list[list[Token]]) -> list[list[tuple[str, int, int]]]:
