@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from regard.errors import RegardError
-from regard.models import Recording, watch, writer
+from regard.models import Recording, target, watch
 from soak.samples import digests, model, text
 
 __all__ = ["can_mount", "cut", "disk", "small"]
@@ -139,7 +139,7 @@ def _write(llama: Any, ids: torch.Tensor, path: Path, *, streaming: bool) -> Non
 
 def _attempt(llama: Any, texts: Any, wanted: Any, path: Path, replaces: bool, streaming: bool) -> str:
     """Record the second text; then look at what there is."""
-    free, writer._free = writer._free, lambda path: 1 << 60
+    free, target.free_bytes = target.free_bytes, lambda path: 1 << 60
     try:
         _write(llama, texts[1], path, streaming=streaming)
         ended = "written"
@@ -148,7 +148,7 @@ def _attempt(llama: Any, texts: Any, wanted: Any, path: Path, replaces: bool, st
             raise AssertionError(f"the error does not say what to do: {error}") from error
         ended = "refused"
     finally:
-        writer._free = free
+        target.free_bytes = free
     if not path.exists():
         _check(ended == "refused" and not replaces, f"{path} is gone")
         return "refused, nothing left"

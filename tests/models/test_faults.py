@@ -138,7 +138,7 @@ def kill(*arguments):
 def test_a_writer_killed_while_it_tidies_up_leaves_a_complete_recording(recordings, tmp_path, monkeypatch):
     path = tmp_path / "x.regard"
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "_remove_others", kill)
+        patched.setattr(writer, "remove_others", kill)
         with pytest.raises(KilledError):
             recordings[0].save(path)
     assert (path / manifest.PARTIAL).exists()
@@ -247,9 +247,9 @@ def test_what_safetensors_says_of_a_full_disk_is_understood(recordings, tmp_path
 
 
 def test_no_room_is_noticed_before_anything_is_written(recordings, tmp_path, monkeypatch):
-    from regard.models import writer
+    from regard.models import target
 
-    monkeypatch.setattr(writer, "_free", lambda path: 100)
+    monkeypatch.setattr(target, "free_bytes", lambda path: 100)
     with pytest.raises(RegardError, match=r"the recording takes .* KB and 100 bytes are free at"):
         recordings[0].save(tmp_path / "x.regard")
     assert list(tmp_path.iterdir()) == []

@@ -282,9 +282,9 @@ def test_an_error_before_the_first_layer_leaves_nothing(llama, ids, tmp_path):
 
 
 def test_too_little_room_is_noticed_at_the_first_layer(llama, ids, tmp_path, monkeypatch):
-    from regard.models import writer
+    from regard.models import target
 
-    monkeypatch.setattr(writer, "_free", lambda path: 10_000)
+    monkeypatch.setattr(target, "free_bytes", lambda path: 10_000)
     with pytest.raises(RegardError, match=r"takes 18\.7 KB and 9\.8 KB are free at .*x.regard"):
         record(llama, ids, store=tmp_path / "x.regard")
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save
 from processes import python
 from regard import Dense, Entropy, Pooled, TopK
 from regard.errors import RegardError
-from regard.models import Recording, storage, watch, writer
+from regard.models import Recording, backlog, storage, watch
 from regard.models.manifest import FORMAT, read_manifest, write_manifest
 from regard.models.manifest import entry_of as manifest_entry
 
@@ -138,7 +138,7 @@ def test_streaming_writes_a_layer_while_the_next_is_computed_and_keeps_none_in_m
     llama, ids, tmp_path, monkeypatch
 ):
     path = tmp_path / "x.regard"
-    monkeypatch.setattr(writer, "WORKERS", 1)
+    monkeypatch.setattr(backlog, "WORKERS", 1)
     seen = []
     hook = llama.model.norm.register_forward_pre_hook(lambda *_: seen.append(Recording.open(path)))
     with watch(llama, store=path) as recording:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.errors import RecordingError
-from regard.models import Recording, manifest, storage, watch, writer
+from regard.models import Recording, backlog, manifest, storage, watch, writer
 
 LAYERS = 8
 
@@ -35,7 +35,7 @@ def writing(monkeypatch, before):
     monkeypatch.setattr(storage, "_write_segment", write)
 
 
-@pytest.mark.parametrize(("bytes_waiting", "most"), [(1 << 30, writer.WORKERS), (0, 1)])
+@pytest.mark.parametrize(("bytes_waiting", "most"), [(1 << 30, backlog.WORKERS), (0, 1)])
 def test_a_slow_disk_makes_the_model_wait(model, ids, tmp_path, monkeypatch, bytes_waiting, most):
     held, real = [], writer.Writer.write
 
@@ -43,7 +43,7 @@ def test_a_slow_disk_makes_the_model_wait(model, ids, tmp_path, monkeypatch, byt
         real(self, layer)
         held.append(sum(x.loaded for x in self.recording.all_layers))
 
-    monkeypatch.setattr(writer, "WAITING", bytes_waiting)
+    monkeypatch.setattr(backlog, "WAITING", bytes_waiting)
     monkeypatch.setattr(writer.Writer, "write", write)
     writing(monkeypatch, lambda number: time.sleep(0.02))
     with torch.no_grad(), watch(model, store=tmp_path / "x.regard"):
@@ -53,10 +53,10 @@ def test_a_slow_disk_makes_the_model_wait(model, ids, tmp_path, monkeypatch, byt
 
 
 def test_layers_are_written_at_the_same_time(model, ids, tmp_path, monkeypatch):
-    together = threading.Barrier(writer.WORKERS, timeout=60)
+    together = threading.Barrier(backlog.WORKERS, timeout=60)
 
     def meet(number):
-        if number < writer.WORKERS:
+        if number < backlog.WORKERS:
             together.wait()
 
     writing(monkeypatch, meet)

@@ -81,7 +81,7 @@ def record(
     """Run a model on a text, chat, image or sound, and record its attention."""
     from regard.models import record as record_text
     from regard.models.rounding import Rounding
-    from regard.models.writer import check_target
+    from regard.models.target import check_target
 
     chosen = None if layers is None else _numbers(layers)
     if not output.absolute().parent.is_dir():

@@ -11,24 +11,20 @@ import hashlib
 import json
 import logging
 import operator
-import os
 import secrets
 import shutil
 from base64 import b64encode
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from errno import EDQUOT, EFBIG, ENOSPC
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import torch
-
 from regard.errors import RecordingError
 from regard.extension import implements
-from regard.models.buffers import Buffers
+from regard.models.backlog import Backlog
 from regard.models.layer import Layer
 from regard.models.manifest import (
     COMPLETE,
@@ -45,18 +41,12 @@ from regard.models.rounding import Rounding
 from regard.models.sites import Site
 from regard.models.sizes import spoken
 from regard.models.storage import Draft, check_file, draft_of, layer_from
+from regard.models.target import DRAFTS, check_room, check_target, free_bytes, remove_layer, remove_others
 from regard.models.tokens import Token
 
-__all__ = ["Writer", "check_target", "save_recording"]
+__all__ = ["Writer", "save_recording"]
 
 log = logging.getLogger("regard")
-
-# Names of temporary files, which a killed process leaves behind. The second is safetensors' own.
-DRAFTS = ("*.tmp", ".tmp??????")
-# How many layers are written at once: computing the checksum of one is slower than many disks.
-WORKERS = 3
-# How many bytes of layers wait to be written at most, besides the one that the model has just computed.
-WAITING = 2 << 30
 
 
 @implements(Recording.save)
@@ -73,7 +63,7 @@ def save_recording(
     path, layers = Path(path), recording.all_layers
     if not layers:
         raise RecordingError("there is nothing to save: no layer was recorded.")
-    _check_room(path, recording.nbytes)
+    check_room(path, recording.nbytes)
     log.info("writing %s (%d layers) to %s", spoken(recording.nbytes), len(layers), path)
     rounding = Rounding(keys, queries)
     writer = Writer(path, recording, resume=resume, overwrite=overwrite, streaming=False, rounding=rounding)
@@ -108,9 +98,7 @@ class Writer:
         self._taken_over = False
         self._text: str | None = None
         self._tokens: dict[str, Any] | None = None
-        self._pool = ThreadPoolExecutor(WORKERS, "regard-writer")
-        self._buffers = Buffers()
-        self._pending: deque[tuple[Draft, Future[None]]] = deque()
+        self._backlog = Backlog()
         self._order: dict[Site, int] = {}
         """The place of each layer among all that ran."""
         self._entering = Lock()
@@ -140,7 +128,7 @@ class Writer:
             error = failure
             raise
         finally:
-            self._pool.shutdown()
+            self._backlog.close()
             if isinstance(error, Exception) and not (self.streaming and self.entries):
                 self._clean_up()
 
@@ -169,28 +157,16 @@ class Writer:
             if self.streaming:
                 layer.own()
             draft = draft_of(layer, stem, rounding=self.rounding)
-            self._pending.append((draft, self._pool.submit(self._written, draft, self._about())))
+            self._backlog.add(draft, partial(self._written, draft, self._about()))
 
     def _make_room(self, layer: Layer) -> None:
-        """Wait for the layers before this one while too many wait, or one of the same site does."""
-        while self._pending:
-            _, written = self._pending[0]
-            full = len(self._pending) >= WORKERS or (
-                self.streaming and self._waiting + layer.nbytes > _allowed(layer)
-            )
-            again = any(draft.layer.site == layer.site for draft, _ in self._pending)
-            if not (full or again or written.done()):
-                return
+        """Wait for layers before this one while too many are being written, or one of the same site is."""
+        while self._backlog and self._backlog.delays(layer, copied=self.streaming):
             self._settle_first()
-
-    @property
-    def _waiting(self) -> int:
-        """How many bytes are being written, or wait for it."""
-        return sum(draft.nbytes for draft, _ in self._pending)
 
     def _written(self, draft: Draft, about: dict[str, Any]) -> None:
         """Write a layer's files, then the manifest that lists them; runs in a thread."""
-        entry = draft.write(self.path, self._buffers)
+        entry = draft.write(self.path, self._backlog.buffers)
         with self._entering:
             self.entries[draft.layer.site] = entry
             write_manifest(self.path / PARTIAL, about | _layers_said(self._listed()))
@@ -205,12 +181,12 @@ class Writer:
 
     def _settle(self) -> None:
         """Wait for all layers that are being written."""
-        while self._pending:
+        while self._backlog:
             self._settle_first()
 
     def _settle_first(self) -> None:
         """Wait for the layer that has waited longest, and free its memory."""
-        draft, written = self._pending.popleft()
+        draft, written = self._backlog.first()
         layer = draft.layer
         with self._explained():
             written.result()
@@ -223,7 +199,7 @@ class Writer:
 
     def _abandon(self) -> None:
         """Wait for what is being written, whatever becomes of it: another error is under way."""
-        while self._pending:
+        while self._backlog:
             with suppress(RecordingError):
                 self._settle_first()
 
@@ -241,8 +217,8 @@ class Writer:
 
     def check_room(self, size: int) -> None:
         """Raise RecordingError, with the size, if the recording won't fit on the disk."""
-        _check_room(self.path, size + self._waiting)
-        if not (self.entries or self._pending):
+        check_room(self.path, size + self._backlog.nbytes)
+        if not (self.entries or self._backlog):
             log.info("writing about %s to %s", spoken(size), self.path)
 
     def _take_over(self) -> None:
@@ -283,7 +259,7 @@ class Writer:
         if fresh:
             self._resumed, self._tokens = {}, None
         for entry in fresh.values():
-            _remove(self.path, entry)
+            remove_layer(self.path, entry)
         self.entries = dict(self._resumed)
         for entry in self._resumed.values():
             self.recording.put(layer_from(entry, self.path))
@@ -295,13 +271,15 @@ class Writer:
             known = self.entries.get(layer.site)
             if self.streaming and known is not None and layer.loaded and len(layer.segments) > 1:
                 stem = f"{self.stem}-{layer.role}-{layer.index:03d}"
-                self.entries[layer.site] = draft_of(layer, stem, known).write(self.path, self._buffers)
+                self.entries[layer.site] = draft_of(layer, stem, known).write(
+                    self.path, self._backlog.buffers
+                )
         # A copy of a recording that was opened as partial is partial too.
         complete = self.streaming or self.recording.complete
         # A new name, because the partial manifest still lists the old file.
         about = self._about() | {"complete": complete, "tokens": self._write_tokens("1")}
         write_manifest(self.path / COMPLETE, about)
-        _remove_others(self.path, about)
+        remove_others(self.path, about)
         self.recording.path = self.path
 
     def _about(self) -> dict[str, Any]:
@@ -348,7 +326,7 @@ class Writer:
             return RecordingError(
                 f"{self.path} cannot be written: {error.strerror}. Save the recording somewhere else."
             )
-        free = _free(self.path)
+        free = free_bytes(self.path)
         return RecordingError(
             f"writing the recording to {self.path} failed: {error}. {spoken(self.recording.nbytes)} are to "
             f"be written and {spoken(free)} are free. Make room, or save somewhere else."
@@ -384,79 +362,3 @@ def _text_of(recording: Recording) -> str | None:
         found.update(f"{role} {tuple(ids.shape)}".encode())
         found.update(ids.long().contiguous().numpy().tobytes())
     return found.hexdigest()
-
-
-def check_target(path: Path, *, resume: bool, overwrite: bool) -> None:
-    """Raise RecordingError if the path exists and the caller did not allow replacing or resuming it."""
-    if path.exists() and not path.is_dir():
-        raise RecordingError(f"{path} is a file; a recording is a folder. Choose another name.")
-    if (
-        path.is_dir()
-        and any(path.iterdir())
-        and not any((path / name).exists() for name in (COMPLETE, PARTIAL))
-    ):
-        raise RecordingError(
-            f"{path} is a folder that holds something other than a recording; nothing in it is overwritten. "
-            "Choose another name."
-        )
-    partial = was_cut_short(path)
-    if overwrite or (resume and partial):
-        return
-    if (path / COMPLETE).exists() and resume:
-        raise RecordingError(f"{path} is complete: there is nothing to resume. Leave out resume.")
-    if (path / COMPLETE).exists():
-        raise RecordingError(
-            f"{path} holds a recording already, and it is not overwritten. Choose another name, or replace "
-            "it with overwrite=True (regard record --force)."
-        )
-    if partial:
-        raise RecordingError(
-            f"{path} holds a recording that was cut short. Complete it with resume=True (regard record "
-            "--resume), or replace it with overwrite=True (regard record --force)."
-        )
-
-
-def _check_room(path: Path, size: int) -> None:
-    free = _free(path)
-    if size > free:
-        raise RecordingError(
-            f"the recording takes {spoken(size)} and {spoken(free)} are free at {path}. Make room, save "
-            "somewhere else, or record fewer layers."
-        )
-
-
-def _free(path: Path) -> int:
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return shutil.disk_usage(path if path.exists() else os.curdir).free
-
-
-def _allowed(layer: Layer) -> int:
-    """How many bytes of layers may wait: on a GPU no more than a quarter of the memory that is left."""
-    devices = {segment.lse.device for segment in layer.segments if segment.lse.is_cuda}
-    left = [
-        torch.cuda.mem_get_info(device)[0]
-        + torch.cuda.memory_reserved(device)
-        - torch.cuda.memory_allocated(device)
-        for device in devices
-    ]
-    return min([WAITING, *(size // 4 for size in left)])
-
-
-def _remove(path: Path, entry: dict[str, Any]) -> None:
-    for part in entry["segments"]:
-        with suppress(OSError):
-            (path / part["file"]).unlink()
-
-
-def _remove_others(path: Path, about: dict[str, Any]) -> None:
-    """Remove the files that the manifest doesn't list: an earlier recording, and temporary files."""
-    named = {part["file"] for entry in about["layers"] for part in entry["segments"]}
-    named |= {COMPLETE, about["tokens"]["file"]}
-    for draft in path.parent.glob(f".{path.name}.*.tmp"):
-        shutil.rmtree(draft, ignore_errors=True)
-    for file in path.iterdir():
-        ours = file.suffix in (".safetensors", ".json") or any(file.match(pattern) for pattern in DRAFTS)
-        if ours and file.name not in named:
-            with suppress(OSError):
-                file.unlink()
