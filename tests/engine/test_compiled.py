@@ -396,3 +396,36 @@ def test_an_observation_in_compiled_code_is_left_to_python():
         compiled(entropy)(*given)
     torch._dynamo.reset()
     assert torch.equal(torch.compile(entropy, backend="aot_eager")(*given), entropy(*given))
+
+
+def in_export(function: Callable[..., Tensor], *given: Tensor) -> None:
+    class Calls(torch.nn.Module):
+        def forward(self, *given):
+            return function(*given)
+
+    torch.export.export(Calls(), given)
+
+
+def in_fake_mode(function: Callable[..., Tensor], *given: Tensor) -> None:
+    with FakeTensorMode() as fake:
+        function(*map(fake.from_tensor, given))
+
+
+@pytest.mark.parametrize("how", [in_export, lambda f, *given: make_fx(f)(*given), in_fake_mode])
+@pytest.mark.parametrize(
+    "read", [lambda q, k, v: regard.observe(q, k, v).out, lambda q, k, v: regard.AttentionMap.of(q, k)[0]]
+)
+def test_a_map_of_tensors_that_are_traced_or_fake_is_refused_in_one_sentence(how, read):
+    with pytest.raises(BackendError) as caught:
+        how(read, *(x.detach() for x in inputs(7)))
+    assert str(caught.value) == (
+        "a map cannot be read while a program is exported or traced, nor of fake tensors, which hold no "
+        "numbers. Call `attention` inside, and `observe` outside."
+    )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("call", [attention, regard.sdpa, lambda q, k, v: regard.observe(q, k, v).out])
+def test_the_tracer_of_torchscript_is_refused_with_the_remedy(call):
+    with pytest.raises(BackendError, match=r"torch\.jit\.trace cannot follow regard.* Use torch\.export"):
+        torch.jit.trace(call, tuple(x.detach() for x in inputs(7)))

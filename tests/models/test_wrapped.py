@@ -165,3 +165,9 @@ def test_a_model_compiled_into_one_graph_says_how_to_watch_it():
         regard.watch(model),
     ):
         model(IDS)
+
+
+def test_a_model_that_is_exported_while_it_is_watched_says_how_to_export_it():
+    model = llama()
+    with pytest.raises(ModelError, match="Export it before or after"), regard.watch(model):
+        torch.export.export(model, (torch.arange(5)[None],), {"use_cache": False})

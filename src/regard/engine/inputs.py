@@ -13,7 +13,7 @@ from regard.engine.captured import check_captured, learns
 from regard.engine.problem import Problem
 from regard.engine.schedule import small
 from regard.engine.scoring import Scoring
-from regard.engine.transformed import REFUSED, is_transformed, is_wrapped
+from regard.engine.transformed import REFUSED, is_traced, is_transformed, is_wrapped
 from regard.engine.unused import hide_unused
 from regard.errors import BackendError, DeviceError, DtypeError, MaskError, ScoreError, ShapeError
 from regard.masks import Coverage, Mask
@@ -82,6 +82,11 @@ def _prepared(q: Tensor, k: Tensor, mask: Mask | None, score: Score) -> tuple[Te
 
 def readable_problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Problem:
     """`problem_of` for a map, whose tensors must have readable numbers."""
+    if is_traced(q):
+        raise BackendError(
+            "a map cannot be read while a program is exported or traced, nor of fake tensors, which hold no "
+            "numbers. Call `attention` inside, and `observe` outside."
+        )
     problem = problem_of(q, k, v, options)
     if problem.q.is_meta:
         raise DeviceError(

@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 
 from regard.engine.captured import answers
 from regard.engine.problem import Problem
+from regard.errors import BackendError
 
 __all__ = ["REFUSED", "is_traced", "is_transformed", "is_wrapped", "may_be_transformed"]
 
@@ -24,10 +25,15 @@ REFUSED = "inside torch.func transforms (grad, jacrev, vmap, jvp) and forward-mo
 def is_traced(q: Tensor) -> bool:
     """Whether a compiler, an exporter or another tracer is active, or the tensors are fake.
 
-    Inside transforms of torch.func, tracers see plain torch operations.
+    Inside transforms of torch.func, tracers see plain torch operations. TorchScript's tracer is refused.
     """
     if torch.compiler.is_compiling():
         return torch.compiler.is_dynamo_compiling() or not torch._C._are_functorch_transforms_active()
+    if torch._C._get_tracing_state() is not None:
+        raise BackendError(
+            "torch.jit.trace cannot follow regard, which reads lengths as Python numbers. Use torch.export "
+            "or torch.compile."
+        )
     if torch._C._len_torch_dispatch_stack() and any(torch._C._get_dispatch_mode(key) for key in TRACERS):
         return not torch._C._are_functorch_transforms_active()
     return type(q) is not Tensor and hasattr(q, "fake_mode")

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from regard.engine import attention
+from regard.engine.transformed import is_traced
+from regard.errors import ModelError
 from regard.maps import AttentionMap
 from regard.models.call import AttentionCall, call_of
 from regard.models.plan import plan_mask
@@ -30,6 +32,10 @@ UNCOMPILED = (
     "a model on regard's attention is recorded by Python at each attention call; while it is watched, "
     "compile it without fullgraph=True, or call the model that was compiled."
 )
+UNEXPORTED = (
+    "a model on regard's attention is recorded by Python at each attention call, so it cannot be exported or "
+    "traced, nor run on fake tensors, while it is watched. Export it before or after."
+)
 # The watcher of each module, by the module's id, because subclasses of Module need not be hashable.
 watchers: dict[int, Watcher] = {}
 
@@ -44,6 +50,8 @@ def attend(
 ) -> tuple[Tensor, AttentionMap | None]:
     """The function that transformers calls: returns the output as (batch, length, heads, dim), and the map if
     the module is watched."""
+    if is_traced(query):
+        raise ModelError(UNEXPORTED)
     call = call_of(module, query, key, value, attention_mask, **kwargs)
     watcher = watchers.get(id(module))
     if watcher is None:
