@@ -248,3 +248,18 @@ def test_pairs_are_counted_where_only_some_rows_have_documents_in_one_piece(devi
         ours, truth = (observe(**given, mask=mask, stats=asked, backend=b) for b in ("triton", "torch"))
         for statistic in asked:
             same(getattr(ours, statistic.name), getattr(truth, statistic.name))
+
+
+def test_the_borders_of_a_histogram_are_copied_to_the_device_once(device, monkeypatch):
+    """Each copy would wait for the forward pass. Sweeps without a histogram copy nothing."""
+    from regard.engine.triton.second_pass import sweep
+
+    made = []
+    monkeypatch.setattr(
+        sweep, "_borders", lambda *given, make=sweep._borders: made.append(make(*given)) or made[-1]
+    )
+    given = leaves(device, 40, 45, batch=1, heads=1)
+    for statistic in (ColumnMax(), Histogram(edges=(0.3, 0.6)), Histogram(edges=(0.3, 0.6)).named("again")):
+        observe(**given, stats=[statistic], backend="triton")
+    assert len(made) == 2
+    assert made[0] is made[1]

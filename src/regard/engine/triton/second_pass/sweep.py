@@ -24,6 +24,7 @@ from regard.engine.triton.second_pass.kernel import (
     second_pass_kernel,
     top_keys_kernel,
 )
+from regard.memo import remembered
 
 __all__ = ["SweepRequest", "SweepResult", "merge_blocks", "sweep", "top_keys"]
 
@@ -105,8 +106,7 @@ class _Sweep:
         pooled = request.pool_sums or request.pool_maxima
         self.pool = tuple(max(1, block // request.pool) for block in self.cut.blocks) if pooled else (1, 1)
         self.bins = max(2, 1 << (len(request.borders) - 1).bit_length()) if request.borders else 1
-        borders = [*request.borders, *[torch.inf] * (self.bins - len(request.borders))]
-        self.borders = torch.tensor(borders, dtype=torch.float32, device=p.q.device)
+        self.borders = _borders(request.borders, self.bins, p.q.device) if request.borders else self.lse
         self.band = self._band()
         diagonals = max(p.q_len, 1) + p.k_len - 1
         shape = (-(-p.q_len // request.pool), -(-p.k_len // request.pool)) if pooled else ()
@@ -169,9 +169,8 @@ class _Sweep:
         sums, maxima = (
             new(*pooled) if wanted else none for wanted in (request.pool_sums, request.pool_maxima)
         )
-        return _Buffers(
-            column, column_max, diagonal, sums, maxima, self._zeros(lines, self.bins, dtype=torch.int32)
-        )
+        above = self._zeros(lines, self.bins, dtype=torch.int32) if request.borders else none
+        return _Buffers(column, column_max, diagonal, sums, maxima, above)
 
     def _launch(self, band: range, runs: Runs, buffers: _Buffers) -> None:
         """Launch the kernel on a band; with diagonals on as many lines at a time as CELL_BYTES allows."""
@@ -255,6 +254,13 @@ class _Sweep:
         """Add the band's parts to the overview; a block may consist of the parts of several tiles."""
         high, wide = (max(1, self.request.pool // block) for block in self.cut.blocks)
         merge_blocks(total, part, (high, wide), band.start * self.pool[0], largest=largest)
+
+
+@remembered(64)
+def _borders(given: tuple[float, ...], bins: int, device: torch.device) -> Float[Tensor, " bins"]:
+    """The borders of a histogram on the device; copying them there waits for all work before it."""
+    borders = [*given, *[torch.inf] * (bins - len(given))]
+    return torch.tensor(borders, dtype=torch.float32, device=device)
 
 
 def merge_blocks(
