@@ -8,7 +8,7 @@ a backend that has only a forward.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -19,7 +19,7 @@ from regard.engine.problem import Problem
 from regard.engine.riders import Riders, Streamed
 from regard.engine.riding import Ride
 from regard.masks import Mask
-from regard.stats import Frame, State, Statistic
+from regard.stats import Frame, State, Statistic, Student
 
 __all__ = ["Backend", "Gradients", "Upstream"]
 
@@ -156,6 +156,21 @@ class Backend(ABC):
         With `named` the user chose the backend by name, so it must raise for statistics that it can't fold.
         """
         return {name: statistic.init(frame) for name, statistic in statistics.items()}, set()
+
+    def student_gradients(
+        self,
+        problem: Problem,
+        lse: Float[Tensor, "batch heads q"],
+        student: Student,
+        wanted: Sequence[int],
+        rows: tuple[Float[Tensor, "batch q"], Float[Tensor, "batch q"], Float[Tensor, "batch q"]],
+    ) -> list[Tensor | None] | None:
+        """The gradients of a `KL` for the student's tensors numbered `wanted`, None for the others.
+
+        `rows` are each row's mass, the log-sum-exp of the student's scores, and the upstream gradient. None
+        where the caller must compute the gradients from tiles.
+        """
+        return None
 
     def replay(
         self,

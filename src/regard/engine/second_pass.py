@@ -5,7 +5,7 @@ One pass over the map, queries times keys only, computes all requested statistic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxtyping import Float
@@ -17,9 +17,9 @@ from regard.engine.large_rows import RowNorms, are_large, row_norms
 from regard.engine.problem import Problem
 from regard.engine.riders import Streamed
 from regard.engine.tiles import map_tiles
-from regard.stats import Block, Frame, State, Statistic, blocks_of
+from regard.stats import Block, Frame, State, Statistic, Student, blocks_of
 
-__all__ = ["frame_of", "read_map", "summarise"]
+__all__ = ["frame_of", "read_map", "state_of", "student_gradients", "summarise"]
 
 
 def frame_of(problem: Problem) -> Frame:
@@ -47,6 +47,29 @@ def summarise(
     """Every statistic of a map; `norms` are the log-sum-exps of its rows of large scores, if known."""
     reader = reader_of(problem, backend).backend
     return read_map(reader, problem, lse, statistics, reader.name == backend, streamed, norms)
+
+
+def state_of(
+    problem: Problem, lse: Float[Tensor, "batch heads q"], statistic: Statistic, norms: RowNorms | None = None
+) -> State:
+    """The state of one statistic after all tiles of a map."""
+    reader = reader_of(problem, "auto").backend
+    return _states(reader, problem, lse, {"only": statistic}, False, None, norms)["only"]
+
+
+def student_gradients(
+    problem: Problem,
+    lse: Float[Tensor, "batch heads q"],
+    student: Student,
+    wanted: Sequence[int],
+    rows: tuple[Float[Tensor, "batch q"], Float[Tensor, "batch q"], Float[Tensor, "batch q"]],
+    norms: RowNorms | None = None,
+) -> list[Tensor | None] | None:
+    """`Backend.student_gradients` of the backend that reads the map; None if tiles must be read."""
+    reader = reader_of(problem, "auto").backend
+    if 0 in (problem.batch, problem.q_len, problem.k_len) or (norms and not reader.ignores_large_scores):
+        return None
+    return reader.student_gradients(problem, lse, student, wanted, rows)
 
 
 def read_map(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.engine.large_rows import RowNorms
 from regard.engine.problem import Problem
-from regard.engine.second_pass import frame_of
+from regard.engine.second_pass import frame_of, state_of, student_gradients
 from regard.engine.tiles import map_tiles
 from regard.errors import MapError
 from regard.stats import KL, Student
@@ -34,11 +34,7 @@ class _Distill(torch.autograd.Function):
     def forward(
         ctx: Any, problem: Problem, lse: Tensor, norms: RowNorms | None, statistic: KL, *tensors: Tensor
     ) -> Tensor:
-        frame = frame_of(problem)
-        state = statistic.init(frame)
-        if 0 not in (problem.batch, problem.q_len, problem.k_len):
-            for tile in map_tiles(problem, lse, frame, norms=norms, all_heads=True):
-                statistic.update(state, tile)
+        frame, state = frame_of(problem), state_of(problem, lse, statistic, norms)
         ctx.read = (problem, lse, norms, statistic)
         ctx.save_for_backward(*tensors, state["mass"], KL.log_norm(state))
         return statistic.finish(state, frame)
@@ -51,6 +47,10 @@ class _Distill(torch.autograd.Function):
         problem, lse, norms, statistic = ctx.read
         *tensors, mass, log_norm = ctx.saved_tensors
         wanted = [at for at, needed in enumerate(ctx.needs_input_grad[4:]) if needed]
+        rows = (mass, log_norm, upstream)
+        done = student_gradients(problem, lse, statistic.taught, wanted, rows, norms)
+        if done is not None:
+            return None, None, None, None, *done
         found: list[Tensor | None] = [None] * len(tensors)
         for at in wanted:
             found[at] = torch.zeros_like(tensors[at])

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from regard.stats.student import Student
+
 __all__ = [
     "BinFold",
     "BlockFold",
@@ -23,6 +25,8 @@ __all__ = [
     "DivergenceFold",
     "EntropyFold",
     "Fold",
+    "HeadSumFold",
+    "KLFold",
     "MaxScoreFold",
     "MixFold",
     "PairFold",
@@ -154,6 +158,36 @@ class DivergenceFold(Fold):
 
     into: Float[Tensor, "batch heads heads"]
     mass: Float[Tensor, "batch heads q"]
+
+
+@dataclass(frozen=True)
+class HeadSumFold(Fold):
+    """The largest Σ_h w^h_ij of each row, without zeros, and their keys; largest first, on ties the earlier
+    key."""
+
+    weight: Float[Tensor, "batch q top"]
+    key: Int64[Tensor, "batch q top"]
+
+    @property
+    def about(self) -> Hashable:
+        return self.weight.shape[-1]
+
+
+@dataclass(frozen=True)
+class KLFold(Fold):
+    """Of m_ij = Σ_h w^h_ij and a student's scores t_ij: Σ_j m_ij, Σ_j m_ij log m_ij, Σ_j m_ij t_ij, and
+    Σ_j exp(t_ij - top_i) with top_i the largest t_ij; over the keys that any head may see."""
+
+    mass: Float[Tensor, "batch q"]
+    logs: Float[Tensor, "batch q"]
+    cross: Float[Tensor, "batch q"]
+    sum: Float[Tensor, "batch q"]
+    top: Float[Tensor, "batch q"]
+    student: Student
+
+    @property
+    def about(self) -> Hashable:
+        return id(self.student)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.stats.base import State, Statistic
 from regard.stats.checks import at_most, whole
+from regard.stats.folds import Fold, HeadSumFold
 from regard.stats.tile import Frame, MapTile
 
 __all__ = ["HeadSum", "SharedKeys"]
@@ -65,6 +66,9 @@ class HeadSum(Statistic):
         merged = self.merge(listed, {"weight": weights, "key": keys})
         for name, x in listed.items():
             x.copy_(merged[name])
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        return [HeadSumFold(state["weight"], state["key"])]
 
     def merge(self, state: State, other: State) -> State:
         weight, key = (torch.cat([state[name], other[name]], -1) for name in ("weight", "key"))

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.stats.base import State, Statistic
+from regard.stats.folds import Fold, KLFold
 from regard.stats.student import Scores, Student
 from regard.stats.tile import Frame, MapTile
 
@@ -73,6 +74,9 @@ class KL(Statistic):
         merged = self.merge(kept, fresh)
         for name, x in kept.items():
             x.copy_(merged[name])
+
+    def folds(self, state: State, frame: Frame) -> list[Fold]:
+        return [KLFold(**state, student=self.taught)]
 
     def merge(self, state: State, other: State) -> State:
         top = torch.maximum(state["top"], other["top"])

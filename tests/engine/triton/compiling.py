@@ -186,6 +186,7 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
     from regard.engine.triton.backward import launch as backward
     from regard.engine.triton.backward import preprocess
     from regard.engine.triton.forward import launch as forward
+    from regard.engine.triton.head_sums import launch as head_sums
     from regard.engine.triton.hopper.argmax import launch as argmax
     from regard.engine.triton.hopper.backward import launch as hopper_backward
     from regard.engine.triton.hopper.forward import launch as hopper_forward
@@ -193,6 +194,7 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
     from regard.engine.triton.hopper.topk import launch as topk
     from regard.engine.triton.second_pass import sweep
     from regard.masks import Causal
+    from regard.stats import Indexer, Scores
 
     operands.config = lambda kernel, device, wide, dtype: configs.TABLE[kernel, 9, max(64, wide)]
     operands.has_tma = lambda device: True
@@ -203,6 +205,9 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
         "forward_kernel": forward,
         "second_pass_kernel": sweep,
         "queries_kernel": backward,
+        "divergence_kernel": head_sums,
+        "shared_keys_kernel": head_sums,
+        "tiles_kernel": head_sums,
         "hopper_forward_kernel": hopper_forward,
         "hopper_second_pass_kernel": hopper_sweep,
         "hopper_argmax_kernel": argmax,
@@ -251,6 +256,14 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
         hopper_sweep.sweep(problem, lse, asked)
     elif module is sweep:
         sweep.sweep(problem, lse, sweep.SweepRequest(columns=True))
+    elif name == "shared_keys_kernel":
+        head_sums.shared_keys(problem, lse, 8)
+    elif name == "divergence_kernel":
+        index = torch.zeros(1, 4, LENGTH, dim, dtype=torch.bfloat16)
+        head_sums.divergence_sums(problem, lse, Indexer(index, index[:, 0], index[..., 0]))
+    elif name == "tiles_kernel":
+        scores, row = torch.zeros(1, LENGTH, LENGTH), torch.ones(1, LENGTH)
+        head_sums.student_gradients(problem, lse, Scores(scores), [0], (row, row, row))
     elif module is hopper_backward:
         backward.hopper.applicable = lambda problem: True
         other = "hopper_queries_kernel" if name == "hopper_keys_kernel" else "hopper_keys_kernel"

@@ -13,6 +13,10 @@ triton = pytest.importorskip("triton")
 KERNELS = (
     "forward_kernel",
     "second_pass_kernel",
+    "divergence_kernel",
+    "divergence_kernel INDEXED=0",
+    "shared_keys_kernel",
+    "tiles_kernel",
     "hopper_forward_kernel",
     "hopper_forward_kernel GRAIN=128",
     "hopper_forward_kernel ENTROPIES=0 DISTANCES=0 MAX_SCORES=0 FIRST_KEYS=0",
@@ -51,6 +55,8 @@ MORE = (
     "hopper_second_pass_kernel WARPGROUPS=2 SUMS=1 MAXIMA=1 POOL_Q=2 POOL_K=2",
     "hopper_second_pass_kernel WARPGROUPS=2 SUMS=1 MAXIMA=1 POOL_Q=8 POOL_K=8",
 )
+# These add all heads of a tile.
+OVER_HEADS = ("divergence_kernel", "shared_keys_kernel", "tiles_kernel")
 # What assemblers of other releases of Triton keep in local memory, in bytes a thread (`make tritons`). They
 # passed the tests on a device like that; how fast they are is in benchmarks/results/gpu_releases.md.
 SPILLED = {
@@ -81,6 +87,12 @@ def test_the_second_pass_keeps_everything_in_registers(reports):
 def test_the_forward_spills_next_to_nothing(reports):
     """The edge loop keeps a few bytes per thread in local memory; the loop over full tiles does not."""
     assert reports["forward_kernel"]["stack"] <= 128
+
+
+@pytest.mark.parametrize("kernel", [name for name in KERNELS if name.split()[0] in OVER_HEADS])
+def test_loops_over_heads_keep_everything_in_registers(kernel, reports):
+    """A few sums of a row are in local memory while the heads are added."""
+    assert reports[kernel]["spilled"] == 0
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name.startswith("hopper")])

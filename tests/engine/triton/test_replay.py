@@ -15,12 +15,14 @@ from regard.engine.triton.launch.start import start
 from regard.engine.triton.replay import calls
 from regard.engine.triton.replay.calls import replay_or_record
 from regard.errors import BackendError
-from regard.stats import Custom, MeanDistance, SinkMass
+from regard.stats import ColumnMax, Custom, Histogram, MeanDistance, SinkMass
 
 STATISTICS = {
     "rows": [Entropy(), MaxScore(), SinkMass(), MeanDistance()],
     "everything": [Entropy(), MaxScore(), ColumnMass(), Decay(), Pooled(16, "both"), TopK(3)],
     "columns": [ColumnMass(normalise=True)],
+    "column maxima": [ColumnMax()],
+    "histogram": [Histogram(edges=(0.01, 0.1))],
 }
 
 

@@ -84,6 +84,6 @@ class NativeBackend(Backend):
         if not bool((lse < torch.inf).all()):
             return states, set()
         found = {name: folds_of(s, states[name], frame) for name, s in statistics.items()}
-        folds = {name: each for name, each in found.items() if each is not None}
+        folds = {name: each for name, each in found.items() if each is not None and native.can_fold(each)}
         native.fold(problem, lse, frame, [fold for each in folds.values() for fold in each])
         return states, set(folds)

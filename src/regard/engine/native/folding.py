@@ -25,7 +25,7 @@ from regard.errors import BackendError
 from regard.stats import Frame
 from regard.stats.folds import DiagonalFold, DivergenceFold, Fold, PairFold
 
-__all__ = ["FEW", "computed", "fold", "passes"]
+__all__ = ["FEW", "can_fold", "computed", "fold", "passes"]
 
 # The least number of rows: the kernels repack all keys first, which takes too long for fewer rows.
 FEW = 4
@@ -52,6 +52,11 @@ def fold(problem: Problem, lse: Float[Tensor, "batch heads q"], frame: Frame, fo
         batch.finish()
         for each in sums:
             each.deliver()
+
+
+def can_fold(folds: Sequence[Fold]) -> bool:
+    """Whether the kernels know all of these folds."""
+    return all(isinstance(each, PairFold | DivergenceFold) or type(each) in KINDS for each in folds)
 
 
 def passes(folds: Sequence[Fold]) -> list[tuple[int, dict[type, list[Any]]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard, TypeVar
 
@@ -31,6 +31,7 @@ from regard.stats import (
     SinkMass,
     State,
     Statistic,
+    Student,
     TopK,
     TopKeys,
     folds_of,
@@ -153,6 +154,18 @@ class TritonBackend(Backend):
         fold(problem, lse, [each for some in folds.values() for each in some], streamed, zeros)
         zeros.clear_all()
         return states, set(folds)
+
+    def student_gradients(
+        self,
+        problem: Problem,
+        lse: Float[Tensor, "batch heads q"],
+        student: Student,
+        wanted: Sequence[int],
+        rows: tuple[Float[Tensor, "batch q"], Float[Tensor, "batch q"], Float[Tensor, "batch q"]],
+    ) -> list[Tensor | None]:
+        from regard.engine.triton.head_sums.launch import student_gradients
+
+        return student_gradients(problem, lse, student, wanted, rows)
 
     def replay(
         self,

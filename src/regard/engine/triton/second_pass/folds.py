@@ -16,6 +16,7 @@ from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import hopper
 from regard.engine.triton.decode import launch as decode
 from regard.engine.triton.forward.launch import forward
+from regard.engine.triton.head_sums.launch import divergence_sums, shared_keys
 from regard.engine.triton.second_pass.pair_counts import pair_counts
 from regard.engine.triton.second_pass.sweep import (
     SweepRequest,
@@ -33,6 +34,8 @@ from regard.stats.folds import (
     DistanceFold,
     EntropyFold,
     Fold,
+    HeadSumFold,
+    KLFold,
     MaxScoreFold,
     MixFold,
     PairFold,
@@ -71,6 +74,12 @@ def fold(
             weight, key = top_keys(problem, lse, each.weight.shape[-1], streamed.tile_maxima)
             each.weight.copy_(weight)
             each.key.copy_(key)
+        elif isinstance(each, HeadSumFold):
+            weight, key = shared_keys(problem, lse, each.weight.shape[-1])
+            each.weight.copy_(weight)
+            each.key.copy_(key)
+        elif isinstance(each, KLFold):
+            _add_divergence(each, divergence_sums(problem, lse, each.student))
     for request, members in _group_into_sweeps(folds, fast):
         found = _sweep(problem, lse, request, _direct_targets(problem, members) if fast else None, lazy_zeros)
         for each in members:
@@ -193,6 +202,17 @@ def _mixed_columns(
     found = [forward(replace(part, v=some), Riders(), finite_values=True) for some in values]
     mass = (found[0].lse - lse.masked_fill(lse == -torch.inf, torch.inf)).exp()
     return torch.cat([each.out for each in found], -1) * mass[..., None]
+
+
+def _add_divergence(each: KLFold, parts: Float[Tensor, "sums parts batch q"]) -> None:
+    """Add the parts of a KL's sums; exponentials are relative to the largest score of their part."""
+    mass, logs, cross, exps, tops = parts.unbind(0)
+    top = torch.maximum(each.top, tops.amax(0))
+    finite = top.masked_fill(top == -torch.inf, 0.0)
+    each.sum.mul_((each.top - finite).exp()).add_((exps * (tops - finite).exp()).sum(0))
+    each.top.copy_(top)
+    for into, more in ((each.mass, mass), (each.logs, logs), (each.cross, cross)):
+        into.add_(more.sum(0))
 
 
 def _nonzero_stop(columns: Float[Tensor, "batch heads k extra"]) -> int:
