@@ -219,7 +219,7 @@ def test_gradients_of_every_student_are_those_that_torch_gives(name, device, mon
 
 @pytest.mark.usefixtures("_kernels_read_maps")
 def test_gradients_of_an_indexer_in_half_precision_fit_the_scores_of_the_forward(device):
-    """The kernel computes an indexer's scores in float32; half precision rounds scores of 60 by up to 0.03."""
+    """The kernel computes the scores in float32; half precision rounds scores of 60 by up to 0.03."""
     given, student = leaves(device, 40, 45, batch=1, heads=2), indexer(device, 1, 40, 45)
     student = Indexer(student.q.half(), student.k.half(), (8 * student.weights).half())
     tensors = [x.detach().clone().requires_grad_() for x in student.parameters()]
