@@ -92,3 +92,44 @@ def test_streaming_to_disk_holds_one_layer_on_the_gpu_at_a_time(make_llama, tmp_
         del recording
     held = 11 * 4096 * (4 + 2 + 2) * 8 * 4
     assert peaks[1] < peaks[0] - held / 2
+
+
+@torch.no_grad()
+def test_what_the_model_writes_over_on_the_gpu_is_recorded_as_it_was(make_llama, tmp_path, monkeypatch):
+    model = make_llama(num_hidden_layers=6, max_position_embeddings=8192).cuda()
+    ids = torch.randint(3, 96, (1, 8000))
+    expected, held, put = record(model, ids), [], Recording.put
+
+    def hold(recording, layer):
+        put(recording, layer)
+        first = layer.segments[0]
+        held[:] = [first.q, first.k, first.v]
+
+    def overwrite(*unused):
+        for x in held:
+            x.zero_()
+
+    for layer in model.model.layers:
+        layer.mlp.register_forward_pre_hook(overwrite)
+    monkeypatch.setattr(Recording, "put", hold)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        record(model, ids, store=tmp_path / "x.regard")
+    read = Recording.open(tmp_path / "x.regard")
+    for index, layer in read.layers.items():
+        for name in ("q", "k", "v", "lse"):
+            live = getattr(expected.layers[index].segments[0], name)
+            assert torch.equal(getattr(layer.segments[0], name), live.cpu())
+
+
+@torch.no_grad()
+def test_keys_in_fp8_are_as_far_from_the_exact_ones_as_they_say(make_llama, tmp_path):
+    model = make_llama(max_position_embeddings=1024).cuda().bfloat16()
+    ids = torch.randint(3, 96, (1, 1000))
+    live = record(model, ids)
+    record(model, ids, store=tmp_path / "x.regard", keys="fp8", queries="fp8")
+    read = Recording.open(tmp_path / "x.regard")
+    for index, layer in read.layers.items():
+        rows = list(layer.rounded.rows)
+        difference = (layer.map[0, :, rows] - live.maps[index][0, :, rows].cpu()).abs().max()
+        assert layer.rounded.largest == pytest.approx(float(difference), abs=1e-5)
+        assert layer.rounded.largest > 0

@@ -131,6 +131,14 @@ def test_an_error_of_the_model_keeps_the_layers_that_were_on_their_way(model, id
         layer.map.dense()
 
 
+def test_keys_and_values_are_written_once_for_each_key_head(make_llama, ids, tmp_path):
+    model = make_llama(num_attention_heads=8, num_key_value_heads=2)
+    with torch.no_grad(), watch(model, store=tmp_path / "x.regard"):
+        model(ids)
+    first = Recording.open(tmp_path / "x.regard").layers[0].segments[0]
+    assert (first.q.shape[1], first.k.shape[1], first.v.shape[1]) == (8, 2, 2)
+
+
 def test_a_layer_that_waits_reads_as_it_was(model, ids, tmp_path, monkeypatch):
     with torch.no_grad(), watch(model) as expected:
         model(ids)
