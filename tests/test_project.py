@@ -44,7 +44,7 @@ LAYERS = (
     ("engine", "plots"),
     ("stats",),
     ("cards", "masks", "scores"),
-    ("extension", "memo", "templating"),
+    ("extension", "memo", "places", "templating"),
     ("errors",),
 )
 RANK = {noun: rank for rank, nouns in enumerate(LAYERS) for noun in nouns} | {

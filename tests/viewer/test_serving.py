@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -19,7 +20,7 @@ from fastapi.testclient import TestClient
 import regard
 from processes import checkout, python, started
 from regard.errors import RegardError
-from regard.viewer import create_app
+from regard.viewer import create_app, opening
 from regard.viewer.jobs import Jobs
 from regard.viewer.serving import address_for_others, listen
 from regard.viewer.session import Session
@@ -112,6 +113,28 @@ def test_importing_the_viewer_loads_no_server():
     code = "import regard.viewer, sys; print({'fastapi', 'uvicorn', 'transformers'} & set(sys.modules))"
     done = python("-c", code, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_what_a_user_names_is_checked_before_anything_heavy_is_imported(odd_path, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "text.txt").write_text("Once upon a time")
+    code = (
+        "import sys; from pathlib import Path; from regard.viewer import Settings\n"
+        "from regard.viewer.opening import check\n"
+        f"check(Settings((Path({str(odd_path)!r}),), {str(tmp_path)!r}), {str(tmp_path / 'text.txt')!r})\n"
+        "print({'torch', 'fastapi', 'transformers'} & set(sys.modules))"
+    )
+    assert python("-c", code, check=True).stdout.strip() == "set()"
+
+
+def test_a_text_from_a_pipe_is_read_once(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Once upon a time"))
+    monkeypatch.setattr(opening, "serve", lambda settings, make, **_: make(print))
+    monkeypatch.setattr(opening, "prepared", lambda settings, text, *_, **__: seen.append(text))
+    with pytest.raises(AttributeError, match="shelf"):  # there is no session to load its model
+        opening.open_viewer(Settings(cache=tmp_path), "-")
+    assert seen == ["Once upon a time"]
 
 
 def test_a_server_that_listens_everywhere_names_an_address_that_others_can_use():

@@ -44,7 +44,7 @@ def mcp(
     from regard.mcp.desk import Desk
 
     if model != BUNDLED:
-        from regard.models.loading import located
+        from regard.places import located
 
         located(model)
     serve(Desk(recordings or (), model, write), port)

@@ -14,8 +14,9 @@ from regard.errors import ModelError
 from regard.models.bundled import bundled
 from regard.models.gguf_files import read_once
 from regard.models.hub import only_cached
+from regard.places import located
 
-__all__ = ["LoadedModel", "device_named", "dtype_named", "load_model", "located"]
+__all__ = ["LoadedModel", "device_named", "dtype_named", "load_model"]
 
 
 class LoadedModel(NamedTuple):
@@ -102,27 +103,6 @@ def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
             f"dtype is {dtype!r}; wanted a float type such as 'float32', 'bfloat16' or 'float16'."
         )
     return found
-
-
-def located(name: str | Path, gguf_file: str | None = None) -> tuple[str, str | None]:
-    """The folder or hub name to load from, and the GGUF file in it; ModelError if there is no model."""
-    path = Path(name).expanduser()
-    if path.suffix == ".gguf" and gguf_file is None:
-        if not path.is_file():
-            raise ModelError(f"{path} does not exist; wanted a GGUF file. Check the name.")
-        return str(path.parent), path.name
-    if path.is_dir():
-        if gguf_file is None and not (path / "config.json").is_file():
-            raise ModelError(f"{path} holds no config.json, so it is not a model that transformers saved.")
-        if gguf_file is not None and not (path / gguf_file).is_file():
-            raise ModelError(f"{path / gguf_file} does not exist; wanted a GGUF file. Check the name.")
-        return str(path), gguf_file
-    if path.is_file():
-        raise ModelError(f"{path} is no model; wanted a folder with one, a .gguf file or a name on the hub.")
-    text = str(name)
-    if isinstance(name, Path) or text.startswith((".", "~", os.sep)) or text.count("/") > 1:
-        raise ModelError(f"{path} does not exist; wanted a folder with a model. Check the name.")
-    return text, gguf_file
 
 
 def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:

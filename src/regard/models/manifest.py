@@ -11,6 +11,7 @@ from typing import Any
 from regard._version import __version__
 from regard.errors import RecordingError
 from regard.maps.damage import believing
+from regard.places import COMPLETE, PARTIAL
 
 __all__ = [
     "COMPLETE",
@@ -27,8 +28,6 @@ __all__ = [
 FORMAT = 2
 # What a manifest says if all of it can be read by a reader of the first format.
 FIRST = 1
-COMPLETE = "manifest.json"
-PARTIAL = "partial.json"
 
 
 def write_manifest(path: Path, about: dict[str, Any]) -> None:

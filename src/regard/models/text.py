@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
 
 from regard.errors import ModelError
+from regard.places import load_text
 
 __all__ = ["chat_text", "context_length", "encode", "fit", "load_text"]
 
 TOO_LONG = ("extend", "windows", "truncate", "refuse")
 # Up to this many times the training length, a model reads a text whole.
 FARTHEST = 4
-
-
-def load_text(source: str | Path) -> str:
-    """A text from a file, from stdin (`"-"`), or the string itself.
-
-    A string is a file name if that file exists. A string that looks like a file name, with a suffix and
-    without spaces, must exist. A byte order mark is removed.
-
-    >>> load_text("Alice was beginning to get very tired.")
-    'Alice was beginning to get very tired.'
-    """
-    if source == "-":
-        return sys.stdin.read().removeprefix("\ufeff")
-    if isinstance(source, Path) or _is_file(source):
-        try:
-            return Path(source).read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise ModelError(f"{source} is not a UTF-8 text: {error}. Convert it first.") from None
-        except OSError as error:
-            raise ModelError(f"{source} cannot be read: {error.strerror}.") from None
-    if _is_folder(source):
-        raise ModelError(f"{source} is a folder; wanted a text file, '-' for stdin, or the text itself.")
-    if " " not in source and "\n" not in source and Path(source).suffix in (".txt", ".md", ".json", ".html"):
-        raise ModelError(f"{source} does not exist; wanted a text file, '-' for stdin, or the text itself.")
-    return source
 
 
 def chat_text(tokenizer: Any, messages: str | Sequence[Mapping[str, Any]], *, answer: bool = True) -> str:
@@ -132,18 +106,3 @@ def _known_beyond(model: Any) -> str:
     from regard.models.bundled import BEYOND, DATA
 
     return BEYOND if getattr(model.config, "name_or_path", "") == str(DATA) else "is not known"
-
-
-def _is_file(source: str) -> bool:
-    try:
-        return Path(source).is_file()
-    except (OSError, ValueError):
-        # A long text is not a file name; some systems raise an error for it.
-        return False
-
-
-def _is_folder(source: str) -> bool:
-    try:
-        return bool(source) and Path(source).is_dir()
-    except (OSError, ValueError):
-        return False

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import RegardError
+from regard.places import holds_recording, load_text, located
 from regard.viewer.serving import serve
 from regard.viewer.settings import Settings
 
@@ -33,6 +34,8 @@ def open_viewer(
         raise RegardError(
             "--book is the bundled model reading the bundled book; leave out --text and --model."
         )
+    if text == "-":
+        text = load_text(text)  # which can be read once only
     check(settings, text)
     if settings.recordings and text is None and not book:
         serve(settings, open_browser=open_browser, say=say)
@@ -56,14 +59,9 @@ def check(settings: Settings, text: str | None = None) -> None:
     if settings.cache.exists() and not settings.cache.is_dir():
         raise RegardError(f"{settings.cache} is a file; the cache is a folder. Name a folder.")
     if settings.model is not None:
-        from regard.models.loading import located
-
         located(settings.model)
-    if text is not None:
-        from regard.models import load_text
-
-        if not load_text(text).strip():
-            raise RegardError("the text is empty; give at least one word.")
+    if text is not None and not load_text(text).strip():
+        raise RegardError("the text is empty; give at least one word.")
 
 
 def prepared(
@@ -89,7 +87,7 @@ def prepared(
 
 def _add_recording(session: Session, name: str, text: str | None, tell: Callable[..., None]) -> None:
     """Add the recording that the viewer shows first; only what is not cached needs the model."""
-    from regard.models import load_text, progress, sample_text
+    from regard.models import progress, sample_text
     from regard.viewer.making import book_path, book_recording, cached_recording, recorded, story_path
     from regard.viewer.session import BOOK
     from regard.viewer.shelf import BUNDLED, HALF
@@ -139,9 +137,11 @@ def with_defaults(recordings: Sequence[Path], model: str | None, **given: Any) -
 
 
 def _check_recordings(recordings: Sequence[Path]) -> None:
-    from regard.viewer.library import Library
-
     for path in recordings:
+        if holds_recording(path.expanduser()):
+            continue  # whether its files are whole is found out while the server runs
+        from regard.viewer.library import Library
+
         found, damaged = Library((path,)).entries() if path.expanduser().is_dir() else ([], [])
         if not found and not damaged:
             raise RegardError(f"{path} is not a recording, nor a folder of recordings. Check the name.")
