@@ -348,3 +348,23 @@ def test_nothing_recorded_says_so(llama):
         pass
     with pytest.raises(RegardError, match="nothing was recorded yet; run the model inside the watch block"):
         _ = recording.maps
+
+
+def test_layers_that_share_a_mask_ask_it_once_which_queries_are_text(make_llama, ids, monkeypatch):
+    from regard.models import padding
+
+    asked, real = [], padding._real
+
+    def count(*args):
+        asked.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(padding, "_real", count)
+    padding.rows_of_text.forget()
+    mask = torch.ones_like(ids)
+    mask[0, :5] = 0
+    model = make_llama(num_hidden_layers=6)
+    with torch.no_grad(), watch(model, stats=[ColumnMass()]):
+        model(ids, attention_mask=mask)
+    # Once for each text of the batch.
+    assert len(asked) == len(ids)

@@ -17,6 +17,7 @@ from regard.errors import RecordingError
 from regard.maps import AttentionMap
 from regard.masks import And, Dense, Mask
 from regard.masks.live import LiveQueries
+from regard.memo import remembered
 from regard.models.recording import Recording
 
 __all__ = ["Texts", "rows_of_text", "span_of", "without_padding"]
@@ -67,6 +68,7 @@ def span_of(real: Bool[Tensor, " n"]) -> range:
     return range(int(places[0]), int(places[-1]) + 1) if len(places) else range(len(real))
 
 
+@remembered(2)  # layers mostly share a mask
 def rows_of_text(mask: Mask | None, batch: int, n: int) -> Bool[Tensor, "batch n"] | None:
     """Which of the n tokens of every text are text, by the mask of a layer; None if all are."""
     if mask is None:
