@@ -36,7 +36,7 @@ def sdpa(
     >>> regard.sdpa(q, k, v, is_causal=True).shape
     torch.Size([2, 4, 10, 16])
     """
-    plain = not (dropout_p or is_causal) and isinstance(attn_mask, Tensor | Mask | None)
+    plain = not (dropout_p or is_causal) and (attn_mask is None or isinstance(attn_mask, (Tensor, Mask)))
     if plain and (enable_gqa or _alike(query, key)) and not is_traced(query):
         out = short(query, key, value, attn_mask, scale)
         if out is not None:

@@ -19,13 +19,15 @@ from regard.engine.problem import Problem
 from regard.engine.scoring import Scoring
 from regard.errors import MapError
 from regard.masks import Mask
-from regard.memo import is_value, remembered
+from regard.memo import KNOWN, is_value, remembered
 from regard.scores import Score
 
 __all__ = ["Watch"]
 
 # Fields of a problem that cells don't read, but statistics may.
 UNREAD = ("v",)
+# The name under which a mask or a scoring knows that it holds no tensors.
+BARE = "regard.maps.freshness.bare"
 # How deep to follow the attributes of foreign objects.
 DEPTH = 6
 # Types that hold no tensors.
@@ -78,7 +80,7 @@ def _plain_tensors(problem: Problem) -> list[tuple[str, Tensor]] | None:
 
     For short calls a walk through the mask and the scoring would take longer than the attention.
     """
-    if not _asks_nothing(problem.mask, problem.scoring):
+    if not (_asks_nothing(problem.scoring) and (problem.mask is None or _asks_nothing(problem.mask))):
         return None
     found: list[tuple[str, Tensor]] = []
     for name, value in _attributes(problem):
@@ -89,12 +91,19 @@ def _plain_tensors(problem: Problem) -> list[tuple[str, Tensor]] | None:
     return found
 
 
-@remembered(64)
-def _asks_nothing(mask: Mask | None, scoring: Scoring) -> bool:
-    """Whether a mask and a scoring are values without tensors or functions of a user's own."""
-    if not (_is_bare(mask) and _is_bare(scoring)):
-        return False
-    return scoring.score.is_dot and scoring.score_mod is None and scoring.bias is None
+def _asks_nothing(part: Mask | Scoring) -> bool:
+    """Whether a mask or a scoring is a value without tensors or functions of a user's own."""
+    # A short call of a kind that came before has the same mask and scoring, as objects.
+    known = vars(part).get(KNOWN)
+    if known is None or BARE not in known:
+        if not is_value(part):
+            return False
+        known = vars(part).setdefault(KNOWN, {})
+        plain = not isinstance(part, Scoring) or (
+            part.score.is_dot and part.bias is None and part.score_mod is None
+        )
+        known[BARE] = plain and _is_bare(part)
+    return known[BARE]
 
 
 def _version(x: Tensor) -> int:

@@ -185,8 +185,12 @@ static void weigh(const struct panel *p, const float *base, struct tally *tally)
         float *s = cells(p, r);
         vec logs = {0}, mass = {0}, steps = {0}, step = count;
         for (int j = 0; j < p->wide; j += LANES) {
-            /* 0 * -inf is NaN: nothing goes lower than where a weight is 0. */
-            vec x = vmax(load(s + j) - base[r], splat(LOWEST)), w = vexp(x);
+            vec x = load(s + j) - base[r];
+            /* Where a weight is 0, the exponential of 0 is made and put away: 0 * -inf is NaN, and on some processors
+             * a number that is too small to be normal takes 150 cycles. */
+            ivec seen = x > splat(LOWEST);
+            x = (vec)((ivec)x & seen);
+            vec w = (vec)((ivec)vexp(x) & seen);
             logs += w * x;
             mass += w;
             steps += w * step;

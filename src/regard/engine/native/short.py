@@ -25,7 +25,7 @@ from regard.engine.sdpa_backend.calls import SHORT
 from regard.engine.sdpa_backend.short import suits
 from regard.errors import StatisticError
 from regard.masks import Mask
-from regard.memo import remembered
+from regard.memo import Recent, key_of
 from regard.stats import Frame, by_name
 
 __all__ = ["short_observed"]
@@ -57,18 +57,22 @@ def short_observed(
         return None
     packed = q.is_contiguous() and k.is_contiguous() and v.is_contiguous()
     strides = None if packed else (q.stride(), k.stride(), v.stride())
-    plan = _like(mask, scale, statistics, q.shape, k.shape, strides).plan()
-    if plan is None or not finite(q, k, v):
+    key = key_of((mask, *statistics))
+    if key is None:
         return None
-    return plan.observe(q, k, v)
+    shape = key, scale, q.shape, k.shape, strides
+    like = _known.get(shape)
+    if like is None:
+        # Many calls are never repeated: the second of its kind makes the plan.
+        _known[shape] = _Like(mask, scale, statistics, q.shape, k.shape, strides)
+        return None
+    plan = like.plan
+    return None if plan is None or not finite(q, k, v) else plan.observe(q, k, v)
 
 
 @dataclass(eq=False)
 class _Like:
-    """Calls with equal shapes, mask and statistics.
-
-    The plan is made at the second call, because many calls are never repeated.
-    """
+    """Calls with equal shapes, mask and statistics."""
 
     mask: Mask | None
     scale: float | None
@@ -76,15 +80,10 @@ class _Like:
     q: torch.Size
     k: torch.Size
     strides: tuple[tuple[int, ...], ...] | None
-    came: bool = False
-
-    def plan(self) -> RowPlan | MapPlan | None:
-        """The plan for these calls; None for the first call, or if no plan can run them."""
-        came, self.came = self.came, True
-        return self._found if came else None
 
     @cached_property
-    def _found(self) -> RowPlan | MapPlan | None:
+    def plan(self) -> RowPlan | MapPlan | None:
+        """The plan for these calls; None if no plan can run them."""
         if isinstance(load(), str):
             return None
         q, k, v = (
@@ -108,14 +107,4 @@ class _Like:
         return None
 
 
-@remembered(64)
-def _like(
-    mask: Mask | None,
-    scale: float | None,
-    statistics: tuple[object, ...],
-    q: torch.Size,
-    k: torch.Size,
-    strides: tuple[tuple[int, ...], ...] | None,
-) -> _Like:
-    # `remembered` does not cache arguments that are not values; every such call counts as the first.
-    return _Like(mask, scale, statistics, q, k, strides)
+_known: Recent[_Like] = Recent(64)

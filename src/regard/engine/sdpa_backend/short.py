@@ -151,10 +151,12 @@ def _of_value(mask: Mask, shape: tuple[int, int, int, int], sums: torch.dtype) -
 
 def _of_tensor(mask: Tensor, shape: tuple[int, int, int, int]) -> _Known | None:
     """A bool tensor in the kernel's form; not cached, because the tensor may change before the next call."""
-    if type(mask) is not Tensor or not mask.is_cpu or mask.dtype != torch.bool or mask.ndim not in (2, 4):
+    if type(mask) is not Tensor or mask.dtype is not torch.bool or not mask.is_cpu:
         return None
-    if max(shape[2:]) > SHORT or mask.shape[-2:] != shape[2:]:
+    of_mask = mask.shape
+    if of_mask[-2:] != shape[2:] or shape[2] > SHORT or shape[3] > SHORT:
         return None
-    if mask.ndim == 4 and (mask.shape[0] not in (1, shape[0]) or mask.shape[1] not in (1, shape[1])):
-        return None
-    return _Known(mask=mask)
+    if len(of_mask) == 4:
+        fits = of_mask[0] in (1, shape[0]) and of_mask[1] in (1, shape[1])
+        return _Known(mask=mask) if fits else None
+    return _Known(mask=mask) if len(of_mask) == 2 else None
