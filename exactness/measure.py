@@ -67,8 +67,8 @@ FLOOR, GRADIENT_FLOOR = 1e-5, 5e-5
 # Per unit of the largest score. The CPU reads rows of large scores in float64. GPU kernels keep float32, and
 # there a score and the log-sum-exp of its row are each rounded by 2^-24 of their size.
 PER_SCORE = {"triton": 2.0**-23}
-# What no GPU kernel computes yet: it is read from tiles there.
-TILES = (ColumnMax, HeadDivergence, HeadSum, KL)
+# What no GPU kernel computes: it is read from tiles there.
+TILES = (HeadDivergence,)
 RIDING = (Entropy, MaxScore, MeanDistance, SinkMass)
 
 

@@ -10,6 +10,7 @@ import torch
 import regard
 from regard.errors import MapError, ShapeError, StatisticError
 from regard.stats import KL, HeadSum, Indexer, Scores
+from regard.stats.head_sum import heaviest
 from stats.harness import close, in_any_cut, observed
 
 
@@ -108,3 +109,16 @@ def test_more_shared_keys_than_there_are_is_refused():
     x = torch.randn(1, 1, 4, 8)
     with pytest.raises(StatisticError, match=r"use HeadSum\(4\) or fewer"):
         regard.observe(x, x, x, stats=[HeadSum(5)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("k", [1, 7, 30])
+def test_the_heaviest_keys_are_those_of_a_stable_sort(k, dtype):
+    """With many ties, zeros and the smallest numbers there are."""
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randint(0, 4, (3, 5, 30), generator=generator).to(dtype)
+    weights[0] *= torch.finfo(dtype).smallest_normal / 8
+    found = heaviest(weights, k, 100)
+    values, order = weights.sort(dim=-1, descending=True, stable=True)
+    assert torch.equal(found[0], values[..., :k])
+    assert torch.equal(found[1], order[..., :k] + 100)

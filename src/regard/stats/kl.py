@@ -63,9 +63,10 @@ class KL(Statistic):
         finite = top.masked_fill(top == -torch.inf, 0.0)
         fresh = {
             "mass": mass.sum(-1),
-            "logs": torch.special.xlogy(mass, mass).sum(-1),
+            # 0 log 0 is 0. xlogy says so too, at seven times the time.
+            "logs": mass.clamp(min=torch.finfo(mass.dtype).tiny).log_().mul_(mass).sum(-1),
             # A student may give -inf to a key that no head attends to, and 0 * -inf is NaN.
-            "cross": (mass * taught).masked_fill(mass == 0, 0.0).sum(-1),
+            "cross": taught.masked_fill(mass == 0, 0.0).mul_(mass).sum(-1),
             "sum": (taught - finite[..., None]).exp().sum(-1),
             "top": top,
         }

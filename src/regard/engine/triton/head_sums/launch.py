@@ -17,6 +17,7 @@ from regard.engine.triton.head_sums.kernel import divergence_kernel, shared_keys
 from regard.engine.triton.launch.start import start
 from regard.engine.triton.operands import Operands, packed
 from regard.stats import Indexer, Scores, Student
+from regard.stats.head_sum import heaviest
 
 __all__ = ["divergence_sums", "shared_keys", "student_gradients"]
 
@@ -30,7 +31,6 @@ INDEX_CELLS = 1 << 27
 MOST_PARTS, PROGRAMS = 32, 1024
 # Lists are shorter if a program reads more keys, so lists have fewer parts.
 LISTING_PROGRAMS = 512
-LAST_KEY = (1 << 31) - 1
 
 
 def shared_keys(
@@ -199,24 +199,16 @@ _NOTHING_TAUGHT: dict[str, Any] = {
 
 
 def _selected(state: _HeadSums, k: int) -> tuple[Tensor, Tensor]:
-    """The same for more keys than fit into registers: selected from bands of the summed map.
-
-    Weights are not negative, so their bits are in the order of the weights. The bits and the key in one
-    number make all numbers of a row distinct: the selection is the same every time.
-    """
+    """The same for more keys than fit into registers: selected from bands of the summed map."""
     p, device = state.problem, state.problem.q.device
     weight = torch.zeros(p.batch, p.q_len, k, dtype=torch.float32, device=device)
     key = torch.full(weight.shape, -1, dtype=torch.int64, device=device)
     for band in state.bands(BAND_CELLS):
         out = torch.zeros(p.batch, len(band.rows), len(band.keys), dtype=torch.float32, device=device)
         state.store(band, out, range(p.batch))
-        places = torch.arange(band.keys.start, band.keys.stop, device=device)
-        numbers = out.view(torch.int32).to(torch.int64) * (1 << 32) + (LAST_KEY - places)
         listed = min(k, len(band.keys))
-        tops = numbers.topk(listed, sorted=True).values
         here = slice(band.rows.start, band.rows.stop)
-        weight[:, here, :listed] = (tops >> 32).to(torch.int32).view(torch.float32)
-        key[:, here, :listed] = LAST_KEY - (tops & LAST_KEY)
+        weight[:, here, :listed], key[:, here, :listed] = heaviest(out, listed, band.keys.start)
     return weight, key.masked_fill_(weight == 0, -1)
 
 
