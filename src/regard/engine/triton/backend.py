@@ -20,6 +20,7 @@ from regard.engine.triton.forward import dispatch, vendor
 from regard.engine.triton.replay.calls import replay_or_call
 from regard.errors import BackendError
 from regard.stats import (
+    KL,
     Custom,
     Entropy,
     Frame,
@@ -175,6 +176,7 @@ class TritonBackend(Backend):
         call: Callable[[], Result],
     ) -> Result:
         kinds = {type(s) for s in statistics.values()}
+        kinds |= {type(s.taught) for s in statistics.values() if isinstance(s, KL)}
         # Other statistics may have side effects or read state of their own, so they run every time.
         if Custom in kinds or not all(kind.__module__.startswith(OURS) for kind in kinds):
             return call()
