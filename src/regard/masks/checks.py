@@ -19,18 +19,19 @@ def whole(mask: object, name: str, value: object, least: int | None = None, reme
     if torch.compiler.is_compiling() and isinstance(value, int) and not isinstance(value, bool):
         # Don't format a symbolic integer: that would specialise it to one number.
         return value
-    given = f"{type(mask).__name__} got {name}={value!r}"
     try:
         number = operator.index(value)  # pyright: ignore[reportArgumentType]
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise MaskError(f"{given}, a {type(value).__name__}; it must be a whole number.")
-    if abs(number) >= MOST:
-        raise MaskError(f"{given}; positions have 64 bits, so it must be below 2**62.")
-    if least is not None and number < least:
-        raise MaskError(f"{given}; it must be at least {least}.{' ' + remedy if remedy else ''}")
-    return number
+        wrong = f", a {type(value).__name__}; it must be a whole number."
+    elif abs(number) >= MOST:
+        wrong = "; positions have 64 bits, so it must be below 2**62."
+    elif least is not None and number < least:
+        wrong = f"; it must be at least {least}.{' ' + remedy if remedy else ''}"
+    else:
+        return number
+    raise MaskError(f"{type(mask).__name__} got {name}={value!r}{wrong}")
 
 
 def bounds(name: str, given: object) -> tuple[int, int]:

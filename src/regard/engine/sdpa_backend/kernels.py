@@ -91,7 +91,12 @@ def with_lse(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
     """The output and the log-sum-exp, by one call of the kernel; the latter is 0 where a row sees nothing."""
-    out, lse = _fused(_operator(FORWARD), q, k, v, mask, causal, scale)
+    operator = _operator(FORWARD)
+    if q.shape[1] == k.shape[1] and q.stride(3) == k.stride(3) == v.stride(3) == 1:
+        # Nothing to pack and no groups to fold, as in most calls.
+        out, lse = operator(q, k, v, 0.0, causal, attn_mask=_as_operand(mask, q), scale=scale)
+    else:
+        out, lse = _fused(operator, q, k, v, mask, causal, scale)
     return out, lse.contiguous()
 
 
