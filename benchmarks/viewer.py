@@ -122,12 +122,13 @@ class Server:
         started = time.perf_counter()
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         said = self.process.stdout.readline() if self.process.stdout else ""
-        self.start_seconds = time.perf_counter() - started
         found = re.search(r"http://\S+", said)
         if found is None:
             raise SystemExit(f"the server did not start: {said}")
         self.address = found[0]
         self.connection = http.client.HTTPConnection(urlsplit(found[0]).netloc, timeout=60)
+        self.get("/api/info")  # is answered when PyTorch is imported; the page is there before
+        self.start_seconds = time.perf_counter() - started
 
     def get(self, path: str) -> bytes:
         self.connection.request("GET", path)

@@ -103,8 +103,10 @@ def views(program: Path, recording: Path, cache: Path) -> bool:
         for line in server.stdout or ():
             said.append(line)
             if found := re.search(r"regard is at (http://\S+)", line):
+                # Answered when the viewer is there; until then the page is one that waits.
+                urllib.request.urlopen(f"{found[1]}api/info").close()
                 with urllib.request.urlopen(found[1]) as answer:
-                    return b"<script" in answer.read()
+                    return b'id="app"' in answer.read()
     finally:
         server.terminate()
         server.wait()
