@@ -4,7 +4,8 @@ python benchmarks/first_use.py [--repeats 5] [--sections python view]
 
 Each figure is of a fresh process. `regard view` starts with an empty cache and then with what that left; the
 clock runs from the start of its process until Chromium, which is open already, has drawn the map. Beside the
-time of the clock stands the CPU time of Python, which depends less on what else the machine does.
+time of the clock stands the CPU time of Python, and its ratio to that of `import torch`, which depend less on
+what else the machine does.
 """
 
 from __future__ import annotations
@@ -56,11 +57,13 @@ def python_section(repeats: int) -> None:
         for name, arguments in CALLS.items():
             runs[name].append(_process([sys.executable, *arguments]))
     print("## A fresh process\n")
-    print("| process | s | CPU s |")
-    print("| --- | ---: | ---: |")
-    for name, spent in runs.items():
-        clock, cpu = (statistics.median(one[i] for one in spent) for i in (0, 1))
-        print(f"| `{name}` | {clock:.2f} | {cpu:.2f} |", flush=True)
+    print("| process | s | CPU s | to `import torch` |")
+    print("| --- | ---: | ---: | ---: |")
+    medians = {
+        name: [statistics.median(one[i] for one in spent) for i in (0, 1)] for name, spent in runs.items()
+    }
+    for name, (clock, cpu) in medians.items():
+        print(f"| `{name}` | {clock:.2f} | {cpu:.2f} | {cpu / medians['import torch'][1]:.2f} |", flush=True)
     print()
 
 
@@ -150,9 +153,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     asked = parser.parse_args()
-    how = (
-        f"medians of {asked.repeats} fresh processes, transformers {version('transformers')}; files in memory"
-    )
+    how = f"medians of {asked.repeats} fresh processes; transformers {version('transformers')}; "
+    how += f"load average {os.getloadavg()[0]:.1f}"
     header("First use", how)
     for name in asked.sections:
         SECTIONS[name](asked.repeats)
