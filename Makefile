@@ -60,7 +60,7 @@ LONG = tests/claims/test_verdicts.py tests/commands/test_commands.py tests/corpu
 	tests/distributed/test_page.py tests/docs/test_pages.py tests/docs/test_site.py tests/doctor/test_families.py \
 	tests/doctor/test_models.py tests/doctor/test_public_habits.py tests/engine/test_compiled.py \
 	tests/engine/test_native_build.py tests/examples/test_classic.py tests/examples/test_gallery.py \
-	tests/examples/test_senses.py tests/models/test_multimodal.py tests/models/test_parity.py \
+	tests/examples/test_senses.py tests/models/test_beyond.py tests/models/test_multimodal.py tests/models/test_parity.py \
 	tests/models/test_record.py tests/models/test_wrapped.py \
 	tests/viewer/e2e/test_faults.py tests/viewer/e2e/test_long.py tests/viewer/e2e/test_notebook.py \
 	tests/viewer/test_serving.py

@@ -13,7 +13,7 @@ export interface Open {
   tokens: TokenTable;
   /** Those of the queries; with a cache the first query is not the first token. */
   queryTokens: TokenTable;
-  /** Whether queries and keys are of two texts, as where a decoder looks at what an encoder read. */
+  /** Whether no distance lies between queries and keys, as where a decoder looks at what an encoder read. */
   apart: boolean;
   /** Token of query 0 among those of the keys; 0 where they are apart. */
   shift: number;
@@ -23,7 +23,7 @@ export interface Open {
 export async function openStack(source: Source, recording: Recording, role: string): Promise<Open> {
   const stack = recording.stacks.find((one) => one.role === role) ?? recording.stacks[0];
   if (!stack) throw new Error("Nothing was recorded. Run the model inside the watch block, and record again.");
-  const apart = stack.role === "cross";
+  const apart = ["cross", "pooling", "predicting"].includes(stack.role);
   const shift = apart ? 0 : Math.max(0, stack.keys - stack.queries);
   const side = async (name: "queries" | "keys"): Promise<TokenTable> =>
     new TokenTable(await source.tokens(recording.id, stack.role, name));

@@ -11,8 +11,9 @@ import transformers as hf
 from PIL import Image
 
 from regard.errors import ModelError, RecordingError, ShapeError
-from regard.models import PatchGrid, Recording, image_map, plot_image, record_image
+from regard.models import PatchGrid, Recording, image_map, plot_image, record_image, watch
 from regard.plots import over_image
+from regard.viewer.names import axis_names
 
 SMALL: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
@@ -62,6 +63,62 @@ def test_tokens_that_are_no_patches_have_names():
     assert [token.text for token in tokens[:6]] == [
         "[CLS]", "register 1", "register 2", "register 3", "patch 0,0", "patch 0,1",
     ]  # fmt: skip
+
+
+def test_the_token_that_learned_from_another_model_is_no_register():
+    config = hf.DeiTConfig(**{**SMALL, "image_size": 32})
+    recording = record_image(hf.DeiTModel(config).eval(), PIXELS)
+    names = [token.text for token in recording.tokens_of("encoder")[0]]
+    assert names[:3] == ["[CLS]", "[DISTILLATION]", "patch 0,0"]
+    assert PatchGrid.of_names(names) == PatchGrid(4, 4, 2, distilled=True)
+    weights = recording.maps[1][0, 2, 1, 2:].view(4, 4)
+    assert torch.equal(image_map(recording, 1, 2, query="[DISTILLATION]"), weights)
+
+
+AIM: dict[str, Any] = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+    "image_size": 32, "patch_size": 8,
+}  # fmt: skip
+POOLS = {
+    "siglip": lambda: made("siglip"),
+    "aimv2": lambda: hf.Aimv2VisionModel(hf.Aimv2VisionConfig(**AIM)).eval(),
+}
+
+
+def pooled(model: Any) -> torch.Tensor:
+    """What a pooling head attends to, computed anew from what it reads."""
+    (head,) = (part for part in model.modules() if type(part).__name__.endswith("PoolingHead"))
+    read: list[torch.Tensor] = []
+    hook = head.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    model(pixel_values=PIXELS)
+    hook.remove()
+    if hasattr(head, "attention"):
+        probe = head.probe.expand(1, -1, -1)
+        return head.attention(probe, read[0], read[0], average_attn_weights=False)[1]
+    q, k = head.cls_token.view(1, 4, 1, 8), head.k_proj(read[0]).view(1, -1, 4, 8).transpose(1, 2)
+    return (q @ k.mT * 8**-0.5).softmax(-1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", POOLS)
+def test_a_pooling_head_is_a_stack_of_its_own(name, tmp_path):
+    model = POOLS[name]()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.1)
+    expected, hidden = pooled(model), model(pixel_values=PIXELS)
+    with watch(model) as recording:
+        output = model(pixel_values=PIXELS)
+    torch.testing.assert_close(output.pooler_output, hidden.pooler_output, atol=1e-5, rtol=1e-4)
+    layer = recording.pooling[0]
+    torch.testing.assert_close(layer.map.dense(), expected, atol=1e-6, rtol=1e-4)
+    entropy = torch.special.entr(expected.double()).sum(-1)
+    torch.testing.assert_close(layer.entropy.double(), entropy, atol=1e-5, rtol=1e-4)
+    record_image(model, PIXELS, store=tmp_path / "x.regard")
+    stored = Recording.open(tmp_path / "x.regard")
+    torch.testing.assert_close(image_map(stored, None, 2), expected[0, 2, 0].view(4, 4))
+    queries, keys = axis_names(stored, "pooling", 1, 16)
+    assert (queries, keys[:2]) == (["[POOL]"], ["patch 0,0", "patch 0,1"])
+    assert len(stored.atlas().heads) == 12
 
 
 def test_tokens_of_detection_come_after_the_patches():

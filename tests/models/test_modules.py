@@ -63,11 +63,69 @@ class OneHeadAttention(Projected):
         return scaled_dot_product_attention(q, k, v, attn_mask=ALLOWED.expand(2, 9, 9))
 
 
-class AttentionInParts(Projected):
+class AttentionInTurns(Projected):
     """Head by head."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return torch.stack([softmax(q[:, i] @ k[:, i].mT, -1) @ v[:, i] for i in range(4)], 1)
+        scores = (q @ k.mT * 8**-0.5).masked_fill(~ALLOWED, -torch.inf)
+        return torch.stack([softmax(scores[:, i], -1) @ v[:, i] for i in range(4)], 1)
+
+
+class AttentionInParts(Projected):
+    """Over the keys in two parts."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        halves = zip(k.split([4, 5], 2), v.split([4, 5], 2), strict=True)
+        return sum(softmax(q @ part.mT, -1) @ values for part, values in halves)
+
+
+class AttentionHead(nn.Module):
+    """One head, a module of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(32, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.q, self.k, v = self.qkv(x).chunk(3, -1)
+        scores = (self.q @ self.k.mT * 8**-0.5).masked_fill(~ALLOWED, -torch.inf)
+        return softmax(scores, -1) @ v
+
+
+class FusedAttentionHead(AttentionHead):
+    def forward(self, x: Tensor) -> Tensor:
+        self.q, self.k, v = self.qkv(x).chunk(3, -1)
+        return scaled_dot_product_attention(self.q, self.k, v, is_causal=True)
+
+
+class Head(AttentionHead):
+    """Only the module that holds it is named after attention."""
+
+
+class ManyHeads(nn.Module):
+    """Four heads side by side, in a module that may be called anything."""
+
+    kind: type[AttentionHead] = AttentionHead
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([self.kind() for _ in range(4)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([part(x) for part in self.parts], -1)
+
+    @property
+    def weights(self) -> Tensor:
+        q, k = (torch.stack([getattr(part, name) for part in self.parts], 1) for name in ("q", "k"))
+        return (q @ k.mT * 8**-0.5).masked_fill(~ALLOWED, -torch.inf).softmax(-1)
+
+
+class ManyFusedHeads(ManyHeads):
+    kind = FusedAttentionHead
+
+
+class MultiHeadAttention(ManyHeads):
+    kind = Head
 
 
 class Mixer(WrittenOutAttention):
@@ -88,7 +146,10 @@ class Language(nn.Module):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", [FusedAttention, WrittenOutAttention, FoldedAttention, OneHeadAttention])
+@pytest.mark.parametrize("kind", [
+    FusedAttention, WrittenOutAttention, FoldedAttention, OneHeadAttention, AttentionInTurns, ManyHeads,
+    ManyFusedHeads, MultiHeadAttention,
+])  # fmt: skip
 def test_every_cell_is_the_models_own(kind, tmp_path):
     model = Language(kind)
     expected = model(IDS)
@@ -99,7 +160,34 @@ def test_every_cell_is_the_models_own(kind, tmp_path):
     stored.check_model(model)
     for layer, block in enumerate(model.blocks):
         torch.testing.assert_close(stored.maps[layer].dense(), block.weights)
+    assert list(stored.layers) == [0, 1]
     assert len(stored.atlas().heads) == 2 * block.weights.shape[1]
+
+
+@torch.no_grad()
+def test_layers_with_one_head_are_not_heads_of_one():
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.embedding, self.layers = (
+                nn.Embedding(50, 32),
+                nn.ModuleList([AttentionHead(), AttentionHead()]),
+            )
+
+        def forward(self, ids: Tensor) -> Tensor:
+            x = self.embedding(ids)
+            for layer in self.layers:
+                x = x + layer(x).repeat(1, 1, 4)
+            return x
+
+    model = Deep()
+    with watch(model) as recording:
+        model(IDS)
+    assert [layer.map.shape for layer in recording.layers.values()] == [(2, 1, 9, 9)] * 2
+    for number, layer in enumerate(model.layers):
+        weights = (layer.q @ layer.k.mT * 8**-0.5).masked_fill(~ALLOWED, -torch.inf).softmax(-1)
+        torch.testing.assert_close(recording.maps[number].dense()[:, 0], weights)
 
 
 @torch.no_grad()

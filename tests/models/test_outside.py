@@ -24,11 +24,6 @@ GPT: dict[str, Any] = {"vocab_size": 96, "n_embd": 32, "n_layer": 2, "n_head": 4
 RELATIVE = {**SMALL, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0}
 LOCAL = {"attention_types": [[["global", "local"], 1]], "window_size": 8}
 
-PROPHET: dict[str, Any] = {
-    "vocab_size": 96, "hidden_size": 32, "num_encoder_layers": 1, "num_decoder_layers": 1,
-    "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4, "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32, "max_position_embeddings": 64,
-}  # fmt: skip
 # Those whose default config cannot be shrunk by the names that most configs use.
 MADE = {
     "gptj": lambda: hf.GPTJModel(hf.GPTJConfig(**GPT, rotary_dim=4)),
@@ -122,16 +117,84 @@ def test_scores_with_several_terms_are_read_tile_by_tile_and_survive_the_disk(tm
     assert len(stored.atlas().heads) == 8
 
 
+# Those that write, with a cache.
+WRITES = {
+    **{name: lambda name=name: tiny_model(name, "AutoModelForCausalLM") for name in (
+        "bloom", "falcon", "mpt", "openai-gpt", "xglm", "gpt_neox_japanese", "doge", "deepseek_v32", "git",
+    )},
+    "gptj": lambda: hf.GPTJForCausalLM(hf.GPTJConfig(**GPT, rotary_dim=4)),
+    "codegen": lambda: hf.CodeGenForCausalLM(hf.CodeGenConfig(**GPT, rotary_dim=4)),
+    "gpt_neo": lambda: hf.GPTNeoForCausalLM(
+        hf.GPTNeoConfig(vocab_size=96, hidden_size=32, num_layers=2, num_heads=4, **LOCAL)
+    ),
+}  # fmt: skip
+PROMPT = torch.randint(3, 90, (2, 11), generator=torch.Generator().manual_seed(0))
+
+
+def written(model: Any, padding: int, **options: Any) -> tuple[Any, Recording]:
+    """What a model generates, with its maps, and the recording of the same generation."""
+    model.generation_config.eos_token_id = None
+    real = torch.ones_like(PROMPT)
+    real[0, :padding] = 0
+    options = {"max_new_tokens": 5, "do_sample": False, "attention_mask": real, **options}
+    expected = model.generate(PROMPT, **options, output_attentions=True, return_dict_in_generate=True)
+    with watch(model, own_code=True) as recording:
+        assert torch.equal(model.generate(PROMPT, **options), expected.sequences)
+    return expected, recording
+
+
 @torch.no_grad()
-def test_generated_tokens_have_their_statistics():
+@pytest.mark.parametrize("padding", [0, 4], ids=["whole", "padded"])
+@pytest.mark.parametrize("name", WRITES)
+def test_maps_go_on_while_a_family_writes(name, padding, tmp_path):
     torch.manual_seed(0)
-    model = hf.BloomForCausalLM(hf.BloomConfig(vocab_size=96, hidden_size=32, n_layer=2, n_head=4)).eval()
-    ids = torch.arange(3, 14)[None]
+    expected, recording = written(WRITES[name]().eval(), padding)
+    recording.save(tmp_path / "x.regard")
+    stored = Recording.open(tmp_path / "x.regard")
+    text = torch.ones(2, 15, dtype=torch.bool)
+    text[0, :padding] = False
+    for number, layer in recording.layers.items():
+        steps = [step[number] for step in expected.attentions]
+        # Without a cache every step returns all rows.
+        rows = steps[-1:] if steps[-1].shape[2] > 1 else steps
+        weights = torch.cat([torch.nn.functional.pad(x, (0, 15 - x.shape[-1])) for x in rows], 2)
+        for found in (layer, stored.layers[number]):
+            ours = found.map.dense().transpose(1, 2)
+            torch.testing.assert_close(ours[text], weights.transpose(1, 2)[text], atol=2e-6, rtol=1e-4)
+        entropy = torch.special.entr(weights.double()).sum(-1).transpose(1, 2)[text]
+        ours = layer.entropy.double().transpose(1, 2)[text]
+        torch.testing.assert_close(ours, entropy, atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["bloom", "gptj"])
+def test_maps_end_where_beams_are_exchanged(name):
+    torch.manual_seed(0)
+    model = WRITES[name]().eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    _, recording = written(model, 0, num_beams=3, max_new_tokens=12)
+    layer = recording.layers[1]
+    assert not layer.whole
+    assert layer.rows == 22
+    assert layer.map.shape == (6, 4, 11, 11)
+    alone = model(PROMPT, output_attentions=True).attentions[1].repeat_interleave(3, 0)
+    torch.testing.assert_close(layer.map.dense(), alone, atol=2e-6, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_tokens_that_are_taken_back_leave_the_map():
+    torch.manual_seed(0)
+    model = WRITES["bloom"]().eval()
+    options = {"attention_mask": torch.ones(1, 11), "max_new_tokens": 9, "do_sample": False}
     with watch(model) as recording:
-        whole = model.generate(ids, max_new_tokens=4, do_sample=False)
-    weights = model(whole, output_attentions=True).attentions
-    entropy = -torch.special.xlogy(weights[1], weights[1]).sum(-1)
-    torch.testing.assert_close(recording.layers[1].entropy, entropy[:, :, :-1], atol=1e-5, rtol=1e-4)
+        ids = model.generate(PROMPT[:1], prompt_lookup_num_tokens=3, **options)
+    weights = model(ids, output_attentions=True).attentions
+    for number, layer in recording.layers.items():
+        # What the last pass guessed wrong is still there.
+        assert layer.map.shape[2] >= 19
+        found = layer.map.dense()[:, :, :19, :19]
+        torch.testing.assert_close(found, weights[number][:, :, :19, :19], atol=2e-6, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -183,10 +246,6 @@ def test_statistics_that_read_values_are_refused():
 @torch.no_grad()
 @pytest.mark.parametrize(("make", "says"), [
     (
-        lambda: hf.ProphetNetModel(hf.ProphetNetConfig(**PROPHET)),
-        "ProphetNetNgramSelfAttention makes",
-    ),
-    (
         lambda: hf.NystromformerModel(
             hf.NystromformerConfig(**SMALL, num_landmarks=4, segment_means_seq_len=20)
         ),
@@ -216,6 +275,43 @@ def test_sinks_are_no_keys(name):
         for name in ("entropy", "sink_mass"):
             expected = getattr(ours.layers[number], name)
             torch.testing.assert_close(getattr(own.layers[number], name), expected, atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("text", [False, True], ids=["whole", "padded"])
+def test_a_sink_of_every_query_takes_its_share(text):
+    model = tiny_model("inkling2_text")
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    given = texts(model, padded=text)
+    expected = model(**given, output_attentions=True)
+    with watch(model) as recording:
+        hidden = model(**given)[0]
+    rows = given.get("attention_mask", torch.ones_like(given["input_ids"])).bool()
+    torch.testing.assert_close(hidden[rows], expected[0][rows], atol=1e-5, rtol=1e-4)
+    for layer, weights in zip(recording.layers.values(), expected.attentions, strict=True):
+        # The sinks' shares differ from query to query.
+        assert weights.sum(-1)[:, :, 3:].std() > 0.01
+        ours = layer.map.dense().transpose(1, 2)[rows]
+        torch.testing.assert_close(ours, weights.transpose(1, 2)[rows], atol=2e-6, rtol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("text", [False, True], ids=["whole", "padded"])
+def test_scores_that_weigh_two_things_are_one_map(text):
+    torch.manual_seed(0)
+    sizes = {**SMALL, "hidden_size": 48, "max_position_embeddings": 64}
+    model = hf.LiltModel(hf.LiltConfig(**sizes, channel_shrink_ratio=2, max_2d_position_embeddings=64)).eval()
+    corners = torch.randint(0, 60, (2, 21, 4)).sort(-1).values
+    given = texts(model, padded=text) | {"bbox": corners}
+    expected = model(**given, output_attentions=True)
+    with watch(model) as recording:
+        assert torch.equal(model(**given)[0], expected[0])
+    rows = given.get("attention_mask", torch.ones_like(given["input_ids"])).bool()
+    assert len(recording.layers) == 2
+    for layer, weights in zip(recording.layers.values(), expected.attentions, strict=True):
+        ours = layer.map.dense().transpose(1, 2)[rows]
+        torch.testing.assert_close(ours, weights.transpose(1, 2)[rows], atol=2e-6, rtol=1e-4)
 
 
 @torch.no_grad()

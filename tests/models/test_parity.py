@@ -9,11 +9,10 @@ import torch
 import transformers
 
 from models.families import LENGTH, inputs_of, notes, registered, tiny_model
-from regard.errors import RegardError
 from regard.masks import And, Window
 from regard.models import Recording, watch
 
-COMPARED = [name for name in registered() if name not in {**notes()["left_out"], **notes()["refused"]}]
+COMPARED = [name for name in registered() if name not in notes()["left_out"]]
 # Which stack of a recording each of transformers' outputs shows.
 OUTPUTS = {"encoder_attentions": "encoder", "decoder_attentions": "decoder", "cross_attentions": "cross"}
 
@@ -137,14 +136,6 @@ def test_half_precision_is_as_near_to_the_truth_as_eager_is(name):
     assert (ours - truth).abs().max() <= 2 * (eager - truth).abs().max() + 1e-5
 
 
-@pytest.mark.parametrize("name", sorted(notes()["refused"]))
-def test_a_family_that_cannot_be_watched_says_so(name):
-    model = tiny_model(name)
-    with pytest.raises(RegardError, match=r"mask|passes sinks="), watch(model):
-        model(**inputs_of(model))
-    assert model.config._attn_implementation == "eager"
-
-
 def test_windows_in_these_comparisons_are_shorter_than_the_text():
     model = tiny_model("mistral")
     with watch(model) as recording:
@@ -161,11 +152,10 @@ def test_at_least_two_hundred_families_are_compared():
 
 def test_every_exception_is_a_family_and_has_a_reason():
     known = set(registered())
-    for section in ("own_code", "refused", "maps", "left_out", "not_generating"):
+    for section in ("own_code", "maps", "left_out", "not_generating"):
         for name, reason in notes()[section].items():
             assert name in known, (
                 f"{name} in [{section}] is no family of transformers {transformers.__version__}"
             )
             assert len(reason) > 10
-    assert not set(notes()["refused"]) & set(notes()["left_out"])
     assert set(notes()["sizes"]) <= known

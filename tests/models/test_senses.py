@@ -46,7 +46,7 @@ def test_a_text_that_looks_ahead_is_a_decoder_too():
     assert [(p.name, p.start, p.stop, p.rows, p.columns) for p in recording.passages] == [
         ("image 1", 0, 16, 4, 4)
     ]
-    assert list(recording.stacks) == ["decoder", "vision"]
+    assert list(recording.stacks) == ["decoder", "vision", "pooling"]
     found = image_map(recording, 1, 2, query="picture")
     place = [token.text.strip() for token in recording.tokens].index("picture")
     torch.testing.assert_close(found, recording.maps[1][0, 2, place, :16].view(4, 4))

@@ -16,6 +16,7 @@ from regard.atlas.fits import fit_line, log_bins
 from regard.atlas.tally import late_decay
 from regard.errors import StatisticError
 from regard.models import Recording
+from regard.models.sites import APART
 from regard.stats import DecayCurve
 
 __all__ = ["DecayFit", "decay", "fit_decay"]
@@ -155,7 +156,7 @@ def _range(weight: Tensor, count: Tensor) -> tuple[int, str | None]:
 
 
 def _refusal(stack: str, queries: int, last: int, note: str | None, asked: int | None) -> str | None:
-    if stack == "cross":
+    if stack in APART:
         return "queries and keys of cross-attention are of two texts: there is no distance between them"
     if queries < QUERIES:
         return f"only {queries} queries have distances to average over, and {QUERIES} are wanted"

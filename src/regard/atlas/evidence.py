@@ -24,6 +24,7 @@ from regard.atlas.tally import Tally, near_of, tally_of
 from regard.atlas.words import Words
 from regard.errors import StatisticError
 from regard.maps import AttentionMap
+from regard.models.sites import APART
 
 __all__ = ["EVIDENCE", "Evidence", "Place", "evidence"]
 
@@ -119,7 +120,7 @@ def evidence(
     """
     if kind not in _LOOKS:
         raise StatisticError(f"no evidence for {kind!r}; there is some for {', '.join(map(repr, _LOOKS))}.")
-    if role == "cross" and kind in _BY_DISTANCE:
+    if role in APART and kind in _BY_DISTANCE:
         raise StatisticError(
             "queries and keys of cross-attention are of two texts: no distance is between them."
         )
@@ -278,7 +279,7 @@ def _delimiters(frame: _Frame, kind: str, sentence: str) -> Evidence:
 
     def blocks() -> Iterator[_Block]:
         for rows in torch.arange(0, frame.q, step).split(ROWS):
-            own = (rows[:, None] + frame.offset == cols[None]) & (frame.role != "cross")
+            own = (rows[:, None] + frame.offset == cols[None]) & (frame.role not in APART)
             if len(cols):
                 yield rows, cols, ~own
 

@@ -16,6 +16,7 @@ from regard.atlas.tally import Tally, tally_of
 from regard.cards import Finding
 from regard.errors import RecordingError
 from regard.models import Recording
+from regard.models.sites import APART
 
 __all__ = ["PairedHead", "bracket_pairs", "paired_heads"]
 
@@ -55,7 +56,7 @@ def paired_heads(
     text, layers = chosen_text(recording, stack, row)
     found: list[PairedHead] = []
     for layer in layers:
-        if layer.role == "cross":
+        if layer.role in APART:
             continue
         tally = tally_of(layer.map, layer.role)
         wanted = _pairs(text, pairs, tally.k)

@@ -18,6 +18,7 @@ from regard.cards import Atlas, HeadCard
 from regard.extension import implements
 from regard.maps import AttentionMap
 from regard.models import Recording
+from regard.models.sites import APART
 from regard.stats import DecayCurve
 
 __all__ = ["atlas", "cards_of"]
@@ -85,7 +86,7 @@ def cards_of(
 ) -> list[HeadCard]:
     """The cards of one map with one batch row: of any queries and keys, recorded or not."""
     tally = tally_of(seen, role, words, flat)
-    curves = late_decay(seen, tally.k // 2, 0, SINKS) if role != "cross" else []
+    curves = late_decay(seen, tally.k // 2, 0, SINKS) if role not in APART else []
     findings = [kind.judge(tally, kind) for kind in KINDS]
     return [
         HeadCard(
@@ -122,7 +123,7 @@ def _statistics(tally: Tally, head: int) -> dict[str, Any]:
         "heaviest_key": int(tally.key_sums[head].argmax()),
         "heaviest_key_mass": float(tally.key_sums[head].max()) / total,
     }
-    if tally.role != "cross":
+    if tally.role not in APART:
         sums = tally.distance_sums[head]
         found["mean_distance"] = float((sums * tally.distances).sum()) / total
         found["window_90"] = _window(tally, head, 0.9)

@@ -127,7 +127,7 @@ def _layer_rows(self: Recording, layer: Layer) -> Columns:
 
 def _tokens(self: Recording, role: str, shape: tuple[int, int]) -> np.ndarray | None:
     """The text of each query's token, (batch, q); None where it is not known."""
-    side = "decoder" if role in ("decoder", "cross") else "encoder"
+    side = "decoder" if role in ("decoder", "cross", "predicting") else "encoder"
     try:
         rows = [[token.text for token in row[: shape[1]]] for row in self.tokens_of(side)]
     except RecordingError:

@@ -25,7 +25,6 @@ REFUSED = {
     "indices": "chooses keys for each query while it runs (sparse attention)",
     "block_indices": "chooses blocks of keys while it runs (sparse attention)",
     "cache": "keeps its keys in pages (continuous batching)",
-    "sinks": "gives every query a sink of its own",
 }
 
 
@@ -43,6 +42,10 @@ class AttentionCall:
     sink: Float[Tensor, "heads"] | None = None
     dropout: float = 0.0
     plan: MaskPlan | None = None
+    own: bool = False
+    """Whether the model computed it itself, and regard only looked on."""
+    role: str | None = None
+    """The stack that it belongs to, if the module's name does not tell."""
 
     @cached_property
     def frame(self) -> Frame:
@@ -99,6 +102,7 @@ def call_of(
     softcap: float | None = None,
     sliding_window: int | None = None,
     s_aux: Tensor | None = None,
+    sinks: Tensor | None = None,
     **kwargs: Any,
 ) -> AttentionCall:
     """Convert the arguments of an attention function; transformers' registry prescribes the signature."""
@@ -117,6 +121,11 @@ def call_of(
     batch = query.shape[0]
     key, value = (x.expand(batch, -1, -1, -1) if x.shape[0] == 1 < batch else x for x in (key, value))
     sink = _sink(module, s_aux, query)
+    if sinks is not None:
+        # A sink for each query: weights stay the same if all scores of the row and its sink are lowered
+        # together, here until the sink is 0.
+        position_bias = -sinks if position_bias is None else position_bias - sinks
+        sink = sinks.new_zeros(query.shape[1])
     call = AttentionCall(query, key, value, None, scaling, position_bias, softcap, sink, dropout)
     if isinstance(attention_mask, MaskPlan):
         return _planned(call, attention_mask)

@@ -15,7 +15,7 @@ from regard.maps import AttentionMap
 from regard.models.call import AttentionCall, call_of
 from regard.models.plan import plan_mask
 
-__all__ = ["NAME", "Watcher", "attend", "register", "watchers"]
+__all__ = ["NAME", "Watcher", "attend", "register", "was", "watchers"]
 
 NAME = "regard"
 
@@ -38,6 +38,8 @@ UNEXPORTED = (
 )
 # The watcher of each module, by the module's id, because subclasses of Module need not be hashable.
 watchers: dict[int, Watcher] = {}
+# The attention that a config asked for before regard's, by the config's id.
+was: dict[int, str | None] = {}
 
 
 def attend(
@@ -52,6 +54,9 @@ def attend(
     the module is watched."""
     if is_traced(query):
         raise ModelError(UNEXPORTED)
+    if kwargs.get("is_causal") is None and was.get(id(getattr(module, "config", None))) == "eager":
+        # Without a mask, transformers' fused functions are causal if the module is; eager attention never is.
+        kwargs["is_causal"] = False
     call = call_of(module, query, key, value, attention_mask, **kwargs)
     watcher = watchers.get(id(module))
     if watcher is None:

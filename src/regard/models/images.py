@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["PatchGrid", "image_map", "picture_of", "plot_image", "record_image"]
 
 PATCH = re.compile(r"patch (\d+),(\d+)")
+DISTILLATION = "[DISTILLATION]"
+POOLED = "[POOL]"
 Query = str | tuple[int, int] | int
 
 
@@ -44,11 +46,15 @@ class PatchGrid:
     columns: int
     leading: int = 0
     trailing: int = 0
+    distilled: bool = False
+    """Whether the token after the class token learned from another model, as in DeiT."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The name of each token: class token, registers, patches by row and column, detection tokens."""
-        first = ["[CLS]", *(f"register {number}" for number in range(1, self.leading))][: self.leading]
+        taught = [DISTILLATION] if self.distilled else []
+        registers = (f"register {number}" for number in range(1, self.leading - len(taught)))
+        first = ["[CLS]", *taught, *registers][: self.leading]
         patches = (f"patch {row},{column}" for row in range(self.rows) for column in range(self.columns))
         return (*first, *patches, *(f"detection {number}" for number in range(1, self.trailing + 1)))
 
@@ -74,7 +80,7 @@ class PatchGrid:
             raise RecordingError("the recording is not of an image: none of its tokens is a patch.")
         rows, columns = (max(int(place[axis]) for place in places) + 1 for axis in (0, 1))
         leading = next(number for number, name in enumerate(names) if PATCH.fullmatch(name))
-        return cls(rows, columns, leading, len(names) - len(places) - leading)
+        return cls(rows, columns, leading, len(names) - len(places) - leading, DISTILLATION in names)
 
 
 def record_image(
@@ -117,15 +123,16 @@ def image_map(
     """The weights from one token to each patch, in one head; without a head, the mean over the heads.
 
     For a vision model, `query` is a token's name, the (row, column) of a patch or a number; the default is
-    "[CLS]". For a model that reads an image and a text, it is a word (its last occurrence counts) or the
-    number of a token; the default is the last token; `image` is the number of the image. Without a layer, the
-    mean over all layers.
+    "[CLS]", and in models without it "[POOL]", the pooling head. For a model that reads an image and a text,
+    it is a word (its last occurrence counts) or the number of a token; the default is the last token; `image`
+    is the number of the image. Without a layer, the mean over all layers.
     """
-    found, place, _ = _asked(recording, query, image)
-    layers = list(recording.maps) if layer is None else [layer]
+    found, place, name = _asked(recording, query, image)
+    maps = recording.pooling.maps if name == POOLED else recording.maps
+    layers = list(maps) if layer is None else [layer]
     total = torch.zeros(found.rows, found.columns)
     for number in layers:
-        seen = recording.maps[number]
+        seen = maps[number]
         if head is not None and not 0 <= head < seen.shape[1]:
             raise RecordingError(
                 f"layer {number} has no head {head}; its heads are 0 to {seen.shape[1] - 1}."
@@ -184,6 +191,9 @@ def _asked(recording: Recording, query: Query | None, image: int) -> tuple[Patch
     names = [token.text for token in tokens[0]] if tokens else []
     if any(PATCH.fullmatch(name) for name in names):
         found = PatchGrid.of_names(names)
+        pools = "pooling" in recording.stacks
+        if pools and (query == POOLED or (query is None and "[CLS]" not in names)):
+            return found, 0, POOLED
         place = found.index("[CLS]" if query is None else query)
         return found, place, found.names[place]
     passage = image_passage(recording, image)
@@ -288,4 +298,5 @@ def _grid_of(model: Any, pixels: Tensor, tokens: int, given: tuple[int, int] | N
             f"{rows} x {columns} patches do not fit the {tokens} tokens of {type(model).__name__}; say how "
             "many rows and columns there are: grid=(rows, columns)."
         )
-    return PatchGrid(rows, columns, tokens - rows * columns - trailing, trailing)
+    distilled = any(hasattr(part, "distillation_token") for part in model.modules())
+    return PatchGrid(rows, columns, tokens - rows * columns - trailing, trailing, distilled)

@@ -15,6 +15,7 @@ from regard.maps import AttentionMap, Observation, observe
 from regard.masks import And, Coverage, Mask
 from regard.models.call import AttentionCall
 from regard.models.deferred import Deferred, Observe, may_wait
+from regard.models.growing import Part, cropped, joined_mask
 from regard.models.rounding import Rounded
 from regard.models.segment import Segment, join_biases, join_rows, placed, tensors_of
 from regard.models.sites import Site
@@ -45,7 +46,9 @@ class Layer:
         self._segments: list[Segment] | None = None
         self._counted = (0, 0)
         self.options: dict[str, Any] = {}
-        self.mask: Mask | None = None
+        self._mask: Mask | None = None
+        self._grown: list[Part] = []
+        """The masks of the calls that a model computed itself, until the mask of all rows is asked for."""
         self.first_mask: Mask | None = None
         self.frame = Frame(0, 0)
         self.whole = True
@@ -69,6 +72,19 @@ class Layer:
     @segments.setter
     def segments(self, segments: list[Segment]) -> None:
         self._segments, self._counted = segments, (0, 0)
+
+    @property
+    def mask(self) -> Mask | None:
+        """The mask of all recorded rows."""
+        if len(self._grown) > 1:
+            last = self._grown[-1]
+            self.mask = joined_mask(self._grown)
+            self._grown = [Part(self._mask, sum(part.q for part in self._grown), last.k)]
+        return self._mask
+
+    @mask.setter
+    def mask(self, mask: Mask | None) -> None:
+        self._mask, self._grown = mask, []
 
     @property
     def index(self) -> int:
@@ -185,6 +201,8 @@ class Layer:
         self._map = None
         self.whole = True
         self.frame, self.mask, self.first_mask = call.frame, seen.map.mask, seen.map.mask
+        if call.own:
+            self._grown = [Part(self._mask, call.frame.q, call.frame.k)]
         self.described = None
         self.options = {name: call.options[name] for name in ("scale", "softcap", "sink")}
         self.options["scale"] = seen.map.problem.scoring.scale
@@ -214,6 +232,8 @@ class Layer:
             mask = call.plan.over(replace(self.frame, q=self.rows, k=keys))
             self.whole = _hides(mask, range(keys - frame.q, keys), frame.k_start - self.frame.k_start)
             self.mask = mask if self.whole else self.mask
+        elif call.own and self.whole and self.role != "cross":
+            self._grown.append(Part(seen.map.mask, frame.q, frame.k))
 
     def defer(self, call: AttentionCall, observe: Observe) -> bool:
         """Keep the rows of a call until the layer is read; then `observe` extends it.
@@ -271,6 +291,11 @@ class Layer:
             if left > 0:
                 kept.append(segment)
         self.segments = kept
+        if self._grown and self.role != "cross":
+            mask, (part, *_) = self.mask, self._grown
+            keys = part.k - (part.q - rows)
+            self.mask = cropped(part._replace(mask=mask), rows)
+            self._grown = [Part(self._mask, rows, keys)]
 
     def _continues(self, call: AttentionCall) -> bool:
         """Whether the keys of this call are the keys recorded so far, followed by new ones."""
@@ -279,7 +304,10 @@ class Layer:
             first = self.segments[0].k
             return first is None or first.shape == call.k.shape
         if call.plan is None:
-            return False
+            keys = self.keys if before is not None else call.k.shape[2] - call.frame.q
+            grown = call.own and call.k.shape[2] == keys + call.frame.q
+            if not grown or before is None:
+                return grown
         place = call.k.shape[2] - call.frame.q - 1
         if before is None or place < 0:
             return True

@@ -35,6 +35,8 @@ class Texts:
 
     def sides(self, role: str, q: int, k: int) -> tuple[Bool[Tensor, " q"], Bool[Tensor, " k"]]:
         """Which of q queries and k keys of a stack are text."""
+        if role in ("pooling", "predicting"):
+            return torch.ones(q, dtype=torch.bool), torch.ones(k, dtype=torch.bool)
         if role != "cross":
             keys = self.tokens(role, k)
             return (keys[k - q :] if q <= k else keys.new_ones(q)), keys

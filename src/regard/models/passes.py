@@ -32,6 +32,11 @@ class Passes:
         """Whether a pass has begun."""
         self.only_appends = False
         """Whether the cache of this pass leaves the tensors of earlier passes alone."""
+        self.moved = False
+        """Whether the texts of the batch are others than in the pass before: beam search exchanges them."""
+        self._cache: Any = None
+        self._keys: Tensor | None = None
+        """The first layer's keys in the cache after the last pass."""
         self._inside = 0
         self._turns: Counter[int] = Counter()
         self._attended = 0
@@ -78,9 +83,9 @@ class Passes:
         if not hasattr(getattr(self.model, "config", None), "get_text_config"):
             return 1
         config = self.model.config.get_text_config(decoder=role != "encoder")
-        names = {"encoder": ("encoder_layers",), "vision": (), "audio": ()}.get(role, ("decoder_layers",))
-        counts = (getattr(config, name, None) for name in (*names, "num_hidden_layers"))
-        return next((count for count in counts if isinstance(count, int)), 1) if names else 1
+        names = {"encoder": ("encoder_layers",), "decoder": ("decoder_layers",), "cross": ("decoder_layers",)}
+        counts = (getattr(config, name, None) for name in (*names.get(role, ()), "num_hidden_layers"))
+        return next((count for count in counts if isinstance(count, int)), 1) if role in names else 1
 
     def _enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # Ctrl-C may end a pass without its exit hook; a call of the model itself always starts a new pass.
@@ -92,6 +97,7 @@ class Passes:
         self._attended = 0
         cache = kwargs.get("past_key_values")
         self.past, self.only_appends = _length(cache), only_appends(cache)
+        self.moved, self._cache = self.past > 0 and self._has_moved(cache), cache
         if self.past == 0 and kwargs.get("encoder_outputs") is None:
             self.recording.clear()
         given = kwargs.get("input_ids", args[0] if args else None)
@@ -115,6 +121,25 @@ class Passes:
 
     def _leave(self, *unused: Any) -> None:
         self._inside = max(0, self._inside - 1)
+        if self._inside == 0:
+            self._keys, self._cache = _keys_of(self._cache), None
+
+    def _has_moved(self, cache: Any) -> bool:
+        """Whether a cache holds other keys than after the last pass; True if that cannot be told."""
+        before, now = self._keys, _keys_of(cache)
+        if before is not None and before.shape[0] == 1:
+            return False
+        if before is None or now is None or before.shape[0] != now.shape[0]:
+            return True
+        known = min(before.shape[2], now.shape[2], self.past)
+        return not torch.equal(before[:, :, :known], now[:, :, :known])
+
+
+def _keys_of(cache: Any) -> Tensor | None:
+    """The keys of a cache's first layer that has any, (batch, heads, n, dim)."""
+    layers = getattr(getattr(cache, "self_attention_cache", cache), "layers", None) or ()
+    found = (getattr(layer, "keys", None) for layer in layers)
+    return next((keys for keys in found if isinstance(keys, Tensor) and keys.ndim == 4), None)
 
 
 def _length(past: Any) -> int:

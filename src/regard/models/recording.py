@@ -33,14 +33,15 @@ if TYPE_CHECKING:
 __all__ = ["Recording"]
 
 # The stack that `recording.maps` returns if a model has several, by preference.
-MAIN = ("decoder", "encoder", "vision", "audio", "cross")
+MAIN = ("decoder", "encoder", "vision", "audio", "cross", "pooling", "predicting")
 
 
 class Recording:
     """The maps, statistics and tokens of one run of a model. `watch` makes it, `Recording.open` reads it.
 
     `layers` and `maps` belong to the main stack; a model with several stacks also has `encoder`, `decoder`,
-    `cross`, `vision` or `audio`. `complete` is False for a recording on disk that was cut short.
+    `cross`, `vision`, `audio`, `pooling` or `predicting`. `complete` is False for a recording on disk that
+    was cut short.
     """
 
     def __init__(self, model: ModelIdentity) -> None:
@@ -149,6 +150,16 @@ class Recording:
     @property
     def audio(self) -> Stack:
         return self._stack_or_raise("audio")
+
+    @property
+    def pooling(self) -> Stack:
+        """Pooling heads: queries of their own attend to the tokens or patches, and summarise them."""
+        return self._stack_or_raise("pooling")
+
+    @property
+    def predicting(self) -> Stack:
+        """Streams beside the text in which ProphetNet and XLNet predict tokens."""
+        return self._stack_or_raise("predicting")
 
     @property
     def all_layers(self) -> list[Layer]:

@@ -6,13 +6,17 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ROLES", "Site", "index_of", "role_of"]
+__all__ = ["APART", "ROLES", "Site", "index_of", "role_of"]
+
+# Stacks whose queries and keys are not tokens of one text, so that no distance lies between them: of a
+# decoder's tokens and an encoder's, of a pooling head's probe, of a stream that predicts.
+APART = frozenset({"cross", "pooling", "predicting"})
 
 # Words in a module's path, in order of precedence; paths of cross-attention often contain "encoder" too.
 ROLES = {
-    "cross": r"cross|encoder_attn|encdec|enc_dec|multihead_attn|src_attn",
+    "cross": r"cross(?!_modal)|visual_attention\b|encoder_attn|encdec|enc_dec|multihead_attn|src_attn",
     "vision": r"vision|visual|image|vit\b|pixel",
-    "audio": r"audio|speech|acoustic",
+    "audio": r"audio|speech(?!t5)|acoustic",
     # The text of a model that sees too: some let it look ahead within the prompt.
     "decoder": r"decoder|language_model(?!.*encoder)",
     "encoder": r"encoder",

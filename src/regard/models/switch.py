@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regard.errors import ModelError
-from regard.models.hook import NAME, register
+from regard.models.hook import NAME, register, was
 
 # Families that look a function up in the registry, and add their mask to scores themselves, read it cell by
 # cell to choose keys, attend to keys that it does not describe, or attend by themselves in some layers.
@@ -38,7 +38,9 @@ def switched(model: Any) -> Iterator[None]:
     """
     check_model(model)
     register()
-    before = [(config, config._attn_implementation_internal) for config in _configs(model)]
+    of_layers = list(_configs_of_layers(model))
+    configs = {id(config): config for config in (*_configs(model), *(own for own, _ in of_layers))}
+    before = [(config, config._attn_implementation_internal) for config in configs.values()]
     generation = getattr(model, "generation_config", None)
     compiles = getattr(generation, "disable_compile", None)
     try:
@@ -51,10 +53,15 @@ def switched(model: Any) -> Iterator[None]:
             raise ModelError(f"{type(model).__name__} refuses regard's attention: {error}") from error
         if model.config._attn_implementation != NAME:
             raise ModelError(_outside(model))
+        for config, of_part in of_layers:
+            if of_part._attn_implementation == NAME:
+                config._attn_implementation_internal = NAME
+        was.update({id(config): name for config, name in before})
         yield
     finally:
         for config, name in before:
             config._attn_implementation_internal = name
+            was.pop(id(config), None)
         if generation is not None:
             generation.disable_compile = compiles
 
@@ -127,6 +134,21 @@ def _outside(model: Any) -> str:
         f"from {type(model).__module__}). Use model(..., output_attentions=True) with "
         "attn_implementation='eager', or a newer transformers release that ports the model."
     )
+
+
+def _configs_of_layers(model: Any, part: Any = None) -> Iterator[tuple[Any, Any]]:
+    """The configs that layers hold beside that of their part of the model, and that of the part.
+
+    A model that is joined from an encoder and a decoder gives both new configs; their layers keep the old.
+    """
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    part = model if isinstance(model, PreTrainedModel) else part
+    config = getattr(model, "config", None)
+    if isinstance(config, PreTrainedConfig) and config is not part.config:
+        yield config, part.config
+    for child in model.children():
+        yield from _configs_of_layers(child, part)
 
 
 def _configs(model: Any) -> list[Any]:

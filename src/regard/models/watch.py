@@ -15,6 +15,7 @@ from torch import Tensor
 from regard.engine import attention
 from regard.errors import ModelError, RecordingError
 from regard.maps import AttentionMap, Observation, observe
+from regard.models.beside import attending_alone
 from regard.models.call import AttentionCall
 from regard.models.hook import watchers
 from regard.models.layer import Layer
@@ -126,7 +127,13 @@ def watch(
             watcher.writer = stack.enter_context(
                 Writer(store, recording, resume=resume, overwrite=overwrite, rounding=rounding)
             )
-        stack.enter_context(observed_outside(model, watcher, stats) if own_code else switched(model))
+        if own_code:
+            stack.enter_context(observed_outside(model, watcher, stats))
+        else:
+            stack.enter_context(switched(model))
+            alone = attending_alone(model) if watcher.sequence is None else []
+            if alone:
+                stack.enter_context(observed_outside(model, watcher, stats, only=alone))
         stack.enter_context(watcher.passes.followed())
         stack.callback(watcher.leave)
         watchers.update(dict.fromkeys(watcher.modules, watcher))
@@ -178,7 +185,7 @@ class _Watcher:
     def attend(self, module: torch.nn.Module, call: AttentionCall) -> tuple[Tensor, AttentionMap | None]:
         if not self.passes.running:
             return attention(call.q, call.k, call.v, **call.options), None
-        site = self._site(module)
+        site = self._site(module, call.role)
         if self.sequence is not None:
             return self._attend_sharded(site, call, self.sequence), None
         if site.role == "decoder" and len(rows_only(self.stats)) < len(self.stats):
@@ -244,6 +251,7 @@ class _Watcher:
             if self.writer is not None:
                 self.writer.write(layer)
         else:
+            layer.whole = layer.whole and not (call.own and self.passes.moved)
             layer.extend(call, seen, self.keep)
         return seen.out, seen.map
 
@@ -276,12 +284,12 @@ class _Watcher:
         real = rows_of_text(mask, batch, k)
         return None if real is None or q > k else real[:, k - q :]
 
-    def _site(self, module: torch.nn.Module) -> Site:
+    def _site(self, module: torch.nn.Module, role: str | None = None) -> Site:
         turn = self.passes.turn(id(module))
         key = id(module), turn
         if key not in self.sites:
             name = self.modules[id(module)]
-            role, index = role_of(name, module), index_of(name, module)
+            role, index = role or role_of(name, module), index_of(name, module)
             taken = {site.index for site in self.sites.values() if site.role == role}
             while index in taken:
                 index += 1

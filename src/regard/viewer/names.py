@@ -12,6 +12,10 @@ __all__ = ["SIDES", "axis_names", "sides_of", "tokens_of"]
 SIDES = ("queries", "keys")
 # Shown for a token whose characters are shown with an earlier token.
 REST = "⋯"
+# Stacks whose queries are not those of its keys.
+SIDES_OF = {
+    "cross": ("decoder", "encoder"), "pooling": ("probe", "pooling"), "predicting": ("decoder", "decoder"),
+}  # fmt: skip
 
 
 def sides_of(role: str) -> tuple[str, str]:
@@ -20,7 +24,7 @@ def sides_of(role: str) -> tuple[str, str]:
     >>> sides_of("cross"), sides_of("decoder")
     (('decoder', 'encoder'), ('decoder', 'decoder'))
     """
-    return ("decoder", "encoder") if role == "cross" else (role, role)
+    return SIDES_OF.get(role, (role, role))
 
 
 def tokens_of(recording: Recording, role: str, count: int) -> dict[str, Any]:
@@ -28,6 +32,11 @@ def tokens_of(recording: Recording, role: str, count: int) -> dict[str, Any]:
 
     Without a tokenizer a token's name is its id, and without ids its index.
     """
+    if role == "probe":
+        return {"text": "", "ids": [-1] * count, "starts": [0] * count, "stops": [0] * count,
+                "pieces": ["[POOL]"] * count}  # fmt: skip
+    if role == "pooling":
+        role = "vision" if "vision" in recording.stacks else "encoder"
     # A model without a decoder has one list of ids, stored under "decoder".
     alone = role == "encoder" and "encoder" not in recording.token_ids and "cross" not in recording.stacks
     role = "decoder" if alone else role

@@ -11,6 +11,7 @@ from regard.atlas.passages import PASSAGE
 from regard.atlas.repeats import token_mass
 from regard.atlas.tally import SINKS, Tally
 from regard.cards import Finding
+from regard.models.sites import APART
 
 __all__ = ["RETRIEVAL", "unexplained"]
 
@@ -66,7 +67,7 @@ def _keys(tally: Tally, kind: Kind) -> list[Finding]:
     Random models have sharp rows at random keys, which are not a finding: so each heaviest weight is also
     placed on a random visible key, and the head must have more weight on far keys than that.
     """
-    if tally.role == "cross":
+    if tally.role in APART:
         return [unfit(kind, NO_DISTANCE)] * tally.heads
     reach = torch.maximum(tally.positions, tally.k - 1 - tally.positions)
     # A causal query has no keys after it.

@@ -8,6 +8,7 @@ from torch import Tensor
 from regard.atlas.kinds.finding import Kind, lifted, unfit
 from regard.atlas.tally import Tally
 from regard.cards import Finding
+from regard.models.sites import APART
 
 __all__ = ["FIRST", "LOCAL", "PREVIOUS", "SELF", "STRIDED", "comb_of"]
 
@@ -19,7 +20,7 @@ MARGIN = 0.05
 
 def _at(distance: int, what: str):
     def judge(tally: Tally, kind: Kind) -> list[Finding]:
-        if tally.role == "cross":
+        if tally.role in APART:
             return [unfit(kind, NO_DISTANCE)] * tally.heads
         if not -tally.q < distance < tally.k:
             return [unfit(kind, "the text is too short")] * tally.heads
@@ -58,7 +59,7 @@ def _first(tally: Tally, kind: Kind) -> list[Finding]:
 
 def _local(tally: Tally, kind: Kind) -> list[Finding]:
     """Mean weight on near keys, except those at the one distance that has most weight."""
-    if tally.role == "cross":
+    if tally.role in APART:
         return [unfit(kind, NO_DISTANCE)] * tally.heads
     near = tally.distances.abs() < tally.near
     sums, even = tally.distance_sums[:, near], tally.flat.distance_sums[:, near]
@@ -83,7 +84,7 @@ def _local(tally: Tally, kind: Kind) -> list[Finding]:
 
 def _strided(tally: Tally, kind: Kind) -> list[Finding]:
     """The weight at one distance, or at every s-th, whichever scores most; distances 0 and 1 are left out."""
-    if tally.role == "cross":
+    if tally.role in APART:
         return [unfit(kind, NO_DISTANCE)] * tally.heads
     best, strides = _combs(tally)
 

@@ -9,6 +9,7 @@ from regard.atlas.kinds.finding import Kind, lifted, unfit
 from regard.atlas.repeats import token_mass
 from regard.atlas.tally import Tally
 from regard.cards import Finding
+from regard.models.sites import APART
 
 __all__ = ["DELIMITER", "DUPLICATE", "INDUCTION"]
 
@@ -70,7 +71,7 @@ def _delimiter(tally: Tally, kind: Kind) -> list[Finding]:
 
 def _own(tally: Tally, chosen: Tensor) -> Tensor | float:
     """The weight that the chosen tokens give to themselves."""
-    if tally.role == "cross":
+    if tally.role in APART:
         return 0.0
     total = tally.key_sums.new_zeros(tally.heads)
     keys = _with_a_query(tally, chosen)
@@ -81,7 +82,7 @@ def _own(tally: Tally, chosen: Tensor) -> Tensor | float:
 
 
 def _own_even(tally: Tally, chosen: Tensor) -> Tensor | float:
-    if tally.role == "cross":
+    if tally.role in APART:
         return 0.0
     keys, flat = _with_a_query(tally, chosen), tally.flat
     visible = flat.visible[:, keys - (tally.k - tally.q)]

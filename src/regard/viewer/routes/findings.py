@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
 
+from regard.models.sites import APART
 from regard.viewer.answers import Curve, Everywhere, Evidence, EvidencePlace, Questions, Said, Sights
 from regard.viewer.everywhere import everywhere
 from regard.viewer.names import sides_of, tokens_of
@@ -71,8 +72,8 @@ def read_everywhere(
 def ask(entry: EntryDep, session: SessionDep, role: str) -> Questions:
     """Questions about this text, and their answers."""
     shape = session.shape(entry, role)
-    if role == "cross":
-        return Questions(returning=None, farthest=None)  # one text looks at another
+    if role in APART:
+        return Questions(returning=None, farthest=None)  # no distance lies between queries and keys
     layers = [entry.layer(role, number) for number in shape.layers]
     return questions(layers, tokens_of(entry.recording, sides_of(role)[0], shape.keys))
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from regard._version import __version__
 from regard.errors import RegardError
+from regard.models.sites import APART
 from regard.viewer.answers import (
     Atlas,
     Described,
@@ -128,7 +129,7 @@ def tokens(
         raise HTTPException(409, "nothing was recorded, so there are no tokens.")
     chosen = role or next(iter(shapes))
     shape = session.shape(entry, chosen)
-    count = shape.queries if chosen == "cross" and side == "queries" else shape.keys
+    count = shape.queries if chosen in APART and side == "queries" else shape.keys
     return tokens_of(entry.recording, sides_of(chosen)[SIDES.index(side)], count)
 
 
