@@ -28,7 +28,8 @@ def draw(lost: Eviction) -> Figure:
     each head loses at the smallest share."""
     least = min(loss.keep for loss in lost.losses)
     figure = blank(max(7.0, 1.15 * len(lost.policies) + 1.0), 6.8)
-    above, below = figure.subfigures(2, 1, height_ratios=[1.0, 1.1])
+    parts: Any = figure.subfigures(2, 1, height_ratios=[1.0, 1.1])
+    above, below = parts
     axes = above.subplots()
     shares = {loss.keep for loss in lost.losses}
     _draw_lines(axes, lost) if len(shares) > 1 else _draw_bars(axes, lost)
@@ -84,7 +85,7 @@ def _draw_bars(axes: Axes, lost: Eviction) -> None:
 def _draw_heads(figure: SubFigure, losses: list[Loss], layers: tuple[int, ...]) -> None:
     colours = colormap().with_extremes(bad=HIDDEN)
     panels = figure.subplots(1, len(losses), sharey=True, squeeze=False)[0]
-    image = None
+    image: Any = None
     for panel, loss in zip(panels, losses, strict=True):
         rows = loss.mass_lost.double().numpy()
         image = panel.imshow(rows, cmap=colours, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
