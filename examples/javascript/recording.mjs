@@ -38,17 +38,20 @@ export function tensors(bytes) {
 
 function numbers(dtype, bytes) {
   const aligned = Uint8Array.from(bytes).buffer;
-  if (dtype === "F32") return new Float32Array(aligned);
-  if (dtype === "F64") return new Float64Array(aligned);
-  if (dtype === "I64") return new BigInt64Array(aligned);
-  if (dtype === "BF16") {
-    // The upper half of a float32.
-    const wide = new Uint32Array(aligned.byteLength / 2);
-    new Uint16Array(aligned).forEach((half, i) => (wide[i] = half << 16));
-    return new Float32Array(wide.buffer);
-  }
+  const plain = { F32: Float32Array, F64: Float64Array, I64: BigInt64Array }[dtype];
+  if (plain) return new plain(aligned);
+  if (dtype === "F16") return Float32Array.from(new Uint16Array(aligned), half);
+  // The upper half of a float32.
+  if (dtype === "BF16") return new Float32Array(Uint32Array.from(new Uint16Array(aligned), (bits) => bits << 16).buffer);
   if (dtype === "F8_E4M3") return Float32Array.from(bytes, eighth);
   throw new Error(`${dtype} is not read here`);
+}
+
+/** The number in 16 bits: 1 of sign, 5 of exponent, 10 of fraction. */
+function half(bits) {
+  const [exponent, part] = [(bits >> 10) & 31, (bits & 1023) / 1024];
+  const size = exponent === 31 ? (part ? NaN : Infinity) : exponent ? 2 ** (exponent - 15) * (1 + part) : 2 ** -14 * part;
+  return bits >> 15 ? -size : size;
 }
 
 /** A float of 8 bits: a sign, four bits of exponent, three of fraction. */
@@ -82,6 +85,7 @@ function layer(folder, entry) {
   const { q: narrow, k: thin, lse, bias, ...rest } = tensors(checked(folder, entry.segments[0]));
   const [q, k] = [restored(narrow, rest["q.scale"]), restored(thin, rest["k.scale"])];
   if (bias) throw new Error("a recording with a bias is not read here");
+  if (typeof entry.mask === "string") throw new Error(`the mask was not written: ${entry.mask}`);
   const [, heads, queries, dim] = q.shape;
   const [, shared, keys] = k.shape;
   const stats = Object.fromEntries(Object.entries(rest).filter(([name]) => name.startsWith("stats.")));
@@ -106,7 +110,9 @@ function layer(folder, entry) {
 if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
   const [folder, index, head, query] = [process.argv[2], ...process.argv.slice(3).map(Number)];
   const { layers, tokens } = open(folder);
-  const row = layers.get(`decoder/${index}`).row(head, query);
+  const found = layers.get(`decoder/${index}`);
+  if (!found) throw new Error(`there is no layer decoder/${index}; there are ${[...layers.keys()].join(", ")}`);
+  const row = found.row(head, query);
   const order = row.map((_, key) => key).sort((a, b) => row[b] - row[a]).slice(0, 5);
   for (const key of order) console.log(`${row[key].toFixed(4)}  ${key}  ${JSON.stringify(tokens[key] ?? "")}`);
 }

@@ -64,6 +64,7 @@ IMPLEMENTATIONS = {
     "regard.models.recording.Recording.to_numpy": "regard.exports.recordings",
     "regard.models.recording.Recording.to_pandas": "regard.exports.recordings",
     "regard.models.recording.Recording.to_parquet": "regard.exports.recordings",
+    "regard.models.recording.Recording.to_safetensors": "regard.exports.recordings",
     "regard.models.recording.Recording.to_zarr": "regard.exports.recordings",
 }
 set_homes(IMPLEMENTATIONS)

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import safetensors
 import torch
 
 import regard
@@ -55,6 +56,20 @@ def test_arrow_and_parquet_hold_the_same_rows(seen, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["rows.parquet"]
     with pytest.raises(RegardError, match="cannot be written"):
         seen.to_parquet(tmp_path / "no" / "rows.parquet")
+
+
+def test_a_recording_as_safetensors_holds_the_arrays_of_numpy(tmp_path):
+    recording = record(bundled(), "The badger lit the lamp.", layers=[0, 6])
+    recording.to_safetensors(tmp_path / "x.safetensors")
+    with safetensors.safe_open(tmp_path / "x.safetensors", "numpy") as file:
+        assert file.metadata()["kind"] == "SmolLM3ForCausalLM"
+        found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    wanted = recording.to_numpy()
+    assert set(found) == set(wanted)
+    assert all(np.array_equal(found[name], x) and found[name].dtype == x.dtype for name, x in wanted.items())
+    assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
+    with pytest.raises(RegardError, match="cannot be written"):
+        recording.to_safetensors(tmp_path / "no" / "x.safetensors")
 
 
 def test_a_library_that_is_missing_is_named(seen, monkeypatch):

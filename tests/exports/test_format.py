@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
 from regard.models import Recording, bundled, from_attentions, record
 
@@ -57,6 +58,39 @@ def test_a_reader_in_javascript_finds_rounded_cells(tmp_path, how):
     for name, found in json.loads(done.stdout)[0]["rows"].items():
         wanted = ours.maps[int(name.split("/")[1])][0, :, -2]
         torch.testing.assert_close(torch.tensor(found), wanted, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node here")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_the_reader_reads_every_width(tmp_path, dtype):
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=9, hidden_size=16, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+        initializer_range=0.5,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).to(getattr(torch, dtype)).eval()
+    made = record(model, torch.arange(9), store=tmp_path / "x.regard")
+    command = ["node", "--input-type=module", "-e", SCRIPT, READER.as_uri(), str(tmp_path / "x.regard")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)[0]["rows"]["decoder/0"]
+    torch.testing.assert_close(torch.tensor(found), made.maps[0][0, :, -2].float(), atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node here")
+def test_the_reader_names_a_layer_that_is_missing_and_a_mask_that_was_not_written(tmp_path):
+    record(bundled(), "A lamp.", layers=[0], store=tmp_path / "x.regard")
+    manifest = tmp_path / "x.regard" / "manifest.json"
+    for layer, written, says in ((5, False, "there is no layer decoder/5; there are decoder/0"),
+                                 (0, True, "the mask was not written: it is a function")):  # fmt: skip
+        if written:
+            said = json.loads(manifest.read_text())
+            said["layers"][0]["mask"] = "it is a function"
+            manifest.write_text(json.dumps(said))
+        command = ["node", str(READER), str(tmp_path / "x.regard"), str(layer), "0", "1"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert says in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node here")

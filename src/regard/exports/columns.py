@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = [
     "new_place",
     "row_columns",
     "write_parquet",
+    "write_safetensors",
 ]
 
 Columns = dict[str, Any]
@@ -50,10 +52,24 @@ def arrow_table(columns: Columns) -> Any:
 
 def write_parquet(columns: Columns, path: str | Path) -> None:
     """Write a Parquet file; a crash leaves the old file or the new one."""
-    table, path = arrow_table(columns), Path(path)
+    table, write = arrow_table(columns), needed("pyarrow.parquet", "parquet", "a Parquet file").write_table
+    _replace(Path(path), lambda draft: write(table, draft))
+
+
+def write_safetensors(arrays: dict[str, np.ndarray], path: str | Path, about: dict[str, str]) -> None:
+    """Write arrays as a safetensors file; a crash leaves the old file or the new one."""
+    from safetensors.numpy import save
+
+    # safetensors writes the memory of an array as it lies, whatever its strides.
+    data = save({name: np.ascontiguousarray(x) for name, x in arrays.items()}, about)
+    _replace(Path(path), lambda draft: draft.write_bytes(data))
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file beside the path, then move it there; RegardError if that fails."""
     draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
-        needed("pyarrow.parquet", "parquet", "a Parquet file").write_table(table, draft)
+        write(draft)
         draft.replace(path)
     except OSError as error:
         raise RegardError(f"{path} cannot be written: {error.strerror or error}.") from error

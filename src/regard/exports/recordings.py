@@ -21,6 +21,7 @@ from regard.exports.columns import (
     new_place,
     row_columns,
     write_parquet,
+    write_safetensors,
 )
 from regard.exports.tensors import CHUNK, write_map
 from regard.extension import implements
@@ -51,6 +52,11 @@ def _recording_to_arrow(self: Recording) -> Any:
 @implements(Recording.to_parquet)
 def _recording_to_parquet(self: Recording, path: str | Path) -> None:
     write_parquet(_rows(self), path)
+
+
+@implements(Recording.to_safetensors)
+def _recording_to_safetensors(self: Recording, path: str | Path) -> None:
+    write_safetensors(self.to_numpy(), path, {"model": self.model.name, "kind": self.model.kind})
 
 
 @implements(Recording.to_zarr)

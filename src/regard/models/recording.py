@@ -291,6 +291,11 @@ class Recording:
         ...
 
     @extension_point
+    def to_safetensors(self, path: str | Path) -> None:
+        """The arrays of `to_numpy` as one safetensors file; `save` keeps queries and keys, too."""
+        ...
+
+    @extension_point
     def to_attentions(self, stack: str | None = None) -> tuple[Tensor, ...]:
         """The maps as tensors (batch, heads, q, k), one per layer, like `outputs.attentions` of transformers.
 
