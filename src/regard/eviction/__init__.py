@@ -1,6 +1,7 @@
 """Cache eviction: policies that select keys to drop, and measurements of what a model loses."""
 
 from regard.eviction.evaluate import evaluate, evaluate_needle
+from regard.eviction.loss import HeadLoss, Loss
 from regard.eviction.policies import (
     H2O,
     POLICIES,
@@ -16,7 +17,7 @@ from regard.eviction.policies import (
     kept_keys,
     policy_named,
 )
-from regard.eviction.result import Eviction, HeadLoss, Loss
+from regard.eviction.result import Eviction
 
 __all__ = [
     "H2O",

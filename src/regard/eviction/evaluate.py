@@ -25,8 +25,9 @@ from regard.atlas.reading import Tokens, ids_of
 from regard.atlas.running import attending
 from regard.engine import attention
 from regard.errors import ModelError, StatisticError
+from regard.eviction.loss import HeadLoss, Loss
 from regard.eviction.policies import POLICIES, Policy, Room, kept_keys, names_of
-from regard.eviction.result import Eviction, HeadLoss, Loss
+from regard.eviction.result import Eviction
 from regard.maps import AttentionMap
 from regard.masks import Dense
 from regard.models.bundled import sample_text

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from regard.eviction.loss import Loss
 from regard.plots.colours import colormap
 from regard.plots.curves import COLOURS
 from regard.plots.drawing import HIDDEN, SOFT, blank
@@ -15,35 +17,38 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure, SubFigure
 
-    from regard.eviction.result import Eviction, Loss
-
 __all__ = ["draw"]
 
 # KL below this share of the largest is drawn at the lower edge of the logarithmic axis.
 FLOOR = 1e-4
 
 
-def draw(lost: Eviction) -> Figure:
+def draw(losses: Sequence[Loss], layers: Sequence[int], prompt: int, found: float | None) -> Figure:
     """KL of the next token by policy and share; below it, a panel for each policy with the attention that
-    each head loses at the smallest share."""
-    least = min(loss.keep for loss in lost.losses)
-    figure = blank(max(7.0, 1.15 * len(lost.policies) + 1.0), 6.8)
+    each head loses at the smallest share. `found` is how often all keys find the needle."""
+    by_policy: dict[str, list[Loss]] = {}
+    for loss in sorted(losses, key=lambda loss: loss.keep):
+        by_policy.setdefault(loss.policy, []).append(loss)
+    # In the order in which the policies were given.
+    by_policy = {name: by_policy[name] for name in dict.fromkeys(loss.policy for loss in losses)}
+    low = max(1e-12, FLOOR * max(loss.kl for loss in losses))
+    figure = blank(max(7.0, 1.15 * len(by_policy) + 1.0), 6.8)
     parts: Any = figure.subfigures(2, 1, height_ratios=[1.0, 1.1])
     above, below = parts
     axes = above.subplots()
-    shares = {loss.keep for loss in lost.losses}
-    _draw_lines(axes, lost) if len(shares) > 1 else _draw_bars(axes, lost)
-    axes.set_title(f"Cutting the cache of a prompt of {lost.prompt:,} tokens", fontsize=11)
+    if len({loss.keep for loss in losses}) > 1:
+        _draw_lines(axes, by_policy, low, None if found is None else f"answer found; all keys: {found:.0%}")
+    else:
+        _draw_points(axes, by_policy, low)
+    axes.set_title(f"Cutting the cache of a prompt of {prompt:,} tokens", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, labelcolor=SOFT, color=SOFT)
-    _draw_heads(below, [lost.of(name, least) for name in lost.policies], lost.layers)
+    _draw_heads(below, [own[0] for own in by_policy.values()], layers)
     return figure
 
 
-def _draw_lines(axes: Axes, lost: Eviction) -> None:
-    low = _floor(lost)
-    for number, name in enumerate(lost.policies):
-        own = sorted((loss for loss in lost.losses if loss.policy == name), key=lambda loss: loss.keep)
+def _draw_lines(axes: Axes, by_policy: dict[str, list[Loss]], low: float, title: str | None) -> None:
+    for number, (name, own) in enumerate(by_policy.items()):
         style = {"color": COLOURS[number % len(COLOURS)], "linewidth": 1.8, "marker": "o", "markersize": 4}
         if number >= len(COLOURS):
             style["linestyle"] = "--"
@@ -56,16 +61,14 @@ def _draw_lines(axes: Axes, lost: Eviction) -> None:
     axes.set_xlabel("keys kept (%)", color=SOFT)
     axes.set_ylabel("KL of the next token (nats)", color=SOFT)
     axes.grid(color="#eceef1", linewidth=0.8)
-    title = None if lost.found is None else f"answer found; all keys: {lost.found:.0%}"
     beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False}
     axes.legend(fontsize=8, title=title, title_fontsize=8, **beside)
 
 
-def _draw_bars(axes: Axes, lost: Eviction) -> None:
+def _draw_points(axes: Axes, by_policy: dict[str, list[Loss]], low: float) -> None:
     """One share: a point for each policy, the smallest loss on top."""
-    low = _floor(lost)
-    losses = sorted(lost.losses, key=lambda loss: -loss.kl)
-    order = lost.policies
+    losses = sorted((own[0] for own in by_policy.values()), key=lambda loss: -loss.kl)
+    order = list(by_policy)
     for row, loss in enumerate(losses):
         colour = COLOURS[order.index(loss.policy) % len(COLOURS)]
         at = max(low, loss.kl)
@@ -82,7 +85,7 @@ def _draw_bars(axes: Axes, lost: Eviction) -> None:
     axes.set_axisbelow(True)
 
 
-def _draw_heads(figure: SubFigure, losses: list[Loss], layers: tuple[int, ...]) -> None:
+def _draw_heads(figure: SubFigure, losses: list[Loss], layers: Sequence[int]) -> None:
     colours = colormap().with_extremes(bad=HIDDEN)
     panels = figure.subplots(1, len(losses), sharey=True, squeeze=False)[0]
     image: Any = None
@@ -102,10 +105,6 @@ def _draw_heads(figure: SubFigure, losses: list[Loss], layers: tuple[int, ...]) 
     bar.set_label(f"attention that is lost, {losses[0].keep:.0%} of the keys kept", color=SOFT, fontsize=8)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8, labelcolor=SOFT)
-
-
-def _floor(lost: Eviction) -> float:
-    return max(1e-12, FLOOR * max(loss.kl for loss in lost.losses))
 
 
 def _plain_numbers(axis: Axis) -> None:

@@ -5,56 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jaxtyping import Float
-from torch import Tensor
-
 from regard.atlas.results import plain, table_of
+from regard.eviction.loss import HeadLoss, Loss
+from regard.eviction.picture import draw
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["Eviction", "HeadLoss", "Loss"]
-
-
-@dataclass(frozen=True)
-class HeadLoss:
-    """What one head loses, and what the model loses if no other head loses its keys."""
-
-    layer: int
-    head: int
-    mass_lost: float
-    kl: float
-    found: float | None = None
-
-
-@dataclass(frozen=True, repr=False)
-class Loss:
-    """The loss of one policy with one share of keys kept.
-
-    `kl` is KL(full cache ‖ cut cache) of the next token in nats, the mean over the continuation.
-    `loss_change` is the change of the loss on the continuation, in nats per token, None if that is one token.
-    `mass_lost` is the share of each head's attention, in the continuation with the full cache, on evicted
-    keys: (layers, heads), padded with NaN. For needles, `found` is the share of depths at which the model
-    gives the exact answer, and `answer` its mean log-probability. `heads` are those that lose most, each
-    measured alone, if asked for.
-    """
-
-    policy: str
-    keep: float
-    kept: int
-    kl: float
-    loss_change: float | None
-    mass_lost: Float[Tensor, "layers heads"]
-    found: float | None = None
-    answer: float | None = None
-    heads: tuple[HeadLoss, ...] = ()
-
-    def most(self, count: int) -> list[tuple[int, int]]:
-        """The row of the layer and the head, for the heads that lose most attention."""
-        lost = self.mass_lost
-        order = lost.nan_to_num(-1.0).flatten().argsort(descending=True, stable=True)[:count].tolist()
-        return [divmod(place, lost.shape[1]) for place in order]
+__all__ = ["Eviction"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,9 +73,7 @@ class Eviction:
 
     def figure(self) -> Figure:
         """KL by policy and share, and the attention that each head loses at the smallest share."""
-        from regard.eviction.picture import draw
-
-        return draw(self)
+        return draw(self.losses, self.layers, self.prompt, self.found)
 
     def _alone(self, one: HeadLoss) -> list[str]:
         found = [] if one.found is None else [f"{one.found:.0%}"]
