@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from types import SimpleNamespace
 
 import pytest
@@ -214,3 +215,55 @@ def test_with_the_switch_off_kernels_launch_by_the_public_api(compiled, monkeypa
     monkeypatch.setenv("REGARD_REPLAY", "0")
     fast_launch.launcher_of(compiled, 3)((5, 2, 1), (X, 16))
     assert (compiled.asked, compiled.started) == ([((5, 2, 1), (X, 16))], [])
+
+
+def test_descriptors_are_expanded_as_by_triton():
+    driver = pytest.importorskip("triton.backends.nvidia.driver")
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    launched, count = [], getattr(driver, "_BASE_ARGS_FORMAT_LEN", None)
+    first, second = (TensorDescriptor.from_tensor(torch.zeros(4, n), [2, n]) for n in (16, 32))
+    signature = {"X": "tensordesc<fp32[2,16]>", "n": "i32", "Y": "tensordesc<fp32[2,32]>", "scale": "fp32"}
+    values = [first, 7, second, 0.5]
+    wrapped = driver.wrap_handle_tensordesc(lambda *given: launched.append(given), signature, None)
+    if count is None:
+        wrapped("stream", values)
+    else:
+        wrapped(*["stream"] * count, *values)
+    launch, expand = fast_launch._expanded(wrapped)
+    launch("stream", expand(values))
+    theirs, ours = launched
+    theirs = theirs[1] if count is None else theirs[count:]
+    assert len(ours[1]) > 12
+    for a, b in zip(theirs, ours[1], strict=True):
+        assert a is b or a == b
+
+
+def test_a_descriptor_is_encoded_once_for_an_address_and_a_shape(monkeypatch):
+    driver = pytest.importorskip("triton.backends.nvidia.driver")
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    encoded = []
+
+    def encode(x, meta):
+        encoded.append(x)
+        return [meta, x.base.data_ptr(), *x.shape]
+
+    monkeypatch.setattr(driver, "make_tensordesc_arg", encode)
+    wrapped = driver.wrap_handle_tensordesc(print, {"X": "tensordesc<fp32[2,16]>", "n": "i32"}, ["meta"])
+    _, expand = fast_launch._expanded(wrapped)
+    first = TensorDescriptor.from_tensor(torch.zeros(4, 16), [2, 16])
+    moved, longer = copy(first), copy(first)
+    moved.base, longer.shape = torch.zeros(4, 16), [3, 16]
+    for x in (first, moved, longer, first, longer, moved):
+        assert expand([x, 7]) == ["meta", x.base.data_ptr(), *x.shape, 7]
+    assert encoded == [first, moved, longer]
+    monkeypatch.setattr(fast_launch, "MOST_DESCRIPTORS", 3)
+    for rows in (5, 6, 7, 8):
+        longer.shape = [rows, 16]
+        assert expand([longer, 7])[2] == rows
+
+
+def test_a_launcher_without_descriptors_is_taken_as_it_is():
+    assert fast_launch._expanded(len) is None
+    assert fast_launch._expanded(lambda: None) is None
