@@ -76,7 +76,8 @@ def forward(problem: Problem, riders: Riders, finite_values: bool = False) -> St
         if careful:
             run(careful=True)
     _second_look(operands, cut, first, result, tiles, by_hopper)
-    return result
+    # A sink may be infinite, and then the log-sum-exp is, but not the output.
+    return replace(result, lost=dirty) if careful and problem.sink is None else result
 
 
 def _second_look(
