@@ -162,11 +162,10 @@ class Recent(Generic[Found]):
     def get(self, key: Hashable) -> Found | None:
         """The entry of a key, which becomes the most recently used; None if there is none."""
         with self._lock:
-            # Hashing a key takes most of the time, so it is hashed twice and not three times.
-            found = self._found.get(key, NO_VALUE)
-            if found is NO_VALUE:
-                return None
-            self._found.move_to_end(key)
+            found = self._found.get(key)
+            # Hashing a key takes most of the time, so it is hashed once while there is room for many more.
+            if found is not None and 2 * len(self._found) > self.most:
+                self._found.move_to_end(key)
             return found
 
     def __setitem__(self, key: Hashable, found: Found) -> None:

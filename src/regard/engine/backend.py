@@ -21,9 +21,14 @@ from regard.engine.riding import Ride
 from regard.masks import Mask
 from regard.stats import Frame, State, Statistic, Student
 
-__all__ = ["Backend", "Gradients", "Upstream"]
+__all__ = ["Backend", "Gradients", "ShortObservation", "Upstream"]
 
 Result = TypeVar("Result")
+# The problem, output, log-sum-exp, and the results by name; perhaps flags of lost rows (see `Streamed`).
+ShortObservation = (
+    tuple[Problem, Tensor, Tensor, dict[str, Any]]
+    | tuple[Problem, Tensor, Tensor, dict[str, Any], Tensor | None]
+)
 
 
 @dataclass(frozen=True)
@@ -115,8 +120,8 @@ class Backend(ABC):
         mask: Mask | None,
         scale: float | None,
         statistics: tuple[object, ...],
-    ) -> tuple[Problem, Tensor, Tensor, dict[str, Any]] | None:
-        """The same for an observation: the problem, output, log-sum-exp, and the results by name."""
+    ) -> ShortObservation | None:
+        """The same for an observation."""
         return None
 
     def transformed(self, problem: Problem) -> Tensor | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from torch import Tensor
 
 from regard.engine import backends
-from regard.engine.backend import Backend
+from regard.engine.backend import Backend, ShortObservation
 from regard.engine.problem import Problem
 from regard.errors import BackendError
 from regard.masks import Mask
@@ -71,7 +70,7 @@ def short(q: object, k: object, v: object, mask: Mask | Tensor | None, scale: ob
 
 def short_observed(
     q: object, k: object, v: object, mask: Mask | None, scale: object, statistics: Sequence[object]
-) -> tuple[Problem, Tensor, Tensor, dict[str, Any]] | None:
+) -> ShortObservation | None:
     """The same for an observation, from the first backend that reads maps."""
     if not (type(q) is Tensor and type(k) is Tensor and type(v) is Tensor):
         return None

@@ -24,7 +24,14 @@ from regard.scores import Bias, DotProduct, Score
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Options", "autocast_inputs", "check_tensors", "problem_of", "readable_problem_of"]
+__all__ = [
+    "Options",
+    "autocast_inputs",
+    "check_tensors",
+    "checked_mask",
+    "problem_of",
+    "readable_problem_of",
+]
 
 # Autocast doesn't change the first of them.
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -54,7 +61,7 @@ def problem_of(q: Tensor, k: Tensor, v: Tensor, options: Options, seed: int | No
     rank = q.ndim
     q, k, v = (_four_dims(x) for x in (q, k, v))
     _check_shapes(q, k, v, options.score)
-    mask = _check_mask(options.mask, q, k)
+    mask = checked_mask(options.mask, q, k)
     _check_dropout(options.dropout)
     dim = q.shape[-1]
     q, k = _prepared(q, k, mask, options.score)
@@ -169,7 +176,8 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, score: Score) -> None:
     score.check(q, k)
 
 
-def _check_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Mask | None:
+def checked_mask(mask: Mask | None, q: Tensor, k: Tensor) -> Mask | None:
+    """The mask of a call, bound to its batch and heads; None if it hides nothing."""
     if mask is None:
         return None
     if isinstance(mask, Tensor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from threading import Event, Thread, current_thread, main_thread
 from types import SimpleNamespace
 from weakref import ref
@@ -12,7 +13,7 @@ import torch
 from regard import Causal, ColumnMass, Decay, Entropy, MaxScore, Pooled, TopK, Window, attention, observe
 from regard.engine.triton.launch import start as start_module
 from regard.engine.triton.launch.start import start
-from regard.engine.triton.replay import calls
+from regard.engine.triton.replay import calls, tape
 from regard.engine.triton.replay.calls import replay_or_record
 from regard.errors import BackendError
 from regard.stats import ColumnMax, Custom, Histogram, MeanDistance, SinkMass
@@ -124,10 +125,9 @@ def test_a_tensor_that_is_query_key_and_value_at_once_is_another_kind(device):
     assert tapes() == [True] * 4
 
 
-def test_a_few_queries_or_a_bias_are_no_kind(device):
+def test_a_bias_is_no_kind(device):
     q, k, v = torch.randn(3, 1, 2, 64, 64, device=device).unbind()
     for _ in range(4):
-        observe(q[:, :, -1:], k, v, stats=[Entropy()], backend="triton")
         observe(q, k, v, stats=[Entropy()], bias=torch.zeros(1, 1, 64, 64, device=device), backend="triton")
     assert kinds() == 0
 
@@ -240,6 +240,69 @@ def test_compiled_kernels_are_played_with_addresses(monkeypatch):
     assert tapes() == [True]
     y = replay_or_record("kind", [x], lambda: call(x))
     assert started == [((1,), [x.data_ptr(), y.data_ptr(), table.data_ptr(), 0.5])]
+
+
+class ByAddress:
+    """Stands in for a compiled kernel that gets addresses: y = 2 x + z, where z is full of zeros."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.by_address, self.seen = count, True, []
+
+    def __call__(self, grid, values) -> None:
+        x, y, z = ((ctypes.c_float * self.count).from_address(int(value)) for value in values)
+        self.seen.append([int(value) for value in values])
+        for i in range(self.count):
+            y[i] = 2 * x[i] + z[i]
+            # The next call must find zeros again.
+            z[i] = 7.0
+
+
+def test_buffers_that_only_kernels_use_share_one_allocation(monkeypatch):
+    run = ByAddress(5)
+
+    def start_one(kernel, grid, given, named):
+        run(grid, [value.data_ptr() for value in given])
+        return run, grid, given
+
+    monkeypatch.setattr(start_module, "_start", start_one)
+
+    def call(x):
+        some, result = x.new_empty(x.shape), x.new_empty(x.shape)
+        first, second = torch.zeros(5), x.new_zeros(5)
+        start(DOUBLING, (1,), x, some, first)
+        start(DOUBLING, (1,), some, result, second)
+        return result
+
+    for i in range(6):
+        x = torch.arange(5.0) + i
+        assert replay_or_record("kind", [x], lambda x=x: call(x)).tolist() == (4 * x).tolist()
+    assert tapes() == [True]
+    (x, some, first), (_, result, second) = run.seen[-2:]
+    assert [second - first, some - second] == [256, 256]
+    assert not 0 <= result - first < 768
+
+
+def test_buffers_that_are_large_or_read_by_torch_are_allocated_apart(monkeypatch):
+    run = ByAddress(5)
+
+    def start_one(kernel, grid, given, named):
+        run(grid, [value.data_ptr() for value in given])
+        return run, grid, given
+
+    monkeypatch.setattr(start_module, "_start", start_one)
+    monkeypatch.setattr(tape, "ARENA_BYTES", 256)
+
+    def call(x):
+        some, large, summed = x.new_empty(5), x.new_empty(100), x.new_empty(5)
+        start(DOUBLING, (1,), x, some, torch.zeros(5))
+        start(DOUBLING, (1,), some, large, torch.zeros(100))
+        start(DOUBLING, (1,), large, summed, torch.zeros(5))
+        return summed + summed
+
+    for i in range(6):
+        x = torch.arange(5.0) + i
+        assert replay_or_record("kind", [x], lambda x=x: call(x)).tolist() == (16 * x).tolist()
+    assert tapes() == [True]
 
 
 def test_a_tape_lets_go_of_what_it_does_not_need():

@@ -18,7 +18,9 @@ from regard.engine.sdpa_backend import SdpaBackend
 from regard.engine.triton import hopper, support
 from regard.engine.triton.forward import dispatch, vendor
 from regard.engine.triton.replay.calls import replay_or_call
+from regard.engine.triton.replay.short import Seen, short_observed
 from regard.errors import BackendError
+from regard.masks import Mask
 from regard.stats import (
     KL,
     Custom,
@@ -35,6 +37,7 @@ from regard.stats import (
     Student,
     TopK,
     TopKeys,
+    by_name,
     folds_of,
 )
 from regard.stats.folds import Fold
@@ -168,6 +171,21 @@ class TritonBackend(Backend):
 
         return student_gradients(problem, lse, student, wanted, rows)
 
+    def short_observed(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | None,
+        scale: float | None,
+        statistics: tuple[object, ...],
+    ) -> Seen | None:
+        def asked_of(problem: Problem) -> Hashable | None:
+            named = by_name(statistics)
+            return None if self.refusal(problem) else _asked(named, ("observe", "auto"))
+
+        return short_observed(q, k, v, mask, scale, statistics, asked_of)
+
     def replay(
         self,
         problem: Problem,
@@ -175,12 +193,8 @@ class TritonBackend(Backend):
         asked: Hashable,
         call: Callable[[], Result],
     ) -> Result:
-        kinds = {type(s) for s in statistics.values()}
-        kinds |= {type(s.taught) for s in statistics.values() if isinstance(s, KL)}
-        # Other statistics may have side effects or read state of their own, so they run every time.
-        if Custom in kinds or not all(kind.__module__.startswith(OURS) for kind in kinds):
-            return call()
-        return replay_or_call(problem, (), (asked, *statistics, *statistics.values()), call)
+        known = _asked(statistics, asked)
+        return call() if known is None else replay_or_call(problem, (), known, call)
 
 
 @dataclass(frozen=True)
@@ -223,7 +237,8 @@ class GpuRide(Ride):
         if name not in self.names:
             return None
         if isinstance(statistic, Entropy):
-            return None if result.entropy is None else result.entropy.detach()
+            entropy = result.entropy
+            return entropy.detach() if entropy is not None and entropy.requires_grad else entropy
         if isinstance(statistic, MeanDistance):
             return result.distance
         if isinstance(statistic, SinkMass):
@@ -231,6 +246,16 @@ class GpuRide(Ride):
         if result.max_score is None or result.argmax is None:
             return None
         return RowMaximum(result.max_score, result.argmax)
+
+
+def _asked(statistics: Mapping[str, Statistic], more: Hashable) -> Hashable | None:
+    """What a recording of an observation depends on besides its problem; None if it can't be replayed."""
+    kinds = {type(s) for s in statistics.values()}
+    kinds |= {type(s.taught) for s in statistics.values() if isinstance(s, KL)}
+    # Other statistics may have side effects or read state of their own, so they run every time.
+    if Custom in kinds or not all(kind.__module__.startswith(OURS) for kind in kinds):
+        return None
+    return (more, *statistics, *statistics.values())
 
 
 def top_keys_asked(statistics: Mapping[str, Statistic]) -> int:

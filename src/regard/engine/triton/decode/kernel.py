@@ -60,6 +60,8 @@ def decode_kernel(
     q = tl.load(q_at, mask=there[:, None] & (col[None, :] < DIM), other=0.0)  # (ROWS, WIDTH)
     at = batch * mask_b + head * mask_h + q_row
     low, high = tl.load(LOW + at, mask=there, other=0), tl.load(HIGH + at, mask=there, other=0)
+    # Without a mask the interval has no end, so that it need not be written anew for every length.
+    high = tl.minimum(high, k_len)
     slope = tl.load(SLOPES + head, mask=there, other=0.0)[:, None] if ALIBI else 0.0
     bias = BIAS + batch * bias_b + head.to(tl.int64)[:, None] * bias_h
 
@@ -230,6 +232,8 @@ def largest_kernel(
         s = tl.where(key == found, float("-inf"), s)
         if LAST:
             best = tl.exp2(best - lse)
+            # Scores may be rounded differently than in the forward pass. NaN stays NaN.
+            best = tl.where(best > 1.0, 1.0, best)
             found = tl.where(best > 0, found, -1)
         tl.store(VALUE + to + number, best)
         tl.store(KEY + to + number, found.to(KEY.dtype.element_ty))
@@ -264,7 +268,7 @@ def rescore_kernel(
     s = s * (scale * LOG2E) if LINEAR else s
     mask_at = batch * mask_b + head * mask_h + q_row
     # A row with fewer tiles than requested gets some of them twice, with a maximum of -inf.
-    high = tl.where(top > float("-inf"), tl.load(HIGH + mask_at), 0)
+    high = tl.where(top > float("-inf"), tl.minimum(tl.load(HIGH + mask_at), k_len), 0)
     seen = (k_row >= tl.load(LOW + mask_at)) & (k_row < high)
     to = at * BLOCK_K + tl.arange(0, BLOCK_K)
     tl.store(SCORE + to, tl.where(seen, s, float("-inf")))

@@ -4,6 +4,9 @@
 # pyright: reportArgumentType=false
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
@@ -17,12 +20,15 @@ from regard.engine.triton.schedule.intervals import has_intervals, intervals
 from regard.engine.triton.support import MAX_DECODE_QUERIES
 from regard.memo import remembered
 
-__all__ = ["applicable", "decode", "top_keys_from_tiles"]
+__all__ = ["applicable", "decode", "most_splits", "row_intervals", "split", "top_keys_from_tiles"]
 
 MOST_ROWS = 64
 # Programs per multiprocessor: enough loads in flight to keep memory busy.
 PER_PROCESSOR = 2
 PIECE = 2048
+INT32_MAX = (1 << 31) - 1
+# The results that each split writes; those that are not requested have any tensor in their place.
+PARTIAL = ("ACC", "TOP", "TOTAL", "ENERGY", "DISTANCE", "SPLIT_ARGMAX", "SPLIT_FIRST_WEIGHT")
 
 
 @asked_once
@@ -30,7 +36,25 @@ def applicable(problem: Problem) -> bool:
     """Whether a problem has few queries and a mask that gives each of them one interval of keys."""
     if problem.q_len > MAX_DECODE_QUERIES or problem.group * problem.q_len > MOST_ROWS:
         return False
-    return has_intervals(problem)
+    return problem.mask is None or has_intervals(problem)
+
+
+def row_intervals(problem: Problem) -> dict[str, Any]:
+    """Arguments of kernels that read the interval of each row; `k_len` ends it too."""
+    if problem.mask is None:
+        low, high = _everything(problem.q_len, problem.q.device)
+        return {"LOW": low, "HIGH": high, "mask_b": 0, "mask_h": 0}
+    return intervals(problem).rows
+
+
+@remembered(32)
+def _everything(q_len: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The intervals of rows that see all keys, however many there are."""
+    shape = (1, 1, q_len)
+    return (
+        torch.zeros(shape, dtype=torch.int32, device=device),
+        torch.full(shape, INT32_MAX, dtype=torch.int32, device=device),
+    )
 
 
 def decode(problem: Problem, riders: Riders) -> Streamed:
@@ -46,7 +70,8 @@ class _Step:
         self.problem, self.cut = problem, self.operands.config("decode")
         self.kv_heads, self.statistics = p.k.shape[1], riders.entropy or riders.distance
         self.rows = max(16, 1 << (p.group * p.q_len - 1).bit_length())
-        self.splits, self.per_split, self.most = _splits(p, self.cut.block_k)
+        self.most = most_splits(p)
+        self.splits, self.per_split = split(p.k_len, self.cut.block_k, self.most)
         self.values = self.operands.values(self.cut)
         self.requested = {
             "STATISTICS": self.statistics,
@@ -59,25 +84,39 @@ class _Step:
         self._attend(partial, tile_maxima)
         return self._merge(partial, tile_maxima)
 
-    def _new(self, *shape: int, wanted: bool = True, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.empty(shape if wanted else (1,), dtype=dtype, device=self.problem.q.device)
+    def _new(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=self.problem.q.device)
 
-    def _tile_maxima(self) -> Tensor:
+    def _tile_maxima(self) -> Tensor | None:
         p, tiles = self.problem, -(-self.problem.k_len // self.cut.block_k)
-        return self._new(p.batch, p.heads, p.q_len, tiles, wanted=self.riders.top_keys > 0)
+        return self._new(p.batch, p.heads, p.q_len, tiles) if self.riders.top_keys else None
 
     def _partial_results(self) -> dict[str, Tensor]:
-        """Buffers for the partial softmax of each split and its statistics."""
-        lead = (self.problem.batch, self.kv_heads, self.rows, self.splits)
-        return {
-            "ACC": self._new(*lead, self.values["V_WIDTH"]),
-            **{name: self._new(*lead) for name in ("TOP", "TOTAL")},
-            **{name: self._new(*lead, wanted=self.statistics) for name in ("ENERGY", "DISTANCE")},
-            "SPLIT_ARGMAX": self._new(*lead, wanted=self.riders.max_score, dtype=torch.int32),
-            "SPLIT_FIRST_WEIGHT": self._new(*lead, wanted=self.riders.first > 0),
-        }
+        """Buffers for the partial softmax of each split and its statistics.
 
-    def _attend(self, partial: dict[str, Tensor], tile_maxima: Tensor) -> None:
+        There is room for the splits of a long text, so that steps of all lengths allocate the same.
+        """
+        lead = (self.problem.batch, self.kv_heads, self.rows, self.most)
+        parts = {"ACC": self._new(*lead, self.values["V_WIDTH"])}
+        parts |= {name: self._new(*lead) for name in ("TOP", "TOTAL")}
+        if self.statistics:
+            parts |= {name: self._new(*lead) for name in ("ENERGY", "DISTANCE")}
+        if self.riders.max_score:
+            parts["SPLIT_ARGMAX"] = self._new(*lead, dtype=torch.int32)
+        if self.riders.first:
+            parts["SPLIT_FIRST_WEIGHT"] = self._new(*lead)
+        return dict.fromkeys(PARTIAL, parts["TOP"]) | parts
+
+    def _rows(self, count: int) -> list[Tensor]:
+        """Some new numbers per row, in one allocation if each begins at a multiple of 16 bytes, as kernels
+        are compiled for, and if no gradient flows from them."""
+        p = self.problem
+        shape = (p.batch, p.heads, p.q_len)
+        if math.prod(shape) % 4 or any(x.requires_grad for x in (p.q, p.k, p.v)):
+            return [self._new(*shape) for _ in range(count)]
+        return list(self._new(count, *shape).unbind())
+
+    def _attend(self, partial: dict[str, Tensor], tile_maxima: Tensor | None) -> None:
         p, operands = self.problem, self.operands
         start(
             decode_kernel,
@@ -86,10 +125,10 @@ class _Step:
             **self.values,
             **operands.sizes,
             **operands.scoring,
-            **intervals(p).rows,
+            **row_intervals(p),
             **self.cut.options,
             **partial,
-            TILE_MAXIMA=tile_maxima,
+            TILE_MAXIMA=partial["TOP"] if tile_maxima is None else tile_maxima,
             splits=self.splits,
             per_split=self.per_split,
             first_keys=self.riders.first,
@@ -100,18 +139,24 @@ class _Step:
             **self.requested,
         )
 
-    def _merge(self, partial: dict[str, Tensor], tile_maxima: Tensor) -> Streamed:
+    def _merge(self, partial: dict[str, Tensor], tile_maxima: Tensor | None) -> Streamed:
         p, riders, new, statistics = self.problem, self.riders, self._new, self.statistics
         shape = (p.batch, p.heads, p.q_len)
         max_scores, first_weights = riders.max_score, riders.first > 0
+        wanted = {
+            "LSE": True,
+            "ENTROPY": statistics,
+            "MEAN_DISTANCE": statistics,
+            "MAX_SCORE": max_scores,
+            "FIRST_WEIGHT": first_weights,
+        }
+        rows = iter(self._rows(sum(wanted.values())))
+        lse = next(rows)
         results = {
             "OUT": new(*shape, p.v.shape[-1], dtype=p.v.dtype),
-            "LSE": new(*shape),
-            "ENTROPY": new(*shape, wanted=statistics),
-            "MEAN_DISTANCE": new(*shape, wanted=statistics),
-            "MAX_SCORE": new(*shape, wanted=max_scores),
-            "ARGMAX": new(*shape, wanted=max_scores, dtype=torch.int64),
-            "FIRST_WEIGHT": new(*shape, wanted=first_weights),
+            "LSE": lse,
+            **{name: next(rows) if wanted[name] else lse for name in list(wanted)[1:]},
+            "ARGMAX": new(*shape, dtype=torch.int64) if max_scores else lse,
         }
         start(
             merge_kernel,
@@ -138,7 +183,7 @@ class _Step:
             max_score=results["MAX_SCORE"] if max_scores else None,
             argmax=results["ARGMAX"] if max_scores else None,
             first=results["FIRST_WEIGHT"] if first_weights else None,
-            tile_maxima=tile_maxima if riders.top_keys else None,
+            tile_maxima=tile_maxima,
         )
 
 
@@ -160,7 +205,7 @@ def top_keys_from_tiles(
         **operands.plain,
         **operands.sizes,
         **operands.scoring,
-        **intervals(problem).rows,
+        **row_intervals(problem),
         TOP=value,
         TILE=tile,
         SCORE=score,
@@ -206,14 +251,17 @@ def _largest(
         scores, keys = best, best_at
 
 
-def _splits(problem: Problem, block: int) -> tuple[int, int, int]:
-    """The number of splits of a head's keys, the keys per split (whole blocks), and the number of splits for
-    a long text."""
+def most_splits(problem: Problem) -> int:
+    """The number of splits of a head's keys in a long text."""
     programs = PER_PROCESSOR * _processors(problem.q.device)
-    wanted = max(1, programs // (problem.batch * problem.k.shape[1]))
-    blocks = -(-problem.k_len // block)
-    each = -(-blocks // min(wanted, blocks))
-    return -(-blocks // each), each * block, wanted
+    return max(1, programs // (problem.batch * problem.k.shape[1]))
+
+
+def split(k_len: int, block: int, most: int) -> tuple[int, int]:
+    """The number of splits of some keys, at most `most`, and the keys per split."""
+    blocks = -(-k_len // block)
+    each = -(-blocks // min(most, blocks))
+    return -(-blocks // each), each * block
 
 
 @remembered(128)

@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.engine.triton.launch.fast_launch import launcher_of
 from regard.memo import Recent
 
-__all__ = ["aligned", "hooks", "start"]
+__all__ = ["aligned", "argument_names", "hooks", "start"]
 
 # The most compiled variants kept per kernel. The oldest is dropped first; Triton's own cache still has it.
 MOST = 256
@@ -33,7 +33,9 @@ ALWAYS_OPTIONS = {"enable_fp_fusion": True}
 class LaunchRecorder(Protocol):
     """Records every launch, so that it can be replayed with other tensors."""
 
-    def started(self, run: Callable[..., None], grid: tuple[int, ...], values: tuple[Any, ...]) -> None: ...
+    def started(
+        self, kernel: Any, run: Callable[..., None], grid: tuple[int, ...], values: tuple[Any, ...]
+    ) -> None: ...
 
 
 class Precompiler(Protocol):
@@ -73,7 +75,7 @@ def start(kernel: Any, grid: tuple[int, ...], *given: Any, **named: Any) -> None
         return
     with torch._C.DisableTorchFunction():
         run, grid, values = _start(kernel, grid, given, named)
-    hooks.recorder.started(run, grid, values)
+    hooks.recorder.started(kernel, run, grid, values)
 
 
 def _start(
@@ -91,6 +93,14 @@ def _start(
     if starter is None:
         starter = _kernels[id(kernel)] = _CompiledVariants(kernel)
     return starter.start(grid, given, named)
+
+
+def argument_names(kernel: Any, run: Callable[..., None]) -> tuple[str, ...]:
+    """The names of the values with which `run` starts a kernel."""
+    names: tuple[str, ...] = tuple(getattr(kernel, "arg_names", ()))
+    if not isinstance(run, _PlainLaunch):
+        return names
+    return (*(name for name in names if name not in run.names), *run.names)
 
 
 @dataclass(frozen=True)

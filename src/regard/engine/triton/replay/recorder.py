@@ -10,16 +10,25 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from regard.engine.triton.launch.start import argument_names
 from regard.engine.triton.launch.torch_functions import METADATA, function_name, is_recordable
 from regard.engine.triton.replay.templates import (
+    Allocation,
     DescriptorTemplate,
     KernelStart,
     ObjectTemplate,
     Slot,
+    Step,
     TorchCall,
 )
 
 __all__ = ["Recorder"]
+
+ALLOCATING = ("empty", "empty_like", "new_empty", "new_zeros", "zeros", "zeros_like")
+# Their arguments that only say what the new tensor is like.
+LIKE = {"device", "dtype", "memory_format", "size"}
+# Functions that return their argument if nothing has to be done; none of them writes to it.
+RETURNING = ("contiguous", "long", "to")
 
 
 class Recorder(TorchFunctionMode):
@@ -35,21 +44,31 @@ class Recorder(TorchFunctionMode):
         for number, x in enumerate(inputs):
             self.slots.setdefault(x, Slot(number))
         self.count = len(inputs)
-        self.steps: list[KernelStart | TorchCall] = []
+        self.steps: list[Step] = []
         self.result: Any = None
         self.replayable = True
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        if is_recordable(func, args):
+        name = function_name(func)
+        if name in ALLOCATING and (kwargs or {}).keys() <= LIKE:
+            about = (tuple(result.shape), result.stride(), result.dtype, result.device)
+            self.steps.append(Allocation(self._slot(result), *about, zeroed="zeros" in name))
+        elif name in RETURNING and result is args[0]:
+            # Nothing had to be converted or copied.
+            pass
+        elif is_recordable(func, args):
             self._record_torch_call(func, args, kwargs or {}, result)
-        elif function_name(func) not in METADATA:
+        elif name not in METADATA:
             self.replayable = False
         return result
 
-    def started(self, run: Callable[..., None], grid: tuple[int, ...], values: Sequence[Any]) -> None:
+    def started(
+        self, kernel: Any, run: Callable[..., None], grid: tuple[int, ...], values: Sequence[Any]
+    ) -> None:
         """Record a kernel launch; `start` calls this after each."""
-        self.steps.append(KernelStart(run, grid, self.template(list(values))))
+        given = self.template(list(values))
+        self.steps.append(KernelStart(kernel, run, grid, given, argument_names(kernel, run)))
 
     def template(self, x: Any) -> Any:
         """An argument or result, with slots in place of inputs and of tensors that the call creates."""
