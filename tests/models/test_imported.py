@@ -82,3 +82,15 @@ def test_tokens_and_roles_must_fit():
         from_attentions([torch.eye(3)[None, None]], ["a", "b"])
     with pytest.raises(RecordingError, match="role is 'left'; wanted one of cross"):
         from_attentions([torch.eye(3)[None, None]], role="left")
+
+
+@pytest.mark.parametrize(("given", "tokens", "says"), [
+    ([None, None], None, "is None: the model was not asked for its weights"),
+    ((((torch.eye(2)[None, None],),) * 2), None, "is of type tuple; wanted a tensor"),
+    ({"a": torch.eye(2)[None, None]}, None, "attentions is of type dict; wanted a list"),
+    ("attention.pt", None, "attentions is text; load the file first"),
+    ([torch.eye(2)[None, None]], [5, 6], "decode the ids first"),
+])  # fmt: skip
+def test_what_is_no_list_of_layers_is_refused_in_a_sentence(given, tokens, says):
+    with pytest.raises(RecordingError, match=says):
+        from_attentions(given, tokens)

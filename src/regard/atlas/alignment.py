@@ -74,8 +74,9 @@ def token_times(
     The query that predicts a token, the one before it, attends to the token's sound. `heads` are (layer,
     head) pairs, such as a model's `generation_config.alignment_heads`; the default is the best of
     `alignment_heads`. Their weights are standardised over the tokens, smoothed by a median over `width`
-    frames, averaged, and aligned by dynamic time warping. This is the method of Whisper's authors, and gives
-    the times of transformers' `return_timestamps="word"`.
+    frames, averaged, and aligned by dynamic time warping. This is the method of Whisper's authors.
+    transformers' `return_timestamps="word"` leaves out the query that predicts the first word, so that each
+    word is timed by its own query.
     """
     first, starts = _starts(recording, heads, width)
     return torch.cat([torch.zeros(first), starts[:-1] * frame])

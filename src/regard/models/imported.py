@@ -49,6 +49,13 @@ def from_attentions(
     """
     if role not in ROLES:
         raise RecordingError(f"role is {role!r}; wanted one of {', '.join(ROLES)}.")
+    if not isinstance(attentions, Sequence | Tensor) and not hasattr(attentions, "__array__"):
+        raise RecordingError(
+            f"attentions is of type {type(attentions).__name__}; wanted a list of one tensor "
+            "(batch, heads, q, k) for each layer. Of a file of NumPy arrays: [file[name] for name in names]."
+        )
+    if isinstance(attentions, str):
+        raise RecordingError("attentions is text; load the file first, with torch.load or numpy.load.")
     if not len(attentions):
         raise RecordingError("attentions is empty; wanted one tensor (batch, heads, q, k) for each layer.")
     made = Recording(ModelIdentity(model, model, ""))
@@ -61,7 +68,18 @@ def from_attentions(
 
 def _checked(given: Any, index: int) -> Float[Tensor, "batch heads q k"]:
     """The weights of one layer in float32 or float64; raises unless rows are not negative and sum to 1."""
-    x = torch.as_tensor(given).detach().cpu()
+    if given is None:
+        raise RecordingError(
+            f"attentions[{index}] is None: the model was not asked for its weights. With transformers: "
+            'attn_implementation="eager" and output_attentions=True.'
+        )
+    try:
+        x = torch.as_tensor(given).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise RecordingError(
+            f"attentions[{index}] is of type {type(given).__name__}; wanted a tensor (batch, heads, q, k). "
+            "What generate() returns has a tuple for each step: import one step."
+        ) from error
     x = x[None] if x.ndim == 3 else x
     if x.ndim != 4 or not x.is_floating_point() or not x.numel():
         raise RecordingError(
@@ -112,6 +130,8 @@ def _mask(weights: Float[Tensor, "batch heads q k"]) -> Mask | None:
 
 def _attach(recording: Recording, tokens: list[str], role: str) -> None:
     """Attach tokens: one id per distinct token text, and each token's span in the text."""
+    if not all(isinstance(text, str) for text in tokens):
+        raise RecordingError("tokens holds something else than text; decode the ids first, one by one.")
     batch, _, _, keys = recording.all_layers[0].map.shape
     if len(tokens) != keys:
         raise RecordingError(f"there are {len(tokens)} tokens and {keys} keys; wanted one text for each key.")
