@@ -23,6 +23,11 @@ SWIN: dict[str, Any] = {
     "image_size": 32, "patch_size": 4, "window_size": 4, "embed_dim": 8, "depths": [1, 1],
     "num_heads": [2, 2],
 }  # fmt: skip
+HIERA: dict[str, Any] = {
+    "embed_dim": 16, "image_size": [32, 32], "patch_size": [3, 3], "patch_stride": [2, 2],
+    "patch_padding": [1, 1], "depths": [1, 1], "num_heads": [1, 2], "num_layers": 2, "num_query_pool": 1,
+    "query_stride": [2, 2], "masked_unit_size": [2, 2], "masked_unit_attention": [True, False],
+}  # fmt: skip
 RESNET: dict[str, Any] = {"embedding_size": 8, "hidden_sizes": [8], "depths": [1]}
 MODELS = {
     "vit": (lambda: hf.ViTModel(hf.ViTConfig(**SMALL)), 1),
@@ -173,6 +178,11 @@ def test_the_vision_part_of_a_model_of_images_and_texts_is_found():
         lambda: record_image(hf.SwinModel(hf.SwinConfig(**SWIN)), PIXELS),
         ModelError,
         "SwinModel attends within windows \\(4 of 16 tokens in its first layer\\)",
+    ),
+    (
+        lambda: record_image(hf.HieraModel(hf.HieraConfig(**HIERA)), PIXELS),
+        ModelError,
+        "HieraModel orders its tokens by units of patches",
     ),
     (
         lambda: record_image(hf.ResNetModel(hf.ResNetConfig(**RESNET)), PIXELS),

@@ -270,6 +270,11 @@ def _seen(recording: Recording, model: Any) -> int:
     """How many tokens the model made of the image."""
     if not recording.all_layers:
         raise ModelError(f"no attention was seen: {type(model).__name__} has none to record.")
+    if any(hasattr(part, "use_mask_unit_attn") for part in model.modules()):
+        raise ModelError(
+            f"{type(model).__name__} orders its tokens by units of patches and merges them on the way, so "
+            "its tokens are no rows and columns of patches. Record it with watch(model)."
+        )
     first = recording.all_layers[0]
     windows = first.lse.shape[0]
     if windows > 1:
