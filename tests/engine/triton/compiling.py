@@ -214,6 +214,7 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
         "hopper_candidates_kernel": topk,
         "hopper_threshold_kernel": topk,
         "choose_tiles_kernel": topk,
+        "drop_ties_kernel": topk,
         "raise_thresholds_kernel": topk,
         "exhaustive_kernel": topk,
         "hopper_keys_kernel": hopper_backward,
@@ -243,7 +244,7 @@ def launch_of(name: str, dim: int) -> tuple[Any, dict[str, Any]]:
             "hopper_candidates_kernel",
         }
         helpers = {"choose_tiles_kernel", "raise_thresholds_kernel", "shares_kernel", "exhaustive_kernel"}
-        helpers.add("select_kernel")
+        helpers |= {"drop_ties_kernel", "select_kernel"}
         for other in (kernels | helpers) - {name}:
             recorded(topk, other)
         if module is topk:

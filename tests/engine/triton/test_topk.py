@@ -9,7 +9,13 @@ from benchmarks.families import FAMILIES, inputs
 from regard.engine.inputs import Options, problem_of
 from regard.engine.riders import Riders, Streamed
 from regard.engine.triton import configs, operands
-from regard.engine.triton.hopper.topk import candidates, candidates_ptx, shares, threshold_two_pass
+from regard.engine.triton.hopper.topk import (
+    candidates,
+    candidates_ptx,
+    shared_tiles,
+    shares,
+    threshold_two_pass,
+)
 from regard.engine.triton.hopper.topk import launch as topk
 from regard.engine.triton.schedule.intervals import SIDE, schedule
 from regard.masks import Causal
@@ -169,6 +175,34 @@ def test_tiles_are_wanted_by_queries_whose_largest_score_there_is_at_or_above_th
     )  # fmt: skip
     bits = (wanted[..., None] >> torch.arange(32, device=device)) & 1
     assert torch.equal(bits.flatten(2).bool(), there)
+
+
+@pytest.mark.parametrize("many", [0, 40])
+def test_of_tiles_that_tie_with_the_mark_the_first_k_stay_wanted(device, many):
+    n, lines, rows, top, scale = 70, 48, 128, 3, 0.5
+    # Whole numbers below the mark of 9, which many tie with, and a few above it.
+    maxima = torch.randint(0, 10, (2, lines, rows), device=device).float()
+    maxima[:, 5], maxima[:, 40, ::2] = 10.0, 12.0
+    lse = torch.full((2, n), 8.0, device=device)
+    mark = 9.0 * LOG2E
+    lowered = mark - threshold_two_pass.SLACK.value * (mark + 8 * LOG2E + threshold_two_pass.FARTHEST.value)
+    threshold = torch.full((2, n), lowered / (scale * LOG2E), device=device)
+    threshold[:, 7] = torch.inf
+    above = maxima * LOG2E >= lowered
+    above[..., n:] = False
+    above[..., 7] = False
+    words = (above.unflatten(2, (-1, 32)).long() << torch.arange(32, device=device)).sum(-1)
+    wanted = words.where(words < 1 << 31, words - (1 << 32)).to(torch.int32).contiguous()
+    low = torch.zeros(1, n, dtype=torch.int32, device=device)
+    shared_tiles.drop_ties_kernel[(2, 2)](
+        maxima * LOG2E, lse, threshold, wanted, low, low + 64 * lines, 0, 0, scale, n, 64 * lines, 2, 0, rows,
+        lines, TOP=top, GRAIN=64, SIDE=SIDE, CHUNK=16, MANY=many, WIDE=64,
+    )  # fmt: skip
+    bits = ((wanted[..., None] >> torch.arange(32, device=device)) & 1).flatten(2).bool()
+    tied = above & (maxima == 9)
+    first = above & (~tied | (tied.cumsum(1) <= top))
+    assert (above.sum(1) > top + 2).any()
+    assert torch.equal(bits, above if many else first)
 
 
 @pytest.mark.skipif(not HOPPER, reason="needs a Hopper GPU")
@@ -377,8 +411,8 @@ def ties(shape, seed):
     + [(name, True) for name in ("rotary locality", "stripes", "equal keys", "ties")],
 )
 def test_top_keys_of_attention_as_models_make_it(device, monkeypatch, name, long):
-    # Long texts have a maximum for every 128 keys.
-    by_torch(monkeypatch, LONG=0 if long else 8192)
+    # Long texts have a maximum for every 128 keys. In a text as short as this one no row wants many tiles.
+    by_torch(monkeypatch, LONG=0 if long else 8192, MANY=2)
     multiply_exactly(monkeypatch)
     n, top, shape = 577, 8, (1, 1, 577, 64)
     if name == "ties":

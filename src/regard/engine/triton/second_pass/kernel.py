@@ -269,5 +269,5 @@ def top_keys_kernel(
                     keep = edge_pairs(TILES, EDGE, run, start, j, q_row, k_row, low, high, BITS, q_in_block,
                                       BLOCK_Q, BLOCK_K, HAS_BITS)
                     x = tl.where(keep, x, float("-inf"))
-                best, best_key = list_best(best, best_key, x, k_row, j * BLOCK_K)
+                best, best_key = list_best(best, best_key, x, k_row)
     store_best(best, best_key, TOP_WEIGHT + row_at * TAKE, TOP_KEY + row_at * TAKE, there, TAKE)

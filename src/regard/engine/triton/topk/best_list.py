@@ -24,27 +24,33 @@ def _worst(value, key):
 
 
 @triton.jit
-def list_best(value, key, x, k_row, first):
-    """Insert the keys of a tile x, (rows, keys) from key `first` on, into the lists, (rows, TOP).
+def _contenders(x, k_row, low, last):
+    """The keys of a tile that would replace a row's worst entry; -inf elsewhere."""
+    earlier = (x == low[:, None]) & (k_row[None, :] < last[:, None])
+    return tl.where((x > low[:, None]) | earlier, x, float("-inf"))
+
+
+@triton.jit
+def list_best(value, key, x, k_row):
+    """Insert the keys k_row of a tile x, (rows, keys), into the lists, (rows, TOP).
 
     Each round inserts the best remaining key of every row, until no row has one better than its worst entry.
     For a tile that improves no list this takes one maximum.
     """
     low, last = _worst(value, key)
+    x = _contenders(x, k_row, low, last)
     best = tl.max(x, 1)
-    beats = (best > low) | ((best == low) & (best > float("-inf")) & (first < last))
-    more = tl.max(beats.to(tl.int32), 0)
-    while more > 0:
+    more = tl.max(best, 0) > float("-inf")
+    while more:
         found = tl.min(tl.where(x == best[:, None], k_row[None, :], 2**30), 1)
-        wins = (best > low) | ((best == low) & (best > float("-inf")) & (found < last))
+        wins = best > float("-inf")
         place = wins[:, None] & (value == low[:, None]) & (key == last[:, None])
         value = tl.where(place, best[:, None], value)
         key = tl.where(place, found[:, None], key)
-        x = tl.where(k_row[None, :] == found[:, None], float("-inf"), x)
         low, last = _worst(value, key)
+        x = _contenders(tl.where(k_row[None, :] == found[:, None], float("-inf"), x), k_row, low, last)
         best = tl.max(x, 1)
-        beats = (best > low) | ((best == low) & (best > float("-inf")) & (first < last))
-        more = tl.max(beats.to(tl.int32), 0)
+        more = tl.max(best, 0) > float("-inf")
     return value, key
 
 

@@ -76,7 +76,7 @@ def exhaustive_kernel(
                         s = dot(q, tl.trans(k))
                         seen = (key[None, :] >= low[:, None]) & (key[None, :] < high[:, None])
                         x = tl.where(seen & (s >= threshold[:, None]), s * (scale * LOG2E), float("-inf"))
-                        best, best_key = list_best(best, best_key, x, key, at_key)
+                        best, best_key = list_best(best, best_key, x, key)
             if MAX_SCORES:
                 tl.store(MAX_SCORE + row_at, tl.max(best, 1) * LN2, mask=there)
             best -= lse[:, None]

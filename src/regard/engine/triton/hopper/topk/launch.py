@@ -21,7 +21,12 @@ from regard.engine.triton.forward.tile_maxima import TileMaxima
 from regard.engine.triton.hopper.topk.candidates import hopper_candidates_kernel
 from regard.engine.triton.hopper.topk.candidates_ptx import MAX_CANDIDATES
 from regard.engine.triton.hopper.topk.exhaustive import exhaustive_kernel
-from regard.engine.triton.hopper.topk.shared_tiles import CHOSEN, choose_tiles_kernel, raise_thresholds_kernel
+from regard.engine.triton.hopper.topk.shared_tiles import (
+    CHOSEN,
+    choose_tiles_kernel,
+    drop_ties_kernel,
+    raise_thresholds_kernel,
+)
 from regard.engine.triton.hopper.topk.shares import shares_kernel
 from regard.engine.triton.hopper.topk.threshold import hopper_threshold_kernel
 from regard.engine.triton.hopper.topk.threshold_two_pass import (
@@ -54,7 +59,10 @@ SEARCH_BLOCKS = 1
 SHARED = 48
 # Tiles whose bits or counts a program reads at once.
 CHUNK = 32
-# The arguments of `choose_tiles_kernel`, which reads neither queries nor keys.
+# Where rows want more tiles than this on average, there may be ties among tile maxima. Tiles whose bits are
+# counted at once.
+MANY, WIDE = 16, 256
+# The arguments of kernels that read neither queries nor keys.
 CHOOSING = ("LOW", "HIGH", "mask_b", "mask_h", "scale", "q_len", "k_len", "heads", "first_row", "band_rows")
 CHOOSING += ("lines", "GRAIN", "SIDE", "CHUNK")
 # The most shared tiles per block, by grain.
@@ -201,8 +209,8 @@ class TopKeys:
     def _raise_thresholds(
         self, maxima: TileMaxima, wanted: Int32[Tensor, "maps lines words"], count: Int32[Tensor, " lines"]
     ) -> None:
-        """Raise the thresholds of rows that share tiles, so that fewer tiles are wanted, and count the rows
-        that want each."""
+        """Clear the bits of tiles that only tie with others, raise the thresholds of rows that share tiles,
+        so that fewer tiles are wanted, and count the rows that want each."""
         grid = (maxima.scores.shape[2] // SIDE, self.maps)
         tiles = count.new_empty(self.maps, grid[0], CHOSEN.value)
         shared = {
@@ -214,6 +222,16 @@ class TopKeys:
         }
         arguments = self._search_arguments(maxima)
         both = {name: arguments[name] for name in CHOOSING}
+        start(
+            drop_ties_kernel,
+            grid,
+            **{name: shared[name] for name in ("TILE_MAXIMA", "THRESHOLD", "WANTED")},
+            **both,
+            LSE=self.result.lse,
+            TOP=self.top,
+            MANY=MANY,
+            WIDE=WIDE,
+        )
         start(choose_tiles_kernel, grid, **shared, **both, SHARED=SHARED, num_warps=1)
         start(
             raise_thresholds_kernel,

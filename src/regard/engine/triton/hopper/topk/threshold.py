@@ -45,7 +45,6 @@ def hopper_threshold_kernel(
 # fmt: on
     """`threshold_kernel` and `wanted_tiles_kernel` for BITS queries of a band and at most LINES tiles.
 
-    Equal class maxima count separately here, so a threshold may be higher than `threshold_kernel`'s.
     BLOCK_MAXIMA must be 0; weights are stored as integers, which have the same order because weights are not
     negative.
     """

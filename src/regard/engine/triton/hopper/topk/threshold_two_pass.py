@@ -17,6 +17,7 @@ __all__ = [
     "FAINTEST",
     "FARTHEST",
     "SLACK",
+    "kth_largest_of_row",
     "select_kernel",
     "threshold_kernel",
     "wanted_tiles_kernel",
@@ -33,6 +34,22 @@ SLACK, FARTHEST = tl.constexpr(1e-6), tl.constexpr(20.0)
 FAINTEST = tl.constexpr(-120.0)
 # Bits of a word.
 BITS = tl.constexpr(32)
+
+
+@triton.jit
+def kth_largest_of_row(x, TOP: tl.constexpr):
+    """The TOP-th largest of each row's numbers, or a number that is smaller by a few units of rounding.
+
+    The lowest bits of a number are replaced by its index, so that equal numbers are removed one at a time.
+    There are a power of two of them.
+    """
+    place = tl.arange(0, x.shape[1])[None, :]
+    bits = x.to(tl.int32, bitcast=True)
+    packed = (_sortable(bits) & -x.shape[1]) | place
+    left = packed
+    for _ in range(TOP - 1):
+        left = tl.where(left == tl.max(left, 1)[:, None], -(2**31), left)
+    return tl.min(tl.where(packed >= tl.max(left, 1)[:, None], x, float("inf")), 1)
 
 
 # fmt: off
@@ -76,11 +93,7 @@ def threshold_kernel(
             tl.store(to, tl.exp2(tl.max(weight, 1)), mask=(line[None, :] < block_cols) & (block < block_rows))
     if TOP > 0:
         faintest = tl.max(class_maxima, 1) + FAINTEST
-        for _ in range(TOP - 1):
-            # Equal maxima are removed together, so the threshold may be lower than it could be.
-            class_maxima = tl.where(class_maxima == tl.max(class_maxima, 1)[:, None], float("-inf"),
-            class_maxima)
-        threshold = tl.maximum(tl.max(class_maxima, 1), faintest)
+        threshold = tl.maximum(kth_largest_of_row(class_maxima, TOP), faintest)
         threshold -= SLACK * (tl.abs(threshold) + tl.abs(lse2) + FARTHEST)
         threshold = tl.where(alive & (threshold > float("-inf")), threshold, float("inf"))
         tl.store(THRESHOLD + at_map * q_len + row, threshold / (scale * LOG2E), mask=there)
