@@ -5,10 +5,10 @@ warpgroups hold 64 queries each. In: q, k, v as TMA descriptors, tables of tiles
 statistics, tile maxima.
 
 `P·V` of one tile overlaps the exponentials of the next. Exponents are relative to a base from earlier tiles.
-The base is within a factor of 256 of the row's maximum, so the exponentials of a tile need not wait for its
-maximum. If a weight exceeds that factor, the four threads of the row find the row's maximum and rescale its
-weights and sums (`rescale.py`). Each thread sums its own part of the row statistics; the parts are reduced
-once, at the end.
+The base is within a fixed factor of the row's maximum (`slack` in `rescale_ptx.py`), so the exponentials of a
+tile need not wait for its maximum. If a weight exceeds that factor, the four threads of the row find the
+row's maximum and rescale its weights and sums (`rescale.py`). Each thread sums its own part of the row
+statistics; the parts are reduced once, at the end.
 """
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportCallIssue=false, reportIndexIssue=false
@@ -241,7 +241,7 @@ def _attend(
     relative: gl.constexpr = DISTANCES or MAX_SCORES or GRAIN > 0
     whole_output: gl.constexpr = DIM == BLOCK_K
     # Variants whose two copies of the loop (one per warpgroup) would compete for the instruction cache.
-    crowded: gl.constexpr = ENTROPIES and DISTANCES and (whole_output or FIND_KEY)
+    crowded: gl.constexpr = ENTROPIES and DISTANCES
     limit = MASKED / c
     # Slightly more than c: with c itself the compiler would compute scores * c once for both uses, and each
     # weight would cost one more addition.

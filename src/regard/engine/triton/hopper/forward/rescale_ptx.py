@@ -4,6 +4,11 @@ A weight is 2^(score - base). If a score is far above the base, its weight or su
 factor can repair that: the score leaps. Then the warp computes the scores of its 16 rows again, by warp-level
 matrix products (`mma.sync`) of queries and keys from global memory, and takes their maximum as the new base.
 The sums of earlier tiles are smaller by more than 2^LEAP, far below rounding, and are dropped.
+
+Mostly few keys leap. Then only their blocks of eight keys are multiplied, twice: for the base, and for the
+weights. That takes few instructions, and they must all be fetched, because this branch is rarely taken.
+Other keys are smaller by more than 2^(LEAP - LARGE), and are dropped. If many keys leap, the whole tile is
+multiplied at once.
 """
 
 from __future__ import annotations
@@ -17,24 +22,23 @@ from regard.engine.triton.hopper.thread_ops_ptx import registers
 
 __all__ = ["RESCALE_TILE", "RESCALE_TILE_OPERANDS"]
 
-# How far weights may exceed 1, as a power of two, before the base of their row is raised.
-SLACK = 8.0
-# From this excess on, as a power of two, weights are computed again. Below it, sums of weights times key
-# numbers stay finite.
-LEAP = 90.0
+# From this excess on, as a power of two, weights are computed again: those above 2^LARGE, if they are in at
+# most FEW blocks. Below it, sums of weights times key numbers stay finite.
+LEAP, LARGE, FEW = 90.0, 40.0, 4
 # Weights of a tile that one thread holds: two rows of 32.
 TILE = 64
-# Columns of a tile, and rows that one warp holds.
-COLUMNS, WARP_ROWS = 128, 16
+# Columns of a tile, and of one warp-level product.
+COLUMNS, BLOCK = 128, 8
 # Bytes of a row that its four threads read at once: 32 elements, for two products.
 CHUNK = 64
 # No-ops in variants that find the argmax key: without them, the code after this branch would compete for
 # instruction cache lines with the code before it and with the other warpgroup's (see `pad_code`).
-PADDING = 96
-# Bytes of a line of the first-level cache, into which the tile is prefetched.
+PADDING = 256
+# Bytes of a line of the first-level cache, into which rows are prefetched.
 LINE = 128
 # The exponent of a masked score: finite, so that 0 times it is 0. In PTX's notation of floats.
-MASKED, NOTHING, ONE, LOWEST = "0fFCF0BDC2", "0f00000000", "0f3F800000", "0fFF800000"  # -1e37, 0, 1, -inf
+MASKED, NOTHING, ONE = "0fFCF0BDC2", "0f00000000", "0f3F800000"  # -1e37, 0, 1
+LOWEST, INFINITE = "0fFF800000", "0f7F800000"
 # The operands for computing scores again: the addresses of the thread's two queries and of its first key of
 # tile 0; the stride of keys, in elements; the tile; the interval of keys that each row sees; half the scale.
 AGAIN: tuple[str, ...] = ("q", "k", "step", "tile", "low", "high", "scale")
@@ -62,6 +66,17 @@ class Variant:
     bfloat16: bool
 
     @property
+    def slack(self) -> float:
+        """How far weights may exceed 1, as a power of two, before the base of their row is raised.
+
+        Raising takes time. Weights of float16 end at 2^16; and entropies, which are differences, and tile
+        maxima, which are logarithms, lose precision far from the base.
+        """
+        if not self.bfloat16:
+            return 8.0
+        return 16.0 if self.energies or self.parts else 32.0
+
+    @property
     def sums(self) -> list[str]:
         """The names of the numbers per row that are updated."""
         asked = ["energy"] * self.energies + ["distance"] * self.distances
@@ -72,7 +87,7 @@ def _rescale_tile(it: Variant) -> str:
     """PTX: if a tile has a score far above the base of its row, raise the base, and rescale the tile's
     weights, the sums so far, and the output if it is given.
 
-    Weights may be as large as 2^SLACK; only beyond that do the four threads of a row compute their maximum.
+    Weights may be as large as 2^slack; only beyond that do the four threads of a row compute their maximum.
     All of it is one rarely taken branch, because every branch costs an instruction fetch.
 
     Operands: results (weights, the output or the factor for it, and the `sums` of the variant), the first one
@@ -86,16 +101,17 @@ def _rescale_tile(it: Variant) -> str:
     old = dict(zip(it.sums, rest, strict=False))
     again = dict(zip(AGAIN, rest[len(it.sums) :], strict=True))
 
-    lines = ["{ .reg .pred far<2>, leap<2>, some; .reg .f32 left<2>, top, other, scale; .reg .s32 tile;"]
+    lines = ["{ .reg .pred far<2>, leap<2>, leaps, some; .reg .f32 left<2>, top, other, scale;"]
+    lines += [".reg .s32 tile; .reg .b32 blocks, count;"]
     lines += [f"mov.f32 {new[name][row]}, {old[name][row]};" for name in it.sums for row in (0, 2)]
     lines += [] if it.whole_output else [f"mov.f32 {output[row]}, {ONE};" for row in (0, 2)]
     for i in range(2):
-        lines += [f"setp.gt.f32 far{i}, {mine[2 * i]}, {SLACK if it.logs else 2.0**SLACK};"]
+        lines += [f"setp.gt.f32 far{i}, {mine[2 * i]}, {it.slack if it.logs else 2.0**it.slack};"]
     lines += ["or.pred some, far0, far1;", *_unless_any("some", "done")]
     for i in range(2):
         before, after = ({name: some[name][2 * i] for name in it.sums} for some in (old, new))
         lines += [*_row_maximum(mine[2 * i], "top"), *([] if it.logs else ["lg2.approx.ftz.f32 top, top;"])]
-        lines += [f"setp.gt.f32 far{i}, top, {SLACK}; setp.gt.f32 leap{i}, top, {LEAP};"]
+        lines += [f"setp.gt.f32 far{i}, top, {it.slack}; setp.gt.f32 leap{i}, top, {LEAP};"]
         lines += [f"selp.f32 top, top, {NOTHING}, far{i}; add.f32 {after['base']}, {before['base']}, top;"]
         lines += [f"neg.f32 top, top; ex2.approx.ftz.f32 left{i}, top;"]
         lines += [f"selp.f32 left{i}, {NOTHING}, left{i}, leap{i};"]
@@ -105,10 +121,16 @@ def _rescale_tile(it: Variant) -> str:
         lines += [f"mul.f32 {after['total']}, {before['total']}, left{i};"]
         lines += [f"mul.f32 {after['distance']}, {before['distance']}, left{i};"] if it.distances else []
         lines += [] if it.whole_output else [f"mov.f32 {output[2 * i]}, left{i};"]
-    for x in (weights, output) if it.whole_output else (weights,):
-        lines += [f"mul.f32 {x[i]}, {x[i]}, left{_row(i)};" for i in range(TILE)]
-    lines += ["or.pred some, leap0, leap1;", *_unless_any("some", "done")]
+    if it.whole_output:
+        lines += [f"mul.f32 {x}, {x}, left{_row(i)};" for i, x in enumerate(output)]
+    lines += ["or.pred leaps, leap0, leap1;", *_unless_any("leaps", "near")]
+    lines += _large_blocks(weights)
+    # Infinite weights become NaN here, and are computed again below.
+    lines += ["near:", *(f"mul.f32 {x}, {x}, left{_row(i)};" for i, x in enumerate(weights))]
+    lines += ["@!leaps bra done;"]
     lines += [f"mov.b32 tile, {again['tile'][0]}; add.f32 scale, {again['scale'][0]}, {again['scale'][0]};"]
+    lines += [f"popc.b32 count, blocks; setp.gt.u32 some, count, {FEW}; @some bra many;"]
+    lines += [*_few_bases(new, again, it), *_few_weights(weights, new, again, it), "bra done;", "many:"]
     lines += [*_scores(weights, again, it), *_mask(weights, again), *_weights(weights, new, again, it)]
     padding = "bar.warp.sync 0xffffffff; " * (PADDING if it.find_key else 0)
     return "\n".join([*lines, padding, "done: }"])
@@ -121,6 +143,116 @@ def _rescale_operands(it: Variant) -> str:
     return ",".join([*results, *map(str, range(kept)), *inputs])
 
 
+def _large_blocks(weights: list[str]) -> list[str]:
+    """Set bit b of `blocks` if columns 8b to 8b + 7 have a large weight in some row that leaps."""
+    lines = ["{ .reg .f32 limit<2>, x; mov.b32 blocks, 0;"]
+    lines += [f"selp.f32 limit{i}, {2.0**LARGE}, {INFINITE}, leap{i};" for i in range(2)]
+    for block in range(COLUMNS // BLOCK):
+        a, b, c, d = weights[4 * block : 4 * block + 4]
+        lines += [f"max.f32 x, {a}, {b}; setp.gt.f32 some, x, limit0; max.f32 x, {c}, {d};"]
+        lines += [f"setp.gt.or.f32 some, x, limit1, some; @some or.b32 blocks, blocks, {1 << block};"]
+    return [*lines, "redux.sync.or.b32 blocks, blocks, 0xffffffff; }"]
+
+
+def _few_bases(new: dict[str, list[str]], again: dict[str, list[str]], it: Variant) -> list[str]:
+    """Set the base of rows that leap to their largest score, and infinite maxima of the tile's parts to the
+    thread's largest scores there."""
+    lines = ["{ .reg .f32 most<4>, x; .reg .pred early;"]
+    # The maxima of the two halves of the tile, for two rows.
+    lines += [f"mov.f32 most{i}, {LOWEST};" for i in range(4)]
+    body = [f"setp.lt.u32 early, block, {COLUMNS // BLOCK // 2};"]
+    for i in range(2):
+        body += [f"max.f32 x, s{2 * i}, s{2 * i + 1}; selp.f32 other, x, {LOWEST}, early;"]
+        body += [f"max.f32 most{i}, most{i}, other; selp.f32 other, {LOWEST}, x, early;"]
+        body += [f"max.f32 most{2 + i}, most{2 + i}, other;"]
+    lines += _for_each_block(body, again, it)
+    for i in range(2):
+        halves = [f"most{i}", f"most{2 + i}"]
+        lines += [f"mul.f32 {x}, {x}, scale;" for x in halves]
+        lines += [f"max.f32 x, {halves[0]}, {halves[1]};"]
+        found = halves if it.parts == 2 else ["x"] * it.parts
+        for part, most in enumerate(found):
+            to = new[f"maximum{part}"][2 * i]
+            lines += [f"setp.eq.and.f32 some, {to}, {INFINITE}, leap{i}; selp.f32 {to}, {most}, {to}, some;"]
+        base = new["base"][2 * i]
+        lines += [*_row_maximum("x", "top"), f"selp.f32 {base}, top, {base}, leap{i};"]
+    return [*lines, "}"]
+
+
+def _few_weights(
+    weights: list[str], new: dict[str, list[str]], again: dict[str, list[str]], it: Variant
+) -> list[str]:
+    """Set the large weights of rows that leap, and the sums of these rows."""
+    sums = [name for name in ("total", "energy", "distance") if name in new]
+    lines = ["{ .reg .f32 minus<2>, x, far;", *(f".reg .f32 {name}<2>;" for name in sums)]
+    for i in range(2):
+        lines += [f"neg.f32 minus{i}, {new['base'][2 * i]};"]
+        lines += [f"mov.f32 {name}{i}, {NOTHING};" for name in sums]
+    body = []
+    for i in range(4):
+        row, s = i // 2, f"s{i}"
+        body += [f"fma.rn.f32 x, {s}, scale, minus{row}; max.NaN.f32 x, x, {MASKED};"]
+        body += [f"ex2.approx.ftz.f32 {s}, x; add.f32 total{row}, total{row}, {s};"]
+        body += [f"fma.rn.f32 energy{row}, {s}, x, energy{row};"] if it.energies else []
+        if it.distances:
+            body += [f"add.s32 bit, at, {i % 2}; cvt.rn.f32.s32 far, bit;"]
+            body += [f"fma.rn.f32 distance{row}, {s}, far, distance{row};"]
+    for block in range(COLUMNS // BLOCK):
+        for i in range(2):
+            body += [f"setp.eq.and.u32 some, block, {block}, leap{i};"]
+            for column in range(2):
+                body += [f"@some mov.f32 {weights[4 * block + 2 * i + column]}, s{2 * i + column};"]
+    lines += _for_each_block(body, again, it)
+    for i in range(2):
+        for name in sums:
+            to = new[name][2 * i]
+            lines += [f"selp.f32 {to}, {name}{i}, {to}, leap{i};"]
+    return [*lines, "}"]
+
+
+def _for_each_block(body: list[str], again: dict[str, list[str]], it: Variant) -> list[str]:
+    """Run `body` for each of `blocks`, with the block's number in `block`, its first key in `at`, and the
+    unscaled scores of the thread's two rows and two columns in `s0` to `s3`: -inf for keys that a row doesn't
+    see."""
+    lines = ["{ .reg .b32 at, bit, block, todo, key<2>; .reg .f32 s<4>; mov.b32 todo, blocks;"]
+    lines += ['more: .pragma "nounroll";']
+    lines += ["neg.s32 bit, todo; and.b32 bit, todo, bit; xor.b32 todo, todo, bit; bfind.u32 block, bit;"]
+    lines += [f"mul.lo.s32 at, block, {BLOCK}; mad.lo.s32 at, tile, {COLUMNS}, at;"]
+    lines += _block_scores(again, it)
+    lines += ["mov.u32 bit, %laneid; and.b32 bit, bit, 3; shl.b32 bit, bit, 1;"]
+    lines += ["add.s32 key0, at, bit; add.s32 key1, key0, 1;"]
+    for i in range(4):
+        low, high = (again[side][i - i % 2] for side in ("low", "high"))
+        lines += [f"setp.ge.s32 some, key{i % 2}, {low}; setp.lt.and.s32 some, key{i % 2}, {high}, some;"]
+        lines += [f"selp.f32 s{i}, s{i}, {LOWEST}, some;"]
+    return [*lines, *body, "setp.ne.u32 some, todo, 0; @some bra more; }"]
+
+
+def _block_scores(again: dict[str, list[str]], it: Variant) -> list[str]:
+    """The unscaled scores s0 to s3 of a thread: two rows, two neighbouring columns from key `at` on. Elements
+    are multiplied as in `_scores`."""
+    lines = ["{ .reg .b32 a<4>, b<4>, c<4>, step; .reg .u64 q_at<2>, k_at;"]
+    lines += [f"shl.b32 step, {again['step'][0]}, 1; mad.wide.s32 k_at, at, step, {again['k'][0]};"]
+    lines += [f"mov.u64 q_at0, {again['q'][0]}; mov.u64 q_at1, {again['q'][2]};"]
+    rows = {"a": "q_at0", "b": "q_at1", "c": "k_at"}
+    for byte in range(0, 2 * it.dim, LINE):
+        lines += [f"prefetch.global.L1 [{at} + {byte}];" for at in rows.values()]
+    lines += [*(f"mov.f32 s{i}, {NOTHING};" for i in range(4)), "mov.b32 step, 0;"]
+    # A loop, because operands of several turns would not fit into the registers.
+    lines += ['next: .pragma "nounroll";']
+    for name, at in rows.items():
+        lines += [f"ld.global.v4.b32 {{{_list(name)}}}, [{at}]; add.u64 {at}, {at}, {CHUNK};"]
+    lines += _products("{s0, s1, s2, s3}", it)
+    return [*lines, f"add.u32 step, step, {CHUNK}; setp.lt.u32 some, step, {2 * it.dim}; @some bra next; }}"]
+
+
+def _products(sums: str, it: Variant) -> list[str]:
+    """Add the products of 32 elements of 16 rows (a, b) and 8 keys (c) to the sums."""
+    half = "bf16" if it.bfloat16 else "f16"
+    mma = f"mma.sync.aligned.m16n8k16.row.col.f32.{half}.{half}.f32"
+    return [f"{mma} {sums}, {{a{x}, b{x}, a{y}, b{y}}}, {{c{x}, c{y}}}, {sums};" for x, y in ((0, 1), (2, 3))]
+
+
 def _scores(scores: list[str], again: dict[str, list[str]], it: Variant) -> list[str]:
     """The unscaled scores of a warp's 16 rows and the tile's columns.
 
@@ -129,8 +261,6 @@ def _scores(scores: list[str], again: dict[str, list[str]], it: Variant) -> list
     first, when no row has a base yet.
     """
     q, (k, *_), (step, *_) = (again[name] for name in ("q", "k", "step"))
-    half = "bf16" if it.bfloat16 else "f16"
-    mma = f"mma.sync.aligned.m16n8k16.row.col.f32.{half}.{half}.f32"
     lines = ["{ .reg .b32 lane, row, at, done, a<4>, b<4>, c<4>; .reg .u64 q_at<2>, k_at, from, step;"]
     lines += [f"mov.u64 q_at0, {q[0]}; mov.u64 q_at1, {q[2]};"]
     lines += [f"shl.b32 at, {step}, 1; mul.lo.s32 row, tile, {COLUMNS}; mad.wide.s32 from, row, at, {k};"]
@@ -148,9 +278,7 @@ def _scores(scores: list[str], again: dict[str, list[str]], it: Variant) -> list
     lines += ["mov.u64 k_at, from;"]
     for block in range(COLUMNS // 8):
         lines += [f"ld.global.v4.b32 {{{_list('c')}}}, [k_at]; add.u64 k_at, k_at, step;"]
-        some = "{" + ", ".join(scores[4 * block : 4 * block + 4]) + "}"
-        for x, y in ((0, 1), (2, 3)):
-            lines += [f"{mma} {some}, {{a{x}, b{x}, a{y}, b{y}}}, {{c{x}, c{y}}}, {some};"]
+        lines += _products("{" + ", ".join(scores[4 * block : 4 * block + 4]) + "}", it)
     lines += [f"add.u64 from, from, {CHUNK}; add.u32 done, done, {CHUNK};"]
     return [*lines, f"setp.lt.u32 some, done, {2 * it.dim}; @some bra more; }}"]
 
