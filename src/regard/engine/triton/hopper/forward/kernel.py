@@ -241,7 +241,7 @@ def _attend(
     relative: gl.constexpr = DISTANCES or MAX_SCORES or GRAIN > 0
     whole_output: gl.constexpr = DIM == BLOCK_K
     # Variants whose two copies of the loop (one per warpgroup) would compete for the instruction cache.
-    crowded: gl.constexpr = ENTROPIES and DISTANCES
+    crowded: gl.constexpr = ENTROPIES and DISTANCES and (whole_output or FIND_KEY)
     limit = MASKED / c
     # Slightly more than c: with c itself the compiler would compute scores * c once for both uses, and each
     # weight would cost one more addition.
