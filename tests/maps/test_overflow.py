@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regard import Causal, observe
 from regard.maps import overflow
 
 
@@ -50,26 +49,3 @@ def test_who_brought_the_numbers_is_free_for_the_next_call(monkeypatch):
     overflow._waiting.append(replace(arrived, by=courier))
     overflow.settle(wait=False)
     assert overflow._couriers == {(torch.device("cpu"), torch.float32, torch.Size([1, 1])): [courier]}
-
-
-def test_only_flagged_rows_are_looked_at(monkeypatch):
-    looked = []
-    monkeypatch.setattr(overflow, "_send", lambda largest, lse, kept_in: looked.append(largest))
-    fine, bad = pending(0, True), pending(3, True)
-    for flags, some in (([0, 0], fine), ([0, 1], bad)):
-        overflow._waiting.append(replace(some, largest=torch.tensor(flags), are_flags=True))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        overflow.settle(wait=False)
-    assert len(looked) == 1
-    assert looked[0].isnan().all()
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="the numbers arrive late on a GPU only")
-def test_rows_of_a_gpu_are_reported_by_the_next_call():
-    q, k, v = torch.randn(3, 1, 2, 256, 64, device="cuda", dtype=torch.bfloat16).unbind()
-    q[0, 0, 5] = torch.nan
-    for _ in range(5):
-        observe(q, k, v, Causal())
-        with pytest.warns(UserWarning, match="1 of 512 rows"):
-            overflow.settle()

@@ -24,11 +24,8 @@ from regard.stats import Frame, State, Statistic, Student
 __all__ = ["Backend", "Gradients", "ShortObservation", "Upstream"]
 
 Result = TypeVar("Result")
-# The problem, output, log-sum-exp, and the results by name; perhaps flags of lost rows (see `Streamed`).
-ShortObservation = (
-    tuple[Problem, Tensor, Tensor, dict[str, Any]]
-    | tuple[Problem, Tensor, Tensor, dict[str, Any], Tensor | None]
-)
+# The problem, output, log-sum-exp, and the results by name.
+ShortObservation = tuple[Problem, Tensor, Tensor, dict[str, Any]]
 
 
 @dataclass(frozen=True)

@@ -45,11 +45,7 @@ NO_RIDERS = Riders()
 
 @dataclass(frozen=True)
 class Streamed:
-    """The results of a forward pass, per query row.
-
-    lost: flags of blocks of queries, if the pass knows them; not 0 where the log-sum-exp of a row is NaN or
-    infinite.
-    """
+    """The results of a forward pass, per query row."""
 
     out: Float[Tensor, "batch heads q v_dim"]
     lse: Float[Tensor, "batch heads q"]
@@ -65,4 +61,3 @@ class Streamed:
     block_maxima: Float[Tensor, "batch heads q_blocks k_blocks"] | None = None
     grain: int = 0
     low: Float[Tensor, "batch heads q"] | None = None
-    lost: Int[Tensor, "batch heads q_blocks"] | None = None

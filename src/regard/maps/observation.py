@@ -186,16 +186,16 @@ def observe(
     if plain and isinstance(stats, (list, tuple)) and not is_traced(q):
         known = short_observed(q, k, v, mask, scale, stats)
         if known is not None:
-            problem, out, lse, found, *lost = known
+            problem, out, lse, found = known
             if lse.is_cuda:
-                overflow.report(lse, found, q.dtype == torch.float16, lse.dtype, *lost)
+                overflow.report(lse, found, q.dtype == torch.float16, lse.dtype)
             asked = dict(zip(found, stats, strict=True))
             return Observation(out, lse, found, AttentionMap(problem, lse), asked)
     options = Options(mask, scale, bias, softcap, sink, score, score_mod, dropout)
     problem = readable_problem_of(q, k, v, options)
     asked = by_name(stats)
     result, found = observed(problem, asked, backend, differentiable)
-    overflow.report(result.lse, found, problem.q.dtype == torch.float16, problem.accumulate, result.lost)
+    overflow.report(result.lse, found, problem.q.dtype == torch.float16, problem.accumulate)
     return Observation(
         problem.restore(result.out), result.lse, found, AttentionMap(_detached(problem), result.lse), asked
     )

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.stats import RowMaximum
@@ -19,32 +19,31 @@ __all__ = ["report", "settle"]
 
 HALF_MAX = torch.finfo(torch.float16).max
 LEVEL = 4
-# On a GPU, the most partial maxima: reducing to a single number takes twice as long.
+# On a GPU, the number of partial maxima: reducing to a single number takes twice as long.
 PARTS = 2048
 
 
 @dataclass(frozen=True)
 class Pending:
-    """Numbers being copied from a device: the largest log-sum-exp and score, or flags of blocks with such
-    rows. `done` says whether the copy is complete."""
+    """The largest log-sum-exp and score, being copied from a device; `done` says whether the copy is
+    complete."""
 
-    largest: Tensor
+    largest: Float[Tensor, "lse_and_score parts"]
     lse: Float[Tensor, "batch heads q"]
     kept_in: torch.dtype
     done: Callable[[], bool]
     by: _Courier | None = None
-    are_flags: bool = False
 
 
 @dataclass(frozen=True)
 class _Courier:
     """Copies numbers from a device. Creating one takes longer than a copy, so they are reused."""
 
-    largest: Tensor
+    largest: Float[Tensor, "lse_and_score parts"]
     # This event class finds the stream by itself; `torch.cuda.Event` looks it up in Python, which is slower.
     event: torch.Event = field(default_factory=partial(torch.Event, "cuda"))
 
-    def bring(self, largest: Tensor) -> None:
+    def bring(self, largest: Float[Tensor, "lse_and_score parts"]) -> None:
         self.largest.copy_(largest, non_blocking=True)
         self.event.record()
 
@@ -55,29 +54,28 @@ _couriers: dict[tuple[torch.device, torch.dtype, torch.Size], list[_Courier]] = 
 
 
 def report(
-    lse: Float[Tensor, "batch heads q"],
-    found: Mapping[str, Any],
-    half: bool,
-    kept_in: torch.dtype,
-    lost: Int[Tensor, "batch heads q_blocks"] | None = None,
+    lse: Float[Tensor, "batch heads q"], found: Mapping[str, Any], half: bool, kept_in: torch.dtype
 ) -> None:
     """Warn about NaN rows, and about scores that overflow float16.
 
-    On a GPU the numbers arrive later, so the warning is raised by the next call, or by `settle`. `lost`
-    flags the blocks with such rows: without a flag no row is looked at.
+    On a GPU the numbers arrive later, so the warning is raised by the next call, or by `settle`.
     """
     settle(wait=False)
     if not lse.numel():
         return
     scores = [x.value for x in found.values() if half and isinstance(x, RowMaximum)]
-    if lost is not None and lost.is_cuda and not scores:
-        _send(lost, lse, kept_in, are_flags=True)
-        return
-    largest = _largest_of(lse, *scores[:1])
-    if largest.is_cuda:
-        _send(largest, lse, kept_in)
-    else:
+    tops = [_largest(x.detach()) for x in (lse, *scores[:1])]
+    largest = torch.stack(tops) if scores else tops[0][None]
+    if not largest.is_cuda:
         _warn(Pending(largest, lse, kept_in, lambda: True))
+        return
+    idle = _idle(lse.device, largest)
+    if idle:
+        courier = idle.pop()
+    else:
+        courier = _Courier(torch.empty(largest.shape, dtype=largest.dtype, pin_memory=True))
+    courier.bring(largest)
+    _waiting.append(Pending(courier.largest, lse.detach(), kept_in, courier.event.query, courier))
 
 
 def settle(wait: bool = True) -> None:
@@ -86,42 +84,18 @@ def settle(wait: bool = True) -> None:
         torch.cuda.synchronize()
     while _waiting and _waiting[0].done():
         pending = _waiting.pop(0)
-        if not pending.are_flags:
-            _warn(pending)
-        elif pending.largest.numpy().any():
-            _send(_largest_of(pending.lse), pending.lse, pending.kept_in)
-            if wait:
-                torch.cuda.synchronize()
+        _warn(pending)
         if pending.by is not None:
             _idle(pending.lse.device, pending.largest).append(pending.by)
 
 
-def _send(numbers: Tensor, lse: Float[Tensor, "batch heads q"], kept_in: torch.dtype, **about: bool) -> None:
-    """Copy numbers from a device, without waiting for them."""
-    idle = _idle(lse.device, numbers)
-    if idle:
-        courier = idle.pop()
-    else:
-        courier = _Courier(torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True))
-    courier.bring(numbers)
-    _waiting.append(Pending(courier.largest, lse.detach(), kept_in, courier.event.query, courier, **about))
-
-
-def _largest_of(*numbers: Float[Tensor, "batch heads q"]) -> Float[Tensor, "numbers parts"]:
-    first, *others = (_largest(x.detach()) for x in numbers)
-    return torch.stack([first, *others]) if others else first.view(1, -1)
-
-
 def _largest(x: Float[Tensor, "batch heads q"]) -> Float[Tensor, "parts"]:
     """The largest numbers of some parts; NaN if anything is, so they say whether all rows are in order."""
-    if x.is_cuda and x.numel() <= PARTS:
-        # A decode step: so few numbers are copied as they are.
-        return x.reshape(-1)
     parts = PARTS if x.is_cuda and x.numel() % PARTS == 0 else 1
     return x.reshape(parts, -1).amax(1)
 
 
-def _idle(device: torch.device, largest: Tensor) -> list[_Courier]:
+def _idle(device: torch.device, largest: Float[Tensor, "lse_and_score parts"]) -> list[_Courier]:
     """The idle couriers for such numbers."""
     return _couriers.setdefault((device, largest.dtype, largest.shape), [])
 

@@ -73,8 +73,9 @@ def settled(mask: Mask) -> Mask | None:
 
 def _is_watched() -> bool:
     """Whether a mode or a transform sees every operation, and may change it."""
-    modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
-    return bool(modes) or torch._C._are_functorch_transforms_active()
+    state: Any = torch._C  # pyright: ignore[reportPrivateUsage]
+    modes = state._len_torch_function_stack() or state._len_torch_dispatch_stack()
+    return bool(modes) or state._are_functorch_transforms_active()
 
 
 @dataclass(frozen=True)

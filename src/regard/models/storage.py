@@ -45,7 +45,7 @@ class Draft:
     files: tuple[tuple[str, dict[str, Tensor], dict[str, str]], ...]
     """The files to write: name, tensors and layout of statistics. Files written before are in `entry`."""
     entry: dict[str, Any]
-    ready: tuple[torch.cuda.Event, ...] = ()
+    ready: tuple[torch.cuda.Event | torch.Event, ...] = ()
     """What GPUs have to reach before the tensors may be read."""
 
     @property

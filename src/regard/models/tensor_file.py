@@ -71,7 +71,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, buffers: Buffers | Non
     file = _opened(path, size)
     try:
         if size < SMALL:
-            piece = memoryview(_filled(torch.empty(size, dtype=torch.uint8), parts, {}).numpy())
+            piece = _filled(torch.empty(size, dtype=torch.uint8), parts, {}).numpy().data
             found.update(piece)
             _write(file, piece)
         else:
@@ -99,7 +99,7 @@ def _stream(parts: list[Tensor], file: int, found: hashlib._Hash, buffers: Buffe
     with ThreadPoolExecutor(1) as checksum, ThreadPoolExecutor(1) as disk:
         for slices in _pieces(parts):
             buffer = free()
-            piece = memoryview(_filled(buffer, slices, streams).numpy())
+            piece = _filled(buffer, slices, streams).numpy().data
             under_way.append((buffer, checksum.submit(found.update, piece), disk.submit(_write, file, piece)))
         while under_way:
             buffer, summed, written = under_way.popleft()

@@ -102,7 +102,8 @@ class RowPlan(_Alike):
         check()
         made = [torch.empty_like(x) for x in self.like_these]
         self.launch.run(self.library, (q, k, v, *made))
-        result = Streamed(**dict(zip(self.at, made, strict=True)))
+        filled: dict[str, Any] = dict(zip(self.at, made, strict=True))
+        result = Streamed(**filled)
         found = self.ride.read(result)
         return self.problem(q, k, v), result.out, result.lse, {name: found[name] for name in self.names}
 

@@ -85,8 +85,9 @@ def _known_of(mask: Mask | Tensor | None, q: Tensor, k: Tensor) -> _Known | None
     if mask is None:
         return NOTHING
     of_q, k_len = q.shape, k.shape[2]
+    cells = (of_q[0], of_q[1], of_q[2], k_len)
     if isinstance(mask, Tensor):
-        return _of_tensor(mask, (*of_q[:3], k_len))
+        return _of_tensor(mask, cells)
     if type(mask) is Causal and mask.shift == of_q[2] - k_len:
         return CAUSAL
     if not _may_be_kept(mask, of_q, k_len):
@@ -100,7 +101,7 @@ def _known_of(mask: Mask | Tensor | None, q: Tensor, k: Tensor) -> _Known | None
     key = (value, of_q, k_len, q.dtype)
     kept = _kept.get(key)
     if kept is None:
-        kept = _made(mask, (*of_q[:3], k_len), sum_dtype(q.dtype), holds_tensors(value))
+        kept = _made(mask, cells, sum_dtype(q.dtype), holds_tensors(value))
         _kept[key] = kept
     elif kept.holds:
         # Raises if a tensor of the mask was written to, which no key notices by itself.

@@ -171,8 +171,7 @@ def _attend(
     if CAREFUL:
         out = tl.where(poison[:, None] > 0, float("nan"), out)
         # With a band of queries, maxima are stored relative to its first query.
-        lost = there & ((lse != lse) | (lse == float("inf")))
-        tl.store(DIRTY + dirty_at, 2 * tl.max(lost.to(tl.int32), 0))
+        tl.store(DIRTY + dirty_at, 0)
     else:
         tl.store(DIRTY + dirty_at, tl.max(tl.max((out != out).to(tl.int32), 1), 0))
     v_col = tl.arange(0, V_WIDTH)
@@ -227,18 +226,17 @@ def forward_kernel(
 
     Garbage in V behind the mask would leak into the output, since 0 · NaN is NaN, but checking every tile for
     it is expensive. Instead, the first launch flags blocks whose output is not finite in DIRTY, and a second,
-    CAREFUL launch recomputes them. Dirty blocks are rare, so one program of that launch handles several. It
-    leaves the flag 2 at blocks with a row whose log-sum-exp is NaN or infinite, so that the host can warn.
+    CAREFUL launch recomputes them. Dirty blocks are rare, so one program of that launch handles several.
     """
     head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     if CAREFUL:
         dirty = DIRTY + (batch * heads + head) * q_blocks
         first = tl.program_id(0) * AT_ONCE
         some = first + tl.arange(0, AT_ONCE)
-        if tl.max((tl.load(dirty + some, mask=some < q_blocks, other=0) == 1).to(tl.int32), 0) == 0:
+        if tl.max(tl.load(dirty + some, mask=some < q_blocks, other=0), 0) == 0:
             return
         for block in range(first, tl.minimum(first + AT_ONCE, q_blocks)):
-            if tl.load(dirty + block) == 1:
+            if tl.load(dirty + block) != 0:
                 _attend(
                     batch, head, block,
                     Q, K, V, OUT, LSE, ENTROPY, DISTANCE, MAX_SCORE, ARGMAX, FIRST_WEIGHT, TILE_MAXIMA,

@@ -76,8 +76,7 @@ def forward(problem: Problem, riders: Riders, finite_values: bool = False) -> St
         if careful:
             run(careful=True)
     _second_look(operands, cut, first, result, tiles, by_hopper)
-    # A sink may be infinite, and then the log-sum-exp is, but not the output.
-    return replace(result, lost=dirty) if careful and problem.sink is None else result
+    return result
 
 
 def _second_look(

@@ -29,7 +29,7 @@ from regard.memo import Recent, key_of
 
 __all__ = ["Seen", "short_observed"]
 
-Seen = tuple[Problem, Tensor, Tensor, dict[str, Any], Tensor | None]
+Seen = tuple[Problem, Tensor, Tensor, dict[str, Any]]
 AskedOf = Callable[[Problem], Hashable | None]
 # The first call that may be replayed: one is made, and two are recorded.
 FIRST_REPLAY = 4
@@ -163,7 +163,7 @@ class _Replay:
     def observe(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> Seen:
         result: Streamed
         result, found = self.tape.play((q, k, v))
-        return _problem(self.others, q, k, v), result.out, result.lse, found, result.lost
+        return _problem(self.others, q, k, v), result.out, result.lse, found
 
 
 @dataclass(frozen=True)
@@ -193,4 +193,4 @@ class _StepReplay:
             return None
         result: Streamed
         result, found = self.tape.play((q, k, v), lengths)
-        return problem, result.out, result.lse, found, result.lost
+        return problem, result.out, result.lse, found
