@@ -68,7 +68,7 @@ def test_a_sink_that_is_not_passed_is_fetched_from_the_module():
     assert call_of(Module(), *qkv(), None, s_aux=module.sinks).sink.shape == (4,)
 
 
-@pytest.mark.parametrize("name", ["indices", "block_indices", "cache", "sinks"])
+@pytest.mark.parametrize("name", ["indices", "block_indices", "cache"])
 def test_attention_that_needs_more_than_a_mask_is_refused(name):
     with pytest.raises(RegardError, match=rf"Module passes {name}=, because it .* layers=\[...\]"):
         call_of(Module(), *qkv(), None, **{name: torch.zeros(1)})
