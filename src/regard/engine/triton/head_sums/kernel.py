@@ -280,8 +280,7 @@ def shared_keys_kernel(
                     scale, softcap, q_len, k_len, offset, heads, group, DIM, WIDTH, BLOCK_Q, BLOCK_K, TMA,
                     HAS_BITS, HAS_BIAS, ALIBI, SOFTCAP, PER_HEAD, IS_EDGE)
                 found = tl.where(found > 0, found, float("-inf"))
-                best, best_key = list_best(best, best_key, found, j * BLOCK_K + tl.arange(0, BLOCK_K),
-                                           j * BLOCK_K)
+                best, best_key = list_best(best, best_key, found, j * BLOCK_K + tl.arange(0, BLOCK_K))
     there = q_row < q_len
     to = ((batch * q_len + q_row) * tl.num_programs(1) + tl.program_id(1)) * TAKE
     for i in range(TAKE):
